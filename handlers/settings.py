@@ -7,9 +7,10 @@ imported: the cold start fails, before any stream is touched. The sentence never
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
+
+from handlers.values import dataclass
 
 # Lambda's own limit: "The maximum value is 900 seconds (15 minutes)".
 MAX_SECONDS = 900

@@ -17,7 +17,7 @@ over.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from handlers.connection.backoff import Rest
 from handlers.connection.effects import Progress
@@ -26,6 +26,7 @@ from handlers.connection.lease import Lease
 from handlers.connection.ledger import UNRECORDED, Gap
 from handlers.connection.repair_record import Repair
 from handlers.connection.spending import Spending, spending_of
+from handlers.values import dataclass
 
 # It is unknown yet how the connection ended, or whether it did.
 UNHEARD = "unheard"

@@ -15,7 +15,7 @@ of it; a stop changes nothing of what was before it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from handlers.api.answers import at
@@ -24,6 +24,7 @@ from handlers.connection import ledger, repaired
 from handlers.connection.ledger import LOST, OPEN, UNRECORDED, Gap, Interval, Record, gaps
 from handlers.connection.repair_record import Repair
 from handlers.connection.repaired import LACKING
+from handlers.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

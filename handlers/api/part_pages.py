@@ -14,13 +14,14 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from handlers.api import part_places
 from handlers.api.event_pages import PAGE_BYTES
 from handlers.api.queries import PageRequest
 from handlers.profile.addresses import tag_of
+from handlers.values import dataclass
 
 Page = dict[str, Any]
 # Sorts after every instant that the API writes.

@@ -6,8 +6,9 @@ names it.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
+
+from handlers.values import dataclass
 
 _NUMBER = re.compile(r"[0-9]{1,4}")
 # RFC 3339, section 5.6: a date-time. A second 60 is a leap second, and the offset is never left out.

@@ -8,7 +8,6 @@ Invariant: a gap that was given up is tried again as if for the first time; repa
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from handlers.api.answers import at
@@ -19,6 +18,7 @@ from handlers.repair.gap_edges import again, left
 from handlers.repair.work import RepairWork, start
 from handlers.store.ledger_records import LedgerRecords
 from handlers.store.stream_records import StreamRecords
+from handlers.values import dataclass
 
 # API Gateway waits for 29 seconds, and the function behind it for 20.
 DRY_RUN_S = 17

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from handlers.api.figures import Coverage, length_ms, lost_events
 from handlers.connection.ledger import LOST, OPEN, REPAIRED, Gap
 from handlers.connection.repair_record import FAILED, PARTLY
+from handlers.values import dataclass
 
 _SIZES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 # Losses that the upstream did not announce: a version of the function dropped what it had read, or its profile did.

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from handlers.aws.error_translation import translate_errors
+from handlers.values import dataclass
 
 _UNKNOWN = ("ExecutionDoesNotExist", "InvalidArn")
 

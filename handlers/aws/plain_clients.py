@@ -12,7 +12,7 @@ import random
 import re
 import time
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -21,6 +21,7 @@ import urllib3
 from handlers.dynamodb.sigv4 import Signer
 from handlers.framing.frames import encoded
 from handlers.tls import tls
+from handlers.values import dataclass
 
 DELAY_S, DELAY_MOST_S = 0.1, 2.0
 # Statuses after which another try may succeed.

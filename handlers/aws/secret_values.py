@@ -7,7 +7,6 @@ the first reference, since few profiles have one. Invariant: messages and logs h
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -51,7 +50,7 @@ class SecretValues:
         values: dict[Reference, str] = {}
         fresh: set[tuple[str, str]] = set()
         for reference in references:
-            whole = replace(reference, name=self._whole(reference))
+            whole = reference._replace(name=self._whole(reference))
             place = (whole.kept_in, whole.name)
             text = self._text(whole, anew=anew and place not in fresh)
             fresh.add(place)

@@ -20,10 +20,11 @@ refusal is final only if the upstream has refused, and nobody was connected, for
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from handlers.connection.lease import Lease
+from handlers.values import dataclass
 
 FailureKind = Literal["network", "http", "throttled", "refused"]
 KINDS: tuple[FailureKind, ...] = ("network", "http", "throttled", "refused")

@@ -13,8 +13,6 @@ still connect. Invariant: nothing is released before everything is stored, unles
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from handlers.connection import ends
 from handlers.connection.effects import CloseUpstream, Effect, Finish, Outcome, Release, ReplaceCursor, SaveRecord
 from handlers.connection.ends import End
@@ -23,6 +21,7 @@ from handlers.connection.lease import Lease, LeaseView
 from handlers.connection.lifetime import Lifetime
 from handlers.connection.record import Record
 from handlers.profile.behaviour import Profile
+from handlers.values import dataclass
 
 # An upstream that evicts has answered the newer connection already, so that one's mark is on the way.
 WATCH_MS = 2_000

@@ -6,11 +6,12 @@ most have none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from handlers.connection.backoff import RestChange
 from handlers.connection.quiet import Silence
 from handlers.framing.events import StreamEvent
+from handlers.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

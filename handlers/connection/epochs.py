@@ -16,10 +16,10 @@ Pure. Invariant: an event counts as known only if its body is the same, and only
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from handlers.framing.events import MAX_KEY_BYTES, OnConflict
+from handlers.values import dataclass
 
 # How many known keys in a row with other bodies begin an epoch.
 IN_A_ROW = 3

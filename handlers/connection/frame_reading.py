@@ -6,13 +6,13 @@ Pure. Invariant: nothing behind a frame that ends the connection is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from handlers.framing.events import LEFT_OUT, StreamEvent, cursor_after, cursor_behind, forget_parsed, to_event
 from handlers.framing.frames import Decoded, Frame, as_frames
 from handlers.framing.marks import Kind
 from handlers.profile.behaviour import Profile
+from handlers.values import dataclass
 
 if TYPE_CHECKING:
     from handlers.connection.numbers import Numbers

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, NamedTuple
 
 from handlers.connection.backoff import NO_REST, Rest
 from handlers.connection.lease import Lease
 from handlers.profile.secret_references import Secrets
+from handlers.values import dataclass
 
 # The number of partition keys of a stream whose events lie in a log.
 LOG = 0

@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
+
+from handlers.values import dataclass
 
 # An execution lets go of its stream by an error. After these the stream is over. After any other, its predecessor, if
 # there is one, goes on with the stream: a successor that broke has ended nothing.

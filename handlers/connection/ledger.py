@@ -43,10 +43,11 @@ about to be proved by an open one; whatever some records prove, later records of
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from handlers.connection import repair_record
 from handlers.connection.repair_record import Repair
+from handlers.values import dataclass
 
 # No end was recorded: the function was killed, or the table accepted no more records.
 UNRECORDED = "unrecorded"

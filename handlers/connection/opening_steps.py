@@ -12,12 +12,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
 from handlers.connection.inputs import Closed
 from handlers.profile.secret_references import Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
+from handlers.values import dataclass
 
 # The most bytes of an answer that are read.
 ANSWER_BYTES = 64 * 1024

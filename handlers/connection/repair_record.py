@@ -5,7 +5,7 @@ This module knows no table and no clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from handlers.values import dataclass
 
 REPAIRED = "repaired"
 # Some of the gap came, or none: the open part is tried again for as long as the address reaches back.

@@ -9,13 +9,13 @@ virtual time, and sends its `Answer` back (`handlers/run/performer.py`); it deci
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from handlers.connection.backoff import Refusal, Rest
 from handlers.connection.effects import Effect, Outcome, Progress
 from handlers.connection.lease import LEASE_TTL_READS, Lease
 from handlers.framing.oversize import BufferBudget
+from handlers.values import dataclass
 
 T = TypeVar("T")
 

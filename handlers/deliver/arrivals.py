@@ -14,12 +14,13 @@ once, unless another call noted something in between; a sink that has taken an a
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from handlers.errors import StoreUnavailable
 from handlers.store.control_table import Table
 from handlers.store.typed_values import Item, count, expiry, key, number, text
+from handlers.values import dataclass
 
 # How long arrivals are kept. What a sink has not taken by then is read from the events themselves.
 KEEP_DAYS = 14

@@ -7,7 +7,7 @@ waits for the sink; after BOUND_MS the call continues even if a sink hangs, and 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from handlers.deliver.sending import PARALLEL, Each, Send, send_all
 from handlers.deliver.table_records import Brought, decoded
 from handlers.errors import StoreUnavailable
 from handlers.profile.deliver_field import Target
+from handlers.values import dataclass
 
 # How long a call tries, and how much of that the requests may take by what a worker measured.
 BOUND_MS, EXPECTED_MS = 300, 200

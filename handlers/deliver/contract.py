@@ -9,7 +9,7 @@ than the sink promises, and has at least one message; no refusal holds a service
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
@@ -18,6 +18,7 @@ from handlers.errors import StreamkeeperError
 from handlers.profile.deliver_field import Target
 from handlers.profile.secret_references import Reference
 from handlers.profile.upstream_requests import UpstreamRequest
+from handlers.values import dataclass
 
 # "request": the sink takes a request whole or not at all, in order. "message": it may refuse part of a request, so one
 # # request holds one message of each stream, unless the profile needs no order. "none": the sink itself keeps no order.

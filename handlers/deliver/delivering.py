@@ -5,7 +5,6 @@ stream and one sink; each bell that was rung is due again later, unless a worker
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from handlers.deliver.arrivals import Arrivals
 from handlers.deliver.at_once import BOUND_MS, AtOnce
@@ -16,6 +15,7 @@ from handlers.deliver.operating import Lag, lag, new
 from handlers.deliver.table_records import Brought, Record, by_stream
 from handlers.deliver.worker import REST_MS, DeliveryPorts, Held, Worked, Worker
 from handlers.profile.deliver_field import Target
+from handlers.values import dataclass
 
 # For how many sinks a sweep measures how far they are behind.
 MEASURED = 200

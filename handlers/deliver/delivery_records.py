@@ -9,7 +9,7 @@ the sink took before it was noted moves no record: `settled` adds it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 from handlers.deliver.arrivals import PREFIX as ARRIVAL
 from handlers.deliver.arrivals import Arrival, arrival_of
@@ -17,6 +17,7 @@ from handlers.deliver.bells import Place
 from handlers.store import typed_values
 from handlers.store.control_table import IS_NEW, Table
 from handlers.store.typed_values import Item
+from handlers.values import dataclass
 
 PREFIX = "sink#"
 # How many records are read: a profile has a few sinks, and former ones may have left a record.

@@ -8,7 +8,7 @@ gone from the table or is a mark of one in the dead-letter queue; about MOST_BYT
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from handlers.api.event_pages import shown
@@ -22,6 +22,7 @@ from handlers.store.event_items import Entry as Stored
 from handlers.store.event_items import StoredEvent, stored_event
 from handlers.store.segment_reader import LOG_SUFFIX, stored_events
 from handlers.store.typed_values import Item, key
+from handlers.values import dataclass
 
 MOST_BYTES = 4 * 1024 * 1024
 ARRIVALS = 50

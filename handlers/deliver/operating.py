@@ -5,13 +5,14 @@ from it; no stored event is changed.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from handlers.deliver.arrivals import Arrivals
 from handlers.deliver.bells import Place
 from handlers.deliver.delivery_records import ALL, SinkRecord, SinkRecords, settled
 from handlers.deliver.feed import Page, advanced
+from handlers.values import dataclass
 
 COMMANDS = ("pause", "resume", "replay", "skip")
 # How often to try: a worker saves every few seconds, so it cannot interfere each time.

@@ -7,10 +7,11 @@ under way.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from handlers.deliver.contract import Message, Order, Promises, Refusal
+from handlers.values import dataclass
 
 Send = Callable[[Sequence[Message]], Mapping[int, Refusal]]
 # Runs a function for each of a few batches, one after the other or at the same time; returns the results in order.

@@ -9,11 +9,12 @@ was alone in its request.
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from handlers.deliver.contract import Message, Promises, Refusal
 from handlers.deliver.sending import Send
 from handlers.profile.deliver_field import Target
+from handlers.values import dataclass
 
 Sending = tuple[Promises, Send]
 

@@ -7,7 +7,7 @@ since it was read.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal, NamedTuple
 
 from handlers.deliver.at_once import Sending, Within
@@ -17,6 +17,7 @@ from handlers.deliver.delivery_records import SinkRecord, SinkRecords
 from handlers.deliver.feed import Feed, Page, advanced
 from handlers.deliver.sending import LATE, Each, send_all
 from handlers.profile.deliver_field import Target
+from handlers.values import dataclass
 
 # How many events are read at once if a request takes one of them, and if it takes several.
 SINGLE_READ, MOST_READ = 250, 1000

@@ -14,13 +14,14 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Any
 from urllib.parse import urlsplit
 
 from handlers.dynamodb.http_post import post
 from handlers.dynamodb.sigv4 import Signer
 from handlers.tls import tls
+from handlers.values import dataclass
 
 Answer = dict[str, Any]
 

@@ -7,8 +7,9 @@ one that botocore makes of the same request and time.
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import quote, urlencode
+
+from handlers.values import dataclass
 
 # The services that accept JSON in a POST to "/", and the prefix of their operations' names.
 TARGETS = {"dynamodb": "DynamoDB_20120810", "sqs": "AmazonSQS"}

@@ -12,13 +12,14 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from handlers.fleet.wanted import JSON, Wanted, read
 from handlers.group import GROUP
 from handlers.store import typed_values
 from handlers.store.control_table import Table
+from handlers.values import dataclass
 
 # An item of DynamoDB has 400 KB at most.
 PART = 300_000

@@ -11,11 +11,12 @@ import heapq
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from handlers.fleet.turns import Ask
 from handlers.fleet.wanted import Wanted
+from handlers.values import dataclass
 
 BATCH = 100
 # How many streams that are not as wanted it names.

@@ -12,13 +12,13 @@ import queue
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 from handlers.errors import StoreUnavailable
 from handlers.fleet.fleet_records import DONE, Fleet, FleetRecords, Replaced
 from handlers.fleet.fleet_round import Round
 from handlers.fleet.turns import AT_ONCE, Ask, Asking, Outcome, Rate
+from handlers.values import dataclass
 
 # Started streams take some seconds to connect; those that are not connected after all rounds are named.
 WAIT_S, MOST_ROUNDS = 5, 24

@@ -11,8 +11,9 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import Enum
+
+from handlers.values import dataclass
 
 # Requests a second: at first, the increase each second until a refusal, and the increase after that.
 FIRST_PER_S, GROWTH, GROWTH_AFTER = 20.0, 10.0, 1.0

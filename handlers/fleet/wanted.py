@@ -16,10 +16,11 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from handlers.profile.addresses import ProfileError, check_stream_id
+from handlers.values import dataclass
 
 # How many streams and bytes a document has at most: less than Lambda takes in one request.
 MOST_STREAMS = 200_000

@@ -2,7 +2,6 @@
 ends.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from handlers.framing.frames import Decoder
@@ -11,6 +10,7 @@ from handlers.framing.length_and_raw import LengthDecoder, RawDecoder
 from handlers.framing.ndjson import NdjsonDecoder
 from handlers.framing.sse import SseDecoder
 from handlers.framing.websocket import WebSocketDecoder
+from handlers.values import dataclass
 
 Framing = Literal["sse", "ndjson", "json-seq", "length", "raw", "websocket"]
 

@@ -17,11 +17,11 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from handlers.framing.frames import Body, Frame
 from handlers.framing.oversize import Oversize
+from handlers.values import dataclass
 
 # Python takes up to 130 bytes for each bracket and comma of a JSON text, so this many take 50 MB.
 MOST_MARKS = 400_000

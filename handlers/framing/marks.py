@@ -7,11 +7,11 @@ a mark names does not fit it, and only JSON fits a mark that reads JSON; nothing
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from handlers.framing.events import JsonPath, at, parse_json
 from handlers.framing.frames import Frame
+from handlers.values import dataclass
 
 ANYTHING = "*"
 # A larger number of lost events is ignored as implausible.

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from handlers.values import dataclass
 
 # How many bytes of a frame are kept: in Base64 they fit a message of SQS together with the other fields.
 HEAD_BYTES = 64 * 1024

@@ -10,13 +10,13 @@ decides; nothing is raised, whatever the upstream sent.
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from handlers.framing.events import JsonPath, at, has_too_many_values, parse_json
 from handlers.framing.frames import Body
 from handlers.framing.marks import Value
 from handlers.framing.oversize import Oversize
+from handlers.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ elements than a small function can hold, is not taken apart; nothing is raised, 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from json.decoder import scanstring  # type: ignore[attr-defined]  # implemented in C, and not in the stubs
 from typing import Any, NamedTuple, Union
 
@@ -42,6 +42,7 @@ from handlers.framing.events import (
 from handlers.framing.frames import Frame
 from handlers.framing.marks import Mark
 from handlers.framing.selection import Keep
+from handlers.values import dataclass
 
 # Stands for the element in a path of the profile, after the path of the list.
 ELEMENT = "[*]"

@@ -21,9 +21,10 @@ counts as over only once that function's own limit has passed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from handlers.connection.lease import Lease, is_over
+from handlers.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

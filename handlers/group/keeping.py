@@ -13,13 +13,13 @@ Invariants: a back-off is drawn before each further connection; whatever is open
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from handlers.connection.effects import Progress
 from handlers.connection.reconnection import Draw, attempts, lived
 from handlers.connection.steps import Ended, Invocation, Pause, Report, Steps
 from handlers.group.next_step import Delays, NextStep, next_step, raised, rest_bounds_s
 from handlers.profile.behaviour import Profile
+from handlers.values import dataclass
 
 # Returns whether this function should still connect the stream again, at that instant.
 Keeps = Callable[[int], bool]

@@ -9,9 +9,9 @@ taken it over; a refusal is never retried sooner than the machine would.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 from handlers.connection.effects import Outcome
+from handlers.values import dataclass
 
 # As in the Retriers of Connect A: the first delay in seconds, and how often it doubles before the long back-off.
 _RETRIES = {"StreamThrottled": 2, "StoreUnavailable": 2, "StreamDropped": 4}

@@ -4,7 +4,7 @@
 For example `profile.meaning(429)` is "throttled". `upstream_requests.py` spells what is sent to the upstream.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from handlers.connection.backoff import FailureKind, Pace
@@ -26,6 +26,7 @@ from handlers.profile.checked_fields import EXPECTED, FLAG, Form, choice, durati
 from handlers.profile.resume import Resume
 from handlers.profile.secret_references import Reference, Secrets, filled, places, references
 from handlers.profile.sections import Meaning
+from handlers.values import dataclass
 
 if TYPE_CHECKING:
     from handlers.framing.selection import Keep

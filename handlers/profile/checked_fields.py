@@ -7,11 +7,11 @@ body, for any of them may hold a secret.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from handlers.framing.events import parse_path
 from handlers.profile.addresses import ProfileError
+from handlers.values import dataclass
 
 # RFC 9110, section 5.6.2 and 5.5: a field's name is a token; its value visible characters, spaces and tabs.
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

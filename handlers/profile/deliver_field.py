@@ -10,7 +10,7 @@ whatever is returned without a note is valid.
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, date, datetime, time
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +19,7 @@ from handlers.profile import sections
 from handlers.profile.addresses import ProfileError, check_address
 from handlers.profile.checked_fields import FLAG, TEXT, Fields, Form, number, whole
 from handlers.profile.secret_references import Reference
+from handlers.values import dataclass
 
 # By kind: the pattern of a target's name, and the same in words. Sources: the API references.
 NAMES = {

@@ -6,7 +6,6 @@ Invariant: whatever is returned without a note in `Fields` is valid.
 import dataclasses
 import json
 import re
-from dataclasses import dataclass
 from typing import Any, cast
 
 from handlers.framing.events import parse_path
@@ -15,6 +14,7 @@ from handlers.profile import addresses, sections
 from handlers.profile.checked_fields import A_PATH, PATH, Fields, number
 from handlers.profile.mark_fields import listed, mark
 from handlers.profile.messages import CLOSE_MEANINGS, CloseMeaning, Exchange, Numbering, asks_by_message
+from handlers.values import dataclass
 
 _CODE = re.compile(r"1[0-9]{3}|[34][0-9]{3}"), "a close code from 1000 to 4999"
 _ANSWER = '{ "$.op" = "subscribed" }, a text, or a list of such'

@@ -10,11 +10,11 @@ reference in a value stays as it is.
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from handlers.framing.events import JsonPath
 from handlers.framing.marks import Mark
+from handlers.values import dataclass
 
 CURSOR, CURSOR_AS_TEXT = "{cursor}", "{cursor|text}"
 # The whole numbers that every JSON reader takes without rounding.

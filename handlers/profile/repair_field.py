@@ -10,7 +10,7 @@ Invariant: a `Repair` that is returned without a note in `Fields` is valid.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from urllib.parse import urlsplit
 
 from handlers.framing.events import JsonPath, Rule, parse_path
@@ -21,6 +21,7 @@ from handlers.profile.checked_fields import A_PATH, TEXT, Fields, duration, numb
 from handlers.profile.secret_references import Reference, Secrets, filled, references, without
 from handlers.profile.sections import headers
 from handlers.profile.time_field import OwnTime, own_time
+from handlers.values import dataclass
 
 EDGES = ("after", "before", "from", "to")
 _EDGE = re.compile(r"\{(after|before|from|to)\}")

@@ -4,7 +4,6 @@ Invariant: a `Resume` that is returned without a note in `Fields` is valid.
 """
 
 import re
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, cast
 
@@ -12,6 +11,7 @@ from handlers.framing.events import JsonPath
 from handlers.framing.marks import Kind, Mark
 from handlers.profile.checked_fields import A_PATH, TEXT, Fields, did_you_mean, is_header, whole
 from handlers.profile.mark_fields import marks
+from handlers.values import dataclass
 
 # Python refuses to read longer numbers; a cursor with more digits is a text.
 _NUMBER = re.compile(r"-?[0-9]{1,1000}")

@@ -13,8 +13,7 @@ upstream or a caller wrote and that looks like one.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 from handlers.profile.addresses import ProfileError
 
@@ -26,8 +25,7 @@ _CREDENTIAL = re.compile(r".*(?:authorization|cookie|api-?key|access-?key|token|
 _REFERENCE = re.compile(r"\$\{(secret|ssm):([A-Za-z0-9/_.-]+)(?::([A-Za-z0-9_.-]+))?\}")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Reference:
+class Reference(NamedTuple):
     """Where a secret is kept: `key` is the field of a JSON object, "" the whole text.
 
     A "place" is kept nowhere: it is the token or the ticket of one opening, named like its placeholder.

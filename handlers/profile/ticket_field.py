@@ -10,7 +10,6 @@ Invariant: a `Ticket` that is returned without a note in `Fields` is valid.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +17,7 @@ from handlers.framing.events import JsonPath
 from handlers.profile import sections
 from handlers.profile.addresses import ProfileError
 from handlers.profile.checked_fields import A_PATH, Fields, choice, is_header
+from handlers.values import dataclass
 
 PLACE = "ticket"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -5,13 +5,13 @@
 The instant is by the upstream's clock, and is compared only with other instants of the upstream. Pure.
 """
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
 from handlers.framing.events import JsonPath, at, parse_json
 from handlers.framing.frames import Body
 from handlers.profile.checked_fields import A_PATH, Fields, choice
+from handlers.values import dataclass
 
 TimeUnit = Literal["ms", "s", "us", "ns", "iso"]
 # How many of each unit are in a millisecond, as a fraction.

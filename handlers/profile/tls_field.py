@@ -8,10 +8,11 @@ Each is PEM, in a secret or, except for the key, as plain text. Invariant: a `Tr
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from handlers.profile import sections
 from handlers.profile.checked_fields import TEXT, Fields
+from handlers.values import dataclass
 
 _BEGIN = "-----BEGIN "
 

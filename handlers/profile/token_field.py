@@ -8,7 +8,6 @@ Invariant: a `Token` that is returned without a note in `Fields` is valid, and i
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, cast, get_args
 from urllib.parse import urlsplit
 
@@ -16,6 +15,7 @@ from handlers.profile import sections
 from handlers.profile.addresses import ProfileError
 from handlers.profile.checked_fields import FIELD_VALUE, TEXT, Fields, choice, is_header
 from handlers.profile.secret_references import references
+from handlers.values import dataclass
 
 Kind = Literal["client_credentials", "refresh_token", "eks"]
 Sent = Literal["basic", "body"]

@@ -7,7 +7,7 @@ each value is filled in once, so nothing in a cursor, an id, a secret or a ticke
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from handlers.framing.decoders import FRAMINGS
@@ -16,6 +16,7 @@ from handlers.profile.addresses import ProfileError, fill_places, places_in, quo
 from handlers.profile.behaviour import Profile
 from handlers.profile.checked_fields import FIELD_VALUE
 from handlers.profile.secret_references import Secrets, filled, filled_beside, places, references
+from handlers.values import dataclass
 
 if TYPE_CHECKING:
     from handlers.profile.tls_field import Trust

@@ -7,11 +7,12 @@ Invariant: an event is returned only if every byte of it is there; any other tex
 import base64
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from handlers.api import status_words
 from handlers.framing.events import StreamEvent
+from handlers.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

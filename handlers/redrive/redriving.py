@@ -11,7 +11,7 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -25,6 +25,7 @@ from handlers.redrive.letters import Letter, Message, Reader
 from handlers.redrive.restore import KNOWN, Events, NotStored
 from handlers.store.leases import Leases
 from handlers.store.stream_records import StreamRecords
+from handlers.values import dataclass
 
 STARTED, RUNS, LEFT = "started", "runs already", "left"
 # For this many seconds a walk has its messages for itself; after a kill they are back in the queue then.

@@ -7,7 +7,7 @@ stored.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from handlers.api.verdict import counted
@@ -31,6 +31,7 @@ from handlers.store.event_reader import EventReader
 from handlers.store.segment_reader import SKEW_MS
 from handlers.store.segment_writer import SegmentWriter
 from handlers.store.stream_records import StreamRecords
+from handlers.values import dataclass
 
 # How long a turn lasts after its last renewal: longer than a page takes, with the back-off after a refusal.
 TURN_MS = 45_000

@@ -6,7 +6,7 @@ origin of the first, where the credentials may go; no problem quotes what the ad
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
 
@@ -18,6 +18,7 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.repair_field import Repair
 from handlers.profile.secret_references import Secrets, filled
 from handlers.profile.upstream_requests import UpstreamRequest, own_headers
+from handlers.values import dataclass
 
 # RFC 8288, section 3: a link's target, and its parameters up to the next link.
 _LINK = re.compile(r"<([^>]*)>((?:\s*;\s*[^;,=\s]+(?:\s*=\s*(?:\"[^\"]*\"|[^;,\s]*))?)*)")

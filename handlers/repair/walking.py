@@ -15,7 +15,7 @@ Invariant: what a page brings is stored before the gap's record says that the pa
 """
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from handlers.connection.inputs import Written
@@ -29,6 +29,7 @@ from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.pages import BadPage, Fetched, Page, is_kept, page, request
 from handlers.repair.proof import WIDE, Border, Borders, begun, can_widen, judged, ordered, proves, unaskable
 from handlers.run.group_ports import Ask, Wait
+from handlers.values import dataclass
 
 # How long a walk waits after a refusal at most, and how often.
 PATIENT_S, PATIENT_TIMES = 10.0, 3

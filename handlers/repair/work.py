@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from handlers.aws.error_translation import translate_errors
@@ -21,6 +20,7 @@ from handlers.connection.ledger import Interval
 from handlers.errors import StoreUnavailable
 from handlers.store.control_table import BY_RECORD, KEYS, Table
 from handlers.store.typed_values import expiry, key, number, read_as
+from handlers.values import dataclass
 
 REPAIR, REPAIRING = "repair", "repairing"
 # Finished requests are kept for a day.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from handlers.aws.error_translation import translate_errors
@@ -20,6 +19,7 @@ from handlers.run.ports import Ports
 from handlers.store.group_store import GroupStore
 from handlers.store.grouped_store import GroupedStore
 from handlers.store.known_streams import GroupFunction
+from handlers.values import dataclass
 
 # Reports a stream that is over: the stream, the group's execution, and the outcome.
 Reports = Callable[[str, str, Outcome], None]

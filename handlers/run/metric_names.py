@@ -5,8 +5,9 @@ that functions print (connection_metrics.py, delivery_metrics.py, handlers/watch
 name. Invariant: every name that is published anywhere is here; tests compare them.
 """
 
-from dataclasses import dataclass
 from typing import Literal
+
+from handlers.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, TypeVar
 
 from handlers.aws.secret_values import SecretValues
@@ -35,6 +35,7 @@ from handlers.run.threads import Answered
 from handlers.store.requests import Requests
 from handlers.tls import check_trust
 from handlers.upstream.reader import CHUNK_BYTES, INBOX_BYTES, JOIN_S, Share
+from handlers.values import dataclass
 
 T = TypeVar("T")
 

@@ -10,7 +10,6 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from handlers.aws.secret_values import SecretValues
@@ -23,6 +22,7 @@ from handlers.profile.upstream_requests import request_of
 from handlers.run.threads import Answered, Bell
 from handlers.upstream.reader import Share, Upstream
 from handlers.upstream.standstill import Pulse, elapsed_s
+from handlers.values import dataclass
 
 # The name of the threads for requests to the store; they ring for it.
 STORE = "store"

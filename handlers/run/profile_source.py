@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
 from handlers.settings import ControlSettings, DeliverySettings, RepairSettings, Settings
+from handlers.values import dataclass
 
 READ_AGAIN_S = 60
 # How many versions before the newest are read to find a valid one.

@@ -11,11 +11,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from handlers.errors import StoreUnavailable
 from handlers.upstream.standstill import elapsed_s
+from handlers.values import dataclass
 
 
 class SystemClock:

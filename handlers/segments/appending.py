@@ -26,13 +26,14 @@ no event that is not in the log, and never goes back to an older token's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
 from handlers.connection.epochs import Epochs, other_keys
 from handlers.framing.events import StreamEvent
 from handlers.segments.known import HASH_BYTES, MOST_KEYS, KnownKeys, body_sum, key_hash
+from handlers.values import dataclass
 
 # How far after the anchor an expired log continues: more than a connection appends in its life.
 JUMP = 1_000_000

@@ -13,12 +13,12 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from handlers.framing.events import StreamEvent
 from handlers.framing.frames import encoded
 from handlers.framing.oversize import Oversize
+from handlers.values import dataclass
 
 # The zlib level: beyond it the time costs more than the saved write units. docs/store.md has the table.
 LEVEL = 3

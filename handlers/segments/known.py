@@ -14,10 +14,10 @@ import hashlib
 import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from handlers.framing.events import StreamEvent, canonical_json
 from handlers.framing.oversize import Oversize
+from handlers.values import dataclass
 
 HASH_BYTES, SUM_BYTES = 8, 4
 # What a function of 128 MB can hold: about 100 bytes each.

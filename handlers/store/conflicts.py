@@ -17,7 +17,6 @@ Invariant: no event is stored twice: with `both`, each content under a key once;
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 
 from handlers.connection.epochs import Epochs, other_keys
@@ -27,6 +26,7 @@ from handlers.segments.known import body_sum
 from handlers.store.control_table import KEYS, Table
 from handlers.store.event_items import PROMISED, Fetch, in_bucket, size_bytes, stored_event
 from handlers.store.typed_values import Item, count, text
+from handlers.values import dataclass
 
 # The most bytes that the items of one read may have together; a function of 128 MB can hold that several times.
 READ_BYTES = 1024 * 1024

@@ -10,7 +10,7 @@ names it, so that a person can correct it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from handlers.connection.spending import is_pause, spending_of
 from handlers.store import ledger_records, typed_values
 from handlers.store.ledger_records import live_record
 from handlers.store.typed_values import Item, count, instant_ms, number, refusal, text
+from handlers.values import dataclass
 
 if TYPE_CHECKING:
     from handlers.segments.appending import Cursor

@@ -8,7 +8,7 @@ alone.
 import hashlib
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -19,6 +19,7 @@ from handlers.framing.frames import Body, encoded
 from handlers.framing.oversize import Oversize
 from handlers.store import typed_values
 from handlers.store.typed_values import DAY_S, Item, count, expiry, text
+from handlers.values import dataclass
 
 # DynamoDB: "The maximum item size in DynamoDB is 400 KB, which includes both attribute name binary length (UTF-8
 # length) and attribute value lengths".

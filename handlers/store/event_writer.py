@@ -9,7 +9,7 @@ event that is sent twice is stored once; an INSERT inserts the event's item, whi
 import json
 import random
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
@@ -34,6 +34,7 @@ from handlers.store.event_items import (
 )
 from handlers.store.overflow import DEAD_LETTERED, DUPLICATE, STORED, Objects, Singles
 from handlers.store.typed_values import Item
+from handlers.values import dataclass
 
 # BatchExecuteStatement: "can perform no more than 25 statements per batch".
 BATCH = 25

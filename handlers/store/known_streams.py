@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from handlers.connection.lease import Lease
@@ -21,6 +21,7 @@ from handlers.store.connection_store import Reply, Store
 from handlers.store.control_record import ControlRecord, budget_words, quiet_words, restart_words, silence_of, to_record
 from handlers.store.group_store import GroupStore, live_of_member
 from handlers.store.typed_values import Item, number, text
+from handlers.values import dataclass
 
 # How often, at most, the cursor of a stream whose events are items is saved. If the upstream ends the older connection
 # at once, no connection makes up for an old cursor: then each heartbeat saves it, as for a stream alone.

@@ -10,7 +10,6 @@ import base64
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from handlers.aws.error_translation import ConditionFailed, Refused, translate_errors
@@ -21,6 +20,7 @@ from handlers.framing.oversize import Oversize
 from handlers.store.control_table import IS_NEW, Table
 from handlers.store.event_items import MAX_ITEM_BYTES, body_of, in_bucket, mark, place_of, size_bytes, stream_of
 from handlers.store.typed_values import Item, number
+from handlers.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

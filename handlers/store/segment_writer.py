@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from handlers.connection.epochs import Epochs
@@ -57,6 +56,7 @@ from handlers.store.segment_reader import (
     sort_key,
 )
 from handlers.store.typed_values import DAY_S, Item, count, expiry, key, number
+from handlers.values import dataclass
 
 
 @dataclass

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from handlers.upgrade.upgrade_records import Upgrade, UpgradeRecords
+from handlers.values import dataclass
 
 # The mark of a definition that an upgrade has deployed: JSON allows it, and no deployment writes it.
 OURS = " "

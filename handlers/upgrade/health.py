@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from handlers.api.verdict import counted
+from handlers.values import dataclass
 
 # How many failures of a kind may be chance.
 BY_CHANCE = 1

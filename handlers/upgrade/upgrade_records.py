@@ -9,7 +9,6 @@ is requested; nothing that a connection writes is changed; any answer of AWS but
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from handlers.group import GROUP, is_group
@@ -30,6 +29,7 @@ from handlers.upgrade.upgrade_items import (
     stretches,
     to_lost,
 )
+from handlers.values import dataclass
 
 # How many of the newest connections are counted, and of how many of a group's members.
 NEWEST, MEMBERS = 20, 10

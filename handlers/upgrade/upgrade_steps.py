@@ -16,7 +16,6 @@ import hashlib
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from handlers.api.verdict import counted
@@ -28,6 +27,7 @@ from handlers.upgrade.deployed import LATEST, Clients, Deployed, UpgradeRefused
 from handlers.upgrade.health import Limits, Stream, Verdict
 from handlers.upgrade.upgrade_items import MARK, asked_of, execution_of, is_asked, lease_of, to_stream, was_ended
 from handlers.upgrade.upgrade_records import UpgradeRecords
+from handlers.values import dataclass
 
 # One past the last place.
 WHOLE = 1 << 32

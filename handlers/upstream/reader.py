@@ -10,7 +10,7 @@ import select
 import socket
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import urllib3
 
@@ -26,6 +26,7 @@ from handlers.upstream.opening import ResponseClass, led, opened
 from handlers.upstream.socket_response import SWITCHED, Outbox, SocketResponse, check_switch, new_key
 from handlers.upstream.standstill import Pulse, elapsed_s
 from handlers.upstream.strict_response import JoiningResponse, StrictResponse
+from handlers.values import dataclass
 
 # The most bytes of one read, and of one result of `get`: enough to fill several batches, and few enough that the main
 # thread, which stores their events in one go, soon returns to the lease. 640 events of 100 bytes take 0.2 s if a batch

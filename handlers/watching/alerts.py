@@ -9,10 +9,11 @@ function's memory remembers what was named, so a new sandbox names again the str
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from handlers.api.verdict import counted
+from handlers.values import dataclass
 
 # A message of SNS has 256 KB at most, and every 64 KB of it count as a message.
 MESSAGE_BYTES = 60_000

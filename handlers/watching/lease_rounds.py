@@ -15,7 +15,7 @@ a suspect; its group may be one.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 
 from handlers.connection.lease import Lease, unconnected_ms
@@ -27,6 +27,7 @@ from handlers.store.control_record import ATTRIBUTES, budget_words, damage, quie
 from handlers.store.control_table import KEYS
 from handlers.store.group_store import group_lease, lease_of_group, member_lease
 from handlers.store.leases import Leases, batches
+from handlers.values import dataclass
 from handlers.watching.alerts import KINDS
 
 # How many requests are under way at once. With this many, waiting for answers takes less time than reading them, on

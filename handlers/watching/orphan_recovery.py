@@ -8,7 +8,6 @@ started once a minute at most; whatever AWS refuses is raised, and the next chec
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -24,6 +23,7 @@ from handlers.connection.orphans import (
     verdict,
     was_started,
 )
+from handlers.values import dataclass
 
 _UNKNOWN = ("ExecutionDoesNotExist", "InvalidArn")
 
