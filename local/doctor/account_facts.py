@@ -246,7 +246,7 @@ def _examined(account: Account, deployed: Deployed, names: Sequence[str]) -> Any
     error = said.get("errorType", "") if isinstance(said, dict) else ""
     if error == "InvalidRequest":
         return Unasked(f"{function} has a version that cannot examine a profile: `streamkeeper upgrade` replaces it")
-    return Unasked(f"{function} answered with {error or 'nothing of it'}")
+    return Unasked(f"{function} answered with {error or 'something that cannot be read'}")
 
 
 def _sinks(account: Account, deployed: Deployed, profiles: Any) -> dict[str, Any]:

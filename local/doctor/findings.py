@@ -82,7 +82,7 @@ def unasked(what: str, answer: Unasked, fix: str) -> Finding:
     if answer.is_absent:
         return Finding(State.ABSENT, what, answer.reason)
     if answer.is_missing:
-        return Finding(State.WRONG, what, "is not there", "there", fix)
+        return Finding(State.WRONG, what, "missing", "there", fix)
     return Finding(State.UNKNOWN, what, f"not known: {answer.reason}")
 
 

@@ -33,7 +33,7 @@ def judged(deployed: Deployed, facts: Facts, prices: Prices) -> Iterator[Finding
     """The findings about quotas, upstreams, secrets and sinks."""
     held = facts["held"]
     if isinstance(held, Unasked):
-        yield unasked("streams that are held", held, "")
+        yield unasked("running streams", held, "")
         in_use: set[str] = set()
     else:
         # A stream of a group uses the group's function.
@@ -58,9 +58,9 @@ def _quotas(deployed: Deployed, facts: Facts, held: int) -> Iterator[Finding]:
     account = facts["concurrency"]
     quota = account if isinstance(account, Unasked) else account["AccountLimit"]["ConcurrentExecutions"]
     used = measured.get("functions")
-    yield _quota("functions at a time, of the account", quota, at_once + others, used, "concurrency")
+    yield _quota("concurrent functions of the account", quota, at_once + others, used, "concurrency")
     if for_manager:
-        yield _quota("functions at a time, by connection_concurrency", for_manager, at_once, None, "")
+        yield _quota("concurrent functions, by connection_concurrency", for_manager, at_once, None, "")
     limits = facts["limits"]
     units = (
         limits if isinstance(limits, Unasked) else limits.get("TableMaxWriteCapacityUnits", _default("table_writes"))
@@ -77,17 +77,17 @@ def _states(deployed: Deployed, facts: Facts, held: int, measured: Mapping[str, 
     if deployed.stack is None:
         yield Finding(State.ABSENT, "quotas of Step Functions", "the run on this machine has none")
     else:
-        manager = facts["functions"].get(MANAGER, Unasked("it is not there"))
+        manager = facts["functions"].get(MANAGER, Unasked("it is missing"))
         variables = {} if isinstance(manager, Unasked) else manager.get("Environment", {}).get("Variables", {})
         # Two transitions for each connection and its wait, in two lanes that take turns.
         a_second = 2 * held / float(variables.get("WAIT_S", 840))
-        yield _quota("executions open at a time", _default("open_executions"), held, None, "open_executions")
+        yield _quota("open executions", _default("open_executions"), held, None, "open_executions")
         for name, title, needed in (
             ("transitions", "state transitions a second", a_second), ("starts", "StartExecution a second", 0.0),
         ):  # fmt: skip
             key = "transitions" if name == "transitions" else "start_execution"
             refill = measured.get(f"{name}_refill")
-            quota = Unasked("CloudWatch has no number of it yet") if refill is None else refill
+            quota = Unasked("CloudWatch has no figure yet") if refill is None else refill
             yield _quota(title, quota, needed, None, key, refused=measured.get(f"{name}_throttled", 0))
     stage, account = facts["api_stage"], facts["api_account"]
     if isinstance(stage, Unasked) or isinstance(account, Unasked):
@@ -95,7 +95,7 @@ def _states(deployed: Deployed, facts: Facts, held: int, measured: Mapping[str, 
         return
     rate = max((one.get("throttlingRateLimit", 0) for one in stage.get("methodSettings", {}).values()), default=0)
     quota = account.get("throttleSettings", {}).get("rateLimit") or _default("api")
-    yield _quota("requests a second of all APIs, of which the stage takes", quota, rate, None, "api")
+    yield _quota("requests a second of all APIs of the account", quota, rate, None, "api")
     if (minute := measured.get("requests")) is not None and rate:
         yield _quota("requests a second of the stage's API", rate, 0, minute / 60, "")
 
@@ -111,7 +111,9 @@ def _quota(
         quota, by = _default(key), f" by default; AWS did not return the account's own ({quota.reason})"
     most = max(needed, used or 0)
     asked = f"the fleet needs {_number(needed)}" if needed else ""
-    measured = f"the worst minute of {account_facts.HOURS} h took {_number(used)}" if used is not None else ""
+    measured = (
+        f"the busiest minute of the last {account_facts.HOURS} h took {_number(used)}" if used is not None else ""
+    )
     words = "; ".join(part for part in (f"{_number(quota)}{by}", asked, measured) if part)
     if refused:
         return Finding(State.WRONG, f"quota, {what}", f"{words}; {_number(refused)} were refused", "none refused", _ASK)
@@ -138,8 +140,8 @@ def _price(deployed: Deployed, facts: Facts, held: int, prices: Prices) -> Itera
     if not keys:
         return
     usd = encryption_usd(IN_HANDOVERS * held + BESIDE_CONNECTIONS, len(told), prices)
-    yield Finding(State.OK, "price of the tables' encryption", f"up to {usd:.2f} $ a month for requests of KMS, and "
-                  f"{prices.usd('kms', 'key_month'):.2f} $ where the key is your own")  # fmt: skip
+    yield Finding(State.OK, "price of the tables' encryption", f"up to {usd:.2f} $ a month for requests to KMS, and "
+                  f"{prices.usd('kms', 'key_month'):.2f} $ if the key is your own")  # fmt: skip
 
 
 # --- upstreams, secrets and sinks -------------------------------------------------------------------------------------
@@ -148,21 +150,21 @@ def _price(deployed: Deployed, facts: Facts, held: int, prices: Prices) -> Itera
 def _profiles(profiles: Any, in_use: Collection[str]) -> Iterator[Finding]:
     """The findings about each profile; a problem of one that no stream uses is only a note."""
     if isinstance(profiles, Unasked):
-        yield unasked("secrets and upstreams, from where the functions are", profiles, "")
+        yield unasked("secrets and upstreams, as the functions reach them", profiles, "")
         return
     for name, answer in sorted(profiles.items()):
         what = f"profile {name}"
         if isinstance(answer, Unasked):
             yield unasked(what, answer, "")
             continue
-        checks = [(what, answer["problem"], "sound", "docs/profiles.md")] if "problem" in answer else []
+        checks = [(what, answer["problem"], "valid", "docs/profiles.md")] if "problem" in answer else []
         secrets, hosts = answer.get("secrets", {}), answer.get("hosts", {})
         if answer.get("newest"):
             checks.append(
-                (f"{what}, newest version", answer["newest"], "sound", "docs/profiles.md#profiles-in-a-bucket")
+                (f"{what}, newest version", answer["newest"], "valid", "docs/profiles.md#profiles-in-a-bucket")
             )
-        checks += [(f"{what}, {secret}", why, "read", "docs/deploy.md#secrets") for secret, why in secrets.items()]
-        checks += [(f"{what}, {host}", why, "reached", _ROUTE) for host, why in hosts.items()]
+        checks += [(f"{what}, {secret}", why, "readable", "docs/deploy.md#secrets") for secret, why in secrets.items()]
+        checks += [(f"{what}, {host}", why, "reachable", _ROUTE) for host, why in hosts.items()]
         for title, why, wanted, fix in checks:
             if not why:
                 yield Finding(State.OK, title, wanted)
@@ -177,10 +179,10 @@ def _sink(label: str, answers: Mapping[str, Any]) -> Iterator[Finding]:
     if "there" in answers:
         there = answers["there"]
         fix = "Create it, or remove it from `deliver`: its events wait until then (docs/deliver.md)"
-        yield unasked(what, there, fix) if isinstance(there, Unasked) else Finding(State.OK, what, "there")
+        yield unasked(what, there, fix) if isinstance(there, Unasked) else Finding(State.OK, what, "exists")
     if "allowed" in answers:
         allowed = answers["allowed"]
-        title = f"{what}, allowed to the delivery"
+        title = f"{what}, permission of the delivery"
         if isinstance(allowed, Unasked):
             yield unasked(title, allowed, "Deploy the stage again")
         else:

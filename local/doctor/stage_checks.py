@@ -72,7 +72,7 @@ def _table(deployed: Deployed, resource: Resource, facts: Mapping[str, Any]) -> 
     indexes = {one["IndexName"]: one.get("IndexStatus", "ACTIVE") for one in table.get("GlobalSecondaryIndexes", ())}
     for index in wanted.get("GlobalSecondaryIndexes", ()):
         name = index["IndexName"]
-        yield compared(f"{what}, index {name}", indexes.get(name, "not there"), "ACTIVE", _DEPLOY)
+        yield compared(f"{what}, index {name}", indexes.get(name, "missing"), "ACTIVE", _DEPLOY)
     fix, name = _restore(deployed), {"TableName": resource.name}
     yield _time_to_live(what, facts["ttl"], wanted.get("TimeToLiveSpecification", {}), fix, name)
     view = wanted.get("StreamSpecification", {}).get("StreamViewType", "")
@@ -126,7 +126,7 @@ def _backups(
     specification = {"PointInTimeRecoveryEnabled": True}
     mend = Mend("dynamodb", "update_continuous_backups", {**name, "PointInTimeRecoverySpecification": specification})
     if not wanted.get("PointInTimeRecoveryEnabled"):
-        advice = "" if found == "on" else "`point_in_time_recovery: true` in the settings keeps 35 days of it"
+        advice = "" if found == "on" else "`point_in_time_recovery: true` in the settings keeps a backup of 35 days"
         return Finding(State.OK if found == "on" else State.NOTE, title, found, fix=advice)
     return compared(title, found, "on", fix, mend)
 
@@ -156,7 +156,7 @@ def _functions(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
         yield Finding(State.NOTE, "version that streams run", follows, fix=f"{upgrade} moves later ones in waves")
         return
     is_same = not isinstance(now, Unasked) and version.get("CodeSha256") == (now or {}).get("CodeSha256")
-    words = f"{number}, {'which is' if is_same else 'not'} what is deployed"
+    words = f"{number}, {'the' if is_same else 'not the'} deployed one"
     yield Finding(State.OK if is_same else State.NOTE, "version that streams run", words,
                   fix="" if is_same else f"{upgrade} moves them to it")  # fmt: skip
 
@@ -187,9 +187,9 @@ def _mappings(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
             "EventSourceArn": stream,
             "DestinationConfig": {"OnFailure": {"Destination": arn}},
         })  # fmt: skip
-        found = "it reads a stream that the table no longer has" if known else "nothing reads it"
+        found = "the function is called for a stream that the table no longer has" if known else "no function is called"
         # The stream comes first, because it gets its ARN when it is switched on.
-        yield Finding(State.WRONG, what, found, "of the table's own stream", f"Nothing is delivered: {fix}",
+        yield Finding(State.WRONG, what, found, "called for the table's own stream", f"Nothing is delivered: {fix}",
                       mend_new if is_on and arn else None)  # fmt: skip
 
 
@@ -208,19 +208,19 @@ def _alarms(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
     mute = [one["AlarmName"] for one in alarms if not one.get("ActionsEnabled", True)]
     rings = [one.key for one in wanted if known.get(one.name, {}).get("StateValue") == "ALARM"]
     if gone:
-        yield Finding(State.WRONG, "alarms", f"{', '.join(gone)} not there", "there", _DEPLOY)
+        yield Finding(State.WRONG, "alarms", f"{', '.join(gone)} missing", "there", _DEPLOY)
     if mute:
         mend = Mend("cloudwatch", "enable_alarm_actions", {"AlarmNames": mute})
-        yield Finding(State.WRONG, "alarms", f"{len(mute)} notify nobody", "notified", _restore(deployed), mend)
+        yield Finding(State.WRONG, "alarms", f"the actions of {len(mute)} are off", "on", _restore(deployed), mend)
     for key in rings:
         name = key.removesuffix("Alarm")
         yield Finding(State.WRONG, f"alarm {name}", "ALARM", "OK", f"{_RUNBOOK}#{name.lower()}")
     if not (gone or mute or rings):
-        yield Finding(State.OK, "alarms", f"{len(wanted)}, none rings")
+        yield Finding(State.OK, "alarms", f"{len(wanted)}, none in state ALARM")
 
 
 def _subscribers(topic: Resource, answer: Any) -> Finding:
-    what = "who gets the alarms"
+    what = "subscribers of the alarms"
     if isinstance(answer, Unasked):
         return unasked(what, answer, _DEPLOY)
     waiting = [one["Endpoint"] for one in answer if not one["SubscriptionArn"].startswith("arn:")]
@@ -228,10 +228,10 @@ def _subscribers(topic: Resource, answer: Any) -> Finding:
     lost = [one for one in declared if one not in [known["Endpoint"] for known in answer]]
     if waiting:
         fix = "Follow the link in the mail that SNS has sent"
-        return Finding(State.WRONG, what, f"{', '.join(waiting)} has not confirmed", "confirmed", fix)
+        return Finding(State.WRONG, what, f"{', '.join(waiting)} not confirmed", "confirmed", fix)
     if lost:
         fix = "Subscribe it to the topic again, or remove it from `alert_email`"
-        return Finding(State.WRONG, what, f"{', '.join(lost)} has left the topic", "subscribed", fix)
+        return Finding(State.WRONG, what, f"{', '.join(lost)} not subscribed", "subscribed", fix)
     if not answer:
         return Finding(State.NOTE, what, "nobody", fix="Set `alert_email` in the settings, or subscribe to the topic")
     return Finding(State.OK, what, f"{len(answer)}, confirmed")
@@ -245,7 +245,7 @@ def _storage(facts: Facts) -> Iterator[Finding]:
         number = int(queue["Attributes"]["ApproximateNumberOfMessages"])
         yield Finding(State.NOTE if number else State.OK, "dead-letter queue", counted(number, "message"),
                       fix="`streamkeeper redrive --dry-run` lists them" if number else "")  # fmt: skip
-    yield unasked("bucket", bucket, _DEPLOY) if isinstance(bucket, Unasked) else Finding(State.OK, "bucket", "there")
+    yield unasked("bucket", bucket, _DEPLOY) if isinstance(bucket, Unasked) else Finding(State.OK, "bucket", "exists")
 
 
 def _api(deployed: Deployed, facts: Facts) -> Iterator[Finding]:

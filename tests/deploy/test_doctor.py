@@ -70,9 +70,9 @@ def test_a_table_that_was_restored_is_found_and_mended(account: Any, capsys: pyt
     assert [said.count(f"repair EventsTable, {name}: ") for name in DRIFT] == [1] * len(DRIFT)
     # moto knows no settings of Lambda's account: the quota is the default, and said to be. What cannot be looked at is
     # not called well.
-    _, quota = mended["quota, functions at a time, of the account"]
+    _, quota = mended["quota, concurrent functions of the account"]
     assert "1,000 by default; AWS did not return the account's own" in quota
-    assert mended["who gets the alarms"] == ("ok", "1, confirmed")
+    assert mended["subscribers of the alarms"] == ("ok", "1, confirmed")
 
 
 @pytest.mark.long

@@ -92,9 +92,9 @@ ONE: dict[str, tuple[dict[str, Any], str, State]] = {
     "a schedule is off": ({"rules": {"Sweep": {"State": "DISABLED"}}}, "schedule Sweep", State.WRONG),
     "a mail is not confirmed": (
         {"subscriptions": {"AlertsTopic": [{"Endpoint": "ops@example.org", "SubscriptionArn": "PendingConfirmation"}]}},
-        "who gets the alarms", State.WRONG,
+        "subscribers of the alarms", State.WRONG,
     ),
-    "the subscriber has left": ({"subscriptions": {"AlertsTopic": []}}, "who gets the alarms", State.WRONG),
+    "the subscriber has left": ({"subscriptions": {"AlertsTopic": []}}, "subscribers of the alarms", State.WRONG),
     "an alarm is deleted": ({"alarms": []}, "alarms", State.WRONG),
     "an alarm rings": ({"alarms": [{"AlarmName": "stuck", "StateValue": "ALARM"}]}, "alarm Stuck", State.WRONG),
     "an alarm is mute": (
@@ -104,7 +104,7 @@ ONE: dict[str, tuple[dict[str, Any], str, State]] = {
     "a key is disabled": ({"api_keys": {"key": {"enabled": False}}}, "API key", State.WRONG),
     "too few functions": (
         {"concurrency": {"AccountLimit": {"ConcurrentExecutions": 2}}},
-        "quota, functions at a time, of the account", State.WRONG,
+        "quota, concurrent functions of the account", State.WRONG,
     ),
     "starts were refused": (
         {"measured": {"starts_refill": 150, "starts_throttled": 3}}, "quota, StartExecution a second", State.WRONG,
@@ -114,7 +114,7 @@ ONE: dict[str, tuple[dict[str, Any], str, State]] = {
     ),
     "the API takes more than the account": (
         {"api_account": {"throttleSettings": {"rateLimit": 100}}},
-        "quota, requests a second of all APIs, of which the stage takes", State.WRONG,
+        "quota, requests a second of all APIs of the account", State.WRONG,
     ),
     "a secret is missing": (
         {"profiles": {"prices": {"secrets": {"the secret 'key'": "it cannot be read"}, "hosts": {}}}},
@@ -126,13 +126,13 @@ ONE: dict[str, tuple[dict[str, Any], str, State]] = {
     ),
     "the function cannot look": (
         {"profiles": Unasked("manager:stable has a version that cannot examine a profile")},
-        "secrets and upstreams, from where the functions are", State.UNKNOWN,
+        "secrets and upstreams, as the functions reach them", State.UNKNOWN,
     ),
     "a sink is deleted": ({"sinks": {"sqs:a.fifo": {"there": GONE}}}, "sink sqs:a.fifo", State.WRONG),
     "a sink is refused": (
         {"sinks": {"sqs:a.fifo": {"allowed": {"EvaluationResults": [
             {"EvalActionName": "sqs:SendMessage", "EvalDecision": "implicitDeny"}
-        ]}}}}, "sink sqs:a.fifo, allowed to the delivery", State.WRONG,
+        ]}}}}, "sink sqs:a.fifo, permission of the delivery", State.WRONG,
     ),
 }  # fmt: skip
 
@@ -155,7 +155,7 @@ def table_with(**changes: Any) -> dict[str, Any]:
 def test_a_mapping_of_an_old_stream_is_followed_by_a_new_one() -> None:
     """The new one reads the table's present stream, with the template's settings; the old one is not changed."""
     (finding,) = found(mappings=[{"UUID": "uuid", "EventSourceArn": OLD, "State": "Enabled"}]).values()
-    assert finding.found == "it reads a stream that the table no longer has"
+    assert finding.found == "the function is called for a stream that the table no longer has"
     assert finding.mend is not None
     asked = dict(finding.mend.parameters)
     assert (finding.mend.operation, asked["EventSourceArn"], asked["FunctionName"]) == (
