@@ -181,7 +181,8 @@ class Archive:
             state = json.loads(content)
             hours.instant_ms(state["until"])
         except (ValueError, KeyError, TypeError):
-            raise UserError(f"{self._state_name} in the archive was not written by this command.") from None
+            words = "in the archive was not written by this command: remove it, or name another place by --to."
+            raise UserError(f"{self._state_name} {words}") from None
         assert isinstance(state, dict)
         return state
 

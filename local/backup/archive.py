@@ -121,7 +121,7 @@ def document(files: Files, name: str) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(files.read(name))
     except ValueError:
-        raise UserError(f"{name} of the backup is not JSON: it is damaged.") from None
+        raise UserError(f"{name} of the backup is damaged: it is not JSON. Restore from another backup.") from None
     return found
 
 
@@ -132,7 +132,9 @@ class Archived:
         self._files = files
         self.manifest = document(files, MANIFEST)
         if self.manifest.get("format") != FORMAT:
-            raise UserError(f"The backup has format {self.manifest.get('format')}, and this version reads {FORMAT}.")
+            raise UserError(
+                f"The backup has format {self.manifest.get('format')}, which only a newer version reads than this one."
+            )
         self._streams: dict[str, dict[str, Any]] = {one["stream"]: one for one in self.manifest["streams"]}
 
     @property
@@ -163,14 +165,16 @@ class Archived:
         """As `Source`; the last part of a key is the SHA-256 of the body."""
         content = self._files.read(f"{folder_of(stream_id)}objects/{object_name(key)}")
         if hashlib.sha256(content).hexdigest() != key.rpartition("/")[2]:
-            raise UserError(f"The body {object_name(key)} of {stream_id} in the backup is damaged.")
+            raise UserError(
+                f"The body {object_name(key)} of {stream_id} in the backup is damaged: its SHA-256 differs."
+            )
         return content
 
     def _checked(self, stream_id: str, name: str) -> bytes:
         wanted = next(one for one in self._streams[stream_id]["files"] if one["name"] == name)
         content = self._files.read(folder_of(stream_id) + name)
         if described(name, content, wanted["items"]) != wanted:
-            raise UserError(f"{name} of {stream_id} in the backup is not the file that was written: it is damaged.")
+            raise UserError(f"{name} of {stream_id} in the backup is damaged: it differs from the manifest.")
         return content
 
 

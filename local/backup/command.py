@@ -155,7 +155,7 @@ def _source(text_: str, place: Place) -> tuple[Source, str, list[str], Any]:
     try:
         other = reached(text_)
     except UserError as problem:
-        raise UserError(f"There is no folder {text_}; as a place: {problem}") from None
+        raise UserError(f"There is no folder {text_}, and as a place it fails: {problem}") from None
     if other.tables == place.tables:
         raise UserError("--from and --stage name the same tables: choose another place for one of them.")
     tables = Tables(other)

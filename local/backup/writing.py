@@ -83,7 +83,7 @@ class Restoring:
         if there is not None and text(there, "restored_from") == self._label:
             return Restored(was_there=True)
         if not control:
-            raise NotRestored("it no longer exists at its source")
+            raise NotRestored("it no longer exists at the source")
         self._judge(control, there)
         restored = Restored()
         if dry_run:
@@ -106,7 +106,9 @@ class Restoring:
             raise NotRestored(f"it runs at {self._place.name} ({holder.rpartition(':')[2]}): stop it there first")
         fixed = control_record.fixed_partitions(there)
         if fixed not in (None, control_record.fixed_partitions(control[0])):
-            raise NotRestored("its events are stored in another form there (partitions, or a log): it needs another id")
+            raise NotRestored(
+                "its events are stored in another form there (partitions, or a log): restore it into another stage"
+            )
         if self._replace:
             return
         here, newer = count(control[0], "fence") or 0, count(there, "fence") or 0
@@ -134,7 +136,7 @@ class Restoring:
         # In an existing log, the numbers identify the segments; nothing may be written behind the end of another log.
         known = [item for item in segments if segment_number(item) <= newest]
         if self._others(known):
-            raise NotRestored(f"{self._place.name} has another log with this id: it needs another id")
+            raise NotRestored(f"{self._place.name} has another log with this id: restore it into another stage")
         for first in range(0, len(new), STATEMENTS):
             several = [_marked(item) for item in new[first : first + STATEMENTS]]
             is_new = self._tried(partial(self._events.insert, several))

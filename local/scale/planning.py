@@ -225,11 +225,11 @@ def _in_parts(asked: Asked, needed: int) -> str:
     if needed > MOST_PARTS:
         return f"A stream is read in {MOST_PARTS} parts at most: make several streams of it, or {fewer}."
     if asked.why_not_in_parts:
-        return f"The profile cannot be read in parts: {asked.why_not_in_parts}. Else {fewer}."
+        return f"The profile cannot be read in parts: {asked.why_not_in_parts}. Otherwise {fewer}."
     if asked.parts >= needed:
         return f"The profile {asked.profile!r} has {asked.parts} parts, which is enough if they are about as busy."
     if asked.profile:
-        has = f"has {asked.parts} parts" if asked.parts else "has a placeholder and no list"
+        has = f"has {asked.parts} parts" if asked.parts else "has no parts yet"
         words = f"The profile {asked.profile!r} {has}: write at least {needed} equally busy parts into parts = [...]"
     else:
         words = (
@@ -245,7 +245,7 @@ def _notes(plan: Plan) -> list[str]:
     if not chosen.is_whole:
         most = stage_costs.events_per_s(MEMORY_MB[-1], asked.event_bytes)
         notes.append(
-            f"a function stores about {most:,.0f} such events a second at most, and half of that is planned, so one "
+            f"a function stores about {most:,.0f} such events a second at most, and the plan uses half of that, so one "
             f"connection is not enough: it takes {chosen.connections}. {_in_parts(asked, chosen.connections)}"
         )
     if load.partitions > MOST_PARTITIONS:

@@ -88,7 +88,7 @@ MACHINE = "statemachines/connections.asl.yml"
     ("change", "sentence"),
     [
         (lambda path: path.unlink(), f"{MACHINE} cannot be read: No such file or directory."),
-        (lambda path: path.write_text(""), f"{MACHINE} does not hold an object with StartAt and States."),
+        (lambda path: path.write_text(""), f"{MACHINE} must contain an object with StartAt and States."),
         (lambda path: path.write_text("a: [1"), f"{MACHINE} is neither YAML nor JSON: "),
         (lambda path: path.write_text("a: ${self:custom.settings.none}"), f"{MACHINE}: ${{self:custom.settings.none}}"),
         (lambda path: replaced(path, "Next: Already running", "Next: Nowhere"), f"{MACHINE}: /States/"),

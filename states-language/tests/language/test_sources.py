@@ -56,7 +56,7 @@ def test_problems_and_warnings_take_what_load_takes(tmp_path: Path) -> None:
         assert problems(source) == []
         assert {one.practice for one in warnings(source)} == {"comment", "unhandled-error"}
     assert [str(one) for one in problems(path, machine="N")] == [
-        "/Resources: has no state machine 'N': choose one by machine='...', of M"
+        "/Resources: has no state machine 'N': choose one of M by machine='...'"
     ]
     assert [one.pointer for one in problems({"StartAt": "Z", "States": {"A": {"Type": "Pass"}}})] == [
         "/States/A",
@@ -174,10 +174,10 @@ def test_cdk_puts_a_file_beside_its_template(tmp_path: Path) -> None:
 
 def test_several_machines_are_chosen_by_their_logical_ids() -> None:
     machines = {name: {"Type": "AWS::Serverless::StateMachine", "Properties": {"Definition": ORDER}} for name in "AB"}
-    with pytest.raises(DefinitionError, match=r"several state machines: choose one by machine='...', of A, B"):
+    with pytest.raises(DefinitionError, match=r"several state machines: choose one of A, B by machine='...'"):
         load({"Resources": machines})
     assert load({"Resources": machines}, machine="B").definition == ORDER
-    with pytest.raises(DefinitionError, match="is no template"):
+    with pytest.raises(DefinitionError, match="is not a template"):
         load(ORDER, machine="B")
     with pytest.raises(DefinitionError, match="needs a Definition, a DefinitionString or the DefinitionUri of a file"):
         load(

@@ -274,7 +274,7 @@ def test_a_damaged_backup_is_refused_by_the_name_of_its_file(
     part.write_bytes(part.read_bytes()[:-1])
     status, _, wrong = typed(capsys, "restore", "--stage", "there", "--from", str(folder), "--match", PLAIN)
     assert status == 2
-    assert "events-000001.jsonl.gz of demo in the backup is not the file that was written" in wrong
+    assert "events-000001.jsonl.gz of demo in the backup is damaged: it differs from the manifest" in wrong
     assert there.items() == {"events": {}, "control": {}}
     (folder / "manifest.json").unlink()
     assert "manifest.json cannot be read" in typed(capsys, "restore", "--stage", "there", "--from", str(folder))[2]

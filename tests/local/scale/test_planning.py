@@ -90,7 +90,7 @@ def test_a_plan_costs_what_the_command_cost_says() -> None:
         (
             {"profile": "etcd"},
             3,
-            "The profile 'etcd' has a placeholder and no list: write at least 3 equally busy parts",
+            "The profile 'etcd' has no parts yet: write at least 3 equally busy parts",
         ),
         ({"profile": "x", "parts": 2}, 3, "The profile 'x' has 2 parts: write at least 3 equally busy parts"),
         ({"profile": "x", "parts": 4}, 3, "The profile 'x' has 4 parts, which is enough if they are about as busy."),
@@ -121,5 +121,5 @@ def test_a_profile_permits_parts_by_its_own_rules(name: str, why: str) -> None:
     }  # fmt: skip
     words = planning._in_parts(replace(QUIET, **said), 3)
     assert words.startswith(
-        "The profile cannot be read in parts: " if why else f"The profile {name!r} has a placeholder"
+        "The profile cannot be read in parts: " if why else f"The profile {name!r} has no parts yet"
     )

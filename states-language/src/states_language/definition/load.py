@@ -84,7 +84,9 @@ def _line(fields: Fields, kind: str, language: str, *, ends: bool = False) -> Li
                 raise DefinitionError(f"{state.pointer}/{place}", f"there is no state '{target}'")
     # A line within a state may go round for ever, a machine may not (measured by others).
     if ends and not any(state.ends for state in states.values()):
-        raise DefinitionError(fields.pointer, "no state ends the machine: one has End, or is a Succeed or a Fail")
+        raise DefinitionError(
+            fields.pointer, "no state ends the machine: it needs a state with End: true, a Succeed or a Fail"
+        )
     _check_reached(states, start_at, where)
     return Line(start_at, states)
 
@@ -95,7 +97,7 @@ def _state(name: str, value: Any, pointer: str, language: str, inner: CompileLin
     fields.line = inner
     query_language(fields, language)
     if not name or len(name) > LONGEST_NAME:
-        raise DefinitionError(pointer, f"a state's name has 1 to {LONGEST_NAME} characters")
+        raise DefinitionError(pointer, f"a state's name must have 1 to {LONGEST_NAME} characters")
     fields.require("Type")
     kind = fields.string("Type") or ""
     if kind not in TYPES:

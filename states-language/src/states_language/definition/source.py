@@ -146,7 +146,7 @@ def _read(name: str) -> str:
         return content.decode("utf-16" if wide else "utf-8-sig")
     except UnicodeDecodeError as problem:
         encoding = "UTF-16" if wide else "UTF-8"
-        raise DefinitionError("/", f"{name} is not valid {encoding}: see its byte {problem.start + 1}") from None
+        raise DefinitionError("/", f"{name} is not valid {encoding} at byte {problem.start + 1}") from None
 
 
 def read_data(path: str | os.PathLike[str]) -> Any:
@@ -179,11 +179,11 @@ def _definition(
         values = {**filled(template.substitutions(chosen), substitutions or {}), **(substitutions or {})}
         data = template.definition(chosen, read, lambda text: _parsed(text, f"the definition of {chosen}", values))
     elif machine is not None:
-        raise DefinitionError("/", f"{name} is no template: machine={machine!r} has nothing to choose from")
+        raise DefinitionError("/", f"{name} is not a template, so machine={machine!r} must be left out")
     if values is not None:
         data = filled(data, values)
     if not isinstance(data, dict):
-        raise DefinitionError("/", f"{name} does not hold an object with StartAt and States")
+        raise DefinitionError("/", f"{name} must contain an object with StartAt and States")
     return data
 
 
@@ -214,7 +214,7 @@ def parse_data(text: str, name: str = "the text") -> Any:
             value = loader.get_single_data()
             size = parts(value, {})
             if loader.functions and not is_template(value):
-                raise DefinitionError("/", f"{name}, {loader.functions[0]} is a function of templates") from None
+                raise DefinitionError("/", f"{name}, {loader.functions[0]} is only for templates") from None
     except RecursionError:
         raise DefinitionError("/", f"{name} is nested too deeply") from None
     except Duplicate as problem:
@@ -224,5 +224,5 @@ def parse_data(text: str, name: str = "the text") -> Any:
             raise
         raise DefinitionError("/", f"{name} is neither YAML nor JSON: {' '.join(str(problem).split())}") from None
     if size > MOST_PARTS:
-        raise DefinitionError("/", f"{name} holds more than {MOST_PARTS} values, its aliases written out")
+        raise DefinitionError("/", f"{name} has more than {MOST_PARTS} values once its aliases are expanded")
     return value

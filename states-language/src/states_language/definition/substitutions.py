@@ -46,7 +46,7 @@ def filled(value: Any, substitutions: Substitutions) -> Any:
 def _key(key: str, substitutions: Substitutions) -> str:
     name = filled(key, substitutions)
     if not isinstance(name, str):
-        raise DefinitionError("/", f"the key '{key}' must become a string, not {json.dumps(name)}")
+        raise DefinitionError("/", f"the value for the key '{key}' must be a string, not {json.dumps(name)}")
     return name
 
 
@@ -70,7 +70,7 @@ def filled_text(text: str, substitutions: Substitutions, name: str) -> str:
     Raises DefinitionError if one of these names has no value, or if the template has directives.
     """
     if _DIRECTIVE.search(text):
-        raise DefinitionError("/", f"{name} has directives (%{{ ... }}): load what Terraform makes of it")
+        raise DefinitionError("/", f"{name} has directives (%{{ ... }}), for Terraform: load the text that it renders")
 
     def value(found: re.Match[str]) -> str:
         key = found[2]

@@ -46,7 +46,7 @@ class Template:
         if not found:
             raise DefinitionError("/Resources", f"has no resource of the type {' or '.join(TYPES)}")
         there = "has several state machines" if name is None else f"has no state machine '{name}'"
-        raise DefinitionError("/Resources", f"{there}: choose one by machine='...', of {found}")
+        raise DefinitionError("/Resources", f"{there}: choose one of {found} by machine='...'")
 
     def substitutions(self, name: str) -> dict[str, Any]:
         """Return the DefinitionSubstitutions of a machine; raises DefinitionError."""
@@ -69,7 +69,7 @@ class Template:
         key = self._resolved(where.get("Key")) if isinstance(where, Mapping) else None
         if isinstance(key, str) and _ASSET.fullmatch(key):
             return read(f"asset.{key}")
-        rule = "needs a Definition, a DefinitionString or the DefinitionUri of a file; one in S3 is loaded by itself"
+        rule = "needs a Definition, a DefinitionString or the DefinitionUri of a file: load one in S3 as a file itself"
         raise DefinitionError(self._pointer(name), rule)
 
     def _properties(self, name: str) -> Mapping[str, Any]:
