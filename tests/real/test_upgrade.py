@@ -25,11 +25,11 @@ from tests.real.upstream import serving
 pytestmark = pytest.mark.long
 STREAMS = [f"demo:upgrade-{number}" for number in range(4)]
 NEW = "of new code"
-MANAGER, STORE = "handlers/connection_manager.py", "handlers/store/connection_store.py"
+INVOCATION, STORE = "handlers/run/stream_invocation.py", "handlers/store/connection_store.py"
 WRITES = "        return self._writer.write(stream_id, fence, first, events, policy)\n"
 # Versions that start and take an event: which file they change, and how. The last one changes the definition alone.
 BAD = {
-    "raises": (MANAGER, (CODE[1], '    raise RuntimeError("a bad version")\n' + READS)),
+    "raises": (INVOCATION, (CODE[1], READS + '    raise RuntimeError("a bad version")\n')),
     "says it stores": (STORE, (WRITES, "        return Written(len(events), 0)\n")),
     "leaks": (
         STORE,
@@ -102,7 +102,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             service.post(stream)
         assert until(lambda: min(stored(service)) > 5, 40), service.log
         first = upgrade(service, project)
-        changed(project / "handlers" / "connection_manager.py", CODE)
+        changed(project / INVOCATION, CODE)
         assert until(lambda: "redeployed the code" in service.log, 20), service.log
         began = [len(each) for each in rows(service)]
         assert until(lambda: all(len(new) > old + 1 for new, old in zip(rows(service), began, strict=True)), 60)
