@@ -98,9 +98,12 @@ class Query:
         try:
             result = self._root.run(bounds, None, Frame(data) if self._binds else data)
             if result is not None:
-                if isinstance(result, _NESTED):
-                    bounds.check(result)
-                value = from_library(result)
+                if type(result) in _AS_IT_IS or (type(result) is str and result.isascii()):
+                    value = result
+                else:
+                    if isinstance(result, _NESTED):
+                        bounds.check(result)
+                    value = from_library(result)
                 if self._is_fixed and isinstance(value, _SCALARS):
                     self.fixed = value
                 return value
@@ -158,7 +161,7 @@ class Data(Frame):
     """
 
     def __init__(self, states: dict[str, Any], environment: Environment) -> None:
-        super().__init__(None)
+        self.bindings = {"__evaluate_entry": None, "__evaluate_exit": None}  # as each frame has them
         self.states, self.variable, self._functions = states, environment.variable, environment.functions
 
     @functools.cached_property
