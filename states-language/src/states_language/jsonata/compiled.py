@@ -118,6 +118,7 @@ _JList = Utils.JList
 _NAMES = {
     "DEEPEST": DEEPEST,
     "SHORT": SHORT,
+    "SMALL": 2**31,
     "PLAIN": PLAIN,
     "JList": _JList,
     "JException": JException,

@@ -67,6 +67,9 @@ def _call(function: Any, _input: Any, arguments: Any) -> Any:
     return Utils.convert_number(result) if Utils.is_numeric(result) else result
 
 
+for _flag in ("sequence", "outer_wrapper", "tuple_stream", "keep_singleton", "cons"):
+    setattr(Utils.JList, _flag, False)  # each new array would set all of them
+del Utils.JList.__init__
 _arity_of = Functions.get_function_arity
 Functions.get_function_arity = staticmethod(_arity)
 library.Jsonata.JNativeFunction.call = _call

@@ -8,11 +8,11 @@
             return general(bounds, input, frame)
         v1 = frame.lookup(c0)
         if type(v1) not in PLAIN and (type(v1) is not str or len(v1) >= SHORT):
-            v1 = met(machine, bounds, c2, v1, input, frame)
+            v1 = met(machine, bounds, c1, v1, input, frame)
         bounds.steps += 4
         if bounds.steps > bounds.most:
             raise bounds.spent()
-        v3 = machine.evaluate_numeric_expression(v1, 1, '+')
+        v2 = v1 + 1 if ... else machine.evaluate_numeric_expression(v1, 1, '+')
         ...
 
 Invariants: no text of an expression becomes code, for whole numbers are written by their digits and all other constants
@@ -28,8 +28,7 @@ from states_language.jsonata.library import JException, Utils
 from states_language.jsonata.reads import COUNTED, LITERALS, Run, literal
 from states_language.jsonata.syntax import has_more, nodes
 
-_LONG = 2**63
-_LEVELS = 16
+_LONG, _LEVELS = 2**63, 16
 """So many levels of a tree are written as one function; those below have functions of their own."""
 
 
@@ -183,7 +182,10 @@ def _binary(writer: Writer, node: Any) -> str:
         operated = f"machine.{_OPERATORS[node.value]}({left}, {right}, {node.value!r})"
         if node.value in _QUICK:
             kind, sign = _QUICK[node.value]
-            operated = f"{left} {sign} {right} if type({left}) is {kind} is type({right}) else {operated}"
+            quick = f"type({left}) is {kind} is type({right})"
+            if node.value in ("+", "-"):
+                quick += f" and -SMALL < {left} < SMALL and -SMALL < {right} < SMALL"
+            operated = f"{left} {sign} {right} if {quick} else {operated}"
         value = writer.set(operated)
         if node.value in ("&", ".."):
             writer.check(value, f"bounds.measured({writer.constant(node)}, {value})")
@@ -292,7 +294,7 @@ _QUICK = {
     "=": ("str", "=="),
     "!=": ("str", "!="),
     "&": ("str", "+"),
-    **{sign: ("int", sign) for sign in ("<", "<=", ">", ">=")},
+    **{sign: ("int", sign) for sign in ("<", "<=", ">", ">=", "+", "-")},
 }
-"""Python's own sign, which does the same for two values of this type."""
+"""Python's own sign, which does the same for two values of this type; a sum only of small numbers."""
 _OF_NUMBERS = frozenset(_OPERATORS) - {"&", "..", "in"}

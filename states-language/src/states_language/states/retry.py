@@ -86,7 +86,7 @@ def matches(names: tuple[str, ...], error: str | None) -> bool:
 
 def named(names: tuple[str, ...], error: StateError) -> bool:
     """Return whether ErrorEquals names the error under any of its names; States.TaskFailed names no time-out."""
-    if error.terminal:
+    if error.error in names or error.terminal:
         return error.error in names
     if "States.Timeout" in error.names:
         return any(name in (*error.names, "States.ALL") for name in names)
@@ -95,7 +95,10 @@ def named(names: tuple[str, ...], error: StateError) -> bool:
 
 def caught(catchers: tuple[Catcher, ...], error: StateError) -> Catcher | None:
     """Return the first Catcher that names the error."""
-    return next((catcher for catcher in catchers if named(catcher.errors, error)), None)
+    for catcher in catchers:
+        if named(catcher.errors, error):
+            return catcher
+    return None
 
 
 def compile_retry(fields: Fields) -> tuple[Retrier, ...]:
