@@ -71,7 +71,7 @@ class Query:
         """Return the JSON value; raises QueryFailure, which names the field."""
         if self.fixed is not None:
             return self.fixed
-        host = here()
+        host = data.host
         if host is None:
             value = self._read(data) if self._variable else None
             return self._value(data, location, WHOLE) if value is None else value
@@ -158,11 +158,13 @@ class Data(Frame):
     """What the expressions of one template read: $states, and the variables, which do not change meanwhile.
 
     It is the frame of all of them, and represents a variable as the library does when an expression first names it.
+    host: the lane in which they are evaluated, None if nobody else waits.
     """
 
     def __init__(self, states: dict[str, Any], environment: Environment) -> None:
         self.bindings = {"__evaluate_entry": None, "__evaluate_exit": None}  # as each frame has them
         self.states, self.variable, self._functions = states, environment.variable, environment.functions
+        self.host = here()
 
     @functools.cached_property
     def large(self) -> bool:
