@@ -116,7 +116,7 @@ def test_no_text_of_an_expression_becomes_code() -> None:
     for text in ('"', "'" * 3, "\\", "\n", "{0}", "\u2028", "0; import os"):
         assert outcome(f"{json.dumps(text)} & ''", INPUT)[0] == {"v": text}
     parsed = engine.Jsonata("$named(1 + $named & 'constant', [true, 2.5])", pattern)
-    written = Writer(parsed, lambda node: compiled.compiled(parsed, node)).function(parsed.ast)
+    written = Writer(lambda node: compiled.compiled(parsed, node)).function(parsed.ast)
     assert "machine.call(" in written
     assert not any(text in written for text in ("named", "constant", "2.5"))
 

@@ -66,7 +66,7 @@ def _general(machine: Any, node: Any) -> Run:
 
 def _written(machine: Any, node: Any, general: Run) -> Run:
     """Return a function that is written for a node; `general` evaluates it where too few levels are left for it."""
-    writer = Writer(machine, lambda part: compiled(machine, part))
+    writer = Writer(lambda part: compiled(machine, part))
     code = compile(writer.function(node), "<JSONata>", "exec")
     names = {**_NAMES, **writer.constants, "machine": machine, "general": general}
     exec(code, names)

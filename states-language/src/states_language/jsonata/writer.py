@@ -24,11 +24,12 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from states_language.jsonata.library import JException, Utils
-from states_language.jsonata.reads import COUNTED, LITERALS, Run, literal
+from states_language.jsonata.library import Utils
+from states_language.jsonata.reads import LITERALS, Run, literal
 from states_language.jsonata.syntax import has_more, nodes
 
-_LONG, _LEVELS = 2**63, 16
+_LONG = 2**63
+_LEVELS = 16
 """So many levels of a tree are written as one function; those below have functions of their own."""
 
 
@@ -55,10 +56,13 @@ def run(bounds, input, frame):
 
 
 class Writer:
-    """Writes lines and collects constants. deepest: how many levels below the first the deepest node is."""
+    """Writes lines and collects constants.
 
-    def __init__(self, machine: Any, run_of: Callable[[Any], Run]) -> None:
-        self.machine, self.run_of = machine, run_of
+    run_of: returns the function of a node that is not written. deepest: how many levels are below the first.
+    """
+
+    def __init__(self, run_of: Callable[[Any], Run]) -> None:
+        self.run_of = run_of
         self.lines: list[str] = []
         self.constants: dict[str, Any] = {}
         self.deepest = 0
@@ -67,7 +71,6 @@ class Writer:
         self._indent = "    "
         self._steps = 0
         self._names = 0
-        self._numbers: dict[str, Any] = {}
 
     def function(self, node: Any) -> str:
         """Return the text of the function of a node."""
@@ -128,12 +131,10 @@ class Writer:
 
     def constant(self, value: Any) -> str:
         """Return the digits of a whole number, or the name of another constant."""
-        has_digits = type(value) is int and abs(value) < _LONG
-        name = str(value) if has_digits else f"c{len(self.constants)}"
-        if not has_digits:
-            self.constants[name] = value
-        if type(value) in COUNTED:
-            self._numbers[name] = value
+        if type(value) is int and abs(value) < _LONG:
+            return str(value)
+        name = f"c{len(self.constants)}"
+        self.constants[name] = value
         return name
 
     def check(self, name: str, otherwise: str) -> None:
@@ -160,35 +161,22 @@ class Writer:
             self.line("    raise bounds.spent()")
         self._steps = 0
 
-    def calculated(self, node: Any, left: str, right: str) -> str | None:
-        """Return the constant that an operator makes of two constant numbers; None for all else."""
-        if left not in self._numbers or right not in self._numbers or node.value not in _OF_NUMBERS:
-            return None
-        try:
-            operate = getattr(self.machine, _OPERATORS[node.value])
-            value = operate(self._numbers[left], self._numbers[right], node.value)
-        except JException:
-            return None
-        return self.constant(value) if type(value) in COUNTED else None
-
 
 def _binary(writer: Writer, node: Any) -> str:
     if node.value in ("and", "or"):
         return _logical(writer, node)
     left, right = writer.value(node.lhs), writer.value(node.rhs)
-    value = writer.calculated(node, left, right)
-    if value is None:
-        writer.count()
-        operated = f"machine.{_OPERATORS[node.value]}({left}, {right}, {node.value!r})"
-        if node.value in _QUICK:
-            kind, sign = _QUICK[node.value]
-            quick = f"type({left}) is {kind} is type({right})"
-            if node.value in ("+", "-"):
-                quick += f" and -SMALL < {left} < SMALL and -SMALL < {right} < SMALL"
-            operated = f"{left} {sign} {right} if {quick} else {operated}"
-        value = writer.set(operated)
-        if node.value in ("&", ".."):
-            writer.check(value, f"bounds.measured({writer.constant(node)}, {value})")
+    writer.count()
+    operated = f"machine.{_OPERATORS[node.value]}({left}, {right}, {node.value!r})"
+    if node.value in _QUICK:
+        kind, sign = _QUICK[node.value]
+        quick = f"type({left}) is {kind} is type({right})"
+        if node.value in ("+", "-"):
+            quick += f" and -SMALL < {left} < SMALL and -SMALL < {right} < SMALL"
+        operated = f"{left} {sign} {right} if {quick} else {operated}"
+    value = writer.set(operated)
+    if node.value in ("&", ".."):
+        writer.check(value, f"bounds.measured({writer.constant(node)}, {value})")
     return value
 
 
@@ -297,4 +285,3 @@ _QUICK = {
     **{sign: ("int", sign) for sign in ("<", "<=", ">", ">=", "+", "-")},
 }
 """Python's own sign, which does the same for two values of this type; a sum only of small numbers."""
-_OF_NUMBERS = frozenset(_OPERATORS) - {"&", "..", "in"}
