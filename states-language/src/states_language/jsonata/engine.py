@@ -6,7 +6,6 @@ Invariant: a value that an expression binds to a variable does not change.
 """
 
 import math
-import operator
 import threading
 from typing import Any
 
@@ -28,7 +27,6 @@ LARGEST_COUNTED = 2**53
 """Where JavaScript's numbers stop counting: 2**53 + 1 is 2**53."""
 
 _AS_IT_IS = frozenset({str, bool, type(None)})
-_ORDER = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 _running = threading.local()
 
@@ -161,11 +159,6 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
 
     def evaluate_numeric_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:
         """Return the result of + - * / or %, which may be Infinity or NaN; raises JException T2001 or T2002."""
-        if type(lhs) is int and type(rhs) is int and -_SMALL < lhs < _SMALL and -_SMALL < rhs < _SMALL:
-            if op == "+":
-                return lhs + rhs
-            if op == "-" and lhs != rhs:
-                return lhs - rhs
         if type(lhs) in _NUMBERS and type(rhs) in _NUMBERS and -_MOST < lhs < _MOST and -_MOST < rhs < _MOST:
             return calculate(lhs, rhs, str(op))
         for side, code in ((lhs, "T2001"), (rhs, "T2002")):
@@ -235,8 +228,6 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
 
     def evaluate_string_concat(self, lhs: Any, rhs: Any, _op: str = "&") -> str:
         """Return both sides joined as texts."""
-        if type(lhs) is str and type(rhs) is str:
-            return lhs + rhs
         for side in (lhs, rhs):
             self.bounds.check(side)
         return "".join("" if side is None else to_text(side) for side in (lhs, rhs))
@@ -254,8 +245,6 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
 
     def evaluate_comparison_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:
         """Return the outcome of < <= > or >=; texts are ordered by their UTF-16 units."""
-        if type(lhs) is int and type(rhs) is int:
-            return _ORDER[str(op)](lhs, rhs)
         if isinstance(lhs, str) and isinstance(rhs, str):
             lhs, rhs = units(lhs), units(rhs)
         return super().evaluate_comparison_expression(lhs, rhs, op)
