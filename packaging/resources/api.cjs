@@ -6,7 +6,7 @@ const { problem, status } = require('../problems.cjs');
 
 // A template here is not in Velocity: API Gateway inserts variables as they are. $context.error.messageString is JSON.
 const OWN_WORDS = '$context.error.messageString';
-const COULD_NOT = 'The API could not answer the request. Try again.';
+const COULD_NOT = 'The API could not answer the request.';
 // By API Gateway's kind of response: the name of the resource, the kind of problem, and its detail. The two kinds of an
 // integration are 504; the two defaults are for all kinds that are not named here.
 const RESPONSES = {

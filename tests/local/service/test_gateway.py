@@ -304,5 +304,5 @@ def test_a_function_that_fails_is_502(tmp_path: Path, answer: Answer) -> None:
     response, _ = through_a_function(tmp_path, "GET", "/connections/demo", answer)
     assert (response.status, without_id(response)) == (
         502,
-        {"detail": "The API could not answer the request. Try again."},
+        {"detail": "The API could not answer the request."},
     )
