@@ -36,19 +36,22 @@ def cpu_ms() -> float:
 
 def ours_start() -> float:
     """Import the handler and invoke it; its work after the first chunk does not count."""
-    from handlers.connection.inputs import Chunk
+    from handlers.connection.inputs import Arrival, Chunk
     from handlers.connection_manager import handler
+    from handlers.upstream import reader
     from handlers.upstream.inbox import Inbox
 
     first_ms: list[float] = []
-    put = Inbox.put
 
-    def watched(inbox: Inbox[object], item: object, size_bytes: int = 0, came: float | None = None) -> bool:
-        if isinstance(item, Chunk) and not first_ms:
-            first_ms.append(cpu_ms())
-        return put(inbox, item, size_bytes, came)
+    class Watched(Inbox[Arrival]):
+        """An inbox that notes when the first chunk is put; as a subclass, mypy compares its `put` with the inbox's."""
 
-    Inbox.put = watched  # type: ignore[method-assign, assignment]
+        def put(self, item: Arrival, size_bytes: int = 0, came: float | None = None) -> bool:
+            if isinstance(item, Chunk) and not first_ms:
+                first_ms.append(cpu_ms())
+            return super().put(item, size_bytes, came)
+
+    vars(reader)["Inbox"] = Watched
     handler({"pathParameters": {"streamId": STREAM}}, LambdaContext())
     return first_ms[0]
 

@@ -65,31 +65,33 @@ def read(
     splits = profile.split is not None
     batch: Sequence[StreamEvent] = ()
     key = profile.whole_key if splits else profile.key
+    # Looked up once a chunk, and not for each of its frames.
+    marks, path, keeps, is_each = profile.marks, profile.cursor, profile.keep, profile.key == "each"
     # Most framings return frames already; checking it here saves a call for each chunk.
     whole = cast(Sequence[Frame], frames) if frames and isinstance(frames[0], Frame) else as_frames(frames)
     for frame in whole:
         if not splits:
-            kind = profile.marks.kind(frame)
+            kind = marks.kind(frame)
         else:
             kind, batch = taken_apart(profile, frame, now_ms)
         count += not frame.is_comment
         if kind is Kind.LOSS:
-            losses.append(profile.marks.lost(frame))
+            losses.append(marks.lost(frame))
         if numbers is not None and kind in _STORED:
             losses += numbers.missing(frame, begins=kind is Kind.SNAPSHOT)
         if kind is Kind.SNAPSHOT and frame.name is None:
             frame = frame._replace(name=kind.value)
-        if profile.keep and kind is Kind.EVENT and not batch and not frame.is_comment and not profile.keeps(frame):
+        if keeps and kind is Kind.EVENT and not batch and not frame.is_comment and not profile.keeps(frame):
             left_out += 1
-            after = cursor_after(frame, profile.cursor)
+            after = cursor_after(frame, path)
             cursor = after if after is not None else cursor
         elif batch or (kind in _STORED and not frame.is_comment):
-            for event in batch or (to_event(frame, now_ms, key=key, cursor=profile.cursor),):
+            for event in batch or (to_event(frame, now_ms, key=key, cursor=path),):
                 cursor = event.cursor if event.cursor is not None else cursor
                 if event.key == LEFT_OUT:
                     left_out += 1
                     continue
-                if profile.key == "each":
+                if is_each:
                     event = event._replace(key=f"{place}-{first + len(events):09d}")
                 events.append(event)
         elif kind in _BESIDE and not frame.is_comment:
@@ -99,7 +101,7 @@ def read(
             oldest = profile.oldest_after(frame) if kind is Kind.EXPIRED else None
             return Reading(tuple(events), cursor, count, losses, kind, oldest, left_out)
     forget_parsed()
-    after = cursor_behind(last_id, profile.cursor)
+    after = cursor_behind(last_id, path)
     cursor = after if after is not None else cursor
     return Reading(tuple(events), cursor, count, losses, left_out=left_out)
 

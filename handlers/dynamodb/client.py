@@ -115,7 +115,8 @@ class DynamoDb:
         else:
             connection.close()
         try:
-            answer = json.loads(data, object_hook=binary) if b'"B"' in data else json.loads(data)
+            # As text, because json.loads first searches bytes for their encoding.
+            answer = json.loads(data.decode(), object_hook=binary if b'"B"' in data else None)
         except ValueError:
             answer = None
         metadata = {"RequestId": request_id, "HTTPStatusCode": status, "RetryAttempts": retries}

@@ -19,7 +19,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from handlers.framing.frames import Body, Frame
+from handlers.framing.frames import Body, Frame, new_tuple
 from handlers.framing.oversize import Oversize
 from handlers.values import dataclass
 
@@ -147,9 +147,10 @@ def parse_path(text: str) -> JsonPath | None:
 
 def to_event(frame: Frame, received_at_ms: int, *, key: Rule, cursor: Rule | None) -> StreamEvent:
     """Returns the event of `frame`. The body is parsed as JSON once, and only if a rule is a path."""
-    named = frame.id if key == "id" else None if isinstance(key, str) else named_by(parse_json(frame.data), key)
+    data, own_id, name, _, _ = frame
+    named = own_id if key == "id" else None if isinstance(key, str) else named_by(parse_json(data), key)
     resume = cursor_after(frame, cursor)
-    return StreamEvent(fitting(named) or hashed(frame), frame.data, frame.id, frame.name, resume, received_at_ms)
+    return new_tuple(StreamEvent, (fitting(named) or hashed(frame), data, own_id, name, resume, received_at_ms))
 
 
 def cursor_after(frame: Frame, rule: Rule | None) -> str | None:

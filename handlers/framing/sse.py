@@ -7,7 +7,7 @@ The data of a skipped block is hashed, joined by LF as in an event. Its other fi
 after the data; a field longer than 64 KB is left out, and a comment is cut there.
 """
 
-from handlers.framing.frames import LONG, Decoder, Frame, new_frame
+from handlers.framing.frames import LONG, Decoder, Frame, new_tuple
 
 # The upstream may request any reconnection time, with any number of digits; more than a day counts as a day.
 MAX_RECONNECTION_MS = 86_400_000
@@ -161,7 +161,7 @@ class SseDecoder(Decoder):
                 self.last_event_id = self._id_buffer
                 if data:
                     text = data[0] if len(data) == 1 else "\n".join(data)
-                    frames.append(new_frame(Frame, (text, self._own_id, self._name or None, self._id_buffer, False)))
+                    frames.append(new_tuple(Frame, (text, self._own_id, self._name or None, self._id_buffer, False)))
                     data.clear()
                 self._name, self._own_id, self._block_bytes = "", None, 0
                 continue

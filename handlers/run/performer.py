@@ -239,6 +239,7 @@ class Performer(Generic[T]):
             if isinstance(step, Await):
                 # A stream that was served goes to the end of the queue. Each wait lasts one instant at least.
                 self._awaits[stream] = min(ms for ms in (step.wake_ms, step.lease_ms) if ms is not None)
+                self._news.add(stream)  # nobody rang for what came before (`_hears`)
             elif isinstance(step, Pause):
                 self._pauses[stream] = now_ms + step.for_ms
             else:
@@ -264,8 +265,8 @@ class Performer(Generic[T]):
                         one.upstream.send(encoded_frame(opcode, payload, self._mask()))
                 case CloseUpstream():
                     if one.upstream is not None:
+                        # Whatever it has read still arrives, then Closed.
                         one.upstream.close(0 if self._most else JOIN_S)
-                        self._news.add(stream)  # whatever it has read still arrives, then Closed
                 case Ended(report):
                     self._forget_upstream(stream)
                     blocked_ms, one.blocked_ms = one.blocked_ms, 0
@@ -288,7 +289,7 @@ class Performer(Generic[T]):
 
     def _open(self, stream: str, one: _Stream[T], cursor: str | None) -> None:
         self._forget_upstream(stream)
-        heard = functools.partial(self._bell.ring, stream)
+        heard = functools.partial(self._hears, stream)
         if self._most is None:
             share = Share(CHUNK_BYTES, INBOX_BYTES, heard)
         else:
@@ -296,6 +297,11 @@ class Performer(Generic[T]):
             inbox_bytes = INBOX_BYTES // max(1, self._most())
             share = Share(SHARED_CHUNK_BYTES, max(SHARED_CHUNK_BYTES, inbox_bytes), heard)
         one.upstream = self._open_upstream(stream, cursor, one.profile, one.values, share)
+
+    def _hears(self, stream: str) -> None:
+        """Rings for a stream that waits: any other finds what has come when it waits. A reader's thread calls this."""
+        if stream in self._awaits:
+            self._bell.ring(stream)
 
     def _forget_upstream(self, stream: str) -> None:
         one = self._streams[stream]

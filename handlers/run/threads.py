@@ -42,13 +42,13 @@ class Bell:
 
     def wait(self, for_s: float) -> set[str]:
         """Returns the names for which it rang since the last call; none if it did not ring in time."""
-        rung: set[str] = set()
         try:
-            rung.add(self._rings.get(for_s > 0, max(0.0, for_s)))
-            while True:
-                rung.add(self._rings.get_nowait())
+            rung = {self._rings.get(for_s > 0, max(0.0, for_s))}
         except queue.Empty:
-            return rung
+            return set()
+        while not self._rings.empty():
+            rung.add(self._rings.get())
+        return rung
 
 
 @dataclass(frozen=True, slots=True)

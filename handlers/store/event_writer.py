@@ -76,10 +76,10 @@ class Inserts:
 
     def of_short(self, number: int, event: StreamEvent) -> str | None:
         """Returns the INSERT of `item(number, event)`; None if the event is not short."""
-        if not is_short(event):
-            return None
         key, data, own_id, name, _, received_at_ms = event
-        assert isinstance(data, str)
+        # As `is_short`, which would be another call for each event.
+        if not isinstance(data, str) or len(data) + len(own_id or "") + len(name or "") >= SHORT:
+            return None
         shape = (received_at_ms, own_id is None, name is None)
         pattern = self._patterns.get(shape) or self._pattern(event)
         values: tuple[str | int, ...] = (quoted(key), number)

@@ -50,9 +50,8 @@ class Inbox(Generic[T]):
     def unread_s(self) -> float | None:
         """How long ago the oldest waiting item had come; None if none waits."""
         with self._changed:
-            waits = [since for *_, since in [*self._items][:1]]
-            held = (self._put_since, self._refused_since, self._rest_since)
-            waits += [since for since in held if since is not None]
+            held = (self._put_since, self._refused_since, self._rest_since, self._items[0][2] if self._items else None)
+            waits = [since for since in held if since is not None]
             return _ago(min(waits)) if waits else None
 
     def put(self, item: T, size_bytes: int = 0, came: float | None = None) -> bool:
@@ -61,11 +60,11 @@ class Inbox(Generic[T]):
         `came` is the earliest instant at which the item may have come, if not now.
         """
         with self._changed:
-            now = elapsed_s()
-            held = (now, came, self._full_since)
-            since = min(instant for instant in held if instant is not None)
-            if self._rest_since is not None:
-                since, self._rest_since = min(since, self._rest_since), None
+            since = now = elapsed_s()
+            held, self._rest_since = (came, self._full_since, self._rest_since), None
+            for instant in held:
+                if instant is not None and instant < since:
+                    since = instant
             if self._is_full(size_bytes):
                 self._full_since = self._put_since = since
                 self._changed.wait_for(lambda: self._closed or not self._is_full(size_bytes))
