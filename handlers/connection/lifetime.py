@@ -78,7 +78,7 @@ class Lifetime:
         self._expires_at_ms = 0
         self._runs_out_ms: int | None = None  # when to close unless the turn was renewed, if the upstream forbids two
         self._has_asked_ms = 0  # for which of these instants the lease was read once more
-        self.alarm_ms = self._leave_at_ms  # when to call `looks_again`, `asks_lease` or `is_over`
+        self.alarm_ms = self._leave_at_ms  # when to call `asks_turn`, `looks_again`, `asks_lease` or `is_over`
 
     def begins(self, now_ms: int) -> None:
         """Records the instant of the claim."""
@@ -108,6 +108,14 @@ class Lifetime:
         self._runs_out_ms = None if is_lasting else lease.expires_at_ms - self.ttl_ms // 2
         self._set_alarm()
         return self._runs_out_ms is not None and now_ms >= self._runs_out_ms
+
+    def asks_turn(self, now_ms: int) -> bool:
+        """Returns whether the connection asks once more whether its turn was renewed, before `runs_out` decides."""
+        if self._runs_out_ms is None or now_ms < self._runs_out_ms or self._has_asked_ms == self._runs_out_ms:
+            return False
+        self._has_asked_ms = self._runs_out_ms
+        self._set_alarm()
+        return True
 
     def is_relieved(self, now_ms: int, lease: Lease, view: LeaseView) -> bool:
         """Returns whether it was taken over and its overlap is over; `overlap_ends_ms` is None if it stays."""
@@ -142,7 +150,7 @@ class Lifetime:
             first_ms = min(self.overlap_ends_ms, first_ms)
         elif self._separate_at_ms is not None and not self._is_separating:
             first_ms = min(self._separate_at_ms, first_ms)
-        if self._runs_out_ms is not None and self._runs_out_ms != self._has_asked_ms:
+        if self._runs_out_ms is not None and self._runs_out_ms != self._has_asked_ms and self.overlap_ends_ms is None:
             first_ms = min(self._runs_out_ms, first_ms)
         self.alarm_ms = first_ms
 
@@ -159,10 +167,6 @@ class Lifetime:
         if now_ms >= self._leave_at_ms and not self._is_expiring:
             self._is_expiring = True
             self._leave_at_ms = self._last_ms
-            self._set_alarm()
-            return True
-        if self._runs_out_ms is not None and self._has_asked_ms != self._runs_out_ms <= now_ms:
-            self._has_asked_ms = self._runs_out_ms
             self._set_alarm()
             return True
         asks = self._separate_at_ms is not None and not self._is_separating and now_ms >= self._separate_at_ms

@@ -31,6 +31,7 @@ from handlers.connection.effects import (
 from handlers.connection.ends import asked_before
 from handlers.connection.inputs import Claimed, LeaseRead, Opened, RestOwed, StoreFailed, Woken
 from handlers.connection.manager import Manager
+from handlers.connection.phases import ProtocolMisuse
 from handlers.connection.steps import Answer, Await, Invocation, Report, Steps
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
@@ -155,7 +156,12 @@ def _due(manager: Manager, answer: Answer) -> list[Effect] | None:
     """Returns the effects of the manager's instants that have come; None if none has."""
     now_ms = answer.now_ms
     if manager.wake_at_ms is not None and now_ms >= manager.wake_at_ms:
-        return manager.handle(now_ms, Woken(), unread_ms=answer.unread_ms)
+        before = manager.wake_at_ms, manager.lease_due_ms
+        following = manager.handle(now_ms, Woken(), unread_ms=answer.unread_ms)
+        # It would be woken for ever, and with it every stream of the function. So only this connection ends.
+        if not following and (manager.wake_at_ms, manager.lease_due_ms) == before:
+            raise ProtocolMisuse(f"it waits until an instant that is over in the phase {manager.phase.value}")
+        return following
     if manager.lease_due_ms is not None and now_ms >= manager.lease_due_ms:
         return manager.ask_lease(now_ms, answer.unread_ms)
     return None

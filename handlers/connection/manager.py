@@ -254,7 +254,7 @@ class Manager:
             return self._draining.passes(now_ms, self._record)
         if self.phase is Phase.OVERLAPPING and self._lifetime.looks_again(now_ms):
             return [effects.ReadLease()]
-        if self.phase is Phase.CONNECTED and self._lifetime.asks_lease(now_ms):
+        if self._lifetime.asks_turn(now_ms) or (self.phase is Phase.CONNECTED and self._lifetime.asks_lease(now_ms)):
             self.lease_due_ms = now_ms
             return []
         return self._leave(now_ms, ends.AT_DEADLINE) if self._lifetime.is_over(now_ms) else []

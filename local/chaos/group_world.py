@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from handlers.connection.steps import Invocation
+from handlers.connection.steps import Invocation, Report
 from handlers.errors import InvalidRequest
 from handlers.group import GROUP, is_group
-from handlers.group.next_step import Delays
+from handlers.group.next_step import BROKEN, Delays
 from handlers.profile.behaviour import Profile
 from handlers.run.group_ports import GroupTables, Needs, ReadProfiles, reports_to
 from handlers.run.group_profiles import PROFILES
@@ -137,8 +137,17 @@ class Group(World):
             own=lambda stream: read(stream, function.task.version),
             deployed=lambda stream: read(stream, self.version.number),
         )
+
+        def reported(_profile: Profile, who: Invocation, report: Report, _blocked_ms: int) -> None:
+            member = self._member(who.stream_id)
+            if report.outcome.error == BROKEN and member is not None:
+                member.blame("unnamed-ends", f"a connection ended by {report.outcome.message}")
+
         reports = reports_to(lambda: account.queue, QUEUE_URL)
-        return group_needs(function, slot_of, self._group_tables, self._delays, profiles, pool=pool, reports=reports)
+        return group_needs(
+            function, slot_of, self._group_tables, self._delays, profiles, pool=pool,
+            log_report=reported, reports=reports,
+        )  # fmt: skip
 
     def _member(self, stream: str) -> Member | None:
         return next((one for one in self.members if one.stream == stream), None)

@@ -16,6 +16,7 @@ from handlers.connection.effects import (
     MarkConnected,
     Open,
     Release,
+    RenewTurn,
     ReplaceCursor,
     SaveRecord,
     TakeTurn,
@@ -161,6 +162,16 @@ def test_where_two_are_forbidden_a_connection_closes_half_a_lease_before_another
     assert manager.ending.message == "its lease was not renewed: closed before another connection opens"
     for other in (connected("evicts"), connected("forbids", again=False)):
         assert kinds(other.handle(half_ms + 10_001, LeaseRead(TURN))) == [Heartbeat]
+
+
+def test_a_turn_is_asked_for_once_more_while_the_upstream_has_not_answered() -> None:
+    """The instant passes with that, whatever the answer: a connection that stayed due would take all of the CPU."""
+    manager, half_ms = claimed("forbids"), TURN.expires_at_ms - 10_000
+    manager.handle(20, LeaseRead(TURN, Resumption(None)))
+    assert (manager.phase, manager.wake_at_ms) == (Phase.OPENING, half_ms)
+    assert manager.handle(half_ms, Woken()) == []
+    assert (manager.lease_due_ms, manager.wake_at_ms) == (half_ms, DEADLINE_MS - MARGIN_MS)
+    assert kinds(manager.ask_lease(half_ms)) == [RenewTurn]
 
 
 def test_a_lease_that_lasts_to_the_deadline_need_not_be_renewed() -> None:
