@@ -23,6 +23,8 @@ from local.user_error import UserError
 T = TypeVar("T")
 Row = dict[str, Any]
 """The figures of a table's row, by their names in the JSON."""
+# A measured process that lasts longer than a function may live has hung.
+LASTS_S = 900
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -208,8 +210,9 @@ def process(*command: str) -> Iterator[tuple[list[str], "subprocess.Popen[str]"]
 def figures_of(*command: str, variables: Mapping[str, str] | None = None) -> Any:
     """Run Python with these arguments in another process; return the JSON of the last line that it prints."""
     done = subprocess.run(
-        [sys.executable, *command], env=variables, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
+        [sys.executable, *command], env=variables, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        timeout=LASTS_S,
+    )  # fmt: skip
     return json.loads(done.stdout.splitlines()[-1])
 
 
