@@ -41,7 +41,7 @@ OTHER = """  profiles = {
 # What the files say, what somebody might write there instead, and what is wrong with it.
 BROKEN = (
     ("source_hash = ", "source_sum = ", "aws_s3_object.zip: Additional properties are not allowed"),
-    ("  bucket = local.bucket\n  # A zip", "  # A zip", "aws_s3_object.zip: 'bucket' is a required property"),
+    ('"zip" {\n  bucket = local.bucket\n', '"zip" {\n', "aws_s3_object.zip: 'bucket' is a required property"),
     ('"aws_s3_object" "template"', '"aws_s3_item" "template"', "no type aws_s3_item is known"),
     ("block_public_acls       = true", 'block_public_acls = "yes"', "'yes' is not valid"),
     ("var.stage}/", "var.stages}/", "var.stages is nowhere declared"),
