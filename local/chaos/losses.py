@@ -212,9 +212,12 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
     # Events that waited for a segment died with their function, so the gap in the ledger begins with them.
     waited_ms = round(1000 * world.schedule.flush_s) if world.schedule.store == "log" else 0
     told_until_ms = _told_until(world, records)
+    killed_ms = {_told_span(world, told_until_ms, link, link.opened_ms or 0)[1] for link in told_until_ms}
     for start, opened_ms in uncovered(world, world.origin_ms, until_ms, span=partial(_told_span, world, told_until_ms)):
-        # A stop ends what is asked for, so two clocks may leave no gap between a drop and the stop.
-        end = min([opened_ms, *(stop_ms for stop_ms, _ in unasked if start <= stop_ms)])
+        # A stop ends what is asked for, so two clocks may leave no gap between a drop and the stop. But what a killed
+        # connection had read is in a gap, whatever they say.
+        stops = (stop_ms for stop_ms, _ in unasked if start <= stop_ms and start not in killed_ms)
+        end = min([opened_ms, *stops])
         if end - start <= differ_ms:
             # If it begins longer before the next opening, it is a gap by any two clocks.
             from_ms = max(start - waited_ms, end - differ_ms) - LATE_MS
