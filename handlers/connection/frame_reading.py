@@ -63,17 +63,13 @@ def read(
     count = left_out = 0
     losses: list[int | None] = []
     splits = profile.split is not None
-    batch: Sequence[StreamEvent] = ()
     key = profile.whole_key if splits else profile.key
     # Looked up once a chunk, and not for each of its frames.
     marks, path, keeps, is_each = profile.marks, profile.cursor, profile.keep, profile.key == "each"
     # Most framings return frames already; checking it here saves a call for each chunk.
     whole = cast(Sequence[Frame], frames) if frames and isinstance(frames[0], Frame) else as_frames(frames)
     for frame in whole:
-        if not splits:
-            kind = marks.kind(frame)
-        else:
-            kind, batch = taken_apart(profile, frame, now_ms)
+        kind, batch = taken_apart(profile, frame, now_ms) if splits else (marks.kind(frame), ())
         count += not frame.is_comment
         if kind is Kind.LOSS:
             losses.append(marks.lost(frame))
