@@ -35,7 +35,8 @@ def wrong_shares(world: World, coverage: dict[str, Any], told_until_ms: Callable
 
     def until_ms(link: Link) -> int:
         over_ms = link.over_ms or to_ms
-        return over_ms if link.fence in ended else told_until_ms(over_ms)
+        # If its function stood still, what it wrote first thereafter may still show it as open.
+        return over_ms if link.fence in ended else told_until_ms(noticed_ms(world, over_ms))
 
     least = [(noticed_ms(world, link.opened_ms or 0), min(last_good_ms(world, records, link), to_ms)) for link in links]
     most = [(max(link.opened_ms or 0, since_ms), min(until_ms(link), to_ms)) for link in links]
