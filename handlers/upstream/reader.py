@@ -42,7 +42,7 @@ CLOSED_HERE = Closed("closed_here")
 # A read that takes longer than this had to wait for the socket.
 AT_ONCE_S = 0.001
 
-# A read that returns less than this has emptied the socket.
+# A read that returns more than this was worth its cost.
 LITTLE_BYTES = 2048
 
 
@@ -61,10 +61,10 @@ ALONE = Share(CHUNK_BYTES, INBOX_BYTES)
 class Upstream:
     """One connection. `start` opens it; what arrives is taken with `get`; `close` ends it from any thread.
 
-    `joins` is whether waiting chunks may be joined: not if a chunk is a message. After a read that returned little,
-    nothing is read for `rest_s`, so that the bytes of that time are read together. `shares` is its share of a function
-    that reads other streams too. `before` makes the requests before the opening and the final request, which then
-    replaces `request`. `pulse` knows when the process was suspended; without one that is unknown.
+    `joins` is whether waiting chunks may be joined: not if a chunk is a message. After a read that returned little and
+    left nothing, nothing is read for `rest_s`, so that the bytes of that time are read together. `shares` is its share
+    of a function that reads other streams too. `before` makes the requests before the opening and the final request,
+    which then replaces `request`. `pulse` knows when the process was suspended; without one that is unknown.
     """
 
     def __init__(
@@ -269,7 +269,8 @@ class Upstream:
                 if not self._inbox.put(Chunk(piece), len(piece), came_s):
                     self._flush()
                     return False
-            if self._rest_s and len(data) < LITTLE_BYTES:
+            # A short read may also be the end of what was buffered, while more waits at the socket.
+            if self._rest_s and len(data) < LITTLE_BYTES and not self._is_waiting():
                 self._inbox.rest(self._rest_s)
         body.close()
         return True

@@ -7,7 +7,7 @@ import ssl
 import threading
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from handlers import tls as trust
 from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.explained import explain
-from handlers.upstream.reader import INBOX_BYTES, Upstream
+from handlers.upstream.reader import CHUNK_BYTES, INBOX_BYTES, LITTLE_BYTES, Share, Upstream
 from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer, Script, certificate, sends, serving
 
 WAIT_S = 60.0
@@ -91,6 +91,31 @@ def test_a_body_arrives_as_it_is_sent(is_chunked: bool, is_packed: bool) -> None
         assert take(reader) == Chunk(b"one")
         go_on.set()
         assert take_all(reader) == ([Closed("ended_by_upstream")], b"two")
+
+
+def test_it_does_not_rest_while_more_waits_at_the_socket() -> None:
+    """A short read may be the end of a chunk whose beginning was buffered: it says nothing about what follows."""
+    has_begun, is_sent = threading.Semaphore(0), threading.Event()
+    begin, end, following = b"b" * LITTLE_BYTES, b"e" * 100, b"f" * LITTLE_BYTES
+
+    def script(peer: Peer) -> None:
+        peer.send(CHUNKED + b"%x\r\n" % len(begin + end) + begin)
+        assert all(has_begun.acquire(timeout=WAIT_S) for _ in (Opened, begin))
+        # The inbox is full: the end is read, but what follows is at the socket before the reader goes on.
+        peer.send(end + b"\r\n")
+        peer.chunk(following)
+        is_sent.set()
+        peer.wait_until_gone()
+
+    with serving(script) as server:
+        request = UpstreamRequest("GET", server.address, {}, allow_private=True)
+        share = Share(CHUNK_BYTES, 1, has_begun.release)
+        reader = Upstream(request, connect_timeout_s=1, stall_after_s=5, rest_s=3600, shares=share)
+        with closing(reader):
+            reader.start()
+            assert is_sent.wait(WAIT_S)
+            assert isinstance(take(reader), Opened)
+            assert [take(reader) for _ in range(3)] == [Chunk(begin), Chunk(end), Chunk(following)]
 
 
 def test_the_request_is_what_the_profile_says_and_nothing_else() -> None:
