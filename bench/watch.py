@@ -28,7 +28,7 @@ import urllib3
 
 from bench.function import MB_PER_CORE, environment
 from bench.harness import Row, figures_of, options, resident_mb, say, show, so
-from handlers.connection import ledger
+from handlers.connection import evidence
 from handlers.connection.effects import Progress
 from handlers.dynamodb.client import DynamoDb
 from handlers.dynamodb.sigv4 import Credentials, Signer
@@ -173,7 +173,7 @@ def lease(number: int, *, held: bool) -> dict[str, Any]:
         "expires_at_ms": {"N": str(NOW_MS + HELD_MS)},
         "partitions": {"N": "1"},
         "layout": typed_values.number(control_record.LAYOUT),
-        "known": control_record.known(ledger.Known()),
+        "known": control_record.known(evidence.Known()),
         "cursor": {"S": f"{number:032d}"},
         "live": {"M": {"fence": fence} | {name: {"N": str(NOW_MS)} for name in _INSTANTS}},
     }

@@ -19,9 +19,9 @@ from handlers import errors
 from handlers.aws.clients import boto3_client, bucket, dynamodb, functions, queue
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
+from handlers.connection.failures import STUCK_AFTER
 from handlers.connection.inputs import Closed
 from handlers.connection.steps import Invocation, Report
-from handlers.connection.stuck import STUCK_AFTER
 from handlers.group import is_group
 from handlers.profile.behaviour import Profile
 from handlers.run.connection_metrics import document, numbers

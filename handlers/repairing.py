@@ -23,8 +23,7 @@ from handlers.aws.eks_tokens import signed
 from handlers.aws.error_translation import translate_errors
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
-from handlers.connection.ledger import Gap
-from handlers.connection.repair_record import Repair
+from handlers.connection.gap_record import Gap, Repair
 from handlers.errors import InvalidRequest
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets

@@ -22,9 +22,9 @@ from dataclasses import field
 from handlers.connection.backoff import Rest
 from handlers.connection.effects import Progress
 from handlers.connection.epochs import NO_EPOCH, Epoch
+from handlers.connection.evidence import UNRECORDED
+from handlers.connection.gap_record import Gap, Repair
 from handlers.connection.lease import Lease
-from handlers.connection.ledger import UNRECORDED, Gap
-from handlers.connection.repair_record import Repair
 from handlers.connection.spending import Spending, spending_of
 from handlers.values import dataclass
 

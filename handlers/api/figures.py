@@ -20,10 +20,10 @@ from typing import Any
 
 from handlers.api.answers import at
 from handlers.api.connection_records import OVER, Connection, Connections, Records
-from handlers.connection import ledger, repaired
-from handlers.connection.ledger import LOST, OPEN, UNRECORDED, Gap, Interval, Record, gaps
-from handlers.connection.repair_record import Repair
-from handlers.connection.repaired import LACKING
+from handlers.connection import evidence, gap_record, ledger
+from handlers.connection.evidence import UNRECORDED, Record
+from handlers.connection.gap_record import LACKING, LOST, OPEN, Gap, Interval, Repair
+from handlers.connection.ledger import gaps
 from handlers.values import dataclass
 
 
@@ -55,7 +55,7 @@ class Coverage:
         """Returns the figures and the gaps."""
         whole_ms = self.to_ms - self.since_ms
         # A loss that an upstream announced may have no length, or lie in a gap, or before the first answer.
-        open_parts = map(repaired.lacking, self.missing)
+        open_parts = map(gap_record.lacking, self.missing)
         within = ((max(from_ms, self.since_ms), min(to_ms, self.to_ms)) for from_ms, to_ms in open_parts)
         lacking = [(from_ms, max(from_ms + 1, to_ms)) for from_ms, to_ms in within]
         away = [] if self.away is None else [shown_gap(self.away, goes_on=not self.is_over)]
@@ -88,7 +88,7 @@ def coverage(status: str, connections: Connections, records: Records) -> Coverag
         shown_records[0] = replace(shown_records[0], since_ms=None)
     missed = gaps(shown_records, connections.now_ms, connections.dead_after_ms)
     # An answer that the cursor is too old is not a connection.
-    answered = (record for record in shown_records if record.refused != ledger.CURSOR_EXPIRED)
+    answered = (record for record in shown_records if record.refused != evidence.CURSOR_EXPIRED)
     spans = [(record.opened_ms, _end_ms(connections, record)) for record in answered]
     since_ms = min([record.opened_ms for record in shown_records] + [gap.from_ms for gap in missed])
     away = _away(status, connections, shown_records)
@@ -98,7 +98,7 @@ def coverage(status: str, connections: Connections, records: Records) -> Coverag
         since_ms,
         max(ends if away is None else [*ends, away.to_ms]),
         tuple(spans),
-        tuple(sorted(repaired.applied([*missed, *losses], records.repairs), key=lambda gap: gap.from_ms)),
+        tuple(sorted(gap_record.applied([*missed, *losses], records.repairs), key=lambda gap: gap.from_ms)),
         away,
         connected_since_ms(spans) if connections.open else None,
         reaches_start(connections, records),
@@ -190,7 +190,7 @@ def _records(connections: Connections, one: Connection) -> list[Record]:
         stopped_ms=one.stopped_ms,
         started_ms=one.started_ms,
     )
-    return ledger.records(record, one.opened_ms, one.forgot_ms)
+    return evidence.records(record, one.opened_ms, one.forgot_ms)
 
 
 def _end_ms(connections: Connections, record: Record) -> int:

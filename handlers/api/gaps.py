@@ -18,9 +18,8 @@ from handlers.api.connection_records import UNHEARD, Connections
 from handlers.api.figures import known_gaps, shown_gap
 from handlers.api.queries import Listing, PageRequest
 from handlers.connection import ledger
-from handlers.connection.ledger import DELIVERED, UNRECORDED, Gap
-from handlers.connection.repair_record import Repair
-from handlers.connection.repaired import applied
+from handlers.connection.evidence import UNRECORDED
+from handlers.connection.gap_record import DELIVERED, Gap, Repair, applied
 from handlers.store.ledger_records import GAP, gap_key
 
 LIMIT, MOST = 100, 1000

@@ -16,7 +16,7 @@ from handlers.api.connection_records import Connections, Records
 from handlers.api.figures import Coverage, coverage
 from handlers.api.last_error import Retries
 from handlers.api.verdict import Standing, verdict
-from handlers.connection.ledger import Interval
+from handlers.connection.gap_record import Interval
 
 WORST_FIRST = (
     "broken", "rejected", "unknown", "reconnecting", "starting", "stopping", "stopped", "ended", "running",

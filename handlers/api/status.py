@@ -21,9 +21,9 @@ from handlers.api.figures import Coverage, coverage
 from handlers.api.last_error import Retries, last_error, last_failed
 from handlers.api.queries import Listing
 from handlers.api.verdict import Standing, verdict
-from handlers.connection.ledger import LOST
+from handlers.connection.failures import STUCK_AFTER
+from handlers.connection.gap_record import LOST
 from handlers.connection.spending import DAY_MS
-from handlers.connection.stuck import STUCK_AFTER
 from handlers.profile.addresses import STREAM_ID_LENGTH
 
 # The lanes of statemachines/connections.asl.yml; one that has not connected yet has no record.

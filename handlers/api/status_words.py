@@ -28,11 +28,10 @@ from typing import Any
 
 from handlers.api.connection_records import UNHEARD, Connection, Connections, Records
 from handlers.connection import epochs
-from handlers.connection.effects import bounded
-from handlers.connection.ends import ANSWERED
+from handlers.connection.ends import ANSWERED, bounded
+from handlers.connection.evidence import UNRECORDED
 from handlers.connection.lease import Lease
-from handlers.connection.ledger import UNRECORDED
-from handlers.connection.quiet import Silence
+from handlers.connection.liveness import Silence
 
 # A living execution leaves a trace whenever a lane tries again; the longest back-off is five minutes.
 UNHEARD_MS = 600_000

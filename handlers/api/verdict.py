@@ -15,8 +15,7 @@ import re
 from collections.abc import Sequence
 
 from handlers.api.figures import Coverage, length_ms, lost_events
-from handlers.connection.ledger import LOST, OPEN, REPAIRED, Gap
-from handlers.connection.repair_record import FAILED, PARTLY
+from handlers.connection.gap_record import FAILED, LOST, OPEN, PARTLY, REPAIRED, Gap
 from handlers.values import dataclass
 
 _SIZES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))

@@ -4,7 +4,7 @@ come.
 Unless something proves it sooner, that takes as long as the connection was behind. An idle upstream proves it sooner:
 nothing came for `IDLE_MS` but signs of life, and then one more sign of life. Silence alone proves nothing: a dead peer
 is silent too, and so is one that still searches for the first event to send. An event's own time is the other proof: it
-shows how far behind the connection is (`own_time.py`).
+shows how far behind the connection is (`judging.py`).
 
     0.0 s  opened, 60 s behind       caught up at 60 s, unless the upstream shows it sooner
     1.0 s  the last event comes

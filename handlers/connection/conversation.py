@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from handlers.connection.effects import Effect, Outcome, Send, bounded
-from handlers.connection.ends import ENDED, EXPIRED_CURSOR, End
-from handlers.connection.ledger import CURSOR_EXPIRED
+from handlers.connection.effects import Effect, Outcome, Send
+from handlers.connection.ends import ENDED, EXPIRED_CURSOR, End, bounded
+from handlers.connection.evidence import CURSOR_EXPIRED
 from handlers.framing.events import parse_json, text_at
 from handlers.framing.frames import Decoded, Decoder, Frame, FramingError, as_frames
 from handlers.framing.marks import Kind, Mark

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from handlers.connection.backoff import RestChange
-from handlers.connection.quiet import Silence
+from handlers.connection.liveness import Silence
 from handlers.framing.events import StreamEvent
 from handlers.values import dataclass
 
@@ -107,7 +107,7 @@ class Progress:
     of `stored` and `duplicates` whose key was known with another body, `left_out` the events that the profile does not
     keep, each as often as it came. `error`, `http_status` and `detail` say how it ended, as its `Outcome` does.
     `event_ms` is when the stream's last new event came, on whichever connection, `pause_ms` the longest pause before
-    one, and `expect_ms` what the profile expects (`quiet.py`). `stopped_ms` is when the stop before its start was
+    one, and `expect_ms` what the profile expects (`liveness.py`). `stopped_ms` is when the stop before its start was
     requested, `started_ms` when that start was requested; None if no stop was. `missing` counts the losses that the
     upstream announced on it, and the gaps that it could not request in full. `spending` is what the stream has stored
     of its daily budget (`spending.py`), "" if it has none; `counted` are the events and bytes that this connection has
@@ -287,19 +287,3 @@ Effect = (
     | RecordLoss
     | Finish
 )
-
-
-MOST_CHARACTERS = 300
-
-
-def bounded(text: str) -> str:
-    """Returns a phrase in a form that is safe to show: bounded, on one line, with visible characters only.
-
-    It is written into the ledger and shown by the API and in a terminal, so it must neither move a cursor there by a
-    control character nor fill an item. A line end becomes `\\n`; the end of a longer one becomes an ellipsis.
-    """
-    visible = "".join(
-        character if character.isprintable() else character.encode("unicode_escape", "surrogatepass").decode()
-        for character in text[: MOST_CHARACTERS + 1]
-    )
-    return visible if len(visible) <= MOST_CHARACTERS else visible[: MOST_CHARACTERS - 1] + "…"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from handlers.connection.backoff import Refusal
 from handlers.connection.effects import Outcome, Progress
-from handlers.connection.inputs import Closed
+from handlers.connection.inputs import ClaimRefused, Closed
 from handlers.connection.lease import Lease, LeaseView, is_connected
 from handlers.connection.spending import OVER_BUDGET
 
@@ -51,11 +51,11 @@ NOT_RENEWED = End(
 AT_DEADLINE = End(EXPIRED, "expired", asks_lease=True)
 
 
-def refused(lease: Lease, *, is_relieved: bool) -> Outcome:
-    """Returns the end of a connection whose claim the store refused, as `lease` explains it."""
-    if is_relieved:
-        return taken_over(lease, is_superseded=False)
-    status = "stopped" if lease.stop else "superseded"
+def refused(claim: ClaimRefused) -> Outcome:
+    """Returns the end of a connection whose claim the store refused, as its lease explains it."""
+    if claim.is_relieved:
+        return taken_over(claim.lease, is_superseded=False)
+    status = "stopped" if claim.lease.stop else "superseded"
     return Outcome("", status, f"the claim was refused: {status}")
 
 
@@ -168,3 +168,19 @@ def explained(view: LeaseView, ending: Outcome, takeover: Outcome | None) -> Out
     if takeover is not None and view is LeaseView.TAKEN_OVER:
         return takeover
     return None if takeover is not None and view is LeaseView.CLAIMED else ending
+
+
+MOST_CHARACTERS = 300
+
+
+def bounded(text: str) -> str:
+    """Returns a phrase in a form that is safe to show: bounded, on one line, with visible characters only.
+
+    It is written into the ledger and shown by the API and in a terminal, so it must neither move a cursor there by a
+    control character nor fill an item. A line end becomes `\\n`; the end of a longer one becomes an ellipsis.
+    """
+    visible = "".join(
+        character if character.isprintable() else character.encode("unicode_escape", "surrogatepass").decode()
+        for character in text[: MOST_CHARACTERS + 1]
+    )
+    return visible if len(visible) <= MOST_CHARACTERS else visible[: MOST_CHARACTERS - 1] + "…"

@@ -8,20 +8,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from handlers.framing.events import LEFT_OUT, StreamEvent, cursor_after, cursor_behind, forget_parsed, to_event
+from handlers.framing.events import (
+    LEFT_OUT,
+    StreamEvent,
+    at,
+    cursor_after,
+    cursor_behind,
+    forget_parsed,
+    parse_json,
+    to_event,
+)
 from handlers.framing.frames import Decoded, Frame, as_frames
 from handlers.framing.marks import Kind
 from handlers.profile.behaviour import Profile
 from handlers.values import dataclass
 
 if TYPE_CHECKING:
-    from handlers.connection.numbers import Numbers
+    from handlers.profile.messages import Numbering
 
 # Frames that announce an end or a loss are events as well: what the upstream said is stored. A comment never is.
 _STORED = frozenset({Kind.EVENT, Kind.END, Kind.LOSS, Kind.SNAPSHOT})
 _STOPS = frozenset({Kind.END, Kind.DISCONNECT, Kind.EXPIRED})
 # These are not events, but may have how far the stream has come.
 _BESIDE = frozenset({Kind.HEARTBEAT, Kind.DISCONNECT})
+
+# Each value at the profile's `by` has a row of its own; one that was forgotten begins anew.
+MOST_ROWS = 10_000
+# Text with more digits than this is a name, not a number.
+_MOST_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +125,50 @@ def taken_apart(profile: Profile, frame: Frame, now_ms: int) -> tuple[Kind, Sequ
         return (Kind.EVENT if kind is Kind.HEARTBEAT else kind), batch
     is_empty = batch is not None and kind is Kind.EVENT
     return (Kind.HEARTBEAT if is_empty else kind), ()
+
+
+class Numbers:
+    """Finds holes in the numbers of events, which are the events that a numbered feed has not delivered.
+
+        41, 42, 45      2 are missing before 45
+        45, 43, 44, 45  nothing: a number that is not larger begins the row again, as after a restart or a repetition
+
+    Without `by`, the only row continues after `after`, if that is a number.
+
+    `goes_on` is whether the first event continued it: then the upstream still had all that came after the cursor.
+    """
+
+    def __init__(self, numbering: Numbering, after: str | None = None) -> None:
+        self._numbering = numbering
+        self._last: dict[object, int] = {}
+        self._after: int | None = None
+        self.goes_on = False
+        if after is not None and numbering.by is None and (number := _number(after)) is not None:
+            self._last[None] = self._after = number
+
+    def missing(self, frame: Frame, *, begins: bool) -> list[int]:
+        """Returns how many numbers are missing before the event of `frame`, as a list of one; empty if none are.
+
+        None are missing if the event `begins` its row, as a snapshot does.
+        """
+        body = parse_json(frame.data)
+        number = _number(at(body, self._numbering.path)[1])
+        if number is None:
+            return []
+        by = self._numbering.by
+        row = None if by is None else str(at(body, by)[1])
+        if self._after is not None:
+            # The event of the cursor itself may come once more.
+            self.goes_on, self._after = not begins and number - self._after in (0, 1), None
+        last = self._last.pop(row, None)
+        self._last[row] = number
+        if len(self._last) > MOST_ROWS:
+            del self._last[next(iter(self._last))]
+        return [number - last - 1] if not begins and last is not None and number > last + 1 else []
+
+
+def _number(value: object) -> int | None:
+    if type(value) is int:
+        return value
+    is_number = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
+    return int(str(value)) if is_number else None

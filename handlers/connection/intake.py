@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from handlers.connection import ends
 from handlers.connection.effects import Effect, GoToLog, Open, Outcome, Write
 from handlers.connection.ends import End
-from handlers.connection.frame_reading import Reading, read
+from handlers.connection.evidence import CURSOR_EXPIRED
+from handlers.connection.frame_reading import Numbers, Reading, read
 from handlers.connection.inputs import Opened
-from handlers.connection.judging import is_confirmed, is_expired, judge
-from handlers.connection.ledger import CURSOR_EXPIRED
+from handlers.connection.judging import OwnTimes, is_confirmed, is_expired, judge
 from handlers.connection.record import Record
 from handlers.framing.events import StreamEvent
 from handlers.framing.frames import Decoded, FrameTooLong, FramingError
@@ -25,10 +25,8 @@ from handlers.profile.behaviour import Profile
 
 if TYPE_CHECKING:
     from handlers.connection.conversation import Conversation
-    from handlers.connection.numbers import Numbers
-    from handlers.connection.own_time import OwnTimes
-    from handlers.connection.waiting import Waiting
     from handlers.profile.secret_references import Secrets
+    from handlers.segments.waiting import Waiting
 
 # The most events of one Write; a chunk may hold thousands. The cursor moves on after each Write, and the time for which
 # a throttled table is retried counts for each one.
@@ -86,9 +84,10 @@ class Intake:
             return [], refusal
         asked = record.pending.asked_from if self._afresh is None else self._afresh
         if self._profile.sequence is not None:
-            self._numbers = _numbers(self._profile, asked if record.backlog.resumed else None)
+            is_row = record.backlog.resumed and self._profile.cursor == self._profile.sequence.path
+            self._numbers = Numbers(self._profile.sequence, asked if is_row else None)
         if self._profile.time is not None and record.backlog.resumed:
-            self._times = _own_times(self._profile, opened, now_ms)
+            self._times = OwnTimes(self._profile.time, opened.headers.get("date", ""), now_ms)
         self._decoder.opens(opened.headers)
         said: list[Effect] = [] if self._talk is None else self._talk.begins(now_ms, asked, opened.places)
         if self._talk is not None and not self._talk.is_complete:
@@ -217,7 +216,7 @@ class Intake:
         """Makes events wait, as long as the profile says, to be written together from now on: the stream has a log."""
         if self._waiting is None:
             # Imported here, because few streams have a log and each import lengthens the cold start.
-            from handlers.connection.waiting import Waiting
+            from handlers.segments.waiting import Waiting
 
             self._waiting = Waiting(self._profile.flush_ms)
             self.has_instants = True
@@ -281,17 +280,3 @@ class Intake:
             return End(ends.FORGOTTEN, "disconnected_by_upstream", asks_lease=True)
         record.cursor_expired(now_ms, cursor, heard_ms)
         return End(ends.EXPIRED_CURSOR if oldest is None else ends.PARTLY_FORGOTTEN, CURSOR_EXPIRED)
-
-
-def _numbers(profile: Profile, after: str | None) -> Numbers:
-    from handlers.connection.numbers import Numbers
-
-    assert profile.sequence is not None
-    return Numbers(profile.sequence, after if profile.cursor == profile.sequence.path else None)
-
-
-def _own_times(profile: Profile, opened: Opened, now_ms: int) -> OwnTimes:
-    from handlers.connection.own_time import OwnTimes
-
-    assert profile.time is not None
-    return OwnTimes(profile.time, opened.headers.get("date", ""), now_ms)

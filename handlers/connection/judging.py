@@ -4,7 +4,10 @@ It knows no lease and no phase. Invariants: what the profile says about a status
 people is not a stream, whatever its status.
 """
 
+from __future__ import annotations
+
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from handlers.connection.effects import Outcome
 from handlers.connection.ends import End
@@ -14,12 +17,18 @@ from handlers.framing.decoders import refuses
 from handlers.profile.behaviour import Profile
 from handlers.profile.sections import Meaning
 
+if TYPE_CHECKING:
+    from handlers.framing.frames import Body
+    from handlers.profile.time_field import OwnTime
+
 # RFC 9110, section 5.6.7: "a sender MUST generate timestamps in the IMF-fixdate format".
 _INSTANT = "%a, %d %b %Y %H:%M:%S GMT"
 # A Retry-After longer than a day counts as a day.
 MOST_RETRY_AFTER_S = 86_400.0
 # Refusals that a request without a cursor would get as well: of the caller, the payment, the method.
 _NOT_OF_THE_CURSOR = frozenset({401, 402, 403, 405, 407})
+# One second because a Date has whole seconds, and one for the answer's travel time and the upstream's several clocks.
+SLACK_MS = 2_000
 
 
 def judge(profile: Profile, opened: Opened, meaning: Meaning) -> End | None:
@@ -97,3 +106,29 @@ def instant_ms(text: str) -> int | None:
         return round(datetime.strptime(text.strip(), _INSTANT).replace(tzinfo=UTC).timestamp()) * 1000
     except ValueError:
         return None
+
+
+class OwnTimes:
+    """What one answer says about the upstream's clock: its header `date` came at `came_ms` by our clock.
+
+    From an event's own time follows how much has come on a connection that is still behind its upstream:
+
+        answer    Date: Sat, 28 Nov 2026 10:00:00 GMT, when our clock says 10:00:07.200
+        10 s on   an event of 10:00:06: all has come until 4 s after the answer at least, so it is 6 s behind
+
+    Both instants are by the upstream's clock, so that may differ from ours. We assume that an upstream sends its
+    backlog in the order in which it happened, and then what happens. An event that has not happened yet proves nothing.
+    """
+
+    def __init__(self, time: OwnTime, date: str, came_ms: int) -> None:
+        self._time = time
+        self._date_ms = instant_ms(date)
+        self._came_ms = came_ms
+
+    def brought_ms(self, data: Body, arrived_ms: int) -> int | None:
+        """Returns until when, by our clock, all had come with the event of `arrived_ms`; None if that is unknown."""
+        own_ms = None if self._date_ms is None else self._time.of(data)
+        if own_ms is None or self._date_ms is None:
+            return None
+        brought_ms = self._came_ms + own_ms - self._date_ms - SLACK_MS
+        return brought_ms if brought_ms <= arrived_ms else None

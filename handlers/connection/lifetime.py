@@ -1,5 +1,5 @@
-"""Decides when a connection leaves: near its function's deadline, at the end of its overlap, to move away from another
-hot connection's deadline, or because another may open and the upstream forbids two.
+"""Decides when a connection renews its lease, and when it leaves: near its function's deadline, at the end of its
+overlap, to move away from another hot connection's deadline, or because another may open and the upstream forbids two.
 
 The margin before the deadline has two halves. In the first half a successor that is just connecting may still take
 over; in the second the connection stores what it has read. When a quarter of the margin is left, it gives up what is
@@ -15,8 +15,10 @@ deadline, and a hot one never while the newer one is about to leave.
 from __future__ import annotations
 
 from handlers.connection import ends
+from handlers.connection.effects import Effect, Heartbeat, SaveRecord
 from handlers.connection.ends import End
 from handlers.connection.lease import FINAL_ENDINGS, Lease, LeaseView, superseded
+from handlers.connection.record import Record
 from handlers.connection.steps import Invocation
 from handlers.profile.behaviour import Profile
 
@@ -220,3 +222,49 @@ class Lifetime:
     def watches_until_ms(self, now_ms: int, wait_ms: int) -> int:
         """Returns until when a closed connection watches its successor: at most for `wait_ms`."""
         return min(now_ms + wait_ms, max(now_ms, self._last_ms))
+
+
+class Heartbeats:
+    """When one connection of `invocation` renews its lease or reads it, and what it writes then.
+
+        0 s       marked as connected        the next heartbeat is due `progress_every_ms` later
+        0.2 s     the first event is stored  a heartbeat at once: before it a kill leaves no cursor to resume from
+        20.2 s    the next heartbeat         it renews the lease, saves record and cursor, and its answer is the lease
+        780 s     a successor may be coming  from here on the lease is read between two heartbeats
+
+    Once a newer connection is connected, the lease belongs to that one: this one only reads it, and writes its own
+    record.
+    """
+
+    def __init__(self, invocation: Invocation) -> None:
+        self._lease_every_ms, self._every_ms = invocation.lease_every_ms, invocation.progress_every_ms
+        # About when the wait of the successor's lane is over.
+        leaves_ms = invocation.deadline_ms - invocation.overlap_max_ms - 2 * invocation.margin_ms
+        self._watches_from_ms = leaves_ms - invocation.lease_every_ms
+
+    def next_read_ms(self, now_ms: int, record: Record, lease: Lease) -> int:
+        """Returns when the lease is next renewed or read: sooner once a successor is due or has come."""
+        next_ms = now_ms + self._lease_every_ms
+        if lease.connected_token > record.fence:
+            return next_ms
+        heartbeat_ms = record.saved_at_ms + self._every_ms
+        return max(now_ms, min(next_ms, heartbeat_ms) if next_ms >= self._watches_from_ms else heartbeat_ms)
+
+    def due(self, now_ms: int, record: Record, lifetime: Lifetime, lease: Lease) -> list[Effect] | End:
+        """Returns the due writes: a heartbeat, and once the gaps before it; or the end, if its budget is used up."""
+        if record.opened_ms is None:
+            return []
+        if record.account is not None and (pause_s := record.account.pauses_s(now_ms)) is not None:
+            return ends.paused(pause_s)
+        is_holder, pending = lease.connected_token <= record.fence, record.pending
+        # Until the first cursor is saved, a kill would leave nothing to resume from.
+        is_due = now_ms - record.saved_at_ms >= self._every_ms
+        if not (is_due or (pending.saved is None and pending.is_first and is_holder)):
+            return []
+        # A predecessor that is still silent must be dead by now, so the gap before this connection is known.
+        is_known = now_ms - record.opened_ms > lifetime.ttl_ms
+        progress = record.save(now_ms, is_open=True)
+        gaps = record.gaps(lifetime.ttl_ms) if is_known else []
+        if not is_holder:
+            return [SaveRecord(progress), *gaps]
+        return [Heartbeat(pending.take(), progress, lifetime.expires_at_ms(now_ms)), *gaps]

@@ -6,9 +6,8 @@
     handle(99, Written(3, 0))  -> Heartbeat("10", …)
 
 `phases.py` lists which phase may follow which; `_TABLE` at the end of this module, which input is legal in which phase.
-Each of the other modules decides one thing: `claiming.py` whose turn it is, `lifetime.py` how long the connection
-stays, `heartbeats.py` when it renews its lease, `intake.py` what bytes become, `record.py` what is recorded, and
-`draining.py` how it leaves.
+`claiming.py` decides whose turn it is, `lifetime.py` when the connection renews its lease and how long it stays,
+`intake.py` what bytes become, `record.py` what is recorded, and `draining.py` how it leaves.
 
 The manager knows no socket, clock, table or log: `now_ms` comes with every input, and the loop (`loop.py`) reads when
 to come back from `wake_at_ms` and `lease_due_ms`. Invariants: a connection is opened only after its claim is granted.
@@ -27,10 +26,9 @@ from handlers.connection.claiming import RELEASE_POLL_MS, claim, turn
 from handlers.connection.draining import Draining, watch_ms
 from handlers.connection.effects import Effect, Finish, Outcome, Progress
 from handlers.connection.ends import End
-from handlers.connection.heartbeats import Heartbeats
 from handlers.connection.intake import Intake
 from handlers.connection.lease import Lease, LeaseView, lease_view, may_open
-from handlers.connection.lifetime import Lifetime
+from handlers.connection.lifetime import Heartbeats, Lifetime
 from handlers.connection.phases import ANY, HAS_ASKED, LIVE, NEXT, Phase, ProtocolMisuse
 from handlers.connection.record import Record
 from handlers.connection.steps import Invocation, Report
@@ -49,7 +47,6 @@ class Manager:
             self._intake.speaks(invocation.stream_id, secrets or {})
         self._record = Record(invocation.deadline_ms, profile.expect_ms, profile.budget)
         self._draining = Draining(watch_ms(profile), profile.again)
-        self._connected_ms: int | None = None  # until when another connection is known to have been open
         self._lease, self._has_turn = Lease(), False
         self.refusal: Refusal | None = None  # None unless the upstream refused it
         self.phase = Phase.CLAIMING
@@ -147,9 +144,6 @@ class Manager:
             return self._await_release(now_ms, LeaseView.HOLDER, claimed.resumption)
         return self._open(now_ms, claimed.resumption)
 
-    def _claim_refused(self, _now_ms: int, refused: inputs.ClaimRefused) -> list[Effect]:
-        return [Finish(ends.refused(refused.lease, is_relieved=refused.is_relieved))]
-
     def _await_release(self, now_ms: int, view: LeaseView, resumption: inputs.Resumption | None = None) -> list[Effect]:
         if self._lease.connected_token == self.fence and resumption is not None:
             # The turn is this connection's. It was marked as connected before the request goes out, because the next
@@ -167,7 +161,6 @@ class Manager:
 
     def _open(self, now_ms: int, at: inputs.Resumption) -> list[Effect]:
         self._enter(Phase.OPENING)
-        self._connected_ms = at.connected_ms
         self._record.resumes(now_ms, at, self._profile.asks(at.cursor), self._profile.reach_ms)
         return [effects.Open(at.cursor)]
 
@@ -277,8 +270,8 @@ class Manager:
         """Stops reading. A refusal is judged first: it is final only if the upstream has refused for long enough."""
         outcome, leaving = end.outcome, self._draining
         if end.refused_ms is not None:
-            since_ms = refused_since_ms(self._rest, self._lease, self._connected_ms, now_ms)
-            self.refusal = Refusal(since_ms, end.refused_ms)
+            connected_ms = self._record.connected_ms
+            self.refusal = Refusal(refused_since_ms(self._rest, self._lease, connected_ms, now_ms), end.refused_ms)
             is_alone = may_open(self._lease, self.fence, now_ms, self._invocation.died)
             outcome = ends.judged(outcome, self.refusal, now_ms, is_alone=is_alone)
         leaving.because(end._replace(outcome=outcome), self._record)
@@ -295,7 +288,7 @@ class Manager:
     # ignored.
     _TABLE: ClassVar[dict[type, tuple[frozenset[Phase], Callable[..., list[Effect]]]]] = {
         inputs.Claimed: (frozenset({Phase.CLAIMING}), _claimed),
-        inputs.ClaimRefused: (frozenset({Phase.CLAIMING}), _claim_refused),
+        inputs.ClaimRefused: (frozenset({Phase.CLAIMING}), lambda _self, _now_ms, claim: [Finish(ends.refused(claim))]),
         inputs.Opened: (frozenset({Phase.OPENING, Phase.DRAINING}), _opened),
         inputs.Chunk: (HAS_ASKED | {Phase.DRAINING}, _chunk),
         inputs.Closed: (HAS_ASKED | {Phase.DRAINING}, _closed),

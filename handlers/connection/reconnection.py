@@ -15,12 +15,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from handlers.connection import stuck
+from handlers.connection import failures
 from handlers.connection.backoff import (
-    LIVED_MS,
     NO_REST,
     REFUSAL_PACE,
-    FailureKind,
     Rest,
     failed,
     refused,
@@ -28,6 +26,7 @@ from handlers.connection.backoff import (
 )
 from handlers.connection.effects import Outcome, Progress
 from handlers.connection.ends import asked_already, once, paused, renewal_due
+from handlers.connection.failures import failure_kind, lived, reconnects
 from handlers.connection.inputs import RestOwed, StoreFailed
 from handlers.connection.lease import is_connected, superseded
 from handlers.connection.loop import connect
@@ -74,37 +73,6 @@ def attempts(profile: Profile, invocation: Invocation, now_ms: int, draw: Draw) 
     if not invocation.is_renewal_due:
         return report
     return replace(report, outcome=renewal_due(report.outcome))
-
-
-def lived(progress: Progress) -> bool:
-    """Returns whether it lived longer than its answer: after an immediate close the upstream needs a back-off."""
-    closed_ms, opened_ms = progress.closed_ms, progress.opened_ms
-    if closed_ms is None or opened_ms is None:
-        return False
-    # If half an event came last, it counts as closed before that, but it lived until then.
-    return max(closed_ms, progress.heard_ms or 0) - opened_ms >= LIVED_MS
-
-
-def failure_kind(report: Report) -> FailureKind | None:
-    """Returns the kind of failure that sets the pace of the back-off; None if the end needs no back-off."""
-    outcome = report.outcome
-    if outcome.error == "StreamThrottled":
-        return "throttled"
-    if outcome.error == "StreamDropped":
-        if report.refusal is not None:
-            return "refused"
-        return "http" if outcome.http_status else "network"
-    return None
-
-
-def reconnects(profile: Profile, report: Report, tries: int, remaining_ms: int, margin_ms: int) -> bool:
-    """Returns whether the function connects again by itself: a try is left, and more time than leaving takes.
-
-    After 429 or 420 it does so only if the profile says how long to back off.
-    """
-    kind = failure_kind(report)
-    is_ours = kind is not None and (kind != "throttled" or profile.pace("throttled") is not None)
-    return is_ours and tries > 0 and remaining_ms > 3 * margin_ms
 
 
 class _StoreRefused(Exception):
@@ -157,7 +125,7 @@ class _Attempts:
             report, rests = connected
             if rests.found is not None:
                 self._rest = self._before(rests.found)
-            report = replace(report, same_ends=stuck.count(self._rest, report)[0])
+            report = replace(report, same_ends=failures.count(self._rest, report)[0])
             yield from self._ask(Ended(report))
             self._fence = max(report.progress.fence, self._fence)
             is_renewal = report.outcome.http_status == UNAUTHORIZED and may_renew
@@ -237,7 +205,7 @@ class _Attempts:
 
     def _counted_after(self, before: Rest, report: Report) -> Rest:
         before = replace(before, tried_ms=0)  # that try is over
-        return stuck.counted(before, self._rest_after(before, report), report, self._now_ms)
+        return failures.counted(before, self._rest_after(before, report), report, self._now_ms)
 
     def _rest_after(self, before: Rest, report: Report) -> Rest:
         outcome = report.outcome

@@ -8,14 +8,14 @@ Invariant: the record has an end only together with everything that was stored u
 
 from __future__ import annotations
 
-from handlers.connection import ledger
+from handlers.connection import evidence
 from handlers.connection.backlog import Backlog
-from handlers.connection.effects import Effect, Outcome, Progress, RecordGaps, RecordLoss, bounded
+from handlers.connection.effects import Effect, Outcome, Progress, RecordGaps, RecordLoss
+from handlers.connection.ends import bounded
 from handlers.connection.epochs import IN_A_ROW
 from handlers.connection.inputs import GapsRecorded, Resumption, Written
-from handlers.connection.liveness import Liveness
+from handlers.connection.liveness import APART_MS, Liveness
 from handlers.connection.pending import Pending
-from handlers.connection.quiet import APART_MS
 from handlers.connection.spending import Account
 from handlers.profile.budget_field import Budget
 
@@ -56,6 +56,7 @@ class Record:
         # Known keys with other bodies, in a row: how many, since when, and the number of the loss that records them.
         self._dropped = self._dropped_from_ms = self._dropped_as = 0
         self._looked = 0  # the last connection that recorded the gaps
+        self.connected_ms: int | None = None  # until when another connection is known to have been open
         self._told = -1  # how much the record proved when gaps were last recorded: see `gaps`
 
     @property
@@ -120,7 +121,7 @@ class Record:
         self.backlog.resumes(now_ms, at, is_asked, reach_ms)
         if self.account is not None:
             self.account.begins(at.spending)
-        self._looked = at.looked
+        self._looked, self.connected_ms = at.looked, at.connected_ms
         self._event_ms, self._pause_ms = at.event_ms, at.pause_ms
         is_apart = at.connected_ms is None or now_ms - at.connected_ms > APART_MS
         self._pauses_from_ms = None if is_apart else at.event_ms
@@ -247,7 +248,7 @@ class Record:
         """Whether the connection has caught up, by its record as it was saved."""
         said = self.progress
         times = said.opened_ms or 0, said.seen_ms, said.closed_ms
-        return ledger.Record(
+        return evidence.Record(
             said.fence, *times, said.ended_by, said.resumed, live_ms=said.live_ms, heard_ms=said.heard_ms
         ).has_caught_up
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from handlers.connection.effects import Progress
-from handlers.connection.reconnection import Draw, attempts, lived
+from handlers.connection.failures import lived
+from handlers.connection.reconnection import Draw, attempts
 from handlers.connection.steps import Ended, Invocation, Pause, Report, Steps
 from handlers.group.next_step import Delays, NextStep, next_step, raised, rest_bounds_s
 from handlers.profile.behaviour import Profile

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from handlers.connection.effects import Outcome
+from handlers.connection.gap_record import Repair
 from handlers.connection.inputs import LOG, Layout, Written
-from handlers.connection.repair_record import Repair
 from handlers.framing.events import StreamEvent
 from handlers.repair.function import MOST_GAPS, Deps, ports, secrets, turn
 from handlers.repair.gap_edges import MOST_READ, again, left

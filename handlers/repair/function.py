@@ -12,9 +12,8 @@ from typing import Any
 
 from handlers.api.verdict import counted
 from handlers.connection.effects import Outcome
+from handlers.connection.gap_record import REPAIRED, Gap, Repair
 from handlers.connection.inputs import LOG, Layout, Written
-from handlers.connection.ledger import REPAIRED, Gap
-from handlers.connection.repair_record import Repair
 from handlers.errors import StreamDropped, StreamRejected
 from handlers.framing.events import StreamEvent
 from handlers.profile.behaviour import Profile

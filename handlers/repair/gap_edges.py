@@ -12,10 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from handlers.api.connection_records import Connection
+from handlers.connection.gap_record import DELIVERED, REPAIRED, Gap, Interval, Repair, covers
 from handlers.connection.inputs import Layout
-from handlers.connection.ledger import DELIVERED, REPAIRED, Gap, Interval
-from handlers.connection.repair_record import Repair
-from handlers.connection.repaired import covers
 from handlers.profile.repair_field import Repair as Field
 from handlers.repair.proof import Border, Borders, begun
 from handlers.store.event_items import Entry, StoredEvent

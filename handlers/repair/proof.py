@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from handlers.connection.ledger import OPEN, REPAIRED, Gap
-from handlers.connection.repair_record import DOWN, FAILED, NO_ORDER, PARTLY, UP, Repair
+from handlers.connection.gap_record import DOWN, FAILED, NO_ORDER, OPEN, PARTLY, REPAIRED, UP, Gap, Repair
 from handlers.profile.repair_field import Repair as Field
 
 FIRST_REST_MS, LONGEST_REST_MS = 5_000, 3_600_000

@@ -18,9 +18,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from handlers.connection.gap_record import DOWN, NO_ORDER, REPAIRED, UP, Gap, Repair
 from handlers.connection.inputs import Written
-from handlers.connection.ledger import REPAIRED, Gap
-from handlers.connection.repair_record import DOWN, NO_ORDER, UP, Repair
 from handlers.framing.events import StreamEvent
 from handlers.profile.behaviour import Profile
 from handlers.profile.repair_field import Repair as Field

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from handlers.aws.error_translation import translate_errors
-from handlers.connection.ledger import Interval
+from handlers.connection.gap_record import Interval
 from handlers.errors import StoreUnavailable
 from handlers.store.control_table import BY_RECORD, KEYS, Table
 from handlers.store.typed_values import expiry, key, number, read_as

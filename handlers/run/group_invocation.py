@@ -16,8 +16,8 @@ from typing import Any
 
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
+from handlers.connection.failures import STUCK_AFTER
 from handlers.connection.steps import Invocation, Report
-from handlers.connection.stuck import STUCK_AFTER
 from handlers.group.keeping import kept
 from handlers.group.next_step import Delays
 from handlers.profile.behaviour import Profile

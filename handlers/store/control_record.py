@@ -14,13 +14,13 @@ from dataclasses import fields, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from handlers.connection import epochs, ledger
+from handlers.connection import epochs, evidence
 from handlers.connection.backoff import Rest
 from handlers.connection.epochs import NO_EPOCH, Epoch
+from handlers.connection.evidence import Known
 from handlers.connection.inputs import LOG, MOST_PARTITIONS, Layout, Order, Resumption
 from handlers.connection.lease import Lease
-from handlers.connection.ledger import Known
-from handlers.connection.quiet import Silence, remembered
+from handlers.connection.liveness import Silence, remembered
 from handlers.connection.spending import is_pause, spending_of
 from handlers.store import ledger_records, typed_values
 from handlers.store.ledger_records import live_record
@@ -74,7 +74,7 @@ class ControlRecord:
 
     def known_after(self) -> Known:
         """Returns what is known after the connection that the record shows."""
-        return self.known if self.live is None else ledger.known(ledger_records.records_of(self.live), self.known)
+        return self.known if self.live is None else evidence.known(ledger_records.records_of(self.live), self.known)
 
     def heard_by(self, logged: Cursor | None, came_ms: int | None) -> ControlRecord:
         """Returns the record with a later instant at which its connection was heard, if the stream's log shows one.
@@ -188,20 +188,20 @@ def order(item: Item) -> Order:
     return "none" if text(item, "order") == "none" and partitions(item) != LOG else "index"
 
 
-def known(what: ledger.Known) -> Item:
+def known(what: evidence.Known) -> Item:
     """Returns the sum of the ledger over all connections except the newest, as a list of numbers."""
     numbers = (what.fence, what.at_ms or 0, what.connected_ms, what.until_ms, *chain.from_iterable(what.waits))
     return {"L": [number(value) for value in numbers]}
 
 
-def known_of(item: Item) -> ledger.Known:
+def known_of(item: Item) -> evidence.Known:
     """Reads what `known` wrote; an empty sum if there is none, or if it cannot be read."""
     numbers = known_numbers(item)
     if not numbers or not numbers[0]:
-        return ledger.Known()
+        return evidence.Known()
     fence, at_ms, connected_ms, until_ms, *rest = numbers
     waits = tuple(zip(rest[::3], rest[1::3], rest[2::3], strict=True))
-    return ledger.Known(fence, at_ms, connected_ms, until_ms, waits)
+    return evidence.Known(fence, at_ms, connected_ms, until_ms, waits)
 
 
 def known_numbers(item: Item) -> list[int] | None:

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
-from handlers.connection import ledger
+from handlers.connection import evidence
 from handlers.connection.effects import Progress, RecordLoss
+from handlers.connection.evidence import Record
+from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap, Repair
 from handlers.connection.inputs import GapsRecorded
-from handlers.connection.ledger import DELIVERED, LOST, OPEN, Gap, Record, gaps, is_unfounded, unasked
-from handlers.connection.repair_record import Repair
+from handlers.connection.ledger import gaps, is_unfounded, unasked
 from handlers.group import GROUP
 from handlers.store import typed_values
 from handlers.store.control_table import IS_NEW, Table, setting, values_of
@@ -48,7 +49,7 @@ def connection_item(progress: Progress, *, lane: str, execution: str, request_id
 def records_of(item: Item) -> list[Record]:
     """Returns the records that a connection adds to the ledger; none if it was never answered."""
     record = read_as(Record, item, opened_ms=count(item, "seen_ms") or 0)
-    return ledger.records(record, count(item, "opened_ms"), count(item, "forgot_ms"))
+    return evidence.records(record, count(item, "opened_ms"), count(item, "forgot_ms"))
 
 
 def has_caught_up(item: Item) -> bool:

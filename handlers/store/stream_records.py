@@ -12,10 +12,9 @@ from typing import Any
 
 from handlers.api.connection_records import Connection, Records
 from handlers.aws.error_translation import ConditionFailed
+from handlers.connection.gap_record import OPEN, REPAIRED, Gap, Repair
 from handlers.connection.inputs import LOG, Layout
 from handlers.connection.lease import Lease
-from handlers.connection.ledger import OPEN, REPAIRED, Gap
-from handlers.connection.repair_record import Repair
 from handlers.group.group_lease import GroupLease
 from handlers.store import control_record, ledger_records
 from handlers.store.control_record import ControlRecord, check_lease, damage, to_record

@@ -15,10 +15,10 @@ from handlers.api import event_pages, status
 from handlers.api.answers import at
 from handlers.api.last_error import Retries
 from handlers.api.problems import Problem
+from handlers.connection.evidence import Record
+from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap, Repair, applied
 from handlers.connection.lease import LEASE_TTL_READS
-from handlers.connection.ledger import DELIVERED, LOST, OPEN, Gap, Record, corrected, gaps
-from handlers.connection.repair_record import Repair
-from handlers.connection.repaired import applied
+from handlers.connection.ledger import corrected, gaps
 from handlers.store import typed_values
 from handlers.store.event_reader import EventReader, key_at, position_of
 from handlers.store.stream_records import StreamRecords

@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from handlers.api.figures import length_ms
-from handlers.connection.ledger import Interval
-from handlers.connection.repair_record import PARTLY
-from handlers.connection.repaired import LACKING
+from handlers.connection.gap_record import LACKING, PARTLY, Interval
 from handlers.store.typed_values import instant_ms
 from local.chaos.gap_rules import last_good_ms
 from local.chaos.losses import ledger, noticed_ms

@@ -17,7 +17,9 @@ the last instant at which a connection without an end was known to be good.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from handlers.connection.ledger import KEPT_MS, LOST, Gap, Record, gaps
+from handlers.connection.evidence import KEPT_MS, Record
+from handlers.connection.gap_record import LOST, Gap
+from handlers.connection.ledger import gaps
 from handlers.connection.liveness import BROKEN
 from handlers.store import ledger_records
 from local.chaos.losses import lease_ttl_ms, ledger, noticed_ms, open_gaps, rows_of, standstills, uncovered

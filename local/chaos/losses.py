@@ -8,8 +8,10 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from handlers.connection.evidence import STOPPED, Record
+from handlers.connection.gap_record import DELIVERED, LOST, Gap
 from handlers.connection.lease import LEASE_TTL_READS
-from handlers.connection.ledger import DELIVERED, LOST, STOPPED, Gap, Record, corrected, gaps
+from handlers.connection.ledger import corrected, gaps
 from handlers.store import ledger_records, typed_values
 from handlers.store.control_record import to_record
 from local.chaos.schedule import requests

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from handlers.connection.ledger import DELIVERED, OPEN, REPAIRED, Gap
-from handlers.connection.repaired import applied
+from handlers.connection.gap_record import DELIVERED, OPEN, REPAIRED, Gap, applied
 from handlers.repair.function import TURN_MS
 from handlers.repair.work import REPAIR
 from handlers.store import ledger_records

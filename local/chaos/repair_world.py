@@ -9,8 +9,7 @@ import functools
 from typing import Any, Protocol
 
 from handlers.connection.effects import Outcome
-from handlers.connection.ledger import Gap
-from handlers.connection.repair_record import Repair
+from handlers.connection.gap_record import Gap, Repair
 from handlers.errors import StoreUnavailable
 from handlers.repair.function import Deps, repairs
 from handlers.repair.work import RepairWork, start_due

@@ -9,7 +9,7 @@ from typing import Any
 
 from handlers.api.verdict import counted as number_of
 from handlers.connection.effects import Progress
-from handlers.connection.ledger import OPEN, Gap
+from handlers.connection.gap_record import OPEN, Gap
 from handlers.framing.events import StreamEvent
 from handlers.profile.parse import parse
 from handlers.repair.function import Deps, repairs

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from handlers.api.verdict import counted
-from handlers.connection.ledger import REPAIRED
+from handlers.connection.gap_record import REPAIRED
 from local.api_client.command import ADDRESS_HELP
 from local.history import group, sources
 from local.history.group import GroupStreams

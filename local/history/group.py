@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import botocore.session
 from botocore.exceptions import BotoCoreError, ClientError
 
-from handlers.connection.repaired import applied, covers
+from handlers.connection.gap_record import applied, covers
 from handlers.errors import StoreUnavailable
 from handlers.group import is_group
 from handlers.store.stream_records import StreamRecords

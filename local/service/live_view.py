@@ -14,7 +14,7 @@ from rich.text import Text
 
 from handlers.api.connection_records import Records
 from handlers.api.verdict import away
-from handlers.connection.stuck import STUCK_AFTER
+from handlers.connection.failures import STUCK_AFTER
 from handlers.errors import StoreUnavailable
 from handlers.group import is_group
 from handlers.store.stream_records import StreamRecords

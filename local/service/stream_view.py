@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from handlers.api import status_words
 from handlers.api.connection_records import Connection, Connections, Records
 from handlers.api.verdict import counted
+from handlers.connection.evidence import UNRECORDED
+from handlers.connection.gap_record import Gap
 from handlers.connection.lease import Lease, unconnected_ms
-from handlers.connection.ledger import UNRECORDED, Gap
 from local.service.function_failures import Failure
 from timeline import coverage
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from handlers.connection.effects import Claim, MarkConnected, Write
+from handlers.connection.failures import lived
 from handlers.connection.inputs import Claimed, StoreFailed
-from handlers.connection.reconnection import lived
 from handlers.connection.steps import Answer, ChangeRest, Ended, Invocation, ReadRest, Report, Step, Steps
 from handlers.group.keeping import Keeps
 from handlers.run.performer import NO_TIME

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from handlers.connection.ledger import KEPT_MS
+from handlers.connection.evidence import KEPT_MS
 
 GONE_STATUS = 410
 # The name of the event that reports a cursor as too old.

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from handlers.connection.ledger import KEPT_MS
+from handlers.connection.evidence import KEPT_MS
 from handlers.group import keeping
 from local.chaos import gap_rules, stream_rules
 from local.chaos.group_schedule import generate, generate_groups

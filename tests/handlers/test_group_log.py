@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from handlers.connection.effects import Outcome, Progress
+from handlers.connection.failures import STUCK_AFTER
 from handlers.connection.steps import Invocation, Report
-from handlers.connection.stuck import STUCK_AFTER
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.run.connection_metrics import document

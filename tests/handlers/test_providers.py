@@ -16,7 +16,8 @@ import urllib3
 
 from handlers.connection.backoff import JITTER
 from handlers.connection.effects import Progress
-from handlers.connection.ledger import Record, gaps
+from handlers.connection.evidence import Record
+from handlers.connection.ledger import gaps
 from handlers.connection.steps import Report
 from handlers.framing.frames import Frame
 from handlers.profile.behaviour import Profile

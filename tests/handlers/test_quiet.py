@@ -7,7 +7,7 @@ import pytest
 from handlers.connection.effects import Progress
 from handlers.connection.epochs import NO_EPOCH, Epoch
 from handlers.connection.inputs import Chunk, Opened
-from handlers.connection.quiet import FORGOTTEN_MS, LEAST_MS, Silence, remembered
+from handlers.connection.liveness import FORGOTTEN_MS, LEAST_MS, Silence, remembered
 from handlers.store import ledger_records, typed_values
 from handlers.store.control_record import quiet_words, silence_of
 from tests.handlers.aws import Client

@@ -12,8 +12,7 @@ from handlers.api import problems
 from handlers.api.event_pages import BY_KEY
 from handlers.api.own_order import ORDER
 from handlers.api.status_words import CLAIMED
-from handlers.connection.ledger import DELIVERED, LOST, OPEN, REPAIRED
-from handlers.connection.repair_record import FAILED, PARTLY
+from handlers.connection.gap_record import DELIVERED, FAILED, LOST, OPEN, PARTLY, REPAIRED
 
 Schema = dict[str, Any]
 

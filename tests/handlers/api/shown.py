@@ -7,8 +7,8 @@ from handlers.api.connection_records import Connection, Records
 from handlers.api.last_error import Retries
 from handlers.api.status import answer
 from handlers.connection.backoff import Rest
+from handlers.connection.gap_record import Gap
 from handlers.connection.lease import Lease
-from handlers.connection.ledger import Gap
 
 MINE, OTHER = "arn:mine", "arn:other"
 NOW = 1_000_000

@@ -10,8 +10,9 @@ from handlers.api.figures import known_gaps
 from handlers.api.gaps import gap_page
 from handlers.api.queries import PageRequest
 from handlers.connection.effects import Progress
+from handlers.connection.evidence import UNRECORDED
+from handlers.connection.gap_record import DELIVERED, OPEN, Gap
 from handlers.connection.lease import Lease
-from handlers.connection.ledger import DELIVERED, OPEN, UNRECORDED, Gap
 from handlers.store.ledger_records import gap_key
 from handlers.store.stream_records import NEWEST, StreamRecords
 from tests.handlers.api.shown import NOW, OTHER, connection, shown

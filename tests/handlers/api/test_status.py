@@ -14,8 +14,8 @@ from handlers.api.status import page
 from handlers.api.status_words import UNHEARD_MS
 from handlers.connection.backoff import Rest
 from handlers.connection.epochs import SHOWN_MS, Epoch
+from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap
 from handlers.connection.lease import Lease
-from handlers.connection.ledger import DELIVERED, LOST, OPEN, Gap
 from tests.handlers.api.shown import DEAD_AFTER_MS, MINE, NOW, OTHER, connection, shown
 
 IDS = st.lists(st.text("ab:", min_size=1, max_size=3), unique=True).map(sorted)

@@ -12,8 +12,8 @@ from handlers.api.connection_records import Connection, Connections, Records
 from handlers.api.figures import coverage, percent
 from handlers.api.status_words import status
 from handlers.api.verdict import since, spelled
+from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap
 from handlers.connection.lease import Lease
-from handlers.connection.ledger import DELIVERED, LOST, OPEN, Gap
 from tests.examples import examples
 from tests.handlers.api.shown import DEAD_AFTER_MS, MINE, NOW, OTHER, connection, shown
 from timeline import coverage as timeline

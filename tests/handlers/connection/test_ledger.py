@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.connection.ledger import DELIVERED, LOST, OPEN, Gap, Record, gaps, known, records, unasked
+from handlers.connection.evidence import Record, known, records
+from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap
+from handlers.connection.ledger import gaps, unasked
 
 DEAD_AFTER_MS = 5
 NOW = 100_000

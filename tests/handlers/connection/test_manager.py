@@ -21,6 +21,9 @@ from handlers.connection.effects import (
     SaveRecord,
     TakeTurn,
 )
+from handlers.connection.evidence import Record as LedgerRecord
+from handlers.connection.evidence import records
+from handlers.connection.gap_record import LOST
 from handlers.connection.inputs import (
     Chunk,
     Claimed,
@@ -33,8 +36,7 @@ from handlers.connection.inputs import (
     Written,
 )
 from handlers.connection.lease import LEASE_TTL_READS, Lease
-from handlers.connection.ledger import LOST, gaps, records
-from handlers.connection.ledger import Record as LedgerRecord
+from handlers.connection.ledger import gaps
 from handlers.connection.manager import Manager
 from handlers.connection.phases import Phase, ProtocolMisuse
 from tests.handlers.connection.managers import (

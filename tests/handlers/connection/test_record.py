@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.connection.effects import Outcome, RecordGaps, RecordLoss
+from handlers.connection.failures import lived
 from handlers.connection.inputs import GapsRecorded, Resumption, Written
 from handlers.connection.liveness import Liveness
 from handlers.connection.pending import Pending
-from handlers.connection.reconnection import lived
 from handlers.connection.record import Record
 from handlers.framing.events import StreamEvent
 from tests.handlers.connection.managers import arrives

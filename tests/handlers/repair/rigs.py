@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from handlers.connection.effects import Outcome, Progress
-from handlers.connection.ledger import OPEN, Gap
+from handlers.connection.gap_record import OPEN, Gap
 from handlers.framing.events import StreamEvent
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse

@@ -6,8 +6,19 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from handlers.connection.ledger import DELIVERED, LOST, OPEN, REPAIRED, Gap
-from handlers.connection.repair_record import DOWN, FAILED, NO_ORDER, PARTLY, UP, Repair
+from handlers.connection.gap_record import (
+    DELIVERED,
+    DOWN,
+    FAILED,
+    LOST,
+    NO_ORDER,
+    OPEN,
+    PARTLY,
+    REPAIRED,
+    UP,
+    Gap,
+    Repair,
+)
 from handlers.framing.events import StreamEvent
 from handlers.profile.parse import parse
 from handlers.profile.upstream_requests import UpstreamRequest

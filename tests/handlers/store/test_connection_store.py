@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from handlers.connection.effects import Progress, RecordLoss
+from handlers.connection.gap_record import DELIVERED, OPEN
 from handlers.connection.inputs import GapsRecorded
 from handlers.connection.lease import Lease
-from handlers.connection.ledger import DELIVERED, OPEN
 from handlers.errors import StoreUnavailable
 from handlers.store import control_record
 from handlers.store.connection_store import Store

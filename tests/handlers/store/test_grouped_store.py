@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from handlers.connection.ledger import OPEN, Gap, Record, gaps
+from handlers.connection.evidence import Record
+from handlers.connection.gap_record import OPEN, Gap
+from handlers.connection.ledger import gaps
 from handlers.errors import StoreUnavailable
 from handlers.group.group_lease import GroupHeartbeat, GroupLease
 from handlers.segments.appending import Cursor

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from handlers.api import status
 from handlers.api.last_error import Retries
 from handlers.connection.effects import Progress, RecordLoss
-from handlers.connection.ledger import Known
+from handlers.connection.evidence import Known
 from handlers.store import control_record, typed_values
 from handlers.store.leases import NEWEST
 from handlers.store.stream_records import StreamRecords

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from handlers.api.connection_records import Connection, Records
+from handlers.connection.gap_record import LOST, Gap
 from handlers.connection.lease import Lease
-from handlers.connection.ledger import LOST, Gap
 from local.service.function_failures import Failure
 from local.service.stream_view import SILENT_MS, StreamView
 

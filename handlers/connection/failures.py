@@ -1,4 +1,5 @@
-"""Decides whether a stream is stuck at its cursor: connection after connection ends there in the same way.
+"""Decides which ends of connections are failures, and whether a stream is stuck at its cursor: connection after
+connection ends there in the same way.
 
 An upstream that fails at one event would otherwise be asked for that event again and again, at full speed and in vain.
 But a quiet stream may be dropped any number of times. So an end counts only if it came soon, by bytes that cannot be
@@ -16,8 +17,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from handlers.connection.backoff import Pace, Rest
+from handlers.connection.backoff import LIVED_MS, FailureKind, Pace, Rest
+from handlers.connection.effects import Progress
 from handlers.connection.steps import Report
+from handlers.profile.behaviour import Profile
 
 # The same end this many times in a row is no coincidence.
 STUCK_AFTER = 3
@@ -28,6 +31,37 @@ _CLEAN = "ended_by_upstream"
 _UNREADABLE = "bad_frame"
 # The upstream has no part in these ends.
 _OURS = ("StreamTakenOver", "ConnectionExpired")
+
+
+def lived(progress: Progress) -> bool:
+    """Returns whether it lived longer than its answer: after an immediate close the upstream needs a back-off."""
+    closed_ms, opened_ms = progress.closed_ms, progress.opened_ms
+    if closed_ms is None or opened_ms is None:
+        return False
+    # If half an event came last, it counts as closed before that, but it lived until then.
+    return max(closed_ms, progress.heard_ms or 0) - opened_ms >= LIVED_MS
+
+
+def failure_kind(report: Report) -> FailureKind | None:
+    """Returns the kind of failure that sets the pace of the back-off; None if the end needs no back-off."""
+    outcome = report.outcome
+    if outcome.error == "StreamThrottled":
+        return "throttled"
+    if outcome.error == "StreamDropped":
+        if report.refusal is not None:
+            return "refused"
+        return "http" if outcome.http_status else "network"
+    return None
+
+
+def reconnects(profile: Profile, report: Report, tries: int, remaining_ms: int, margin_ms: int) -> bool:
+    """Returns whether the function connects again by itself: a try is left, and more time than leaving takes.
+
+    After 429 or 420 it does so only if the profile says how long to back off.
+    """
+    kind = failure_kind(report)
+    is_ours = kind is not None and (kind != "throttled" or profile.pace("throttled") is not None)
+    return is_ours and tries > 0 and remaining_ms > 3 * margin_ms
 
 
 def same_end(report: Report) -> str:

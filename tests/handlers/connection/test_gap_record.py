@@ -1,8 +1,18 @@
 """Which gaps count as repaired, by the repaired intervals, in whichever records they are."""
 
-from handlers.connection.ledger import DELIVERED, LOST, OPEN, REPAIRED, Gap
-from handlers.connection.repair_record import FAILED, PARTLY, Repair
-from handlers.connection.repaired import applied, covers, lacking
+from handlers.connection.gap_record import (
+    DELIVERED,
+    FAILED,
+    LOST,
+    OPEN,
+    PARTLY,
+    REPAIRED,
+    Gap,
+    Repair,
+    applied,
+    covers,
+    lacking,
+)
 
 
 def gap(from_ms: int, to_ms: int, state: str = OPEN, fence: int = 2) -> Gap:

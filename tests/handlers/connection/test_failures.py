@@ -7,8 +7,8 @@ import pytest
 
 from handlers.connection.backoff import Rest
 from handlers.connection.effects import Outcome, Progress
+from handlers.connection.failures import SOON_MS, count, counted, same_end
 from handlers.connection.steps import Report
-from handlers.connection.stuck import SOON_MS, count, counted, same_end
 
 RESET = Outcome("StreamDropped", "", "the stream was closed (reset)")
 
