@@ -36,6 +36,7 @@ _MISSPELT = re.compile(r"\{(?:streamId|name)\|[^{}]*\}")
 # One character of a range: escaped, or as it is.
 _OF_RANGE = re.compile(r"\\(.)|(.)", re.DOTALL)
 _NO_END = b"\0"
+_PORTS = {"http": 80, "https": 443}
 
 
 def fill_in(
@@ -216,6 +217,15 @@ def need_name(text: str, stream_id: str) -> None:
     profile, _, name = stream_id.partition(":")
     if not name and needs_name(text):
         raise ProfileError(f"the stream id {stream_id!r} needs a name after a colon, as in '{profile}:orders'")
+
+
+def origin(address: str) -> str:
+    """Returns scheme, host and port, of a WebSocket those of its handshake; raises ValueError if it has a user."""
+    parts = urlsplit(address)
+    scheme, host = parts.scheme.replace("ws", "http"), parts.hostname or ""
+    if "@" in parts.netloc:
+        raise ValueError("an address with a user")
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{parts.port or _PORTS.get(scheme, 0)}"
 
 
 def quoted(value: str) -> str:

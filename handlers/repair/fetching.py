@@ -14,7 +14,7 @@ from typing import Any
 
 import urllib3
 
-from handlers.connection.judging import retry_after_s
+from handlers.connection.judging import rate_limit_s, retry_after_s
 from handlers.connection.opening_steps import Call, Replacements, SignToken, Tokens, Unready
 from handlers.connection.preparation import UNAUTHORIZED, with_token
 from handlers.errors import StreamDropped
@@ -42,6 +42,7 @@ def fetch(request: UpstreamRequest) -> Fetched:
             headers = {name.lower(): value for name, value in response.headers.items()}
             if not 200 <= response.status < 300:
                 retry_s = retry_after_s(headers.get("retry-after", ""), headers.get("date", ""))
+                retry_s = rate_limit_s(headers) if retry_s is None else retry_s
                 return Fetched(response.status, headers, problem=f"answered {response.status}", retry_after_s=retry_s)
             decoder = BodyDecoder(coding(headers.get("content-encoding")), MOST_BYTES)
             while data := response.read1(64 * 1024):

@@ -8,12 +8,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 from handlers.framing.events import JsonPath, StreamEvent, text_at
 from handlers.framing.frames import Body, Frame
 from handlers.framing.selection import keeps
-from handlers.profile.addresses import with_query
+from handlers.profile.addresses import origin, with_query
 from handlers.profile.behaviour import Profile
 from handlers.profile.repair_field import Repair
 from handlers.profile.secret_references import Secrets, filled
@@ -61,7 +61,7 @@ def request(profile: Profile, repair: Repair, address: str, secrets: Secrets) ->
     sent = {name: value.encode() for name, value in headers.items()}
     held = tuple(secrets.values())
     # A profile's own authority and certificate are used at the stream's own origin alone.
-    is_own = repair.headers is None and _origin(address) == _origin(profile.address)
+    is_own = repair.headers is None and origin(address) == origin(profile.address)
     trust = profile.trust(secrets) if is_own else None
     return UpstreamRequest("GET", address, sent, None, profile.allow_private, held, trust=trust)
 
@@ -69,7 +69,7 @@ def request(profile: Profile, repair: Repair, address: str, secrets: Secrets) ->
 def page(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int) -> Page:
     """Returns the page in an answer to `address`, after this many pages; raises BadPage if there is none."""
     try:
-        frame = Frame(answer.body.decode())
+        frame = Frame(answer.body.decode("utf-8-sig"))  # Some servers begin with a byte order mark.
     except UnicodeDecodeError:
         raise BadPage("the answer is not UTF-8") from None
     batch = repair.split.batch(frame)
@@ -103,13 +103,20 @@ def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: objec
         return "" if is_empty else with_query(address, named.number, str(named.first + named.step * (pages + 1)))
     if named.cursor is not None:
         place = text_at(body, named.cursor) or ""
-        if not place:
-            return ""
-        following = with_query(address, named.query, place) if named.query else urljoin(address, place)
     else:
-        following = urljoin(address, linked((answer.headers or {}).get("link", ""), named.link) or address)
-    if _origin(following) != _origin(address):
-        raise BadPage("the next page is at another host")
+        place = linked((answer.headers or {}).get("link", ""), named.link)
+    if not place:
+        return ""
+    if named.query:
+        following = with_query(address, named.query, place)
+    else:
+        try:
+            following = urljoin(address, place)
+            is_same = origin(following) == origin(address)
+        except ValueError:
+            raise BadPage("the next page has no valid address") from None
+        if not is_same:
+            raise BadPage("the next page is at another host")
     return "" if following == address else following
 
 
@@ -120,8 +127,3 @@ def linked(header: str, rel: str) -> str:
             if rel.lower() in (quoted or bare).lower().split():
                 return str(target)
     return ""
-
-
-def _origin(address: str) -> tuple[str, str]:
-    parts = urlsplit(address)
-    return parts.scheme.lower(), parts.netloc.lower()

@@ -21,6 +21,7 @@ from typing import Any
 from handlers.connection.gap_record import DOWN, NO_ORDER, REPAIRED, UP, Gap, Repair
 from handlers.connection.inputs import Written
 from handlers.framing.events import StreamEvent
+from handlers.profile.addresses import origin
 from handlers.profile.behaviour import Profile
 from handlers.profile.repair_field import Repair as Field
 from handlers.profile.secret_references import Secrets
@@ -33,6 +34,7 @@ from handlers.values import dataclass
 # How long a walk waits after a refusal at most, and how often.
 PATIENT_S, PATIENT_TIMES = 10.0, 3
 NOT_FOUND = 404
+CURSOR_LOST = (400, NOT_FOUND, 410, 422)
 # Because clocks differ and transport takes time, an event at the edge of a gap happened earlier or later.
 APART_MS = 5_000
 
@@ -135,10 +137,12 @@ class _Walk:
     def steps(self, repair: Repair) -> Generator[Ask | Wait, Any, tuple[Repair, str, float]]:
         """Returns the repair after the walk, why it is not whole ("" if it is), and the address's back-off."""
         ports, field = self._ports, self._ports.field
-        address = repair.at
-        if not address:
+        address = field.address_for(ports.stream_id, self._edges(), ports.secrets)
+        # The profile may name another host since, whose credentials no former one gets.
+        if repair.at and origin(repair.at) == origin(address):
+            address = repair.at
+        else:
             repair = replace(repair, pages=0, saw_before=False, saw_after=False, way=0, low=None, high=None)
-            address = field.address_for(ports.stream_id, self._edges(), ports.secrets)
         patience = PATIENT_TIMES
         while True:
             if ports.left_ms() <= 0:
@@ -160,12 +164,13 @@ class _Walk:
                 # After the last page, many addresses answer 404; others answer with an empty page.
                 return replace(repair, at=""), "", 0
             if answer.problem:
-                # The next try continues with this page.
-                return replace(repair, at="" if self._has_secret(address) else address), answer.problem, retry_s
+                # The next try continues with this page, or begins anew if the page's cursor may be invalid by now.
+                is_lost = answer.status in CURSOR_LOST or self._has_secret(address)
+                return replace(repair, at="" if is_lost else address), answer.problem, retry_s
             try:
                 read = page(field, address, repair.pages, answer, ports.now_ms())
             except BadPage as problem:
-                return repair, str(problem), 0
+                return replace(repair, at=""), str(problem), 0
             repair, is_over = yield from self._take(repair, read)
             if is_over:
                 return repair, "", 0

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import urllib3
 
 from handlers.aws.secret_values import SecretValues, named
 from handlers.errors import InvalidRequest, StoreUnavailable, StreamDropped, StreamRejected
-from handlers.profile.addresses import ProfileError
+from handlers.profile.addresses import ProfileError, origin
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Reference, Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
@@ -33,7 +32,6 @@ from handlers.upstream.strict_response import StrictResponse
 
 # A host that does not answer within this counts as not reached; a function has time for many of them.
 WITHIN_S = 5.0
-_PORTS = {"http": 80, "https": 443}
 
 
 class _Connected(Exception):
@@ -61,7 +59,7 @@ def _examined(name: str, profiles: Profiles, secrets: SecretValues) -> dict[str,
     return {
         "newest": "" if found is None else found.problem,
         "secrets": read,
-        "hosts": {_origin(request.address): _reached(request) for request in _requests(profile, values)},
+        "hosts": {origin(request.address): _reached(request) for request in _requests(profile, values)},
         "sinks": [
             {
                 "kind": sink.kind,
@@ -86,19 +84,13 @@ def _read(reference: Reference, secrets: SecretValues, values: dict[Reference, s
 def _requests(profile: Profile, values: Secrets) -> list[UpstreamRequest]:
     """Returns a request for each host that the profile names."""
     beside = [one.address for one in (profile.token, profile.ticket, profile.repair) if one and one.address]
-    own = {_origin(address): profile.allow_private for address in (profile.address, *beside)}
-    hooks = {_origin(sink.name): sink.allow_private for sink in profile.deliver if sink.kind == "webhook"}
+    own = {origin(address): profile.allow_private for address in (profile.address, *beside)}
+    hooks = {origin(sink.name): sink.allow_private for sink in profile.deliver if sink.kind == "webhook"}
     trust = profile.trust(values) if set(profile.secrets) <= set(values) else None
     return [
-        UpstreamRequest("GET", origin, {}, None, private, trust=trust if origin == _origin(profile.address) else None)
-        for origin, private in (hooks | own).items()
+        UpstreamRequest("GET", host, {}, None, private, trust=trust if host == origin(profile.address) else None)
+        for host, private in (hooks | own).items()
     ]
-
-
-def _origin(address: str) -> str:
-    parts = urlsplit(address)
-    scheme, host = parts.scheme.replace("ws", "http"), parts.hostname or ""
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{parts.port or _PORTS[scheme]}"
 
 
 def _reached(request: UpstreamRequest) -> str:

@@ -111,6 +111,76 @@ def test_numbered_pages_may_end_with_a_404(ends_after: int, state: str, asked: i
         assert brought(rig) == MISSED
 
 
+class Linked(VirtualRest):
+    """An address of two pages, at whose first one `following` is the next; `dead` cursors are refused for ever."""
+
+    following, bom = "", b""
+    dead: tuple[str, ...] = ()
+
+    def fetch(self, request: UpstreamRequest) -> Fetched:
+        self.addresses.append(request.address)
+        page = parse_qs(urlsplit(request.address).query).get("page", [""])[0]
+        if page in self.dead:
+            return Fetched(410 if len(self.addresses) > 2 else 500, problem="refused")
+        numbers, following = (range(12, 16), "") if page else (range(9, 12), self.following)
+        events = f'{{"events":[{",".join(map(body, numbers))}],"next":"{following}"}}'
+        return Fetched(200, {}, self.bom + events.encode())
+
+
+def linked(following: str, *dead: str, next_: dict[str, str], bom: bytes = b"") -> tuple[Rig, Linked]:
+    """Return a rig at such an address."""
+    rig = Rig(next=next_)
+    rest = Linked(RestWays(), lambda: rig.now, rig.emitted_ms, body)
+    rig.rest, rest.following, rest.dead, rest.bom = rest, following, dead, bom
+    return rig, rest
+
+
+@pytest.mark.parametrize(
+    ("following", "reason"),
+    [
+        ("/events?page=2", ""), ("https://rest.example:443/events?page=2", ""),
+        ("https://other.example/", "the next page is at another host"),
+        ("http://rest.example/", "the next page is at another host"),
+        ("file:///etc/passwd", "the next page is at another host"),
+        ("https://a:b@rest.example/", "the next page has no valid address"),
+        ("https://[rest.example/", "the next page has no valid address"),
+        ("https://rest.example:99999/", "the next page has no valid address"),
+    ],
+)  # fmt: skip
+def test_the_next_page_is_at_the_same_origin(following: str, reason: str) -> None:
+    """Whatever the address answers, the function goes on, and a problem does not quote it."""
+    rig, _ = linked(following, next_={"cursor": "$.next"}, bom=b"\xef\xbb\xbf")
+    assert rig.run(left_ms=1).status == "done"
+    assert (rig.repaired.state, rig.repaired.reason) == (FAILED if reason else REPAIRED, reason)
+
+
+def test_a_cursor_that_has_expired_is_replaced_by_a_new_one() -> None:
+    """After a failure the walk continues at its page; if the address does not know that any more, it begins anew."""
+    rig, rest = linked("old", "old", next_={"cursor": "$.next", "query": "page"})
+    rig.run(left_ms=1)
+    rest.following = "new"
+    for _ in range(2):
+        rig.now = rig.repaired.next_ms
+        rig.run(left_ms=1)
+    assert rig.repaired.state == REPAIRED
+    assert [parse_qs(urlsplit(one).query).get("page") for one in rest.addresses] == [
+        None, ["old"], ["old"], None, ["new"],
+    ]  # fmt: skip
+
+
+def test_a_walk_does_not_continue_at_a_former_profiles_host() -> None:
+    """It begins anew at the host that the profile names now, because the credentials are meant for that."""
+    rig, rest = linked("old", "old", next_={"cursor": "$.next", "query": "page"})
+    rig.run(left_ms=1)
+    rest.dead = ()
+    changed = {"address": "https://new.example/events?after={after}", "next": {"cursor": "$.next", "query": "page"}}
+    rig.profile = parse("s", {**STREAM, "repair": REPAIR | changed}, {})
+    rig.now = rig.repaired.next_ms
+    rig.run(left_ms=1)
+    assert [urlsplit(one).netloc for one in rest.addresses[2:]] == ["new.example", "new.example"]
+    assert rig.repaired.state == REPAIRED
+
+
 def test_an_address_without_an_end_is_read_as_far_as_the_edge() -> None:
     """Its items go towards the edge; what came later is not requested."""
     rig = Rig(RestWays(limit=3), address="https://rest.example/events?after={after}", events=200)

@@ -1,4 +1,4 @@
-"""A repair sends its stream's token, from a played token server, on real sockets."""
+"""A repair sends its stream's token and obeys rate limits, at played servers on real sockets."""
 
 import time
 from typing import Any
@@ -9,7 +9,8 @@ from handlers.errors import StreamDropped
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference
-from handlers.repair.fetching import OwnTokens
+from handlers.profile.upstream_requests import UpstreamRequest
+from handlers.repair.fetching import OwnTokens, fetch
 from handlers.repair.pages import request
 from local.upstreams.demo_streams import playing
 from local.upstreams.played_auth import CLIENT, SECRET
@@ -57,3 +58,21 @@ def test_a_token_server_that_is_down_is_named() -> None:
     down = sends(b"HTTP/1.1 503 Down\r\nContent-Length: 0\r\n\r\n")
     with serving(down) as server, pytest.raises(StreamDropped, match=r"^the token server 127\.0\.0\.1 answered 503$"):
         sent(profile_of(server.address), OwnTokens(lambda: 0))
+
+
+@pytest.mark.parametrize(
+    ("headers", "rest_s"),
+    [
+        ("X-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 1764407120", 120.0),
+        ("RateLimit-Remaining: 0\r\nRateLimit-Reset: 30", 30.0),
+        ("X-Rate-Limit-Remaining: 0\r\nX-Rate-Limit-Reset: 1764406000\r\nRetry-After: 7", 7.0),
+        ("X-RateLimit-Remaining: 1\r\nX-RateLimit-Reset: 1764407120", None),
+        ("RateLimit-Remaining: 0\r\nRateLimit-Reset: soon", None),
+    ],
+)
+def test_a_used_up_rate_limit_is_a_back_off(headers: str, rest_s: float | None) -> None:
+    """It is told by a duration or by an instant of the upstream's clock; a Retry-After says more."""
+    lines = ("HTTP/1.1 403 X", "Date: Sat, 29 Nov 2025 09:03:20 GMT", headers, "Content-Length: 0", "", "")
+    with serving(sends("\r\n".join(lines).encode())) as server:
+        answer = fetch(UpstreamRequest("GET", server.address, {}, None, allow_private=True))
+    assert (answer.status, answer.retry_after_s) == (403, rest_s)
