@@ -27,9 +27,9 @@ from handlers.run.group_function import group_steps
 from handlers.run.group_ports import Ask, GroupPorts, GroupTables, ReadProfiles
 from handlers.run.performer import Performer
 from handlers.run.ports import Ports
+from handlers.run.requests import Requests
 from handlers.run.threads import Bell
 from handlers.store import typed_values
-from handlers.store.requests import Requests
 from local.costs.deployed_tables import control_table, events_table
 from local.costs.metered import Meter, MeteredDynamoDb
 from local.costs.steady_upstream import frame

@@ -33,12 +33,12 @@ from handlers.profile.behaviour import MAX_FRAME_BYTES, Profile
 from handlers.run.group_ports import Ask, GroupPorts, GroupTables, Needs, Wait
 from handlers.run.group_profiles import PROFILES, GroupProfiles
 from handlers.run.performer import Performer, hard_stop_ms
+from handlers.run.requests import Requests
 from handlers.run.threads import Answered
 from handlers.store import typed_values
 from handlers.store.control_table import KEYS, Table
 from handlers.store.group_store import GroupStore
 from handlers.store.known_streams import GroupFunction
-from handlers.store.requests import Requests
 
 # How many openings may be young at a time: each is a TLS handshake, which takes the smallest function 40 ms.
 AT_ONCE, YOUNG_MS = 8, 1_000

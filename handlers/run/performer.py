@@ -31,8 +31,8 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
 from handlers.profile.upstream_requests import request_of
 from handlers.run.ports import STORE, Ports, Reader
+from handlers.run.requests import Requests
 from handlers.run.threads import Answered
-from handlers.store.requests import Requests
 from handlers.tls import check_trust
 from handlers.upstream.reader import CHUNK_BYTES, INBOX_BYTES, JOIN_S, Share
 from handlers.values import dataclass

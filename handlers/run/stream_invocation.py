@@ -19,10 +19,10 @@ from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
 from handlers.run.performer import Performer
 from handlers.run.ports import Clock, LogReport, Ports, open_upstream
+from handlers.run.requests import Requests
 from handlers.run.threads import Bell, Pool
 from handlers.settings import Settings
 from handlers.store.connection_store import Store
-from handlers.store.requests import Requests
 from handlers.upstream.standstill import Ticker
 
 

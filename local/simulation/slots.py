@@ -23,8 +23,8 @@ from handlers.run.group_function import group_steps
 from handlers.run.group_ports import GroupPorts, GroupTables, Needs, ReadProfiles, Reports, Wait
 from handlers.run.performer import Performer
 from handlers.run.ports import LogReport, OpenUpstream, Ports, Threads, prepared
+from handlers.run.requests import Requests
 from handlers.store.connection_store import Store
-from handlers.store.requests import Requests
 from handlers.upstream.reader import Share
 from local.simulation.shared_tasks import no_client
 from local.simulation.virtual_function import VirtualFunction

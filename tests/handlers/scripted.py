@@ -18,9 +18,9 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.run.performer import Performer
 from handlers.run.ports import Ports
+from handlers.run.requests import Requests
 from handlers.run.threads import Bell
 from handlers.store.connection_store import Store
-from handlers.store.requests import Requests
 from handlers.upstream.reader import Share
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.virtual_ports import PromptPool

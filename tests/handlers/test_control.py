@@ -17,9 +17,9 @@ from handlers.dynamodb.sigv4 import Credentials, Signer
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.profile.parse import parse
+from handlers.run.requests import Requests
 from handlers.store import control_record
 from handlers.store.event_reader import EventReader
-from handlers.store.requests import Requests
 from handlers.store.stream_records import NEWEST, StreamRecords
 from local.service import osls
 from local.stack import read

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from handlers.connection.effects import Claim, Heartbeat, MarkConnected, RecordLoss, Release, Write
 from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
 from handlers.connection.steps import Await
-from handlers.store.requests import Requests
+from handlers.run.requests import Requests
 from tests.examples import examples
 from tests.handlers.performers import Wire, compare, event, in_chaos, run, too_long
 from tests.handlers.scripted import Script

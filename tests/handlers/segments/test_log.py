@@ -8,9 +8,9 @@ from handlers.connection.inputs import Claimed, Resumption, Written
 from handlers.connection.lease import Lease
 from handlers.connection.steps import Invocation
 from handlers.framing.events import StreamEvent
+from handlers.run.requests import Requests
 from handlers.segments.appending import Cursor
 from handlers.store.connection_store import Store
-from handlers.store.requests import Requests
 from handlers.store.segment_reader import SegmentReader
 from handlers.store.segment_writer import SegmentWriter
 from local.simulation.tables import MemoryDynamoDB

@@ -18,10 +18,10 @@ from handlers.connection.steps import Invocation
 from handlers.framing.events import MAX_KEY_BYTES, StreamEvent
 from handlers.redrive.letters import Message, Reader
 from handlers.redrive.restore import Events, NotStored
+from handlers.run.requests import Requests
 from handlers.store import control_record
 from handlers.store.connection_store import Store
 from handlers.store.overflow import Objects
-from handlers.store.requests import Requests
 from handlers.store.segment_reader import SegmentReader
 from handlers.store.typed_values import Item
 from local.simulation.tables import Listener, MemoryDynamoDB

@@ -15,10 +15,10 @@ from handlers.connection.steps import Invocation
 from handlers.deliver.table_records import by_stream
 from handlers.framing.events import StreamEvent
 from handlers.redrive.restore import KNOWN, STORED, Events, NotStored
+from handlers.run.requests import Requests
 from handlers.store.event_items import PROMISED, Entry
 from handlers.store.event_reader import SETTLES_MS, EventReader, newest_ms, newest_place
 from handlers.store.overflow import Objects
-from handlers.store.requests import Requests
 from handlers.store.stream_records import StreamRecords
 from streamkeeper.following import Following
 from tests.handlers.aws import Client, Counted

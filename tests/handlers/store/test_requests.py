@@ -21,9 +21,9 @@ from handlers.connection.effects import (
 from handlers.connection.inputs import Chunk, Claimed, LeaseRead, Opened, Resumption, Written
 from handlers.connection.steps import Invocation
 from handlers.errors import StoreUnavailable
+from handlers.run.requests import Requests
 from handlers.store.connection_store import Store
 from handlers.store.ledger_records import LOOK_BACK
-from handlers.store.requests import Requests
 from local.costs.units import item_bytes
 from local.simulation.shared_tasks import store_on
 from local.simulation.tables import MemoryDynamoDB
