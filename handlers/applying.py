@@ -18,13 +18,14 @@ from handlers.api import status
 from handlers.api.answers import at
 from handlers.api.last_error import Retries
 from handlers.aws.clients import boto3_client, dynamodb
+from handlers.aws.lambda_environment import TimedContext, plain_aws
 from handlers.connection.lease import LEASE_TTL_READS
 from handlers.fleet.fleet_records import FleetRecords
 from handlers.fleet.fleet_round import Round
 from handlers.fleet.fleet_steps import Ports, step
 from handlers.fleet.starting import started
 from handlers.fleet.turns import AT_ONCE, Ask, Outcome, most_per_s
-from handlers.settings import FleetSettings, TimedContext, plain_aws
+from handlers.settings import FleetSettings
 from handlers.store.stream_records import StreamRecords
 
 TRIES, PAGE = 4, 1000

@@ -17,6 +17,7 @@ from aws_lambda_powertools import Logger
 
 from handlers import errors
 from handlers.aws.clients import boto3_client, bucket, dynamodb, functions, queue
+from handlers.aws.lambda_environment import TimedContext, plain_aws
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.failures import STUCK_AFTER
@@ -31,7 +32,7 @@ from handlers.run.profile_source import Profiles
 from handlers.run.refresh_tokens import RefreshTokens
 from handlers.run.stream_invocation import read_invocation, run_invocation
 from handlers.run.threads import SystemClock
-from handlers.settings import Settings, TimedContext, plain_aws
+from handlers.settings import Settings
 from handlers.store.connection_store import Store
 
 TRIES = 4

@@ -25,13 +25,14 @@ from handlers.api.problems import Problem
 from handlers.api.queries import BadQuery, PageRequest, is_dry_run, parameters_of
 from handlers.aws import executions
 from handlers.aws.clients import boto3_client, bucket, dynamodb, functions
+from handlers.aws.lambda_environment import LambdaContext, plain_aws
 from handlers.connection.inputs import Layout
 from handlers.connection.lease import LEASE_TTL_READS, Lease
 from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.repair.work import RepairWork
 from handlers.run.profile_source import Profiles
-from handlers.settings import ControlSettings, LambdaContext, plain_aws
+from handlers.settings import ControlSettings
 from handlers.store.event_reader import EventReader
 from handlers.store.ledger_records import LedgerRecords
 from handlers.store.overflow import Objects

@@ -22,6 +22,7 @@ from aws_lambda_powertools import Logger
 from handlers.aws import clients
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.error_translation import translate_errors
+from handlers.aws.lambda_environment import TimedContext, plain_aws
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.inputs import LOG, Order
 from handlers.deliver.arrivals import Arrivals
@@ -42,7 +43,7 @@ from handlers.profile.checked_fields import Fields
 from handlers.profile.deliver_field import Target, targets
 from handlers.profile.secret_references import Reference
 from handlers.run.profile_source import Profiles
-from handlers.settings import DeliverySettings, TimedContext, plain_aws
+from handlers.settings import DeliverySettings
 from handlers.store.control_table import Table
 from handlers.store.event_items import Entry
 from handlers.store.event_reader import EventReader

@@ -21,6 +21,7 @@ from handlers.api.figures import shown_repair
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.eks_tokens import signed
 from handlers.aws.error_translation import translate_errors
+from handlers.aws.lambda_environment import TimedContext, plain_aws
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.gap_record import Gap, Repair
@@ -35,7 +36,7 @@ from handlers.run.deployed_profiles import read_profile
 from handlers.run.group_ports import Ask, Needs
 from handlers.run.profile_source import Profiles
 from handlers.run.refresh_tokens import RefreshTokens
-from handlers.settings import RepairSettings, TimedContext, plain_aws
+from handlers.settings import RepairSettings
 from handlers.store.connection_store import Store
 from handlers.store.event_reader import EventReader
 from handlers.store.overflow import Objects

@@ -14,7 +14,8 @@ from aws_lambda_powertools import Logger
 
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.executions import Pace
-from handlers.settings import TimedContext, UpgradeSettings, plain_aws
+from handlers.aws.lambda_environment import TimedContext, plain_aws
+from handlers.settings import UpgradeSettings
 from handlers.upgrade.deployed import Clients
 from handlers.upgrade.upgrade_records import UpgradeRecords
 from handlers.upgrade.upgrade_steps import Work, step

@@ -24,9 +24,10 @@ from handlers.aws.clients import boto3_client
 from handlers.aws.clients import dynamodb as dynamodb_client
 from handlers.aws.error_translation import described
 from handlers.aws.executions import Pace
+from handlers.aws.lambda_environment import LambdaContext, plain_aws
 from handlers.errors import StoreUnavailable
 from handlers.repair.work import RepairWork, start, start_due
-from handlers.settings import LambdaContext, WatchSettings, plain_aws
+from handlers.settings import WatchSettings
 from handlers.store.leases import Leases
 from handlers.watching import alerts
 from handlers.watching.lease_rounds import Rounds, Seen, Turn

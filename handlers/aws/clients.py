@@ -8,9 +8,9 @@ and longer than the rest of a cold start.
 from functools import cache
 from typing import Any
 
+from handlers.aws.lambda_environment import PlainAws
 from handlers.dynamodb.client import DynamoDb
 from handlers.dynamodb.sigv4 import Credentials, Signer
-from handlers.settings import PlainAws
 
 # Short limits and few tries: if a service is slower than this, that is an outage, and the machine retries.
 CONNECT_S = 1

@@ -9,9 +9,9 @@ botocore is imported only if the environment has no credentials.
 import base64
 import time
 
+from handlers.aws.lambda_environment import PlainAws
 from handlers.connection.inputs import Closed
 from handlers.dynamodb.sigv4 import Credentials, Signer
-from handlers.settings import PlainAws
 
 PREFIX, CLUSTER_HEADER = "k8s-aws-v1.", "x-k8s-aws-id"
 # EKS accepts a token until a quarter of an hour after its date, although its signature is valid for a minute.

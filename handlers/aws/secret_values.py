@@ -12,7 +12,11 @@ from typing import Any
 
 from handlers.aws.error_translation import quoted_id
 from handlers.errors import StreamDropped, StreamRejected
+from handlers.profile.addresses import ProfileError
+from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Reference, Secrets
+from handlers.profile.upstream_requests import request_of
+from handlers.tls import check_trust
 
 # Connections last minutes, so most read a value anew and notice a rotation; drops in quick succession do not.
 MAX_AGE_S = 60
@@ -56,6 +60,15 @@ class SecretValues:
             fresh.add(place)
             values[reference] = _part(whole, text)
         return values
+
+    def sendable(self, profile: Profile, stream_id: str, *, anew: bool) -> tuple[Secrets, str]:
+        """Returns the values for the next request of a stream, and why it cannot be made; "" if it can."""
+        try:
+            values = self.read(profile.secrets, anew=anew)
+            check_trust(request_of(profile, stream_id, None, values).trust)
+        except (StreamRejected, ProfileError) as error:
+            return {}, str(error)
+        return values, ""
 
     def _whole(self, reference: Reference) -> str:
         name = reference.name if reference.name.startswith("/") else f"{self._prefix}{reference.name}"

@@ -10,22 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from handlers.connection.backoff import FailureKind, Pace
 from handlers.connection.inputs import MOST_PARTITIONS, Order
 from handlers.framing.decoders import Framing, decoder
-from handlers.framing.events import (
-    OnConflict,
-    Rule,
-    StreamEvent,
-    cursor_after,
-    cursor_at,
-    parse_json,
-    to_event,
-)
+from handlers.framing.events import OnConflict, Rule, StreamEvent, cursor_after, cursor_at, parse_json, to_event
 from handlers.framing.frames import Decoder, Frame
 from handlers.framing.marks import Kind, Marks
 from handlers.profile.addresses import ProfileError, check_stream_id, fill, need_name, part_ids
 from handlers.profile.checked_fields import EXPECTED, FLAG, Form, choice, duration, number, whole
 from handlers.profile.resume import Resume
 from handlers.profile.secret_references import Reference, Secrets, filled, places, references
-from handlers.profile.sections import Meaning
+from handlers.profile.sections import Meaning, usual_meaning
 from handlers.values import dataclass
 
 if TYPE_CHECKING:
@@ -277,15 +269,7 @@ class Profile:
             return named
         if self.is_socket and status < 300:  # RFC 6455, section 4.1: any other than 101 is no connection
             return "success" if status == 101 else "refused"
-        if status == 204:  # WHATWG, "processing model": 204 tells the client to stop reconnecting
-            return "ended"
-        if 200 <= status < 300:
-            return "success"
-        if status in (420, 429):
-            return "throttled"
-        if status >= 500 or status in (408, 425):
-            return "dropped"
-        return "expired" if status == 410 else "refused"
+        return usual_meaning(status)
 
     def address_for(self, stream_id: str, secrets: Secrets | None = None) -> str:
         """Returns the address of one stream, with its placeholders filled in and its secrets still as references.

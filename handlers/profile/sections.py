@@ -27,6 +27,19 @@ MEANINGS: tuple[Meaning, ...] = get_args(Meaning)
 _STATUS = re.compile(r"[2-5][0-9][0-9]"), "a status from 200 to 599"
 
 
+def usual_meaning(status: int) -> Meaning:
+    """Returns what an answer of this status means by HTTP."""
+    if status == 204:  # WHATWG, "processing model": 204 tells the client to stop reconnecting
+        return "ended"
+    if 200 <= status < 300:
+        return "success"
+    if status in (420, 429):
+        return "throttled"
+    if status >= 500 or status in (408, 425):
+        return "dropped"
+    return "expired" if status == 410 else "refused"
+
+
 def backoff(fields: Fields) -> tuple[tuple[FailureKind, Pace], ...]:
     """Returns the paces of the kinds of failure that the profile names."""
     inner = fields.table("backoff", "a table with network, http, throttled and refused")

@@ -15,7 +15,6 @@ from handlers.segments.codec import pack
 from handlers.segments.known import hashes, key_hash
 from handlers.store.control_table import IS_NEW, Table
 from handlers.store.event_items import (
-    MAX_ITEM_BYTES,
     PLACES,
     PROMISED,
     StoragePolicy,
@@ -24,13 +23,12 @@ from handlers.store.event_items import (
     event_item,
     in_bucket,
     partition_key,
-    size_bytes,
     stored_event,
 )
 from handlers.store.overflow import Objects
 from handlers.store.segment_reader import BEHIND, is_segment, log_key, segment_of, stored_events
 from handlers.store.segment_writer import MAX_SEGMENT_BYTES, elsewhere, segment_item
-from handlers.store.typed_values import DAY_S, Item, count
+from handlers.store.typed_values import DAY_S, MAX_ITEM_BYTES, Item, count, size_bytes
 
 STORED, KNOWN = "stored", "known"
 # The event's number in its connection if no mark has it: greater than any number that a connection reaches.

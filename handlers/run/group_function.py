@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +23,8 @@ from handlers.connection.lease import LEASE_TTL_READS
 from handlers.connection.steps import Invocation, Report
 from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.framing.oversize import BufferBudget, SharedBufferBudget
-from handlers.group.group_lease import GroupHeartbeat, GroupLease
-from handlers.group.group_tasks import GroupTask, GroupTasks
+from handlers.group.group_lease import GroupLease
+from handlers.group.group_tasks import GroupTasks
 from handlers.group.keeping import Keeps, Kept
 from handlers.group.next_step import Delays, NextStep, raised
 from handlers.group.pacing import Pacing
@@ -32,12 +32,11 @@ from handlers.group.roster import Roster
 from handlers.profile.behaviour import MAX_FRAME_BYTES, Profile
 from handlers.run.group_ports import Ask, GroupPorts, GroupTables, Needs, Wait
 from handlers.run.group_profiles import PROFILES, GroupProfiles
-from handlers.run.performer import Performer, hard_stop_ms
+from handlers.run.group_requests import GroupRequests
+from handlers.run.performer import Performer
+from handlers.run.ports import hard_stop_ms
 from handlers.run.requests import Requests
 from handlers.run.threads import Answered
-from handlers.store import typed_values
-from handlers.store.control_table import KEYS, Table
-from handlers.store.group_store import GroupStore
 from handlers.store.known_streams import GroupFunction
 
 # How many openings may be young at a time: each is a TLS handshake, which takes the smallest function 40 ms.
@@ -60,8 +59,8 @@ def group_steps(invocation: Invocation, tables: GroupTables, delays: Delays, por
     granted, lease = yield Ask(functools.partial(groups.claim, invocation.execution))
     if not granted:
         return STOPPED if lease.stop and lease.execution == invocation.execution else SUPERSEDED
-    function = _Function(invocation, tables, groups, lease, delays, ports)
-    is_ours, function.store.lease = yield Ask(function.first_heartbeat)
+    function = _Function(invocation, tables, lease, delays, ports)
+    is_ours, function.store.lease = yield Ask(function.requests.first_heartbeat)
     if not is_ours:
         return SUPERSEDED
     defect: Exception | None = None
@@ -70,7 +69,7 @@ def group_steps(invocation: Invocation, tables: GroupTables, delays: Delays, por
     except Exception as error:
         defect = error
     with contextlib.suppress(StoreUnavailable):  # then its heartbeat runs out
-        yield Ask(function.marks_its_end)
+        yield Ask(function.requests.marks_its_end)
     if defect is not None:
         raise defect
     late_s = function.late_s(outcome)
@@ -83,25 +82,18 @@ class _Function:
     """One function of the group, which has claimed it with `lease`."""
 
     def __init__(
-        self,
-        invocation: Invocation,
-        tables: GroupTables,
-        groups: GroupStore,
-        lease: GroupLease,
-        delays: Delays,
-        ports: GroupPorts,
+        self, invocation: Invocation, tables: GroupTables, lease: GroupLease, delays: Delays, ports: GroupPorts
     ) -> None:
-        self._invocation, self._groups, self._delays, self._ports = invocation, groups, delays, ports
+        self._invocation, self._delays, self._ports = invocation, delays, ports
         self._clock = clock = ports.clock
         every_ms, often_ms = invocation.progress_every_ms, invocation.lease_every_ms
-        self._ttl_ms = LEASE_TTL_READS * max(every_ms, often_ms)
-        self._token, self._request_id = lease.token, invocation.request_id
+        ttl_ms = LEASE_TTL_READS * max(every_ms, often_ms)
         who = GroupFunction(
-            invocation.stream_id, lease.token, self._request_id, invocation.execution, invocation.deadline_ms,
-            self._ttl_ms, invocation.died,
+            invocation.stream_id, lease.token, invocation.request_id, invocation.execution, invocation.deadline_ms,
+            ttl_ms, invocation.died,
         )  # fmt: skip
         self.store = tables.store(who, clock.now_ms)
-        self._batches = Table(tables.dynamodb, tables.control_table)
+        self.requests = GroupRequests(who, tables, self.store, ports)
         self._roster = Roster(lease.token, invocation.execution, invocation.deadline_ms - 3 * invocation.margin_ms)
         self._group_tasks = GroupTasks(
             self._roster, lease.token, min(every_ms, HEARTBEAT_EVERY_MS), min(often_ms, HEARTBEAT_EVERY_MS)
@@ -113,30 +105,6 @@ class _Function:
         self._budget = SharedBufferBudget(BUDGET_BYTES, self._roster.__len__)
         self._group_task: Any = None
         self._due_ms = self._changes_ms = 0
-
-    def first_heartbeat(self) -> tuple[bool, GroupLease]:
-        """Makes the function count as alive; returns whether the execution still has the group, and the lease."""
-        # Until it has read the members it cannot know that all are connected.
-        now_ms = self._clock.now_ms()
-        heartbeat = GroupHeartbeat(self._token, now_ms, now_ms + self._ttl_ms, away=1)
-        return self._groups.first_heartbeat(self._request_id, self._invocation.execution, heartbeat)
-
-    def marks_its_end(self) -> None:
-        """Marks its heartbeat as ended, so that no function waits for it; tries twice, as a heartbeat's answer may be
-        lost.
-
-        It also repeats the releases that failed: a function that takes a stream out of the group does not read its
-        heartbeat.
-        """
-        self.store.releases_again()
-        lease = self.store.lease
-        for _ in range(2):
-            heartbeat = lease.heartbeats.get(self._request_id)
-            if heartbeat is None or heartbeat.is_ended:
-                return
-            is_done, lease = self._groups.mark_ended(self._request_id, heartbeat)
-            if is_done:
-                return
 
     def late_s(self, outcome: Outcome) -> int:
         """Returns how many seconds too late it was taken over, because a stream kept it beside a newer function.
@@ -300,11 +268,6 @@ class _Function:
 
     # --- group tasks --------------------------------------------------------------------------------------------------
 
-    def _heartbeat(self) -> GroupHeartbeat:
-        until_ms = self._clock.now_ms() + self._ttl_ms
-        away = self._roster.away(self._performer.connected) + self.store.unwell()
-        return GroupHeartbeat(self._token, self.store.heartbeat_at_ms(), until_ms, self.store.turns, away=away)
-
     def _does_group_tasks(self, now_ms: int) -> bool:
         answers = list(self._pool.answered())
         for _, answer in answers:
@@ -313,55 +276,8 @@ class _Function:
             self._performer.fail_waiting("the function counts as dead")
         if (task := self._group_tasks.next(now_ms)) is not None:
             self._group_task = task
-            self._pool.ask(GROUP_TASK, self._request(task))
+            self._pool.ask(GROUP_TASK, self.requests.of(task, self._roster, self._performer.connected, self._causes))
         return bool(answers)
-
-    def _request(self, task: GroupTask) -> Callable[[], Any]:
-        groups = self._groups
-        match task.kind:
-            case "heartbeat":
-                return functools.partial(self._sends, self._heartbeat(), self.store.lease)
-            case "check":
-                return groups.version
-            case "members":
-                return functools.partial(self._members, task.version, self.store.lease.size)
-            case "records":
-                streams = [*self._roster.running, *self._roster.unread]
-                return functools.partial(self._records, [typed_values.key(stream, "lease") for stream in streams])
-            case "remove":
-                return functools.partial(self._removes, task.stream, task.joined, self._causes[task.stream])
-            case "end":
-                return functools.partial(groups.ends, self._invocation.execution, task.version)
-
-    def _sends(self, heartbeat: GroupHeartbeat, known: GroupLease) -> tuple[bool, GroupLease]:
-        answer = self._groups.heartbeat(self._request_id, heartbeat, known)
-        self.store.releases_again()
-        return answer
-
-    def _members(self, version: int, size: int) -> Mapping[str, str]:
-        members = self._groups.members()
-        if len(members) != size:
-            self._groups.counted(version, len(members), frees=len(members) < size)
-        return members
-
-    def _records(self, keys: list[typed_values.Item]) -> list[typed_values.Item]:
-        batches = [keys[first : first + KEYS] for first in range(0, len(keys), KEYS)]
-        return [item for batch in batches for item in self._batches.items(batch, consistent=True)]
-
-    def _removes(self, stream: str, joined: str, outcome: Outcome) -> bool:
-        """Records how the stream has ended, then frees its place; before both it reports a rejection to a person.
-
-        A stream that has joined anew keeps its place: that POST may have got no further, and the next one finds the
-        stream in its group.
-        """
-        if outcome.error:
-            self._ports.reports(stream, self._invocation.execution, outcome)
-        cause = outcome.message if outcome.error else outcome.status
-        if anew := self.store.lets_go(stream, joined, outcome.error or "StreamEnded", cause):
-            self._groups.joins(stream, anew)
-            self._groups.changed()
-            return False
-        return self._groups.leaves(stream, joined, self._clock.now_ms())
 
     def _takes(self, answer: Answered, now_ms: int) -> None:
         task, self._group_task = self._group_task, None

@@ -24,8 +24,7 @@ from handlers.profile.behaviour import Profile
 from handlers.run.connection_metrics import numbers
 from handlers.run.group_function import group_steps
 from handlers.run.group_ports import Ask, GroupPorts, GroupTables, Needs, ReadProfiles, Reports
-from handlers.run.performer import hard_stop_ms
-from handlers.run.ports import LogReport, open_upstream
+from handlers.run.ports import LogReport, hard_stop_ms, open_upstream
 from handlers.run.threads import Bell, Pool, SystemClock, ask_until
 from handlers.upstream.standstill import Ticker
 

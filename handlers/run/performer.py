@@ -19,21 +19,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from typing import Any, Generic, TypeVar
 
-from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import CloseUpstream, MarkConnected, Open, Send
 from handlers.connection.inputs import Closed, LeaseRead, StoreFailed
 from handlers.connection.lease import Lease
 from handlers.connection.steps import Answer, Await, Ended, Invocation, Pause, ReadSecrets, Step, Steps
-from handlers.errors import StoreUnavailable, StreamRejected
+from handlers.errors import StoreUnavailable
 from handlers.framing.websocket import encoded_frame
-from handlers.profile.addresses import ProfileError
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
-from handlers.profile.upstream_requests import request_of
-from handlers.run.ports import STORE, Ports, Reader
+from handlers.run.ports import NO_TIME, STORE, TOO_LATE, Ports, Reader, hard_stop_ms
 from handlers.run.requests import Requests
 from handlers.run.threads import Answered
-from handlers.tls import check_trust
 from handlers.upstream.reader import CHUNK_BYTES, INBOX_BYTES, JOIN_S, Share
 from handlers.values import dataclass
 
@@ -43,16 +39,6 @@ T = TypeVar("T")
 SHARED_CHUNK_BYTES = 16 * 1024
 # How many requests of many streams are under way at once: few threads are enough.
 THREADS = 8
-# How long before the function's end it stops waiting for the store: a quarter of the margin, at most half a second. The
-# manager has ended by then; this leaves time for the answer.
-HARD_STOP_MS = 500
-NO_TIME = "no time is left to ask the store"
-TOO_LATE = "the store did not answer before the function's deadline"
-
-
-def hard_stop_ms(deadline_ms: int, margin_ms: int) -> int:
-    """Returns until when an invocation waits for the store."""
-    return deadline_ms - min(HARD_STOP_MS, margin_ms // 4)
 
 
 @dataclass(slots=True)
@@ -76,9 +62,8 @@ class Performer(Generic[T]):
     """
 
     def __init__(self, ports: Ports, most: Callable[[], int] | None = None) -> None:
-        self._clock, self._bell = ports.clock, ports.bell
+        self._clock, self._bell, self._mask = ports.clock, ports.bell, ports.mask
         self._pool = ports.pool(1 if most is None else THREADS, STORE)
-        self._mask = ports.mask
         self._open_upstream, self._secrets, self._log_report = ports.open_upstream, ports.secrets, ports.log_report
         self._most = most
         self._streams: dict[str, _Stream[T]] = {}
@@ -272,7 +257,7 @@ class Performer(Generic[T]):
                     blocked_ms, one.blocked_ms = one.blocked_ms, 0
                     self._log_report(one.profile, one.invocation, report, blocked_ms)
                 case ReadSecrets(anew):
-                    requests = [functools.partial(_read_secrets, self._secrets, one, anew)]
+                    requests = [functools.partial(self._reads_secrets, one, anew)]
                 case _:
                     requests = one.requests.of(step)
             if requests:
@@ -286,6 +271,10 @@ class Performer(Generic[T]):
             self._fail(stream, defect)
         else:
             self._answer(stream)
+
+    def _reads_secrets(self, one: _Stream[T], anew: bool) -> Secrets:
+        one.values, one.unsendable = self._secrets.sendable(one.profile, one.invocation.stream_id, anew=anew)
+        return one.values
 
     def _open(self, stream: str, one: _Stream[T], cursor: str | None) -> None:
         self._forget_upstream(stream)
@@ -309,15 +298,3 @@ class Performer(Generic[T]):
             one.upstream.close(0 if self._most else JOIN_S)
             one.blocked_ms += one.upstream.blocked_ms
             one.upstream = None
-
-
-def _read_secrets(secrets: SecretValues, one: _Stream[Any], anew: bool) -> Secrets:
-    """Returns the values for the next Open, which fails if one cannot be read, or no request can carry it."""
-    try:
-        one.values = secrets.read(one.profile.secrets, anew=anew)
-        check_trust(request_of(one.profile, one.invocation.stream_id, None, one.values).trust)
-    except (StreamRejected, ProfileError) as error:
-        one.values, one.unsendable = {}, str(error)
-    else:
-        one.unsendable = ""
-    return one.values

@@ -26,6 +26,11 @@ from handlers.values import dataclass
 
 # The name of the threads for requests to the store; they ring for it.
 STORE = "store"
+# How long before the function's end it stops waiting for the store: a quarter of the margin, at most half a second. The
+# manager has ended by then; this leaves time for the answer.
+HARD_STOP_MS = 500
+NO_TIME = "no time is left to ask the store"
+TOO_LATE = "the store did not answer before the function's deadline"
 
 # Called after each connection, with how long its reader waited because the store was slower.
 LogReport = Callable[[Profile, Invocation, Report, int], None]
@@ -99,6 +104,11 @@ class Ports:
     secrets: SecretValues
     log_report: LogReport
     mask: Mask = random_mask
+
+
+def hard_stop_ms(deadline_ms: int, margin_ms: int) -> int:
+    """Returns until when an invocation waits for the store."""
+    return deadline_ms - min(HARD_STOP_MS, margin_ms // 4)
 
 
 def prepared(

@@ -5,10 +5,9 @@ knows no thread, socket or clock. Invariants: a step takes the same requests whi
 first failure no more are made.
 """
 
-import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from handlers.connection.backoff import RestChange
 from handlers.connection.effects import (
@@ -27,31 +26,85 @@ from handlers.connection.effects import (
     TakeTurn,
     Write,
 )
-from handlers.connection.inputs import (
-    LOG,
-    Claimed,
-    ClaimRefused,
-    GapsRecorded,
-    LeaseRead,
-    RestOwed,
-    Resumption,
-)
+from handlers.connection.epochs import NO_EPOCH, Epochs, epochs_of
+from handlers.connection.inputs import LOG, Claimed, ClaimRefused, LeaseRead, RestOwed, Resumption, Written
 from handlers.connection.lease import is_ended, superseded
 from handlers.connection.steps import ChangeRest, Invocation, ReadRest, RestRead, Step
 from handlers.errors import StoreUnavailable
 from handlers.profile.behaviour import Profile
-from handlers.run.event_requests import EventRequests, SpendingRequests
+from handlers.run.ledger_requests import LedgerRequests, Request, SpendingRequests
 from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.connection_store import Reply, Store
 from handlers.store.control_record import ControlRecord, to_record
 from handlers.store.control_writes import Change, mark, to_change
+from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
 from handlers.store.typed_values import Item
 
 if TYPE_CHECKING:
-    pass
+    from handlers.store.segment_writer import SegmentWriter
 
-# Returns the answer to the step, None if it needs none. Raises StoreUnavailable.
-Request = Callable[[], Any]
+
+class EventRequests:
+    """The requests for the events of one invocation's connections; `log` is the connection's, if the stream has one."""
+
+    def __init__(self, profile: Profile, store: Store, invocation: Invocation, now_ms: Callable[[], int]) -> None:
+        self._profile, self._store, self._invocation, self._now_ms = profile, store, invocation, now_ms
+        self._policy = DEFAULT_POLICY
+        self._epoch = NO_EPOCH  # the control record's, as far as is known
+        self.log: SegmentWriter | None = None
+
+    def begins(self, record: ControlRecord) -> None:
+        """Makes the connection that has claimed the stream store its events as the record says."""
+        profile, layout = self._profile, record.layout
+        self._epoch, conflict = record.epoch, profile.key_conflict
+        epochs = None if conflict is None else epochs_of(conflict, record.epoch)
+        # A log has no bodies at hand: it keeps their checksums if the profile wants conflicts noticed.
+        compares = epochs if conflict == "epoch" else None
+        self.log = None
+        if layout.partitions == LOG:
+            self.goes_to_log(record, record.lease.fence, compares)
+        else:
+            self._policy = StoragePolicy(layout.partitions, profile.keep_days, conflict, layout.order, epochs)
+
+    def write(self, step: Write) -> Written:
+        """Stores the events. An epoch that they began is recorded after them, so the next connection finds both."""
+        stream_id, log = self._invocation.stream_id, self.log
+        if log is not None:
+            written = log.write(step.first, step.events)
+        else:
+            written = self._store.write(stream_id, step.fence, step.first, step.events, self._policy)
+            if written.duplicates and self._profile.may_go_to_log:
+                written = self._written_beside(step, written)
+        epochs = self._policy.epochs if log is None else log.epochs
+        if epochs is not None and epochs.epoch != self._epoch:
+            epochs.epoch = self._epoch = self._store.begin_epoch(stream_id, self._epoch, epochs.epoch)
+        return written
+
+    def _written_beside(self, step: Write, items: Written) -> Written:
+        """Returns what was stored in all, if some of the events were refused as items.
+
+        A connection that writes to the log already has promised some of them, and may have died before it appended
+        them.
+        """
+        self.goes_to_log(self._store.read(self._invocation.stream_id), step.fence)
+        if self.log is None:
+            return items
+        logged = self.log.write(step.first, step.events)
+        stored, dead_lettered = items.stored + logged.stored, items.dead_lettered + logged.dead_lettered
+        return Written(stored, len(step.events) - stored - dead_lettered, dead_lettered, items.conflicts)
+
+    def goes_to_log(self, record: ControlRecord, fence: int, epochs: Epochs | None = None) -> None:
+        """Makes connection `fence` write to the stream's log from now on, if the record has one."""
+        if record.layout.partitions == LOG and self.log is None:
+            self.log = self._store.log(
+                self._invocation.stream_id,
+                fence,
+                self._now_ms,
+                window_ms=self._profile.dedup_window_ms,
+                keep_days=self._profile.keep_days,
+                epochs=epochs,
+                layout=record.layout,
+            )
 
 
 class Requests:
@@ -66,18 +119,15 @@ class Requests:
         self._events = EventRequests(profile, store, invocation, now_ms)
         self._asked_fence = 0  # the connection that saved the cursor which is sent upstream
         self._record = to_record(None)  # as the claim or the turn found it
-        self._row: Item = {}  # the connection's own record, as it was last written in either place
-        self._unsaved: Progress | None = None  # the same, if the ledger has refused it
-        self._kept: Item | None = None  # the predecessor's record as this connection has written it
+        self._ledger = LedgerRequests(profile, store, invocation, now_ms)
         self._spending = SpendingRequests(profile, store, invocation, now_ms)
-        self._looked: int | None = None  # the connection that recorded gaps, if the control record lacks it
 
     def of(self, step: Step) -> list[Request]:
         """Returns the requests of `step`, in order, at least one; raises TypeError if it is not a step of the store."""
         store, stream_id = self._store, self._invocation.stream_id
         match step:
             case Write():
-                return [functools.partial(self._events.write, step)]
+                return [lambda: self._events.write(step)]
             case Heartbeat():
                 return [lambda: self._heartbeat(step)]
             case ReadLease():
@@ -85,7 +135,7 @@ class Requests:
             case GoToLog(fence):
                 return [lambda: self._events.goes_to_log(store.goes_to_log(stream_id, self._now_ms()), fence)]
             case SaveRecord(progress):
-                return [lambda: self._save_record(progress)]
+                return [lambda: self._ledger.save(progress)]
             case Claim():
                 return [lambda: self._claim(step)]
             case TakeTurn():
@@ -95,13 +145,13 @@ class Requests:
             case MarkConnected():
                 return [lambda: self._mark_connected(step)]
             case Release():
-                return [*self._owed(), lambda: self._release(step)]
+                return [*self._ledger.owed(), lambda: self._release(step)]
             case ReplaceCursor(cursor, progress):
-                return [lambda: self._save_record(progress), lambda: self._replace_cursor(cursor)]
+                return [lambda: self._ledger.save(progress), lambda: self._replace_cursor(cursor)]
             case RecordGaps():
-                return [lambda: self._record_gaps(step)]
+                return [lambda: self._ledger.gaps(step, self._record.looked)]
             case RecordLoss():
-                return [*self._repair(), lambda: store.ledger.record_loss(stream_id, step)]
+                return [*self._ledger.repair(), lambda: store.ledger.record_loss(stream_id, step)]
             case ReadRest():
                 return [self._read_rest]
             case ChangeRest(before, after):
@@ -186,16 +236,9 @@ class Requests:
 
     def _found(self, record: ControlRecord) -> None:
         """Remembers the record; its newest connection is kept."""
-        self._keep(record)
+        self._ledger.keep(record)
         self._record = record
         self._spending.follows(record)
-
-    def _keep(self, record: ControlRecord) -> None:
-        """Writes the newest connection into the ledger: it may be killed, and the control record soon shows another."""
-        live = record.live
-        if live is not None and "closed_ms" not in live and live != self._kept:
-            self._store.ledger.save(self._invocation.stream_id, live)
-            self._kept = live
 
     def _mark_connected(self, step: MarkConnected) -> None:
         """Shows the connection in the control record, which then no longer shows the one before it."""
@@ -206,7 +249,7 @@ class Requests:
             stream_id, step.fence, step.expires_at_ms, request_id=request_id, shown=shown, rest=self._change(step.rest)
         )
         if reply.is_done:
-            self._keep(reply.record)
+            self._ledger.keep(reply.record)
 
     def _found_before(self) -> Item:
         """Returns what the control record must keep of earlier connections once it shows this one."""
@@ -219,13 +262,10 @@ class Requests:
         change, stream_id = self._change(step.rest), self._invocation.stream_id
         reply = self._store.heartbeat(stream_id, fence, step.expires_at_ms, shown, change)
         self._events.goes_to_log(reply.record, fence)
-        answer, spending = self._answer(reply), self._spending
-        answer = replace(answer, settled=spending.settled(answer.lease), wide=spending.shares(step.progress.counted))
+        answer, spent = self._answer(reply), self._spending
+        if self._profile.budget is not None:
+            answer = replace(answer, settled=spent.settled(answer.lease), wide=spent.shares(step.progress.counted))
         return answer if change is None else replace(answer, rest=reply.record.rest)
-
-    def _owed(self) -> list[Request]:
-        """Returns what is tried again before an answered connection lets go: nothing else would record how it ended."""
-        return [] if self._unsaved is None else [functools.partial(self._save_record, self._unsaved)]
 
     def _release(self, step: Release) -> LeaseRead:
         fence, shown = step.progress.fence, {} if step.is_relieved else self._shown(step.progress, step.cursor)
@@ -242,7 +282,7 @@ class Requests:
 
     def _answer(self, reply: Reply) -> LeaseRead:
         if reply.is_done:
-            self._looked = None
+            self._ledger.looked = None
         return LeaseRead(reply.record.lease, is_log=reply.record.layout.partitions == LOG)
 
     def _shown(self, progress: Progress, cursor: str | None) -> Item:
@@ -250,47 +290,11 @@ class Requests:
 
         The cursor of a connected one is saved only here.
         """
-        shown = {"live": ledger_records.live_value(self._of(progress))}
+        shown = {"live": ledger_records.live_value(self._ledger.row(progress))}
         if cursor is not None:
             shown |= control_record.cursor(cursor, progress.fence, self._now_ms())
-        return shown if self._looked is None else shown | {"looked": typed_values.number(self._looked)}
-
-    def _of(self, progress: Progress) -> Item:
-        """Returns the connection's record for the ledger."""
-        who = self._invocation
-        self._row = ledger_records.connection_item(
-            progress, lane=who.lane, execution=who.execution, request_id=who.request_id
-        )
-        if self._store.memory_mb is not None:
-            # An upgrade compares it with that of the former version (handlers/upgrade/health.py).
-            self._row["memory_mb"] = typed_values.number(self._store.memory_mb())
-        return self._row
-
-    def _save_record(self, progress: Progress) -> None:
-        self._unsaved = progress
-        self._store.ledger.save(self._invocation.stream_id, self._of(progress))
-        self._unsaved, self._kept = None, self._row
+        return shown if self._ledger.looked is None else shown | {"looked": typed_values.number(self._ledger.looked)}
 
     def _read_rest(self) -> RestRead:
         record = self._store.read(self._invocation.stream_id)
         return RestRead(record.rest, record.lease)
-
-    def _repair(self) -> list[Request]:
-        """Returns the request for the repair of a gap, which precedes the gap; none if the profile has no repair.
-
-        A kill in between leaves a request without a gap, but never a gap without a request.
-        """
-        repair = self._profile.repair
-        if repair is None:
-            return []
-        stream_id = self._invocation.stream_id
-        return [lambda: self._store.request_repair(stream_id, self._now_ms(), repair.after_ms)]
-
-    def _record_gaps(self, step: RecordGaps) -> GapsRecorded:
-        now_ms, looked, repair, ledger = self._now_ms(), self._record.looked, self._repair(), self._store.ledger
-        on_open, stream_id = repair[0] if repair else None, self._invocation.stream_id
-        recorded = ledger.record_gaps(
-            stream_id, now_ms, step.dead_after_ms, self._row, looked, on_open, again=step.again
-        )
-        self._looked = typed_values.count(self._row, "fence")
-        return recorded

@@ -24,8 +24,8 @@ from handlers.framing.events import MAX_KEY_BYTES, StreamEvent, canonical_json
 from handlers.framing.oversize import Oversize
 from handlers.segments.known import body_sum
 from handlers.store.control_table import KEYS, Table
-from handlers.store.event_items import PROMISED, Fetch, in_bucket, size_bytes, stored_event
-from handlers.store.typed_values import Item, count, text
+from handlers.store.event_items import PROMISED, Fetch, in_bucket, stored_event
+from handlers.store.typed_values import Item, count, size_bytes, text
 from handlers.values import dataclass
 
 # The most bytes that the items of one read may have together; a function of 128 MB can hold that several times.

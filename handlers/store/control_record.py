@@ -14,7 +14,7 @@ from dataclasses import fields, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from handlers.connection import epochs, evidence
+from handlers.connection import evidence
 from handlers.connection.backoff import Rest
 from handlers.connection.epochs import NO_EPOCH, Epoch
 from handlers.connection.evidence import Known
@@ -28,7 +28,7 @@ from handlers.store.typed_values import Item, count, instant_ms, number, refusal
 from handlers.values import dataclass
 
 if TYPE_CHECKING:
-    from handlers.segments.appending import Cursor
+    from handlers.segments.log_requests import Cursor
 
 # The version of the layout, which a stream's first claim writes.
 LAYOUT = 2
@@ -253,11 +253,6 @@ def budget_words(item: Item, now_ms: int) -> str:
     live: Item = item.get("live", {}).get("M", {})
     spending = spending_of(text(live, "spending") or "")
     return "" if spending is None else spending.words(now_ms)
-
-
-def restart_words(item: Item, now_ms: int) -> str:
-    """Returns the alert about a stream whose ids start over; "" if they do not."""
-    return epochs.words(epoch_of(item), now_ms)
 
 
 def check_lease(item: Item) -> None:

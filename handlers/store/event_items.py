@@ -21,11 +21,6 @@ from handlers.store import typed_values
 from handlers.store.typed_values import DAY_S, Item, count, expiry, text
 from handlers.values import dataclass
 
-# DynamoDB: "The maximum item size in DynamoDB is 400 KB, which includes both attribute name binary length (UTF-8
-# length) and attribute value lengths".
-MAX_ITEM_BYTES = 400 * 1024
-# "The size of a number is approximately ... up to 21 bytes."
-_NUMBER_BYTES = 21
 # From this size on a body is compressed if that saves a write unit: DynamoDB bills each KB begun.
 COMPRESS_FROM_BYTES = 4 * 1024
 WRITE_UNIT_BYTES = 1024
@@ -228,19 +223,6 @@ def mark(item: Item, reason: str) -> Item:
     """Returns the item in place of an event that went to the dead-letter queue: without body, id and name."""
     sent = ("data", "encoding", "object", "id", "name")
     return {name: value for name, value in item.items() if name not in sent} | {"dead_letter": {"S": reason}}
-
-
-def size_bytes(item: Item) -> int:
-    """Returns the item's size as DynamoDB counts it, never too small."""
-    total = 0
-    for name, value in item.items():
-        total += len(name)
-        for kind, content in value.items():
-            if kind == "N":
-                total += _NUMBER_BYTES
-            else:
-                total += len(content) if kind == "B" or content.isascii() else len(content.encode())
-    return total
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

@@ -24,16 +24,14 @@ from handlers.store.control_table import TRANSIENT, Table
 from handlers.store.event_items import (
     COMPRESS_FROM_BYTES,
     DEFAULT_POLICY,
-    MAX_ITEM_BYTES,
     PLACES,
     StoragePolicy,
     event_item,
     partition_key,
     place_of,
-    size_bytes,
 )
 from handlers.store.overflow import DEAD_LETTERED, DUPLICATE, STORED, Objects, Singles
-from handlers.store.typed_values import Item
+from handlers.store.typed_values import MAX_ITEM_BYTES, Item, size_bytes
 from handlers.values import dataclass
 
 # BatchExecuteStatement: "can perform no more than 25 statements per batch".

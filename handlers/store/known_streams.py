@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import field, replace
 from typing import Any
 
+from handlers.connection import epochs
 from handlers.connection.lease import Lease
 from handlers.group.group_lease import GroupLease, composed
 from handlers.store import ledger_records
 from handlers.store.connection_store import Reply, Store
-from handlers.store.control_record import ControlRecord, budget_words, quiet_words, restart_words, silence_of, to_record
+from handlers.store.control_record import ControlRecord, budget_words, epoch_of, quiet_words, silence_of, to_record
 from handlers.store.group_store import GroupStore, live_of_member
 from handlers.store.typed_values import Item, number, text
 from handlers.values import dataclass
@@ -109,7 +110,7 @@ class KnownStreams(Store):
         now_ms, every = self._clock_ms(), list(self._streams.values())
         judged = [one for one in every if "epoch" in one.item or silence_of(one.item).expect_ms is not None]
         items = [one.item | one.unsaved for one in judged]
-        found = sum(bool(quiet_words(item, now_ms) or restart_words(item, now_ms)) for item in items)
+        found = sum(bool(quiet_words(item, now_ms) or epochs.words(epoch_of(item), now_ms)) for item in items)
         return found + sum(bool(budget_words(one.item | one.unsaved, now_ms)) for one in every)
 
     def stops(self, stream_id: str) -> bool:

@@ -18,8 +18,8 @@ from handlers.framing.events import StreamEvent
 from handlers.framing.frames import Body
 from handlers.framing.oversize import Oversize
 from handlers.store.control_table import IS_NEW, Table
-from handlers.store.event_items import MAX_ITEM_BYTES, body_of, in_bucket, mark, place_of, size_bytes, stream_of
-from handlers.store.typed_values import Item, number
+from handlers.store.event_items import body_of, in_bucket, mark, place_of, stream_of
+from handlers.store.typed_values import MAX_ITEM_BYTES, Item, number, size_bytes
 from handlers.values import dataclass
 
 

@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Any
 
 from handlers.connection.inputs import Layout
-from handlers.segments.appending import Cursor, Segment
 from handlers.segments.codec import last_received_ms, unpack
+from handlers.segments.log_requests import Cursor, Segment
 from handlers.store import typed_values
 from handlers.store.control_table import Table
 from handlers.store.event_items import Entry, Fetch, StoredEvent, has_expired, partition_keys, unpacked

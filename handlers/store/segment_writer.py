@@ -26,11 +26,12 @@ from handlers.connection.inputs import IN_A_LOG, LONGEST_WAIT_MS, Layout, Writte
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
-from handlers.segments.appending import (
+from handlers.segments.appending import Appender
+from handlers.segments.codec import pack, parts
+from handlers.segments.log_requests import (
     Anchor,
     Answer,
     Appended,
-    Appender,
     Cursor,
     LogBusy,
     LookBack,
@@ -40,7 +41,6 @@ from handlers.segments.appending import (
     Request,
     Segment,
 )
-from handlers.segments.codec import pack, parts
 from handlers.store.control_table import IS_NEW, KEYS, Table
 from handlers.store.event_items import PROMISED, StoragePolicy, body_of, event_item, in_bucket, partition_key
 from handlers.store.event_writer import Tries

@@ -21,6 +21,11 @@ from handlers.errors import StoreUnavailable
 Item = dict[str, Any]
 T = TypeVar("T")
 DAY_S = 86_400
+# DynamoDB: "The maximum item size in DynamoDB is 400 KB, which includes both attribute name binary length (UTF-8
+# length) and attribute value lengths".
+MAX_ITEM_BYTES = 400 * 1024
+# "The size of a number is approximately ... up to 21 bytes."
+_NUMBER_BYTES = 21
 
 
 def number(value: int) -> Item:
@@ -141,3 +146,16 @@ def refused_by_name(name: str) -> Iterator[None]:
         yield
     except (zlib.error, ValueError, LookupError, TypeError, AttributeError):
         raise refusal(f"{name} cannot be read: it is damaged, or a later version wrote it") from None
+
+
+def size_bytes(item: Item) -> int:
+    """Returns the item's size as DynamoDB counts it, never too small."""
+    total = 0
+    for name, value in item.items():
+        total += len(name)
+        for kind, content in value.items():
+            if kind == "N":
+                total += _NUMBER_BYTES
+            else:
+                total += len(content) if kind == "B" or content.isascii() else len(content.encode())
+    return total

@@ -18,12 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from itertools import islice
 
+from handlers.connection import epochs
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.connection.orphans import is_suspect
 from handlers.group import is_group
 from handlers.group.group_lease import GroupLease, is_well
 from handlers.store import control_record, typed_values
-from handlers.store.control_record import ATTRIBUTES, budget_words, damage, quiet_words, restart_words
+from handlers.store.control_record import ATTRIBUTES, budget_words, damage, epoch_of, quiet_words
 from handlers.store.control_table import KEYS
 from handlers.store.group_store import group_lease, lease_of_group, member_lease
 from handlers.store.leases import Leases, batches
@@ -186,7 +187,7 @@ class Rounds:
                 seen.budgets[stream_id] = words
             if words := quiet_words(item, now_ms):
                 seen.quiet[stream_id] = words
-            if words := restart_words(item, now_ms):
+            if words := epochs.words(epoch_of(item), now_ms):
                 seen.restarted[stream_id] = words
         if group_id is None and is_suspect(lease, now_ms):
             self._suspects.offer(stream_id, lease)

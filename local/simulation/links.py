@@ -15,7 +15,7 @@ from handlers.connection.failures import lived
 from handlers.connection.inputs import Claimed, StoreFailed
 from handlers.connection.steps import Answer, ChangeRest, Ended, Invocation, ReadRest, Report, Step, Steps
 from handlers.group.keeping import Keeps
-from handlers.run.performer import NO_TIME
+from handlers.run.ports import NO_TIME
 from local.simulation.slots import Slot, Upstream, each
 from local.simulation.socket_peer import SocketPeer
 from local.simulation.virtual_function import VirtualFunction

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from handlers.connection.inputs import StoreFailed
 from handlers.errors import StoreUnavailable
-from handlers.run.performer import NO_TIME, TOO_LATE, hard_stop_ms
+from handlers.run.ports import NO_TIME, TOO_LATE, hard_stop_ms
 from handlers.run.threads import Answered
 from local.simulation.unreliable_clients import UnreliableDynamoDB
 from local.simulation.virtual_function import AtOnce, Killed, VirtualFunction, Waits, answering

@@ -15,19 +15,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from handlers.framing.events import StreamEvent
-from handlers.segments.appending import (
-    Anchor,
-    Answer,
-    Appended,
-    Appender,
-    LookBack,
-    Page,
-    Put,
-    ReadOn,
-    Request,
-    Segment,
-)
+from handlers.segments.appending import Appender
 from handlers.segments.known import KnownKeys
+from handlers.segments.log_requests import Anchor, Answer, Appended, LookBack, Page, Put, ReadOn, Request, Segment
 from tests.chaos.explorer import Model, Step, Violation
 
 FOREVER_MS = 10**12

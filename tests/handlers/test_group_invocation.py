@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from handlers.aws.clients import dynamodb
+from handlers.aws.lambda_environment import plain_aws
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation, Report
@@ -19,7 +20,6 @@ from handlers.profile.parse import parse
 from handlers.run.group_invocation import run_group
 from handlers.run.group_ports import GroupTables, ReadProfiles
 from handlers.run.threads import SystemClock
-from handlers.settings import plain_aws
 from handlers.store.group_store import GroupStore
 from tests.handlers.aws import CONTROL, EVENTS, SECRETS, Aws
 from tests.handlers.lanes import no_client

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.aws.clients import boto3_client, bucket, dynamodb, functions, queue
+from handlers.aws.lambda_environment import PlainAws, plain_aws
 from handlers.aws.plain_clients import PlainLambda, PlainS3
 from handlers.dynamodb.client import DynamoDb
 from handlers.dynamodb.sigv4 import Credentials, Signer
 from handlers.errors import StoreUnavailable
-from handlers.settings import PlainAws, plain_aws
 from handlers.store.overflow import Objects
 from tests.handlers.aws import BUCKET, Aws
 from tests.handlers.servers import MADE, Peer, Server, closing, serving

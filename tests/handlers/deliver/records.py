@@ -7,7 +7,7 @@ from typing import Any
 from handlers.deliver.contract import Message
 from handlers.deliver.feed import message_of
 from handlers.framing.events import StreamEvent
-from handlers.segments.appending import Segment
+from handlers.segments.log_requests import Segment
 from handlers.store.event_items import event_item, stored_event
 from handlers.store.segment_writer import segment_item
 

@@ -10,9 +10,10 @@ import pytest
 from botocore.exceptions import ClientError
 
 from handlers.aws.clients import bucket
+from handlers.aws.lambda_environment import plain_aws
 from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.run.profile_source import READ_AGAIN_S, Found, Profiles
-from handlers.settings import Settings, plain_aws
+from handlers.settings import Settings
 from tests.handlers.aws import Aws
 from tests.handlers.test_settings import environment
 from tests.permission_edges import own_requests

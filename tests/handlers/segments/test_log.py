@@ -9,7 +9,7 @@ from handlers.connection.lease import Lease
 from handlers.connection.steps import Invocation
 from handlers.framing.events import StreamEvent
 from handlers.run.requests import Requests
-from handlers.segments.appending import Cursor
+from handlers.segments.log_requests import Cursor
 from handlers.store.connection_store import Store
 from handlers.store.segment_reader import SegmentReader
 from handlers.store.segment_writer import SegmentWriter

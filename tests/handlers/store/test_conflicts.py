@@ -14,7 +14,8 @@ from handlers.errors import StoreUnavailable
 from handlers.framing.events import MAX_KEY_BYTES, StreamEvent
 from handlers.framing.oversize import Oversize
 from handlers.store.conflicts import MOST_KEYS, _own_key
-from handlers.store.event_items import MAX_ITEM_BYTES, StoragePolicy, partition_keys
+from handlers.store.event_items import StoragePolicy, partition_keys
+from handlers.store.typed_values import MAX_ITEM_BYTES
 from tests.examples import examples
 from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, Counted, fails_with, is_sent_twice
 from tests.handlers.store.events import noise

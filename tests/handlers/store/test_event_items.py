@@ -20,11 +20,11 @@ from handlers.store.event_items import (
     object_key,
     partition_key,
     partition_keys,
-    size_bytes,
     stored_event,
     stream_of,
 )
 from handlers.store.segment_writer import elsewhere
+from handlers.store.typed_values import size_bytes
 from local.costs.deployed_tables import resources
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)

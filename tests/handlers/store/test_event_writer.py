@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from handlers.connection.inputs import Written
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
-from handlers.store.event_items import MAX_ITEM_BYTES, StoragePolicy, partition_keys
+from handlers.store.event_items import StoragePolicy, partition_keys
 from handlers.store.event_writer import BATCH, DELAY_MOST_S, DELAY_S, DELAYS_IN_ALL_S, TRIES
+from handlers.store.typed_values import MAX_ITEM_BYTES
 from tests.examples import examples
 from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, Counted, answer_is_lost, fails_with
 from tests.handlers.store.events import noise

@@ -12,7 +12,7 @@ from handlers.connection.gap_record import OPEN, Gap
 from handlers.connection.ledger import gaps
 from handlers.errors import StoreUnavailable
 from handlers.group.group_lease import GroupHeartbeat, GroupLease
-from handlers.segments.appending import Cursor
+from handlers.segments.log_requests import Cursor
 from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.control_record import cursor, to_record
 from handlers.store.control_writes import Change, mark

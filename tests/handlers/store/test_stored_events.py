@@ -4,8 +4,8 @@ import pytest
 
 from handlers.connection.inputs import Written
 from handlers.errors import StoreUnavailable
-from handlers.store.event_items import MAX_ITEM_BYTES
 from handlers.store.overflow import DUPLICATE, STORED
+from handlers.store.typed_values import MAX_ITEM_BYTES
 from tests.handlers.aws import (
     EVENTS,
     Aws,

@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError
 
 import handlers.run.group_function
 from handlers.aws.clients import dynamodb
+from handlers.aws.lambda_environment import PlainAws
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Chunk
@@ -22,7 +23,6 @@ from handlers.run.group_invocation import run_group
 from handlers.run.group_ports import GroupTables, Needs, ReadProfiles
 from handlers.run.stream_invocation import run_invocation
 from handlers.run.threads import SystemClock
-from handlers.settings import PlainAws
 from local.costs import model, month, repair_costs
 from local.costs.counted_run import Stream, count_group, machine_of
 from local.costs.deployed_tables import control_table, events_table

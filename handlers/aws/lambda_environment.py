@@ -1,0 +1,84 @@
+"""What Lambda gives a function besides its event: its context, and in its environment the access to AWS.
+
+With that, requests are made without botocore, whose import takes longer than many requests.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Protocol
+
+from handlers.values import dataclass
+
+# The regions whose endpoints are dynamodb.<region>.amazonaws.com.
+_REGION = re.compile(r"(?:af|ap|ca|eu|il|me|mx|sa|us|us-gov)-[a-z]+-[0-9]")
+# Variables of the SDK's that change where a request goes or what it trusts.
+_NOT_PLAIN = (
+    *("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"),
+    *("AWS_USE_FIPS_ENDPOINT", "AWS_USE_DUALSTACK_ENDPOINT", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY", "all_proxy"),
+)
+
+
+class LambdaContext(Protocol):
+    """What every function uses of Lambda's context object."""
+
+    aws_request_id: str
+
+
+class TimedContext(LambdaContext, Protocol):
+    """What a function that must end in time uses of Lambda's context object."""
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Returns the time that is left until the function is killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainAws:
+    """What a request to DynamoDB, S3, SQS or Lambda needs; `session_token` is "" if there is none.
+
+    `s3_url` is the address that PlainS3 uses. `lambda_url` is "" if botocore must find the address.
+    """
+
+    region: str
+    dynamodb_url: str
+    access_key_id: str
+    secret_access_key: str
+    session_token: str
+    s3_url: str = ""
+    sqs_url: str = ""
+    lambda_url: str = ""
+
+    def __repr__(self) -> str:
+        """Nothing of the secret: a traceback may show this."""
+        return f"PlainAws({self.region!r}, {self.dynamodb_url!r}, ...)"
+
+
+def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
+    """Returns what plain requests to DynamoDB, S3 and SQS need; None if only botocore can make them.
+
+    Only botocore can make them without credentials in the environment (profiles, containers, single sign-on), in a
+    partition with other endpoints, and if a variable asks for FIPS, dual stack, a proxy or other certificates.
+    """
+    if any(environment.get(name) for name in _NOT_PLAIN):
+        return None
+    region = environment.get("AWS_DEFAULT_REGION") or environment.get("AWS_REGION") or ""
+    is_usual = _REGION.fullmatch(region) is not None
+    hosts = (("DYNAMODB", "dynamodb"), ("S3", "{bucket}.s3"), ("SQS", "sqs"), ("LAMBDA", "lambda"))
+    dynamodb_url, s3_url, sqs_url, lambda_url = (
+        environment.get(f"AWS_ENDPOINT_URL_{service}")
+        or environment.get("AWS_ENDPOINT_URL")
+        or (f"https://{host}.{region}.amazonaws.com" if is_usual else "")
+        for service, host in hosts
+    )
+    key_id, secret = environment.get("AWS_ACCESS_KEY_ID", ""), environment.get("AWS_SECRET_ACCESS_KEY", "")
+    urls = (dynamodb_url, s3_url.replace("{bucket}", "bucket"), sqs_url)
+    if not (region and key_id and secret and all(map(_is_root, urls))):
+        return None
+    token = environment.get("AWS_SESSION_TOKEN", "")
+    lambda_url = lambda_url if _is_root(lambda_url) else ""
+    return PlainAws(region, dynamodb_url, key_id, secret, token, s3_url, sqs_url, lambda_url)
+
+
+def _is_root(url: str) -> bool:
+    """Returns whether it is a scheme, a host and perhaps a port. It has no path, because the signature is over "/"."""
+    return re.fullmatch(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?/?", url) is not None

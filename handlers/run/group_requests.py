@@ -1,0 +1,108 @@
+"""Decides which requests to the store the tasks of a group's function take: its heartbeats, its members, its end.
+
+Invariant: a stream that is over is recorded before its place in the group is free.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Set
+from typing import Any
+
+from handlers.connection.effects import Outcome
+from handlers.group.group_lease import GroupHeartbeat, GroupLease
+from handlers.group.group_tasks import GroupTask
+from handlers.group.roster import Roster
+from handlers.run.group_ports import GroupPorts, GroupTables
+from handlers.store import typed_values
+from handlers.store.control_table import KEYS, Table
+from handlers.store.grouped_store import GroupedStore
+from handlers.store.known_streams import GroupFunction
+
+
+class GroupRequests:
+    """The requests of the function `who`, which has claimed the group; `store` is that of its streams."""
+
+    def __init__(self, who: GroupFunction, tables: GroupTables, store: GroupedStore, ports: GroupPorts) -> None:
+        self._who, self._groups, self._store = who, tables.group(who.group), store
+        self._clock, self._reports = ports.clock, ports.reports
+        self._batches = Table(tables.dynamodb, tables.control_table)
+
+    def first_heartbeat(self) -> tuple[bool, GroupLease]:
+        """Makes the function count as alive; returns whether the execution still has the group, and the lease."""
+        # Until it has read the members it cannot know that all are connected.
+        now_ms = self._clock.now_ms()
+        heartbeat = GroupHeartbeat(self._who.token, now_ms, now_ms + self._who.lag_ms, away=1)
+        return self._groups.first_heartbeat(self._who.request_id, self._who.execution, heartbeat)
+
+    def marks_its_end(self) -> None:
+        """Marks its heartbeat as ended, so that no function waits for it; tries twice, as a heartbeat's answer may be
+        lost.
+
+        It also repeats the releases that failed: a function that takes a stream out of the group does not read its
+        heartbeat.
+        """
+        self._store.releases_again()
+        lease = self._store.lease
+        for _ in range(2):
+            heartbeat = lease.heartbeats.get(self._who.request_id)
+            if heartbeat is None or heartbeat.is_ended:
+                return
+            is_done, lease = self._groups.mark_ended(self._who.request_id, heartbeat)
+            if is_done:
+                return
+
+    def of(
+        self, task: GroupTask, roster: Roster, connected: Set[str], causes: Mapping[str, Outcome]
+    ) -> Callable[[], Any]:
+        """Returns the request of `task`; `connected` are the connected streams, `causes` how the others have ended."""
+        groups = self._groups
+        match task.kind:
+            case "heartbeat":
+                away = roster.away(connected) + self._store.unwell()
+                return functools.partial(self._sends, self._heartbeat(away), self._store.lease)
+            case "check":
+                return groups.version
+            case "members":
+                return functools.partial(self._members, task.version, self._store.lease.size)
+            case "records":
+                streams = [*roster.running, *roster.unread]
+                return functools.partial(self._records, [typed_values.key(stream, "lease") for stream in streams])
+            case "remove":
+                return functools.partial(self._removes, task.stream, task.joined, causes[task.stream])
+            case "end":
+                return functools.partial(groups.ends, self._who.execution, task.version)
+
+    def _heartbeat(self, away: int) -> GroupHeartbeat:
+        until_ms = self._clock.now_ms() + self._who.lag_ms
+        return GroupHeartbeat(self._who.token, self._store.heartbeat_at_ms(), until_ms, self._store.turns, away=away)
+
+    def _sends(self, heartbeat: GroupHeartbeat, known: GroupLease) -> tuple[bool, GroupLease]:
+        answer = self._groups.heartbeat(self._who.request_id, heartbeat, known)
+        self._store.releases_again()
+        return answer
+
+    def _members(self, version: int, size: int) -> Mapping[str, str]:
+        members = self._groups.members()
+        if len(members) != size:
+            self._groups.counted(version, len(members), frees=len(members) < size)
+        return members
+
+    def _records(self, keys: list[typed_values.Item]) -> list[typed_values.Item]:
+        batches = [keys[first : first + KEYS] for first in range(0, len(keys), KEYS)]
+        return [item for batch in batches for item in self._batches.items(batch, consistent=True)]
+
+    def _removes(self, stream: str, joined: str, outcome: Outcome) -> bool:
+        """Records how the stream has ended, then frees its place; before both it reports a rejection to a person.
+
+        A stream that has joined anew keeps its place: that POST may have got no further, and the next one finds the
+        stream in its group.
+        """
+        if outcome.error:
+            self._reports(stream, self._who.execution, outcome)
+        cause = outcome.message if outcome.error else outcome.status
+        if anew := self._store.lets_go(stream, joined, outcome.error or "StreamEnded", cause):
+            self._groups.joins(stream, anew)
+            self._groups.changed()
+            return False
+        return self._groups.leaves(stream, joined, self._clock.now_ms())
