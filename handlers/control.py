@@ -165,12 +165,16 @@ def _openapi(asked: Asked) -> Answer:
 
 def _status(asked: Asked) -> Answer:
     """200 with the stream's status, what is wrong with its profile, and its sinks."""
-    records, keeps_ms = _records(asked), known.keeps_ms(asked.profile)
-    answer = status.answer(asked.stream_id, records, _now_ms(), DEAD_AFTER_MS, RETRIES, keeps_ms=keeps_ms)
+    if asked.parts:
+        answer = _parted().whole(asked.stream_id, asked.parts)
+    else:
+        records, keeps_ms = _records(asked), known.keeps_ms(asked.profile)
+        answer = status.answer(asked.stream_id, records, _now_ms(), DEAD_AFTER_MS, RETRIES, keeps_ms=keeps_ms)
     if problem := known.problem(asked.profile):
         answer |= {"reason": answer["reason"] or problem, "profile_problem": problem}
-    delivery = _delivery(asked.stream_id, asked.profile)
-    return said(200, answer | ({} if delivery is None else {"delivery": delivery}))
+    is_delivered = "deliver" in known.fields(asked.profile)
+    rows = _rows(asked, _started(asked) if asked.parts and is_delivered else [asked.stream_id])
+    return said(200, answer | ({"delivery": rows} if rows else {}))
 
 
 def _fleet(asked: Asked, *, is_put: bool = False) -> Answer:
@@ -226,10 +230,10 @@ def _layout(asked: Asked) -> Layout:
     return layout
 
 
-def _delivery(stream_id: str, profile: str) -> list[dict[str, Any]] | None:
-    """Returns a row for each of the stream's sinks; None, without reading anything, if its profile names none."""
+def _delivery(stream_id: str, profile: str) -> list[dict[str, Any]]:
+    """Returns a row for each of the stream's sinks; none, without reading anything, if its profile names none."""
     if not settings.sinks_table or "deliver" not in known.fields(profile):
-        return None
+        return []
     from handlers.api.sinks import Sinks, row
 
     found = Sinks(client, settings.sinks_table).each(stream_id, known.sinks(profile))
@@ -244,11 +248,15 @@ def _started(asked: Asked) -> list[str]:
     return [asked.stream_id]
 
 
+def _rows(asked: Asked, streams: Sequence[str]) -> list[dict[str, Any]]:
+    """Returns a row for each sink of these streams, which are the one that was requested or parts of it."""
+    rows = [(one, row) for one in streams for row in _delivery(one, asked.profile)]
+    return [({"stream": one} if asked.parts else {}) | row for one, row in rows]
+
+
 def _sinks(asked: Asked) -> Answer:
     """200 with the stream's sinks, or with those of each of its parts."""
-    rows = [(one, row) for one in _started(asked) for row in _delivery(one, asked.profile) or ()]
-    shown = [({"stream": one} if asked.parts else {}) | row for one, row in rows]
-    return said(200, {"stream": asked.stream_id, "sinks": shown})
+    return said(200, {"stream": asked.stream_id, "sinks": _rows(asked, _started(asked))})
 
 
 def _command(asked: Asked) -> Answer:
@@ -269,8 +277,7 @@ def _command(asked: Asked) -> Answer:
 
 def _lag_ms(stream_id: str) -> int | None:
     """Returns how far the slowest of the stream's sinks is behind; None if its profile names none."""
-    rows = _delivery(stream_id, stream_id.partition(":")[0]) or ()
-    return max((row["lag_ms"] for row in rows), default=None)
+    return max((row["lag_ms"] for row in _delivery(stream_id, stream_id.partition(":")[0])), default=None)
 
 
 def _streams(asked: Asked) -> Answer:
@@ -454,7 +461,7 @@ _ROUTES: dict[str, Callable[[Asked], Answer]] = {
 }
 # What is answered of a stream that is read in parts.
 _OF_PARTS: dict[str, Callable[[Asked], Answer]] = {
-    f"GET {STREAM}": lambda asked: said(200, _parted().whole(asked.stream_id, asked.parts)),
+    f"GET {STREAM}": _status,
     f"DELETE {STREAM}": _delete,
     f"GET {STREAM}/events": _events,
     f"GET {STREAM}/gaps": _gaps,

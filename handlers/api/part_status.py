@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from handlers.api import status, status_words
@@ -33,11 +34,10 @@ def answer(
 
     `records` are those of the parts, by their ids; None for one that was never started.
     """
-    answers = {
-        part_id: status.answer(part_id, one, now_ms, dead_after_ms, retries, keeps_ms=keeps_ms, is_brief=is_brief)
-        for part_id, one in records.items()
-        if one is not None
-    }
+    of_part = partial(
+        status.answer, now_ms=now_ms, dead_after_ms=dead_after_ms, retries=retries, keeps_ms=keeps_ms, is_brief=is_brief
+    )
+    answers = {part_id: of_part(part_id, one) for part_id, one in records.items() if one is not None}
     known = list(answers.values())
     if not known:
         return None
@@ -51,7 +51,13 @@ def answer(
     running = sum(one["status"] == "running" for one in parts)
     since_ms = None if whole is None else whole.connected_since_ms
     standing = Standing("running", for_ms=None if since_ms is None else now_ms - since_ms, is_brief=is_brief)
-    said = verdict(standing, whole) if running == len(parts) else f"{worst['stream']}: {worst['verdict']}"
+    if running == len(parts):
+        said = verdict(standing, whole)
+    else:
+        of = records[worst["stream"]]
+        said = worst["verdict"] if of is None else of_part(worst["stream"], of, whole=whole)["verdict"]
+        if len({one["status"] for one in parts}) > 1:
+            said = f"{worst['stream']}: {said}"
     unwell = next((one for one in sorted(parts, key=lambda one: one is not worst) if one["reason"]), None)
     return of_worst | {
         "stream": stream_id,

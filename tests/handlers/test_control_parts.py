@@ -70,7 +70,8 @@ def test_a_part_that_is_away_keeps_the_whole_from_being_connected(aws: Aws, func
     parts = [asked(function, "GET", part)[1] for part in PARTS]
     assert [one["status"] for one in parts] == ["running", "unknown"]
     assert whole["status"] == "unknown"
-    assert whole["verdict"] == f"1 of 2 parts connected. prices:eth: {parts[1]['verdict']}"
+    first = parts[1]["verdict"].removesuffix("Nothing lost before that.")
+    assert whole["verdict"].startswith(f"1 of 2 parts connected. prices:eth: {first}1 gap of ")
     assert whole["parts"] == [
         {"stream": one["stream"], "status": one["status"], "verdict": one["verdict"], "reason": one["reason"]}
         for one in parts
@@ -80,6 +81,17 @@ def test_a_part_that_is_away_keeps_the_whole_from_being_connected(aws: Aws, func
     assert percents[0] < 1
     assert whole["coverage"]["missing"]["intervals"] == sum(one["coverage"]["missing"]["intervals"] for one in parts)
     assert whole["open_gaps"] == sum(one["open_gaps"] for one in parts)
+
+
+def test_the_verdict_has_what_is_missing_in_all_parts(aws: Aws, function: ModuleType) -> None:
+    """The worst part is named only if another does better."""
+    for part in PARTS:
+        away(aws, part)
+        times = {"started_at": {"S": "1970-01-01T00:00:01Z"}, "stop_at": {"S": "1970-01-01T00:00:04.900Z"}}
+        aws.put_control(part, "lease", **times, stop={"BOOL": True})
+    whole = asked(function, "GET", "prices")[1]
+    said = "0 of 2 parts connected. Stopped on request. 2 gaps of 1.9 s in all are not proved complete."
+    assert (whole["status"], whole["verdict"]) == ("stopped", said)
 
 
 def test_a_part_that_was_never_started_is_named(aws: Aws, function: ModuleType) -> None:
@@ -141,7 +153,7 @@ def test_a_stop_stops_every_part(aws: Aws, function: ModuleType) -> None:
 def test_a_command_to_a_sink_is_for_every_part(
     aws: Aws, function: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A row of the answer names its part; a single event is skipped in one part, which the refusal names."""
+    """A row names its part, as in the status; a single event is skipped in one part, which the refusal names."""
     with (tmp_path / "prices.toml").open("a") as profile:
         profile.write('deliver = { s3 = "lake" }\n')
     settings = replace(function.settings, sinks_table=CONTROL, sinks_function="deliver")
@@ -159,6 +171,7 @@ def test_a_command_to_a_sink_is_for_every_part(
     code, answer = post(do="skip", all="true")
     assert (code, answer) == asked(function, "GET", "prices", resource=f"{STREAM}/sinks")
     assert [(row["stream"], row["sink"]) for row in answer["sinks"]] == [(part, "s3:lake") for part in PARTS]
+    assert asked(function, "GET", "prices")[1]["delivery"] == answer["sinks"]
     told = [("pause", PARTS[:1]), ("skip", PARTS)]
     assert [(one["command"], one["streams"]) for one in delivery.asked] == told
     code, refused = post(do="skip")
