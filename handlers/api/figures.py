@@ -236,7 +236,7 @@ def lost_events(gaps: Iterable[Gap]) -> int | None:
 
 
 def percent(whole_ms: int, lacking_ms: int) -> float:
-    """Returns the percentage that is not lacking, rounded down to two digits: 100 only if nothing is lacking."""
+    """Returns the percentage that is not lacking, rounded down to four digits: 100 only if nothing is lacking."""
     whole_ms = max(1, whole_ms)
     return max(0, whole_ms - lacking_ms) * 1_000_000 // whole_ms / 10_000
 

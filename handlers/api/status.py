@@ -20,7 +20,7 @@ from handlers.api.connection_records import OVER, UNHEARD, Connection, Connectio
 from handlers.api.figures import Coverage, coverage
 from handlers.api.last_error import Retries, last_error, last_failed
 from handlers.api.queries import Listing
-from handlers.api.verdict import Standing, verdict
+from handlers.api.verdict import Standing, lost, verdict
 from handlers.connection.failures import STUCK_AFTER
 from handlers.connection.gap_record import LOST
 from handlers.connection.spending import DAY_MS
@@ -48,12 +48,13 @@ def answer(
     *,
     keeps_ms: int = 0,
     is_brief: bool = False,
+    whole: Coverage | None = None,
 ) -> dict[str, Any]:
     """Returns the answer about a stream as JSON; if `is_brief`, the verdict covers its newest connection alone.
 
     A connection other than the holder counts as open until it was silent for longer than `dead_after_ms`. Instants are
     texts in UTC and end in `_at`; lengths are milliseconds. handlers/api/status_words.py lists the statuses. `keeps_ms`
-    is how far back the upstream goes, 0 if unknown.
+    is how far back the upstream goes, 0 if unknown. With `whole`, the verdict says what is missing there.
     """
     connections = Connections(records, now_ms, dead_after_ms)
     lease, holder, cursor = records.lease, connections.holder, records.cursor
@@ -67,6 +68,8 @@ def answer(
     damage = f"its lease cannot be read whole: {', '.join(records.damage)}" if records.damage else ""
     unwell = status_words.unwell(status, connections, records)
     trouble = damage or _stuck_words(stuck) or (unwell.partition(" for ")[0] if is_brief else unwell)
+    losses = lost(covered) if status == "running" and covered is not None else ""
+    reasons = (damage, status_words.reason(status, connections), _stuck_words(stuck), fault, unwell, losses)
     since_ms, at_least = _since_ms(status, connections, covered, records.connected_ms)
     standing = Standing(
         status, _why(status, connections),
@@ -77,9 +80,9 @@ def answer(
     return {
         "stream": stream_id,
         "status": status,
-        "verdict": verdict(standing, covered),
+        "verdict": verdict(standing, whole or covered),
         "since_at": at(None if at_least else since_ms),
-        "reason": damage or status_words.reason(status, connections) or _stuck_words(stuck) or fault or unwell or None,
+        "reason": next(filter(None, reasons), None),
         "execution": lease.execution or None,
         **({"group": records.group} if records.group else {}),
         "generation": lease.generation,

@@ -98,13 +98,12 @@ def _losses(coverage: Coverage, is_brief: bool, nothing: str) -> str:
 
     `nothing` is what to say if nothing was lost.
     """
-    lost = [gap for gap in coverage.gaps if gap.state == LOST]
     failed = [gap for gap in coverage.gaps if gap.state in (PARTLY, FAILED)]
     unproved = [gap for gap in coverage.gaps if gap.state == OPEN]
     # Once no connection is wanted any more, none will close the last gap.
     if coverage.away is not None and coverage.is_over:
         unproved.append(coverage.away)
-    said = [_lost(lost)] if lost else []
+    said = [f"{words}."] if (words := lost(coverage)) else []
     if unproved:
         verb, yet = "is" if len(unproved) == 1 else "are", "" if coverage.is_over else " yet"
         said.append(f"{_gaps(unproved)} {verb} not proved complete{yet}.")
@@ -129,11 +128,15 @@ def _later(gaps: Sequence[Gap]) -> str:
     return f": {counted(count, 'gap')}, {'all ' if count > 1 else ''}{'repaired' if repaired else 'delivered later'}"
 
 
-def _lost(gaps: Sequence[Gap]) -> str:
+def lost(coverage: Coverage) -> str:
+    """Returns what was lost, as in "12 events lost, as the upstream said"; "" if nothing is known to be lost."""
+    gaps = [gap for gap in coverage.gaps if gap.state == LOST]
+    if not gaps:
+        return ""
     events = lost_events(gaps)
     who = "" if any(gap.cause in _OURS for gap in gaps) else ", as the upstream said"
     what = f"Events lost in {_gaps(gaps)}" if events is None else f"{counted(events, 'event')} lost"
-    return f"{what}{who}."
+    return f"{what}{who}"
 
 
 def _gaps(gaps: Sequence[Gap]) -> str:
@@ -147,9 +150,11 @@ def counted(count: int, what: str) -> str:
 
 
 def spelled(lasted_ms: int, units: int = 2) -> str:
-    """Returns a length for people, in its `units` largest units: 104 ms, 12 s, 3 h 12 min, 2 d 3 h."""
+    """Returns a length for people, in its `units` largest units: 104 ms, 1.9 s, 12 s, 3 h 12 min, 2 d 3 h."""
     if lasted_ms < 1000:
         return f"{max(0, lasted_ms)} ms"
+    if lasted_ms < 10_000 and units > 1:
+        return f"{lasted_ms // 100 / 10:g} s"
     rest, parts = lasted_ms // 1000, list[str]()
     for size, unit in _SIZES:
         count, rest = divmod(rest, size)

@@ -51,8 +51,8 @@ def words(epoch: Epoch, now_ms: int) -> str:
     """Returns what to report about a stream in this epoch; "" if its ids have not started over recently."""
     if not epoch.seen_ms or now_ms >= epoch.seen_ms + SHOWN_MS:
         return ""
-    how = "are stored under new keys" if epoch.is_stored else 'are not stored: on_conflict = "epoch" would store them'
-    return f"its ids start over: known ids come with new bodies, which {how}"
+    how = "are stored under new keys" if epoch.is_stored else 'are not stored unless on_conflict is "epoch"'
+    return f"its ids start over: new events with known ids {how}"
 
 
 def other_keys(key: str) -> Iterator[str]:

@@ -3,7 +3,7 @@
 const CLOCK = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
 const DAY = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium' });
 const WHOLE = new Intl.NumberFormat('en-US');
-const LENGTHS = [[86_400, 'd'], [3_600, 'h'], [60, 'min']];
+const LENGTHS = [[86_400, 'd'], [3_600, 'h'], [60, 'min'], [1, 's']];
 
 // The word, the mark beside it, and the class that colours both: never the colour alone.
 export const STATUSES = {
@@ -25,18 +25,14 @@ export const number = (value) => WHOLE.format(value);
 /** A number and what it counts: 1 gap, 2 gaps. */
 export const counted = (count, what) => `${number(count)} ${what}${count === 1 ? '' : 's'}`;
 
-/** Milliseconds for people: 104 ms, 3.2 s, 4 min 10 s, 2 d 3 h. */
+/** Milliseconds as a verdict has them: 104 ms, 3.2 s, 4 min 10 s, 2 d 3 h. */
 export function length(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;
-  if (ms < 60_000) return `${(ms / 1000).toFixed(ms < 10_000 ? 1 : 0)} s`;
-  let seconds = Math.round(ms / 1000);
-  const parts = [];
-  for (const [size, unit] of LENGTHS) {
-    if (seconds >= size) parts.push(`${Math.floor(seconds / size)} ${unit}`);
-    seconds %= size;
-  }
-  if (seconds && parts.length < 2) parts.push(`${seconds} s`);
-  return parts.slice(0, 2).join(' ');
+  if (ms < 10_000) return `${Math.floor(ms / 100) / 10} s`;
+  const seconds = Math.floor(ms / 1000);
+  const [[size, unit], [next, small] = [1]] = LENGTHS.slice(LENGTHS.findIndex(([one]) => seconds >= one));
+  const rest = Math.floor((seconds % size) / next);
+  return `${Math.floor(seconds / size)} ${unit}${rest ? ` ${rest} ${small}` : ''}`;
 }
 
 /** An instant's time of day, with the day if that is not today, on one line; "–" for none. */
@@ -54,7 +50,7 @@ export const since = (verdict, at) => (at ? verdict.replace(/^Away [^:.]+/, () =
 export function age(at) {
   if (!at) return '–';
   const seconds = Math.max(0, Math.floor((Date.now() - Date.parse(at)) / 1000));
-  const [size, unit] = LENGTHS.find(([size]) => seconds >= size) ?? [1, 's'];
+  const [size, unit] = LENGTHS.find(([size]) => seconds >= size) ?? LENGTHS.at(-1);
   return `${Math.floor(seconds / size)}\u00a0${unit}`;
 }
 

@@ -144,7 +144,7 @@ def _missing(missing: dict[str, Any]) -> str:
     if not missing["intervals"]:
         return "missing nothing"
     events = "" if missing["events"] is None else f" and {counted(missing['events'], 'event')}"
-    return f"missing {counted(missing['intervals'], 'gap')} of {missing['seconds']:g} s{events}"
+    return f"missing {counted(missing['intervals'], 'gap')} of {spelled(round(missing['seconds'] * 1000))}{events}"
 
 
 def list_(arguments: argparse.Namespace) -> int:
@@ -175,8 +175,8 @@ def _listed(stream: dict[str, Any]) -> str:
     since = stream["since_at"] or stream["started_at"]
     lasted = datetime.now(UTC) - datetime.fromisoformat(since) if since else None
     age = "–" if lasted is None else spelled(int(lasted.total_seconds() * 1000), 1)
-    word, why = f"{stream['status']:<12}", stream["reason"] or ""
-    line = "\n".join(wrapped(printable(f"{word}  {stream['stream']:<24}  {age:<6}  {why}".rstrip()), 4))
+    word, why = f"{stream['status']:<12}", "" if stream["status"] == "stopped" else stream["reason"] or ""
+    line = "\n".join(wrapped(printable(f"{word}  {stream['stream']:<24}  {age:<6}  {why}".rstrip()), 14))
     return in_colour(word, stream["status"]) + line.removeprefix(word)
 
 

@@ -9,7 +9,7 @@ from tests.handlers.servers import CHUNKED, Peer, Script, sends
 from tests.local.support import until
 from tests.local_run import LocalRun
 
-RESTARTED = "its ids start over: known ids come with new bodies, which are "
+RESTARTED = "its ids start over: new events with known ids are "
 
 
 def life(which: int, *ids: int, stays: bool = False) -> Script:
@@ -31,7 +31,7 @@ def life(which: int, *ids: int, stays: bool = False) -> Script:
         2,
         [
             ("epochs:restarted", "stored under new keys", ["0-1", "0-2", "0-3", "1-1", "1-2", "1-3", "1-4"]),
-            ("scripted:restarted", 'not stored: on_conflict = "epoch" would store them', ["0-1", "0-2", "0-3", "1-4"]),
+            ("scripted:restarted", 'not stored unless on_conflict is "epoch"', ["0-1", "0-2", "0-3", "1-4"]),
         ],
     ),
 )

@@ -28,7 +28,7 @@ def error(*connections: Any, **more: Any) -> Any:
 
 def test_an_error_says_what_failed_since_when_and_until_when_it_rests() -> None:
     """It has the status with its usual name, the number of failures in a row, and the rest that is recorded."""
-    rows = [connection(1, "B", 1_000, 500_000, ended_by="reset", error="StreamDropped", detail="ECONNRESET")]
+    rows = [connection(1, "B", 1_000, 500_000, ended_by="reset", error="StreamDropped", detail="broken pipe")]
     rows += [refused(2, 600_000), refused(3, 999_000, "A")]
     assert error(*rows, rest=Rest("http", 2, LATER_MS)) == {
         "message": f"refused: 503 Service Unavailable; {LATER_WORDS}",

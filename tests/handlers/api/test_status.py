@@ -97,8 +97,9 @@ def test_a_running_stream_is_shown_whole() -> None:
     }
 
 
+LOSS = "3 events lost, as the upstream said"
 QUIET = "quiet: nothing new for 600 s, and that is not usual"
-RESTARTED = "its ids start over: known ids come with new bodies, which are "
+RESTARTED = "its ids start over: new events with known ids are "
 
 
 @pytest.mark.parametrize(
@@ -112,14 +113,15 @@ RESTARTED = "its ids start over: known ids come with new bodies, which are "
         ({"event_ms": 940_000, "expect_ms": 60_000}, {}, "quiet: nothing new for 60 s, and one is expected every 60 s"),
         ({"event_ms": 940_000, "expect_ms": 60_000}, {"group": "#1"}, None),
         ({}, {"epoch": Epoch(1, 5, 900_000, True)}, f"{RESTARTED}stored under new keys"),
-        ({}, {"epoch": Epoch(0, 5, 900_000)}, f'{RESTARTED}not stored: on_conflict = "epoch" would store them'),
+        ({}, {"epoch": Epoch(0, 5, 900_000)}, f'{RESTARTED}not stored unless on_conflict is "epoch"'),
         ({}, {"epoch": Epoch(1, 5, NOW - SHOWN_MS, True)}, None),
+        ({}, {"losses": (Gap(1, 600_000, 602_000, "announced_by_upstream", LOST, 1, 3),)}, LOSS),
     ],
 )
 def test_a_stream_that_runs_and_is_not_well_says_why(
     fields: dict[str, Any], more: dict[str, Any], reason: str | None
 ) -> None:
-    """Nothing new came for longer than is expected or usual, or the upstream's ids start over."""
+    """Nothing new came for longer than is expected or usual, the upstream's ids start over, or events are lost."""
     lease = Lease(execution=MINE, fence=2, connected_token=2, expires_at_ms=NOW + 1)
     every = [connection(1, "B", 100_000, 502_000, **fields), connection(2, "A", 500_000, **fields)]
     records = replace(Records(lease, None, None, every), **more)

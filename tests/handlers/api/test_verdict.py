@@ -183,7 +183,7 @@ def test_since_when_it_stands_so_is_an_instant_beside_it(
 
 @pytest.mark.parametrize(
     ("lasted_ms", "words"),
-    [(0, "0 ms"), (999, "999 ms"), (1_000, "1 s"), (60_000, "1 min"), (3_601_000, "1 h"), (93_780_000, "1 d 2 h")],
+    [(0, "0 ms"), (999, "999 ms"), (2_970, "2.9 s"), (12_700, "12 s"), (3_601_000, "1 h"), (93_780_000, "1 d 2 h")],
 )
 def test_a_length_has_its_two_largest_units(lasted_ms: int, words: str) -> None:
     """The second unit is left out if it is zero."""
