@@ -3,8 +3,8 @@
 Invariant: no message has an address, a header or anything that the upstream sent: any of them may hold a secret.
 """
 
-import errno
 import http.client
+import os
 import ssl
 from collections.abc import Iterator
 
@@ -71,7 +71,7 @@ def _not_connected(causes: list[BaseException]) -> Closed:
 def _network(cause: BaseException, reason: str) -> Closed | None:
     if not isinstance(cause, OSError) or cause.errno is None:
         return None
-    return Closed(reason, errno.errorcode.get(cause.errno, "an error of the network"))
+    return Closed(reason, os.strerror(cause.errno).lower())
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
