@@ -9,7 +9,10 @@ from local.user_error import UserError
 
 
 class Wrapped(argparse.HelpFormatter):
-    """Wraps the paragraphs of a description and an epilog; a paragraph with indented lines keeps its lines."""
+    """Wraps the paragraphs of a description and an epilog; a paragraph with indented lines keeps its lines.
+
+    A command that takes several lines can be pasted: all but the last end in a backslash.
+    """
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n\n".join(self._paragraph(part, width, indent) for part in text.split("\n\n"))
@@ -17,10 +20,12 @@ class Wrapped(argparse.HelpFormatter):
     def _paragraph(self, text: str, width: int, indent: str) -> str:
         if "\n  " not in text:
             return super()._fill_text(text, width, indent)
-        lines = (
-            textwrap.fill(line, width, subsequent_indent=" " * 6, break_on_hyphens=False) for line in text.split("\n")
-        )
-        return "\n".join(lines)
+        return "\n".join(self._line(line, width) for line in text.split("\n"))
+
+    def _line(self, line: str, width: int) -> str:
+        is_command = line.startswith("  streamkeeper ") and "   " not in line.strip()
+        width, end = (width - 2, " \\\n") if is_command and len(line) > width else (width, "\n")
+        return end.join(textwrap.wrap(line, width, subsequent_indent=" " * 6, break_on_hyphens=False))
 
 
 def whole(option: str, value: str, least: int, most: int) -> int:

@@ -15,11 +15,8 @@ if TYPE_CHECKING:
     from botocore.session import Session
 
 _UNAUTHORIZED = 403
-ENVIRONMENT = (
-    "Environment: STREAMKEEPER_URL is the API's address (default: the run on this machine, at PORT or 3000), "
-    "STREAMKEEPER_API_KEY its key."
-)
-ADDRESS_HELP = "the API's address (default: STREAMKEEPER_URL, else the run on this machine)"
+ENVIRONMENT = "STREAMKEEPER_API_KEY is the API's key."
+ADDRESS_HELP = "the API's address (default: STREAMKEEPER_URL, else the run on this machine, at PORT or 3000)"
 
 
 def add(subparsers: Any) -> None:
