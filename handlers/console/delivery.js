@@ -58,7 +58,8 @@ export function deadLettersPart(id) {
 }
 
 const SINKS = ['Sink', 'Delivered', 'Failed', 'Dead-lettered', 'Waiting', 'Oldest', 'Newest', 'Waits for'];
-const cells = (one) => [one.sink, number(one.delivered), number(one.failed), number(one.dead_lettered), number(one.waiting),
+const idOf = (one) => (one.stream ? `${one.stream} ${one.sink}` : one.sink);
+const cells = (one) => [idOf(one), number(one.delivered), number(one.failed), number(one.dead_lettered), number(one.waiting),
   one.lag_ms ? length(one.lag_ms) : '–', clock(one.newest_received_at), one.waits ?? (one.replaying ? 'a replay' : '–')];
 
 /** The instant of a local time, or the text itself, which the API refuses; "start" for an empty text. */
@@ -67,7 +68,7 @@ function since(local) {
   return local === '' ? 'start' : Number.isNaN(at.valueOf()) ? local : at.toISOString();
 }
 
-/** The part of the sinks, hidden if the profile delivers nothing: `show` takes the status of a stream. */
+/** The sinks, of each part of a stream in parts; hidden if the profile delivers nothing. `show` takes a status. */
 export function deliveryPart(id) {
   const table = scrolled('Sinks', SINKS);
   const which = element('select', { 'aria-label': 'Sink' });
@@ -76,7 +77,7 @@ export function deliveryPart(id) {
   const result = element('p', { class: 'soft', role: 'status' });
   const show = ({ delivery }) => {
     node.hidden = !delivery?.length;
-    table.show(delivery ?? [], (one) => one.sink, cells);
+    table.show(delivery ?? [], idOf, cells);
     keyed(which, delivery ?? [], (one) => one.sink, () => element('option'), (option, one) => text(option, one.sink));
   };
   const button = (word, make, question) => element('button', { type: 'button', onclick: ({ target }) => send(target, make, question) }, word);

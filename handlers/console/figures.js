@@ -3,11 +3,10 @@
 import { element, text } from './dom.js';
 import { age, clock, counted, dollars, length, number, perSecond } from './words.js';
 
-const OVER_MS = 10_000;
 const FIRST = [['rate', 'Events a second'], ['stored', 'Stored'], ['complete', 'Complete'], ['connected', 'Connected']];
 const MORE = [['cursor', 'Cursor'], ['cost', 'Cost so far'], ['duplicates', 'Duplicates refused'], ['letters', 'Dead-lettered']];
 
-/** The part: `show` takes a status and a timeline, `showCost` the cost. */
+/** The part: `show` takes a status, `showCost` the cost. */
 export function figuresPart() {
   const cells = {};
   const list = (names) => element('dl', { class: 'figures' }, ...names.map(([name, label]) => {
@@ -20,7 +19,6 @@ export function figuresPart() {
     text(cells[name].value, value);
     text(cells[name].note, note);
   };
-  const rateNow = rateOf();
   const share = (percent) => `${Math.floor(percent * 100) / 100} %`;
 
   /** The verdict has what is missing; these are the shares. */
@@ -33,9 +31,8 @@ export function figuresPart() {
   return {
     node,
 
-    show({ counts, coverage, cursor, pace, last_event_at: lastAt, events_per_s: usual, status }, timeline) {
-      const rate = status === 'running' ? ((timeline && rateNow(timeline)) ?? usual) : null;
-      put('rate', perSecond(rate), paceOf(lastAt, pace));
+    show({ counts, coverage, cursor, pace, last_event_at: lastAt, events_per_s: rate, status }) {
+      put('rate', perSecond(status === 'running' ? rate : null), paceOf(lastAt, pace));
       const leftOut = counts.left_out ? `; ${number(counts.left_out)} left out` : '';
       put('stored', number(counts.stored), `${counts.at_least || coverage?.reaches_start === false ? 'at least; ' : ''}by ${counted(coverage?.connections ?? 0, 'connection')}${leftOut}`);
       put('duplicates', number(counts.duplicates), counts.conflicts ? `${number(counts.conflicts)} with another body` : '');
@@ -54,25 +51,6 @@ export function figuresPart() {
 
 /** How long ago the last new event came, and how often one usually does. */
 function paceOf(lastAt, { usual_every_ms: usual }) {
-  const often = usual ? `; usually one every ${length(usual)}` : '';
+  const often = usual >= 1000 ? `; usually one every ${length(usual)}` : '';
   return lastAt ? `the last one ${age(lastAt)} ago${often}` : 'no event yet';
-}
-
-/** Events stored a second, from how the connections' counts grow; null before that is known. */
-function rateOf() {
-  const seen = [];
-  let total = 0;
-  let before = null;
-  return ({ connections, to_at: at }) => {
-    const counts = new Map(connections.map((one) => [one.fence, one.stored]));
-    if (before) {
-      for (const [fence, stored] of counts) total += Math.max(0, stored - (before.get(fence) ?? 0));
-    }
-    before = counts;
-    const now = Date.parse(at);
-    seen.push([now, total]);
-    while (seen.length > 2 && now - seen[1][0] >= OVER_MS) seen.shift();
-    const [first, stored] = seen[0];
-    return now > first ? ((total - stored) * 1000) / (now - first) : null;
-  };
 }

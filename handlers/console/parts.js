@@ -1,4 +1,4 @@
-// The parts in which a stream is read, each with its status and a link to its lanes, sinks and machine.
+// The parts in which a stream is read, each with its status and a link to its lanes and machine.
 
 import { element, keyed, text } from './dom.js';
 import { showStatus } from './streams.js';
@@ -8,7 +8,7 @@ export function partsPart() {
   const list = element('ul', { class: 'parts' });
   const node = element('section', { class: 'card', 'aria-labelledby': 'parts', hidden: true },
     element('h2', { id: 'parts' }, 'Parts'),
-    element('p', { class: 'soft' }, 'Each has its own connection, lanes, sinks and machine.'), list);
+    element('p', { class: 'soft' }, 'Each has its own connection, lanes and machine.'), list);
   const make = ({ stream }) => element('li', {},
     element('a', { href: `#/streams/${encodeURIComponent(stream)}` }, stream), ' ', element('span', { class: 'status' }), ' ', element('span'));
   return {

@@ -59,7 +59,7 @@ export function streamView(parent, server, id) {
     cursor = status.cursor?.value ?? null;
     text(start, cursor === null ? 'Start' : 'Start from its cursor');
     trouble.show(status);
-    figures.show(status, timeline);
+    figures.show(status);
     events.know(status);
     parts.show(status);
     for (const one of [lanes, graph]) one.node.hidden = isInParts;

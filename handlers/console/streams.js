@@ -149,6 +149,7 @@ function update(node, one) {
   text(last, one.last_event_at ? `${age(one.last_event_at)} ago` : '–');
   set(last, 'title', one.last_event_at && clock(one.last_event_at));
   text(gaps, one.open_gaps ? number(one.open_gaps) : '–');
+  set(gaps, 'title', 'of its newest four connections');
   text(lag, one.lag_ms === null ? '–' : length(one.lag_ms));
   for (const cell of [rate, last, gaps, lag]) set(cell, 'data-none', cell.textContent === '–');
   text(reason, why(one));

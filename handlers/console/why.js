@@ -26,6 +26,15 @@ const BY_CAUSE = {
   bad_frame: ['Check framing in its profile: the answer is framed in another way.', 'Unconnected'],
   frame_too_long: ['Raise max_frame_bytes in its profile, or set oversize to dead-letter.', 'Unconnected'],
 };
+// What to do about a stream that runs, by its reason; the first match counts.
+const BY_REASON = [
+  [/ are stored under new keys$/, 'Nothing: new events are stored. The upstream has probably restarted.', 'Unconnected'],
+  [/ids start over/, 'Set on_conflict = "epoch" in its profile, and deploy.', 'Unconnected'],
+  [/its lease cannot be read/, 'Correct the named attributes in the record lease of the control table.', 'Unconnected'],
+  [/ budget /, 'Raise the budget in its profile and deploy, or find out why the upstream sends so much.', 'Unconnected'],
+  [/ lost/, 'Each loss is among the gaps, with its cause.', 'Missing'],
+  [/./, 'Read the upstream directly (streamkeeper profile try) and compare.', 'Unconnected'],
+];
 const USUAL = ['Nothing, if it ends soon: it is tried again automatically.', 'Unconnected'];
 
 /** What to do, and the runbook's section about it; null if all is well. */
@@ -42,7 +51,7 @@ function advice({ status, reason, last_error: error, stuck_at_cursor: stuck, del
     if (status !== 'rejected') return found ?? USUAL;
     return [`${found?.[0] ?? 'Correct its profile.'} Then start it.`, section];
   }
-  if (status === 'running' && reason) return ['Read the upstream directly (streamkeeper profile try) and compare.', 'Unconnected'];
+  if (status === 'running' && reason) return BY_REASON.find(([words]) => words.test(reason)).slice(1);
   const waiting = delivery?.find((row) => row.waits);
   if (waiting) return [`Events wait for ${waiting.sink}: ${waiting.waits}. Nothing is lost; they are sent once it takes them.`, 'DeliveryLag'];
   return null;
