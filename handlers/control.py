@@ -331,8 +331,9 @@ def _event_page(asked: Asked, request: PageRequest, is_late: Callable[[], bool])
         from handlers.api import own_order
 
         by_time, after, limit = own_order.time_of(known.text(asked.profile)), "", own_order.MOST + 1
-    begin = reader.place_at(stream_id, layout, request.from_ms)
-    entries = reader.entries(stream_id, layout, _now_ms(), max(after, begin), limit, event_pages.BODY_BYTES)
+    # A place was reached from the instant: the search for that, some ten reads in a log, is for the first page alone.
+    begin = after or reader.place_at(stream_id, layout, request.from_ms)
+    entries = reader.entries(stream_id, layout, _now_ms(), begin, limit, event_pages.BODY_BYTES)
     wanted = event_pages.within(entries, request, layout)
     if by_time is not None:
         return own_order.page(stream_id, wanted, request, by_time, is_late)

@@ -190,7 +190,8 @@ class Appender:
             return self._asks(ReadOn(self._next))
         if self._anchors:
             return self._asks(Anchor(self._next - 1))
-        at_ms = max(self._now_ms, self._last_ms)
+        # Even if the clock was set back: readers search the segments by time.
+        at_ms = max(self._now_ms, self._last_ms, *[event.received_at_ms for event in fresh.values()])
         bodies = b"".join([body_sum(event).to_bytes(4) for event in fresh.values()]) if self.epochs else b""
         keys, cursor = b"".join(fresh), self._cursor_behind()
         segment = Segment(self._next, self._fence, self._first, at_ms, keys, cursor, bodies)

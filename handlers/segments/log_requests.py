@@ -25,8 +25,8 @@ class Segment(NamedTuple):
     """What a writer knows of a segment: `keys` are the concatenated hashes of its events' keys.
 
     `first` is the number, within the connection with the token `fence`, of the first event of its write. `at_ms` is
-    when it was made, no earlier than the segment before it. `cursor` is the log's, None if there is none yet. `bodies`
-    are the checksums of the events' bodies, in the order of `keys`.
+    when it was made, no earlier than its events and the segment before it. `cursor` is the log's, None if there is none
+    yet. `bodies` are the checksums of the events' bodies, in the order of `keys`.
     """
 
     number: int

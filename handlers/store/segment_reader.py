@@ -197,7 +197,7 @@ class SegmentReader:
 
         Raises StoreUnavailable.
         """
-        bound = sort_key(self.number_at(stream_id, before_ms + 2 * SKEW_MS))
+        bound = sort_key(self.number_at(stream_id, before_ms + SKEW_MS))
         values, more = {":partition": log_key(stream_id), ":to": bound}, {"ScanIndexForward": False, "Limit": FIRST}
         items = self._table.each("PK = :partition AND SK < :to", values, ConsistentRead=True, **more)
         for item in filter(is_segment, items):
@@ -206,18 +206,18 @@ class SegmentReader:
     def number_at(self, stream_id: str, from_ms: int) -> int:
         """Returns the number of a segment before which no event came at this instant or later. Raises StoreUnavailable.
 
-        A segment was made after its events came, so this searches the numbers, some of which may have expired.
+        No segment is older than its events or than the one before it, so this searches the numbers, some of which may
+        have expired.
         """
-        wanted_ms = from_ms - SKEW_MS
         newest = head(self._table, stream_id)
-        if newest is None or newest.at_ms < wanted_ms:
+        if newest is None or newest.at_ms < from_ms:
             return 0 if newest is None else newest.number + 1
         oldest = head(self._table, stream_id, "SK >= :bound", sort_key(0)) or newest
         too_early, late = oldest.number - 1, newest.number
         while late - too_early > 1:
             middle = (too_early + late) // 2
             segment = head(self._table, stream_id, "SK >= :bound", sort_key(middle))
-            if segment is None or segment.at_ms >= wanted_ms:
+            if segment is None or segment.at_ms >= from_ms:
                 late = middle
             else:
                 too_early = segment.number

@@ -92,6 +92,18 @@ def test_many_segments_are_read_page_by_page(aws: Aws) -> None:
     assert keys(aws) == [f"k{number}" for number in range(60)]
 
 
+def test_reading_from_an_instant_begins_with_the_segment_of_its_first_event(aws: Aws) -> None:
+    """Reading what came before would cost a page for each thousand events; a clock that is set back hides none."""
+    at, reader = At(), EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).get)
+    writer = log(aws, 1, at=at)
+    for number in range(12):
+        at.now_ms = NOW_MS + 1000 * number - (5000 if number == 7 else 0)
+        writer.write(number, events(number, at_ms=NOW_MS + 1000 * number))
+    for number in range(13):
+        begin = reader.place_at(STREAM, IN_A_LOG, NOW_MS + 1000 * number)
+        assert [one.key for one in read(aws, begin)] == [f"k{later}" for later in range(number, 12)]
+
+
 def test_the_log_says_when_its_last_event_came_to_whoever_opens_it(aws: Aws) -> None:
     """Only its own writer learns it: another connection's events say nothing about its upstream."""
     log(aws, 1).write(0, events(1, 2))
