@@ -28,8 +28,9 @@ class MemberReader(ApiReader):
         yield from self._unfounded(word, ())
         if not self._is_settled() or not member.answered:
             return
-        # An end counts only if the stream was not opened again afterwards.
-        since_ms = max([member.answered[-1], *(link.asked_ms for link in member.upstream.links)])
+        # An end counts only if the stream was not opened again afterwards. Who had claimed it before may still ask.
+        opened_ms = [link.asked_ms for link in member.upstream.links if link.opened_ms is not None]
+        since_ms = max([member.answered[-1], *opened_ms])
         is_over = [error for at_ms, error in member.watch.endings if at_ms >= since_ms]
         is_open = any(link.function.is_alive for link in member.upstream.open_links)
         expected = {"running"} if is_open else COMING
