@@ -8,6 +8,7 @@ import contextlib
 import functools
 import select
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +26,7 @@ from handlers.upstream.inbox import Inbox
 from handlers.upstream.opening import ResponseClass, led, opened
 from handlers.upstream.socket_response import SWITCHED, Outbox, SocketResponse, check_switch, new_key
 from handlers.upstream.standstill import Pulse, elapsed_s
-from handlers.upstream.strict_response import JoiningResponse, StrictResponse
+from handlers.upstream.strict_response import BUFFER_BYTES, JoiningResponse, StrictResponse
 from handlers.values import dataclass
 
 # The most bytes of one read, and of one result of `get`: enough to fill several batches, and few enough that the main
@@ -41,6 +42,9 @@ JOIN_S = 0.1
 CLOSED_HERE = Closed("closed_here")
 # A read that takes longer than this had to wait for the socket.
 AT_ONCE_S = 0.001
+
+# The most bytes that are buffered above the socket: by the response, and a record of TLS.
+ABOVE_BYTES = BUFFER_BYTES + 16 * 1024
 
 # A read that returns more than this was worth its cost.
 LITTLE_BYTES = 2048
@@ -98,6 +102,7 @@ class Upstream:
         self._pulse = pulse
         self._checked_s = elapsed_s()  # the effects of standstills are known until then
         self._old_s: float | None = None  # when the bytes being read may have come, if that was during a standstill
+        self._old_bytes = 0  # at most so many of them are still unread
         self._thread = threading.Thread(target=self._run, name="upstream", daemon=True)
 
     @property
@@ -154,15 +159,18 @@ class Upstream:
     # --- standing still -----------------------------------------------------------------------------------------------
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
-        """Returns the next bytes, b"" at the end; notes that bytes it had to wait for are no older than the wait."""
+        """Returns the next bytes, b"" at the end; notes that some of them came after the last standstill."""
         if self._old_s is None:
             return response.read1(self._chunk_bytes)
-        is_waiting, began_s = self._is_waiting(), elapsed_s()
+        is_waiting, began_s, data = self._is_waiting(), elapsed_s(), b""
         try:
-            return response.read1(self._chunk_bytes)
+            data = response.read1(self._chunk_bytes)
+            return data
         finally:
+            self._old_bytes -= len(data)
             # Bytes that are buffered above the socket are returned at once.
-            if not is_waiting and elapsed_s() - began_s > AT_ONCE_S:
+            has_waited = not is_waiting and elapsed_s() - began_s > AT_ONCE_S
+            if has_waited or self._old_bytes < 0:
                 self._old_s = None
 
     def _came_s(self) -> float | None:
@@ -174,6 +182,7 @@ class Upstream:
         if self._pulse is not None and (still_s := self._pulse.still_s(self._checked_s)) is not None:
             self._checked_s = elapsed_s()
             self._old_s = still_s if self._old_s is None else self._old_s
+            self._old_bytes = ABOVE_BYTES + self._waiting_bytes()
         return self._old_s
 
     def _waits_s(self) -> float | None:
@@ -202,6 +211,20 @@ class Upstream:
                 return bool(poll.poll(0))
             except (OSError, ValueError):  # the socket is closed already
                 return True
+
+    def _waiting_bytes(self) -> int:
+        """How many bytes wait at the socket; over TLS, those on the wire, which are more."""
+        # Imported after the first standstill: most connections have none.
+        import fcntl
+        import termios
+
+        with self._lock:
+            if self._socket is None:
+                return 0
+            try:
+                return int.from_bytes(fcntl.ioctl(self._socket, termios.FIONREAD, bytes(4)), sys.byteorder)
+            except (OSError, ValueError):  # the socket is closed already
+                return 0
 
     # --- the reader's thread ------------------------------------------------------------------------------------------
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.profile.upstream_requests import UpstreamRequest
-from handlers.upstream.reader import Upstream
-from handlers.upstream.standstill import MOST_STILLS, STILL_S, Pulse, Ticker
+from handlers.upstream.reader import ABOVE_BYTES, ALONE, CHUNK_BYTES, Share, Upstream
+from handlers.upstream.standstill import MOST_STILLS, STILL_S, Pulse, Ticker, elapsed_s
 from local.checkout import ROOT
 from tests.handlers.servers import CHUNKED, Peer, serving
 from tests.handlers.upstream import standing_still
@@ -50,9 +50,9 @@ def test_a_pulse_knows_the_first_standstill_since_an_instant(steps: list[tuple[f
 
 
 @contextmanager
-def upstream(address: str, pulse: Pulse) -> Iterator[Upstream]:
+def upstream(address: str, pulse: Pulse, share: Share = ALONE) -> Iterator[Upstream]:
     request = UpstreamRequest("GET", address, {}, allow_private=True)
-    reader = Upstream(request, connect_timeout_s=5, stall_after_s=60, pulse=pulse)
+    reader = Upstream(request, connect_timeout_s=5, stall_after_s=60, pulse=pulse, shares=share, joins=False)
     reader.start()
     try:
         yield reader
@@ -127,6 +127,33 @@ def test_an_upstream_that_is_still_there_was_there_all_the_time() -> None:
         with Ticker(pulse):
             goes_on.set()
             assert (reader.get(60), reader.taken_s < STILL_FOR_S) == (Chunk(b"later"), True)
+
+
+def test_bytes_that_always_wait_are_not_old_for_ever() -> None:
+    """Once more was read than had come when the standstill was noticed, nothing can have closed the connection."""
+    has_come, is_still, ran_s = threading.Semaphore(0), threading.Event(), [elapsed_s()]
+
+    def script(peer: Peer) -> None:
+        peer.send(CHUNKED)
+        is_still.wait(60)
+        peer.chunk(b"meanwhile")
+        assert all(has_come.acquire(timeout=60) for _ in (Opened, b"meanwhile"))
+        peer.send(b"7d0\r\n%s\r\n" % bytes(2000) * (2 + ABOVE_BYTES // 2000))
+        peer.wait_until_gone()
+
+    share = Share(CHUNK_BYTES, 10 * ABOVE_BYTES, has_come.release)
+    with serving(script) as server, upstream(server.address, Pulse(lambda: ran_s[-1]), share) as reader:
+
+        def came_s() -> float:
+            return elapsed_s() - reader.taken_s
+
+        assert isinstance(reader.get(60), Opened)
+        threading.Event().wait(STILL_FOR_S)
+        ran_s.append(elapsed_s())
+        is_still.set()
+        assert (reader.get(60), came_s() < sum(ran_s) / 2) == (Chunk(b"meanwhile"), True)
+        came = [came_s() for _ in range(2 + ABOVE_BYTES // 2000) if reader.get(60) == Chunk(bytes(2000))]
+        assert came[-1] > sum(ran_s) / 2
 
 
 Said = tuple[str, float, float | None]
