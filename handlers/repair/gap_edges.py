@@ -4,8 +4,9 @@ It reads the events from the events table, in the order in which they came. So n
 stream is connected, and a gap from before its profile had a repair can be repaired too
 (docs/decisions/0116-read-the-edges-of-a-gap.md). Invariants: an event before the gap came when its connection was known
 to be good, so everything before it is stored or lies in an earlier gap. An event after the gap came on the connection
-that ended the gap or on a later one, because an older connection may bring earlier events after a standstill. And it
-came once that connection had caught up, because what came earlier on it happened in the gap.
+that ended the gap or on a later one, because an older connection may bring earlier events after a standstill. It came
+once that connection had caught up, because what came earlier on it happened in the gap, and while the connection was
+known to be good, because what its function read after a standstill had come before.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -63,21 +64,22 @@ def edges(
     earlier = reader.entries_before(stream_id, layout, now_ms, gap.from_ms + 1)
     begin = reader.place_at(stream_id, layout, after_ms)
     later = reader.entries(stream_id, layout, now_ms, begin, MOST_READ)
-    live_ms = {one.fence: _live_ms(one) for one in records.connections_from(stream_id, gap.fence, MOST_LATER)}
+    good = {one.fence: _good(one) for one in records.connections_from(stream_id, gap.fence, MOST_LATER)}
     return Borders(
         _borders(field, each, (e for e in _events(earlier) if _is_before(e, gap.from_ms, before_fence))),
-        _borders(field, each, (e for e in _events(later) if _is_after(e, after_ms, live_ms))),
+        _borders(field, each, (e for e in _events(later) if _is_after(e, after_ms, good))),
     )
 
 
-def _live_ms(one: Connection) -> int | None:
-    """Returns when the connection had caught up with its backlog; None if it has not."""
-    return one.live_ms if one.resumed else one.opened_ms
+def _good(one: Connection) -> Interval | None:
+    """Returns from when, its backlog read, and until when the connection is known to be good; None if never."""
+    live_ms = one.live_ms if one.resumed else one.opened_ms
+    return None if live_ms is None else (live_ms, one.last_ms)
 
 
-def _is_after(event: StoredEvent, after_ms: int, live_ms: Mapping[int, int | None]) -> bool:
-    since_ms = live_ms.get(event.fence)
-    return since_ms is not None and event.received_at_ms >= max(after_ms, since_ms)
+def _is_after(event: StoredEvent, after_ms: int, good: Mapping[int, Interval | None]) -> bool:
+    span = good.get(event.fence)
+    return span is not None and max(after_ms, span[0]) <= event.received_at_ms <= span[1]
 
 
 def _is_before(event: StoredEvent, from_ms: int, fence: int) -> bool:

@@ -79,12 +79,13 @@ def _unrepaired(world: World, repairers: Repairers, calm_at_ms: int) -> Iterator
 
 def _has_edges(world: World, gap: Gap) -> bool:
     """Returns whether two events before the gap and two after it are stored, from connections that had caught up."""
-    live_ms = {one.fence: one.live_ms if one.resumed else one.opened_ms for one in ledger(world) if not one.refused}
+    good = {one.fence: (one.live_ms if one.resumed else one.opened_ms, one) for one in ledger(world) if not one.refused}
     rows = [event for event in world.watch.arrivals if event[1]]
     before = sum(at_ms <= gap.from_ms and fence < gap.fence for at_ms, fence in rows)
     after = sum(
-        fence >= gap.fence and (since_ms := live_ms.get(fence)) is not None and at_ms > max(gap.to_ms, since_ms)
+        (since_ms := good[fence][0]) is not None and max(gap.to_ms + 1, since_ms) <= at_ms <= good[fence][1].last_ms
         for at_ms, fence in rows
+        if fence >= gap.fence and fence in good
     )
     return before >= 2 and after >= 2
 
