@@ -22,6 +22,12 @@ from states_language.clock import VirtualClock
 
 Changed = Callable[[str, Key, Item], None]
 Machines = Callable[[Version], Machine]
+MACHINE_ARN = "arn:aws:states:us-east-1:111111111111:stateMachine:connections"
+
+
+def input_of(stream: str) -> dict[str, Any]:
+    """Returns the input that a POST of the stream gives to an execution."""
+    return {"pathParameters": {"streamId": stream}, "queryStringParameters": {}}
 
 
 class Account:

@@ -22,10 +22,11 @@ from handlers.connection.ledger import corrected, gaps
 from handlers.store import typed_values
 from handlers.store.event_reader import EventReader, key_at, position_of
 from handlers.store.stream_records import StreamRecords
+from local.chaos.draws import REFUSALS, SLOW_MS
+from local.chaos.facts import lease, ledger, ledger_rows, noticed_ms
 from local.chaos.figure_rules import wrong_shares
 from local.chaos.invariants import end_word, over_as
-from local.chaos.losses import lease, ledger, ledger_rows, noticed_ms
-from local.chaos.schedule import REFUSALS, SLOW_MS, requests
+from local.chaos.schedule import requests
 from local.chaos.world import World
 from local.simulation.unreliable_clients import LATEST_MS
 

@@ -9,11 +9,12 @@ import random
 
 from handlers.store.leases import Leases
 from handlers.watching.orphan_recovery import Orphans, StepFunctions
+from local.chaos.account import MACHINE_ARN
 from local.chaos.group_schedule import FLOOD, FLOOD_EVERY_MS
 from local.chaos.group_world import Group
 from local.chaos.plans import Fault
 from local.chaos.schedule import requests_of
-from local.chaos.world import MACHINE_ARN, World
+from local.chaos.world import World
 from local.simulation.started_executions import StatesClient
 from local.simulation.virtual_function import VirtualFunction
 
@@ -131,7 +132,7 @@ class OrphanWatch:
         self._group = group
         leases = Leases(group.tables, group.control_table)
         client = StatesClient(
-            lambda arn: group.account.executions.get(arn) or group.started_as(arn.rpartition(":")[2]),
+            lambda arn: group.account.executions.get(arn) or group.successors.get(arn.rpartition(":")[2]),
             lambda name, data: group.named(data["pathParameters"]["streamId"]).successor({"Name": name, "Input": data}),
         )
         states = StepFunctions(lambda: client, MACHINE_ARN, lambda: None)

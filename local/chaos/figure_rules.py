@@ -13,8 +13,8 @@ from typing import Any
 from handlers.api.figures import length_ms
 from handlers.connection.gap_record import LACKING, PARTLY, Interval
 from handlers.store.typed_values import instant_ms
+from local.chaos.facts import ledger, noticed_ms
 from local.chaos.gap_rules import last_good_ms
-from local.chaos.losses import ledger, noticed_ms
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
 from local.simulation.links import Link

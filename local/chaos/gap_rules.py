@@ -22,7 +22,7 @@ from handlers.connection.gap_record import LOST, Gap
 from handlers.connection.ledger import gaps
 from handlers.connection.liveness import BROKEN
 from handlers.store import ledger_records
-from local.chaos.losses import lease_ttl_ms, ledger, noticed_ms, open_gaps, rows_of, standstills, uncovered
+from local.chaos.facts import lease_ttl_ms, ledger, noticed_ms, open_gaps, rows_of, standstills, uncovered
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
 from local.simulation.links import Link

@@ -7,23 +7,21 @@ Invariant: the same seed gives the same schedule.
 import random
 from dataclasses import replace
 
-from local.chaos import schedule
-from local.chaos.plans import Fault, in_order
-from local.chaos.schedule import (
+from local.chaos import draws
+from local.chaos.draws import (
     FIRST_MS,
     GUARDED,
     KINDS,
     LAST_MS,
     OF_FUNCTIONS,
-    SHARED,
-    Schedule,
     bearable,
     on_socket,
-    requests,
     stored,
     with_guard,
     with_socket,
 )
+from local.chaos.plans import Fault, in_order
+from local.chaos.schedule import SHARED, Schedule, requests
 
 # One of GROUP_EVERY seeds has groups: the one with this remainder.
 GROUP_EVERY, GROUP_REST = 10, 7
@@ -57,7 +55,7 @@ def generate(seed: int, store: str = "", *, groups: bool = False) -> Schedule:
     """Returns the schedule of a seed: one of groups for a tenth of the seeds, or for all with `groups`."""
     if groups or seed % GROUP_EVERY == GROUP_REST:
         return generate_groups(seed, store)
-    return schedule.generate(seed, store)
+    return draws.generate(seed, store)
 
 
 def generate_groups(seed: int, store: str = "") -> Schedule:
@@ -65,7 +63,7 @@ def generate_groups(seed: int, store: str = "") -> Schedule:
     drawn = random.Random(f"groups {seed}")
     count = drawn.choice(SIZES)
     shared = 0 if drawn.random() < UNSHARED else drawn.randrange(1, MOST_SHARED + 1)
-    whole = schedule.drawn_schedule(seed, drawn, ALL, shared)
+    whole = draws.drawn_schedule(seed, drawn, ALL, shared)
     # Some fit into one group, some fill several groups one after the other.
     together = drawn.choice((20, 20, max(2, count // 2)))
     whole = replace(whole, policy="tolerates", hot=False, together=together, faults=whole.faults)
@@ -73,7 +71,7 @@ def generate_groups(seed: int, store: str = "") -> Schedule:
     if on_socket(whole).socket:  # then about every second stream
         apart = random.Random(f"sockets of groups {seed}")
         streams = tuple(with_socket(one) if apart.random() < 0.5 else one for one in streams)
-    still, meanwhile = schedule.standstill(seed)
+    still, meanwhile = draws.standstill(seed)
     whole = replace(whole, faults=in_order((*whole.faults, *still)))
     streams = (replace(streams[0], faults=in_order((*streams[0].faults, *meanwhile))), *streams[1:])
     if any(one.policy == "forbids" for one in streams):
@@ -150,7 +148,7 @@ def _forsaken(schedule: Schedule) -> Schedule:
 
 def _stream(seed: int, drawn: random.Random, number: int, whole: Schedule, store: str) -> Schedule:
     own = 0 if drawn.random() < CALM else drawn.randrange(1, MOST_OWN + 1)
-    one = schedule.drawn_schedule(seed * 100 + number, drawn, OWN, own)
+    one = draws.drawn_schedule(seed * 100 + number, drawn, OWN, own)
     faults = [*one.faults]
     if faults and drawn.random() < FLOODS:
         faults[0] = Fault(faults[0].at_ms, "flood", drawn.randrange(500, 3_000))

@@ -23,12 +23,12 @@ from handlers.store import typed_values
 from handlers.store.group_store import group_lease, live_of_member
 from handlers.store.typed_values import Item
 from local import stages
-from local.chaos.account import Account
+from local.chaos.account import Account, input_of
 from local.chaos.deployments import QUEUE_URL, STAGE
 from local.chaos.plans import Fault
 from local.chaos.schedule import Schedule
 from local.chaos.table_watch import GroupWatch
-from local.chaos.world import World, input_of
+from local.chaos.world import World
 from local.simulation.links import NotedSlot
 from local.simulation.slots import group_needs
 from local.simulation.slow_requests import VirtualPool

@@ -6,9 +6,10 @@ instant; a calm stream of a group is not blamed for the faults of others.
 
 from handlers.store.typed_values import count, text
 from local.chaos import delivery_rules, stream_rules
+from local.chaos.draws import REFUSALS
+from local.chaos.facts import lease, ledger_rows, standstills, uncovered
 from local.chaos.group_world import Group, Member
-from local.chaos.losses import lease, ledger_rows, standstills, uncovered
-from local.chaos.schedule import REFUSALS, requests
+from local.chaos.schedule import requests
 from local.chaos.stream_rules import (
     COUNTED,
     Violation,

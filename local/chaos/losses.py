@@ -5,15 +5,14 @@ excuse only if the fault that made it unknowable hit the connection that should 
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from handlers.connection.evidence import STOPPED, Record
-from handlers.connection.gap_record import DELIVERED, LOST, Gap
-from handlers.connection.lease import LEASE_TTL_READS
-from handlers.connection.ledger import corrected, gaps
-from handlers.store import ledger_records, typed_values
+from handlers.connection.gap_record import LOST, Gap
+from handlers.connection.ledger import corrected
 from handlers.store.control_record import to_record
+from local.chaos.facts import lease, ledger, open_gaps, uncovered
 from local.chaos.schedule import requests
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
@@ -121,58 +120,6 @@ def _told_late(world: World, records: list[Record], number: int, slack_ms: int) 
     let_go_ms = min((link.closed_ms for link in links if link.closed_ms is not None), default=world.clock.now_ms())
     is_told = any(let_go_ms <= loss.to_ms + slack_ms for _, loss in _told(world, number))
     return PEER_DIED if is_told else ""
-
-
-Span = Callable[[Link, int], tuple[int, int]]
-
-
-def uncovered(
-    world: World,
-    from_ms: int,
-    to_ms: int,
-    *,
-    span: Span = lambda link, opened_ms: (opened_ms, link.over_ms or sys.maxsize),
-) -> list[tuple[int, int]]:
-    """Returns the intervals within [from_ms, to_ms) in which no living function was connected.
-
-    `span` maps a link and its opening to the interval for which it counts; by default until it was over.
-    """
-    holes = []
-    at_ms = from_ms
-    for opened_ms, closed_ms in sorted(
-        span(link, link.opened_ms) for link in world.upstream.links if link.opened_ms is not None
-    ):
-        if opened_ms > at_ms:
-            holes.append((at_ms, min(opened_ms, to_ms)))
-        at_ms = max(at_ms, closed_ms)
-        if at_ms >= to_ms:
-            break
-    if at_ms < to_ms:
-        holes.append((at_ms, to_ms))
-    return [(start, end) for start, end in holes if start < end]
-
-
-def standstills(world: World) -> list[tuple[int, int]]:
-    """Returns the intervals in which functions stood still, or ran only for moments."""
-    still = [fault for fault in world.schedule.faults if fault.kind in ("freeze", "starvation")]
-    return [(world.origin_ms + fault.at_ms, world.origin_ms + fault.at_ms + fault.for_ms) for fault in still]
-
-
-def noticed_ms(world: World, at_ms: int) -> int:
-    """Returns when a function can have noticed what its upstream did at `at_ms`: after a freeze, if it was frozen."""
-    # What came just before the freeze may wait in a queue of the function.
-    still = [to_ms for from_ms, to_ms in standstills(world) if from_ms - LATE_MS <= at_ms < to_ms]
-    return max([at_ms, *still])
-
-
-def open_gaps(world: World, records: list[Record]) -> list[Gap]:
-    """Returns the gaps that follow from the records, except those that were delivered later."""
-    return [gap for gap in gaps(records, world.clock.now_ms(), lease_ttl_ms(world)) if gap.state != DELIVERED]
-
-
-def lease_ttl_ms(world: World) -> int:
-    """Returns the time after which a silent holder counts as dead."""
-    return LEASE_TTL_READS * int(max(world.settings["lease_every_s"], world.settings["progress_every_s"])) * 1000
 
 
 def _until_ms(world: World, records: list[Record]) -> int:
@@ -311,32 +258,3 @@ def _halves(world: World, link: Link) -> Iterator[int]:
 def _was_killed(link: Link) -> bool:
     died_ms = link.function.died_ms
     return died_ms is not None and (link.closed_ms is None or died_ms <= link.closed_ms)
-
-
-def lease(world: World) -> typed_values.Item:
-    """Returns the stream's own record; empty if it has none."""
-    key = typed_values.key(world.stream, "lease")
-    item: typed_values.Item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item", {})
-    return item
-
-
-def ledger(world: World) -> list[Record]:
-    """Returns the records of the stream's answered connections."""
-    return [record for row in ledger_rows(world) for record in ledger_records.records_of(row)]
-
-
-def ledger_rows(world: World) -> list[typed_values.Item]:
-    """Returns the items of all the stream's connections, as they are in the tables."""
-    record = lease(world)
-    live = world.live_of(record, to_record(record).live)
-    return ledger_records.with_live(rows_of(world, "connection#"), live)
-
-
-def rows_of(world: World, prefix: str) -> list[typed_values.Item]:
-    """Returns the stream's items in the control table whose sort key begins with `prefix`."""
-    rows: list[typed_values.Item] = world.tables.query(
-        TableName=world.control_table,
-        KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
-        ExpressionAttributeValues={":stream": {"S": world.stream}, ":prefix": {"S": prefix}},
-    )["Items"]
-    return rows

@@ -6,8 +6,8 @@ Its status follows from the requests for the stream, not from an execution's end
 from collections.abc import Iterator
 
 from local.chaos.api_reader import SETTLED_MS, SLACK_MS, UNSETTLING, ApiReader
+from local.chaos.facts import lease
 from local.chaos.group_world import Member
-from local.chaos.losses import lease
 
 # The statuses of a stream that should be connected and is not.
 COMING = frozenset({"starting", "reconnecting"})

@@ -12,7 +12,7 @@ from handlers.connection.gap_record import DELIVERED, OPEN, REPAIRED, Gap, appli
 from handlers.repair.function import TURN_MS
 from handlers.repair.work import REPAIR
 from handlers.store import ledger_records
-from local.chaos.losses import ledger, rows_of
+from local.chaos.facts import ledger, rows_of
 from local.chaos.plans import AFTER_S, PACE_S
 from local.chaos.repair_world import CHECK_EVERY_MS, Repairers
 from local.chaos.world import World

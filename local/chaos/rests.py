@@ -7,7 +7,7 @@ connection is blamed only if its function checked after the failed function had 
 import itertools
 
 from handlers.connection.backoff import JITTER, LIVED_MS, REFUSAL_PACE, TRY_MS, FailureKind
-from local.chaos.schedule import REFUSALS
+from local.chaos.draws import REFUSALS
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import CONNECT_TIMEOUT_MS
 from local.simulation.links import Link

@@ -1,7 +1,6 @@
 """Watches the tables during a run: what is stored, what comes twice, where the cursor is, and whether counters fall.
 
-It is called after each change of an item, keeps what the invariants need, and reports violations that show only at that
-moment. It changes nothing.
+It is called after each change of an item and reports violations that show only at that moment. It changes nothing.
 """
 
 import bisect

@@ -21,7 +21,7 @@ from handlers.run.stream_invocation import read_invocation
 from handlers.store.connection_store import Store
 from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import Item
-from local.chaos.account import Account
+from local.chaos.account import MACHINE_ARN, Account, input_of
 from local.chaos.deployments import STREAMS, versions
 from local.chaos.plans import Fault
 from local.chaos.repair_world import Repairers
@@ -41,12 +41,6 @@ from states_language.timestamps import written
 
 # How long a request of the machine takes at most, half of it on the way there.
 MACHINE_REQUEST_MS = 50
-MACHINE_ARN = "arn:aws:states:us-east-1:111111111111:stateMachine:connections"
-
-
-def input_of(stream: str) -> dict[str, Any]:
-    """Returns the input that a POST of the stream gives to an execution."""
-    return {"pathParameters": {"streamId": stream}, "queryStringParameters": {}}
 
 
 class World:
@@ -61,18 +55,15 @@ class World:
         self.account = account
         self.stream = stream or STREAMS[number]
         self.schedule = schedule
-        self.beside: list[World] = []
-        self.is_alone = True
-        self.clock, self.origin_ms = account.clock, account.origin_ms
-        self.tables, self.control_table = account.tables, account.control_table
-        self.dynamodb, self.say, self.log = account.dynamodb, account.say, account.log
+        self.beside, self.is_alone = list[World](), True
+        self.clock, self.origin_ms, self.say, self.log = account.clock, account.origin_ms, account.say, account.log
+        self.tables, self.control_table, self.dynamodb = account.tables, account.control_table, account.dynamodb
         self.version, *self._next_versions = versions(schedule)
         self.deployed = [self.version]  # all versions so far
         self.settings = self.version.settings
-        self.own = own
-        self._number = number
-        ways = {"is_socket": schedule.socket, "timed": schedule.is_timed}
-        self.wire = Wire(self.stream, schedule.key, schedule.unstorable, **ways)
+        self.own, self._number = own, number
+        kind = schedule.key, schedule.unstorable
+        self.wire = Wire(self.stream, *kind, is_socket=schedule.socket, timed=schedule.is_timed)
         self.watch = Watch(account, self.wire, self.link_of, self.blame)
         account.dynamodb.refuses = account.dynamodb.refuses or schedule.unstorable == "refused"
         account.watch(self.stream, self.watch.changed)
@@ -87,7 +78,7 @@ class World:
         self.slots: list[NotedSlot] = []
         self._settled: dict[VirtualFunction, asyncio.Future[Outcome | str]] = {}
         self.executions: list[Execution] = []
-        self._successors: dict[str, Execution] = {}
+        self.successors: dict[str, Execution] = {}  # by the names under which executions started them
         self.broken: dict[str, list[str]] = defaultdict(list)  # by kind: violations that show only while they happen
         self.answered: list[int] = []  # when requests were answered, if they wait for the answer
         self.definitions: list[int] = []  # for each execution, the version under which it runs
@@ -227,18 +218,14 @@ class World:
 
     def successor(self, wanted: Mapping[str, Any]) -> Execution:
         """Returns the execution of that name; like AWS, it returns the same one again while that runs."""
-        known = self._successors.get(wanted["Name"])
+        known = self.successors.get(wanted["Name"])
         if known is None:
             if wanted["Input"]["pathParameters"]["streamId"] != self.stream:
                 self.account.cross(f"a successor of {self.stream} is started for another stream")
-            known = self._successors[wanted["Name"]] = self.post(wanted["Input"])
+            known = self.successors[wanted["Name"]] = self.post(wanted["Input"])
         elif known.status != "RUNNING":
             raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", f"{wanted['Name']} has ended")
         return known
-
-    def started_as(self, name: str) -> Execution | None:
-        """Returns the execution that was started by that name."""
-        return self._successors.get(name)
 
     async def _invoke(self, call: TaskCall) -> Any:
         clock = self.clock
@@ -278,15 +265,14 @@ class World:
         wrong_ms = self._draws.randrange(-skew_ms, skew_ms + 1)
         number = len(self.functions) + 1 + 1_000 * self._number
         now_ms = self.clock.now_ms() + wrong_ms
-        settings = self.version.function
-        who = read_invocation(call.payload, settings, f"r{number}", now_ms=now_ms, remaining_ms=limit_ms)
+        who = read_invocation(call.payload, self.version.function, f"r{number}", now_ms=now_ms, remaining_ms=limit_ms)
         return Task(number, who, self.version.number, who.deadline_ms - now_ms, wrong_ms)
 
     def name(self, function: VirtualFunction) -> str:
         """Returns the function's name in the trace."""
         who, version = function.task.invocation, function.task.version
-        suffix = f", version {version}" if version > 1 else ""
-        return f"{who.request_id} (lane {who.lane} of {who.execution.rpartition(':')[2]}{suffix})"
+        of = f"{who.execution.rpartition(':')[2]}{f', version {version}' if version > 1 else ''}"
+        return f"{who.request_id} (lane {who.lane} of {of})"
 
     # --- what faults do -----------------------------------------------------------------------------------------------
 

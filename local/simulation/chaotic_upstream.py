@@ -5,54 +5,31 @@ Events are real frames, cut into chunks anywhere. Invariant: a closed link sends
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from email.utils import formatdate
 
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.opening_steps import Preparation, Try
 from local.simulation.guarded_upstream import Guard, Preparing
-from local.simulation.links import Link, NotedSlot
+from local.simulation.links import Link, NotedSlot, too_many
+from local.simulation.numbered_events import Backlogs, NumberedEvents
 from local.simulation.socket_peer import SocketPeer, closing, said
-from local.simulation.upstream_memory import EVERYTHING, GONE_FRAME, GONE_STATUS, SPEED, Memory
+from local.simulation.upstream_memory import GONE_STATUS, Ways
+from local.simulation.upstream_sockets import UpstreamSockets
 from local.simulation.wire import Wire
 from states_language.clock import Clock
 
 CONNECT_TIMEOUT_MS = 2_000
 STALL_AFTER_MS = 4_000
-ALLOWED = {"evicts": 1, "tolerates": 2, "forbids": 1}
-# If it reorders events, a resume sends again this many events before the cursor, which the cursor does not cover.
-REORDER_DEPTH = 2
-# How often it pings a socket, the codes with which it closes one, and the status that a refusal of a socket means.
-PINGS, RESTARTS, TRY_LATER, THROTTLED = 0.2, 1012, 1013, 429
+# The codes with which it closes a socket, and the status that a refusal of a socket means.
+RESTARTS, TRY_LATER, THROTTLED = 1012, 1013, 429
 # How much later the second half of a cut chunk comes, at most.
 LATE_MS = 40
-
-
-@dataclass(frozen=True, slots=True)
-class Ways:
-    """How an upstream behaves without faults; `resumes` says whether it goes on from a cursor.
-
-    A refusal requests a pause of `retry_after_s`, 0 for none. If it `reorders`, it resumes a little before the cursor.
-    A `socket` requires a subscription before it sends anything. With `token_lives_s` other than 0 it requires a ticket,
-    and a token that expires after that.
-    """
-
-    seed: int
-    policy: str
-    resumes: bool
-    events_every_ms: int
-    retry_after_s: int = 0
-    memory: Memory = EVERYTHING
-    reorders: bool = False
-    socket: bool = False
-    token_lives_s: int = 0
 
 
 class ChaoticUpstream:
     """The upstream of one run. `emitted_ms[n]` is when event n happened; `links` are all openings so far.
 
-    It sends no event of `lost`; the event after each, one of `notices`, announces the loss. If it requires a token and
-    a ticket, `guard` gives both.
+    `lost` and `notices` are those of its `NumberedEvents`. If it requires a token and a ticket, `guard` gives both.
     """
 
     def __init__(self, clock: Clock, ways: Ways, wire: Wire, say: Callable[[str], None], guard: Guard) -> None:
@@ -63,15 +40,15 @@ class ChaoticUpstream:
         self._draws = random.Random(ways.seed ^ 0x5EED)
         self._until_ms: dict[str, int] = {}
         self._status = 0
-        self._back = REORDER_DEPTH if ways.reorders else 0
-        self._swapped: int | None = None
-        self.emitted_ms: list[int] = []
-        wire.emitted_ms = self.emitted_ms
-        self.lost: set[int] = set()
-        self.notices: set[int] = set()
+        self._events = NumberedEvents(clock, self._draws, self._holds)
+        self._backlogs = Backlogs(clock, ways.memory, self._events.emitted_ms, self._send, reorders=ways.reorders)
+        self.emitted_ms = wire.emitted_ms = self._events.emitted_ms
+        self.lost, self.notices = self._events.lost, self._events.notices
         self.links: list[Link] = []
         self.open_links: list[Link] = []
         self.excess: list[str] = []
+        self._sockets = UpstreamSockets(clock, self._draws, self._holds, self._answer, self.excess)
+        self.said = self._sockets.hears
         self._guard = guard
         clock.call_at(clock.now_ms(), self._tick)
 
@@ -187,7 +164,7 @@ class ChaoticUpstream:
         if self._holds("refusals"):
             self._refuse(link, self._status, self._ways.retry_after_s)
             return
-        if self._ways.memory.word == "status" and self._has_forgotten(link):
+        if self._ways.memory.word == "status" and self._backlogs.has_forgotten(link):
             self._say(f"  link {link.number} is told that {link.cursor} is too old")
             link.closed_ms, link.has_forgotten = now_ms, True
             link.client.arrived(link, Opened(GONE_STATUS))
@@ -195,7 +172,8 @@ class ChaoticUpstream:
         if self._ways.socket and link.peer is None:
             self._switch(link)
             return
-        self._count(link, others)
+        if excess := too_many(link, others, policy):
+            self.excess.append(excess)
         if policy == "forbids" and others:
             self._refuse(link, 429)
             return
@@ -206,7 +184,7 @@ class ChaoticUpstream:
         link.client.arrived(link, head if link.peer is None else Chunk(said({"op": "subscribed"})))
         if policy == "evicts":
             self._end(others)
-        self._catch_up(link)
+        self._backlogs.send(link)
         self._clock.call_at(now_ms + STALL_AFTER_MS, lambda: self._check_stall(link))
 
     def _switch(self, link: Link) -> None:
@@ -217,107 +195,6 @@ class ChaoticUpstream:
     def _dated(self) -> dict[str, str]:
         """The answer's Date header, if events carry the time at which they happened."""
         return {"date": formatdate(self._clock.now_ms() // 1000, usegmt=True)} if self._wire.timed else {}
-
-    def said(self, link: Link, frame: bytes) -> None:
-        """Receives a frame from a client's socket, and answers soon."""
-        if link.closed_ms is not None or link.peer is None:
-            return
-        try:
-            messages = link.peer.hears(frame)
-        except AssertionError as error:
-            self.excess.append(f"link {link.number}: {error}")
-            return
-        for message in messages:
-            at_ms = self._clock.now_ms() + self._draws.randrange(5, 300)
-            if message["op"] == "subscribe":
-                if message.get("since") != link.cursor:
-                    self.excess.append(f"link {link.number} subscribes since {message.get('since')}, not {link.cursor}")
-                if not self._holds("no answers"):
-                    self._clock.call_at(at_ms, lambda: self._answer(link))
-            elif message["op"] == "ping":
-                link.pinged_ms = link.pinged_ms or self._clock.now_ms()
-                if not self._holds("no answers"):
-                    self._clock.call_at(at_ms, lambda: self._pong(link))
-
-    def _pong(self, link: Link) -> None:
-        if not link.silent:
-            link.pinged_ms = 0
-            self._beside(link, said({"op": "pong"}))
-
-    def _beside(self, link: Link, frame: bytes) -> None:
-        """Sends a frame that is not an event, after the held-back rest of a cut one."""
-        if link.is_open and not link.silent:
-            data, link.held = link.held + frame, b""
-            link.last_byte_ms = self._clock.now_ms()
-            link.client.arrived(link, Chunk(data))
-
-    def _ping_sockets(self) -> None:
-        """Pings sockets now and then, and records a violation for each client that has not answered for long."""
-        now_ms = self._clock.now_ms()
-        for link in [link for link in self.open_links if link.peer is not None]:
-            assert link.peer is not None
-            if link.function.is_alive and not link.function.was_frozen and link.peer.unanswered(now_ms):
-                self.excess.append(f"link {link.number} does not answer pings")
-            if not link.silent and self._draws.random() < PINGS:
-                self._beside(link, link.peer.ping(now_ms))
-
-    def _catch_up(self, link: Link) -> None:
-        """Sends the events after the cursor: at once or, if it forgets, so slowly that the link may break off."""
-        now_ms, newest = self._clock.now_ms(), len(self.emitted_ms)
-        if link.cursor is None:
-            return
-        first = max(0, link.cursor + 1 - self._back)
-        memory = self._ways.memory
-        if not memory.forgets:
-            self._send(link, list(range(first, newest)))
-            return
-        oldest = memory.oldest(self.emitted_ms, now_ms)
-        if memory.word == "frame" and self._has_forgotten(link):
-            link.has_forgotten = True
-            link.client.arrived(link, Chunk(GONE_FRAME))
-            return
-        link.backlog.extend(range(max(first, oldest), newest))
-        if link.backlog:
-            # Repeated events come at once.
-            behind = next((number for number in link.backlog if number > link.cursor), link.backlog[-1])
-            self._replay(link, self.emitted_ms[behind])
-
-    def _has_forgotten(self, link: Link) -> bool:
-        """Whether the upstream no longer has the cursor's event."""
-        return link.cursor is not None and link.cursor < self._ways.memory.oldest(self.emitted_ms, self._clock.now_ms())
-
-    def _replay(self, link: Link, since_ms: int) -> None:
-        """Sends the due part of the backlog, which begins with the event of `since_ms`, and schedules the rest."""
-        if not link.is_open:
-            return
-        now_ms, due = self._clock.now_ms(), []
-        assert link.opened_ms is not None
-        passed_ms = since_ms + SPEED * (now_ms - link.opened_ms)
-        while link.backlog and self.emitted_ms[link.backlog[0]] <= passed_ms:
-            due.append(link.backlog.popleft())
-        self._send(link, due)
-        if link.backlog:
-            left_ms = self.emitted_ms[link.backlog[0]] - passed_ms
-            self._clock.call_at(now_ms + left_ms // SPEED + 1, lambda: self._replay(link, since_ms))
-
-    def _count(self, link: Link, others: list[Link]) -> None:
-        """Records a violation if too many functions are connected.
-
-        If two are tolerated, two claims that come before either is marked as connected cannot know of each other.
-        """
-        policy = self._ways.policy
-        known = [other for other in others if other.function.is_alive]
-        if policy == "tolerates":
-            known = [other for other in known if _before(other.marked_ms, link.claimed_ms)]
-        executions = {one.function.execution for one in [*known, link]}
-        allowed = ALLOWED[policy]
-        if policy == "tolerates":
-            # A connection closes when it sees that another execution, or a new function of its lane, has taken over.
-            # Until then one more is allowed for each.
-            allowed += len(executions) - 1 + sum(one.function.is_lost for one in [*known, link])
-        if policy != "evicts" and len(known) + 1 > allowed:
-            names = ", ".join(str(other.number) for other in [*known, link])
-            self.excess.append(f"links {names} at once at an upstream that {policy}")
 
     def _refuse(self, link: Link, status: int, retry_after_s: int = 0) -> None:
         if link.peer is not None:
@@ -344,27 +221,12 @@ class ChaoticUpstream:
         if not self._holds("silence"):
             self._emit()
         if self._ways.socket:
-            self._ping_sockets()
+            self._sockets.ping(self.open_links)
         self._clock.call_at(self._clock.now_ms() + self._draws.randrange(every_ms // 2, every_ms * 3 // 2), self._tick)
 
     def _emit(self) -> None:
-        number = len(self.emitted_ms)
-        self.emitted_ms.append(self._clock.now_ms())
-        if self._swapped is None and self._holds("losses") and self._draws.random() < 0.4:
-            self.lost.add(number)
-            number += 1
-            self.notices.add(number)
-            self.emitted_ms.append(self._clock.now_ms())
-        numbers = [number]
-        if self._swapped is not None:
-            self.emitted_ms[self._swapped] = self._clock.now_ms()  # it is sent only now
-            numbers, self._swapped = [number, self._swapped], None
-        elif number not in self.notices and self._holds("reorders") and self._draws.random() < 0.3:
-            self._swapped = number
-            return
-        if self._holds("duplicates") and self._draws.random() < 0.5:
-            numbers += range(max(0, number - 2), number + 1)
-        for link in list(self.open_links):
+        numbers = self._events.next()
+        for link in list(self.open_links) if numbers else ():
             if link.backlog:
                 link.backlog.extend(numbers)
             elif not link.has_forgotten:
@@ -430,7 +292,3 @@ class ChaoticUpstream:
             self._hang_up(link, "stalled")
         else:
             self._clock.call_at(due_ms, lambda: self._check_stall(link))
-
-
-def _before(instant_ms: int | None, other_ms: int) -> bool:
-    return instant_ms is not None and instant_ms < other_ms

@@ -235,3 +235,26 @@ class NotedSlot(Slot):
         super()._closed(link)
         if self.function.is_alive:
             self._link = None
+
+
+# How many connections an upstream of each policy allows.
+ALLOWED = {"evicts": 1, "tolerates": 2, "forbids": 1}
+
+
+def too_many(link: Link, others: list[Link], policy: str) -> str:
+    """Returns the violation if too many functions are connected with `link`; "" if they are not.
+
+    If two are tolerated, two claims that come before either is marked as connected cannot know of each other.
+    """
+    known = [other for other in others if other.function.is_alive]
+    allowed = ALLOWED[policy]
+    if policy == "tolerates":
+        known = [other for other in known if other.marked_ms is not None and other.marked_ms < link.claimed_ms]
+        executions = {one.function.execution for one in [*known, link]}
+        # A connection closes when it sees that another execution, or a new function of its lane, has taken over.
+        # Until then one more is allowed for each.
+        allowed += len(executions) - 1 + sum(one.function.is_lost for one in [*known, link])
+    if policy == "evicts" or len(known) + 1 <= allowed:
+        return ""
+    names = ", ".join(str(other.number) for other in [*known, link])
+    return f"links {names} at once at an upstream that {policy}"

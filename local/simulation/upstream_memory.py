@@ -1,4 +1,4 @@
-"""Defines how an upstream forgets events, how it reports that, and what a careful profile declares about it.
+"""Defines how an upstream behaves without faults, how it forgets events, and what a careful profile says of that.
 
 If it forgets by count and reports nothing, its reach is unknown: the profile leaves resuming to the framing's default,
 and the upstream keeps what the ledger assumes (`KEPT_MS`).
@@ -84,3 +84,23 @@ MEMORIES = (
     *(Memory(keeps=keeps, word=word) for keeps in (6, 12) for word in WORDS),
     *(EVERYTHING for _ in range(12)),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How an upstream behaves without faults; `resumes` says whether it goes on from a cursor.
+
+    A refusal requests a pause of `retry_after_s`, 0 for none. If it `reorders`, it resumes a little before the cursor.
+    A `socket` requires a subscription before it sends anything. With `token_lives_s` other than 0 it requires a ticket,
+    and a token that expires after that.
+    """
+
+    seed: int
+    policy: str
+    resumes: bool
+    events_every_ms: int
+    retry_after_s: int = 0
+    memory: Memory = EVERYTHING
+    reorders: bool = False
+    socket: bool = False
+    token_lives_s: int = 0

@@ -10,9 +10,10 @@ from handlers.store.overflow import STORED
 from local.chaos import simulate
 from local.chaos.command import report, runs, summary
 from local.chaos.deployments import changeable
+from local.chaos.draws import GUARD_FAULTS, KINDS, LAST_MS, generate
 from local.chaos.invariants import violations
 from local.chaos.plans import Fault
-from local.chaos.schedule import GUARD_FAULTS, KINDS, LAST_MS, Schedule, generate
+from local.chaos.schedule import Schedule
 from local.chaos.simulate import run_world
 from local.cli import main
 from local.simulation.upstream_memory import Memory

@@ -3,14 +3,14 @@
 import pytest
 
 from handlers.connection.orphans import GRACE_MS
+from local.chaos.draws import POLICIES
+from local.chaos.facts import uncovered
 from local.chaos.faults import CHECK_EVERY_MS
 from local.chaos.group_schedule import generate_groups
 from local.chaos.group_world import Group
 from local.chaos.invariants import violations
-from local.chaos.losses import uncovered
 from local.chaos.member_reader import MemberReader
 from local.chaos.plans import Fault
-from local.chaos.schedule import POLICIES
 from local.chaos.simulate import run_world
 from local.chaos.stream_rules import FORBIDDEN_HANDOVER_MS
 from tests.planted.schedules import group, stream

@@ -7,9 +7,9 @@ import pytest
 from handlers.connection.evidence import KEPT_MS
 from handlers.group import keeping
 from local.chaos import gap_rules, stream_rules
+from local.chaos.facts import uncovered
 from local.chaos.group_schedule import generate, generate_groups
 from local.chaos.invariants import violations
-from local.chaos.losses import uncovered
 from local.chaos.plans import Fault
 from local.chaos.schedule import Schedule
 from local.chaos.simulate import run_schedule, run_world

@@ -6,10 +6,10 @@ import pytest
 
 from handlers.store.typed_values import count, text
 from local.chaos import simulate
+from local.chaos.draws import GUARD_FAULTS, LIVES_S, generate, with_guard
+from local.chaos.facts import ledger_rows
 from local.chaos.group_schedule import generate_groups, with_guards
 from local.chaos.invariants import violations
-from local.chaos.losses import ledger_rows
-from local.chaos.schedule import GUARD_FAULTS, LIVES_S, generate, with_guard
 from local.chaos.simulate import run_world
 
 LONG = pytest.mark.long

@@ -8,12 +8,13 @@ import pytest
 
 from local.chaos.account import Machines
 from local.chaos.deployments import SHORTER, changeable
+from local.chaos.draws import POLICIES, generate
+from local.chaos.facts import lease, uncovered
 from local.chaos.group_schedule import generate_groups
 from local.chaos.group_world import Group
 from local.chaos.invariants import violations
-from local.chaos.losses import lease, uncovered
 from local.chaos.plans import Fault
-from local.chaos.schedule import POLICIES, Schedule, generate
+from local.chaos.schedule import Schedule
 from local.chaos.simulate import DEPLOYED, machines, run_world
 from local.chaos.stream_rules import FORBIDDEN_HANDOVER_MS, quiet_ms
 from local.chaos.world import World

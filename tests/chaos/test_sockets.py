@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from local.chaos import simulate
+from local.chaos.draws import generate, with_socket
 from local.chaos.group_schedule import generate_groups
-from local.chaos.schedule import generate, with_socket
 from local.simulation.socket_peer import SocketPeer
 
 LONG = pytest.mark.long

@@ -42,9 +42,9 @@ def _found(catcher: Catcher) -> set[str]:
 
 def _by_a_schedule(catcher: Catcher) -> set[str]:
     from local.chaos import simulate
+    from local.chaos.draws import generate
     from local.chaos.group_schedule import generate_groups
     from local.chaos.invariants import violations
-    from local.chaos.schedule import generate
     from tests.planted.schedules import NAMED
 
     seed = catcher["seed"]

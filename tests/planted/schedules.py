@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from local.chaos.deployments import OTHER_SETTINGS
+from local.chaos.draws import PAGE, generate
 from local.chaos.plans import Fault
-from local.chaos.schedule import PAGE, Schedule, generate
+from local.chaos.schedule import Schedule
 from local.simulation.upstream_memory import EVERYTHING, Memory
 
 

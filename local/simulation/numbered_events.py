@@ -1,0 +1,103 @@
+"""The events of a simulated upstream: when each happened, which are lost or out of order, and the backlogs of links.
+
+Events are numbered from 0. Invariant: the same draws give the same events.
+"""
+
+import random
+from collections.abc import Callable
+
+from handlers.connection.inputs import Chunk
+from local.simulation.links import Link
+from local.simulation.upstream_memory import GONE_FRAME, SPEED, Memory
+from states_language.clock import Clock
+
+# If it reorders events, a resume sends again this many events before the cursor, which the cursor does not cover.
+REORDER_DEPTH = 2
+
+
+class NumberedEvents:
+    """The events of one upstream; `emitted_ms[n]` is when event n happened. `holds` says whether a lasting fault does.
+
+    No event of `lost` is sent; the event after each, one of `notices`, announces the loss.
+    """
+
+    def __init__(self, clock: Clock, draws: random.Random, holds: Callable[[str], bool]) -> None:
+        self._clock, self._draws, self._holds = clock, draws, holds
+        self._swapped: int | None = None
+        self.emitted_ms: list[int] = []
+        self.lost: set[int] = set()
+        self.notices: set[int] = set()
+
+    def next(self) -> list[int]:
+        """Emits the next event; returns the numbers that are sent now, in this order."""
+        number = len(self.emitted_ms)
+        self.emitted_ms.append(self._clock.now_ms())
+        if self._swapped is None and self._holds("losses") and self._draws.random() < 0.4:
+            self.lost.add(number)
+            number += 1
+            self.notices.add(number)
+            self.emitted_ms.append(self._clock.now_ms())
+        numbers = [number]
+        if self._swapped is not None:
+            self.emitted_ms[self._swapped] = self._clock.now_ms()  # it is sent only now
+            numbers, self._swapped = [number, self._swapped], None
+        elif number not in self.notices and self._holds("reorders") and self._draws.random() < 0.3:
+            self._swapped = number
+            return []
+        if self._holds("duplicates") and self._draws.random() < 0.5:
+            numbers += range(max(0, number - 2), number + 1)
+        return numbers
+
+
+class Backlogs:
+    """What links that resume are sent of `emitted_ms`, as far as the upstream's memory reaches; `send` sends events."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        memory: Memory,
+        emitted_ms: list[int],
+        send: Callable[[Link, list[int]], None],
+        *,
+        reorders: bool,
+    ) -> None:
+        self._clock, self._memory, self._emitted_ms, self._send = clock, memory, emitted_ms, send
+        self._back = REORDER_DEPTH if reorders else 0
+
+    def send(self, link: Link) -> None:
+        """Sends the events after the cursor: at once or, if it forgets, so slowly that the link may break off."""
+        now_ms, newest = self._clock.now_ms(), len(self._emitted_ms)
+        if link.cursor is None:
+            return
+        first, memory = max(0, link.cursor + 1 - self._back), self._memory
+        if not memory.forgets:
+            self._send(link, list(range(first, newest)))
+            return
+        oldest = memory.oldest(self._emitted_ms, now_ms)
+        if memory.word == "frame" and self.has_forgotten(link):
+            link.has_forgotten = True
+            link.client.arrived(link, Chunk(GONE_FRAME))
+            return
+        link.backlog.extend(range(max(first, oldest), newest))
+        if link.backlog:
+            # Repeated events come at once.
+            behind = next((number for number in link.backlog if number > link.cursor), link.backlog[-1])
+            self._replay(link, self._emitted_ms[behind])
+
+    def has_forgotten(self, link: Link) -> bool:
+        """Returns whether the upstream no longer has the cursor's event."""
+        return link.cursor is not None and link.cursor < self._memory.oldest(self._emitted_ms, self._clock.now_ms())
+
+    def _replay(self, link: Link, since_ms: int) -> None:
+        """Sends the due part of the backlog, which begins with the event of `since_ms`, and schedules the rest."""
+        if not link.is_open:
+            return
+        now_ms, due = self._clock.now_ms(), []
+        assert link.opened_ms is not None
+        passed_ms = since_ms + SPEED * (now_ms - link.opened_ms)
+        while link.backlog and self._emitted_ms[link.backlog[0]] <= passed_ms:
+            due.append(link.backlog.popleft())
+        self._send(link, due)
+        if link.backlog:
+            left_ms = self._emitted_ms[link.backlog[0]] - passed_ms
+            self._clock.call_at(now_ms + left_ms // SPEED + 1, lambda: self._replay(link, since_ms))
