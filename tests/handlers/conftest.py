@@ -80,7 +80,9 @@ def function(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         monkeypatch.setenv(name, value)
     (tmp_path / "demo.toml").write_text("")
     with cold_start("handlers.control") as module:
-        monkeypatch.setattr(module, "store", StreamRecords(aws.dynamodb, CONTROL, EVENTS))
-        monkeypatch.setattr(module, "sqs", lambda: aws.sqs)
-        monkeypatch.setattr(module, "reader", EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).get))
+        monkeypatch.setattr(module.stage, "store", StreamRecords(aws.dynamodb, CONTROL, EVENTS))
+        monkeypatch.setattr(module.stage, "sqs", lambda: aws.sqs)
+        monkeypatch.setattr(
+            module.stage, "reader", EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).get)
+        )
         yield module

@@ -183,7 +183,7 @@ def test_delete_while_nobody_is_connected(aws: Aws, function: ModuleType) -> Non
     assert (code, body["status"], body["holder"]) == (202, "stopping", None)
     assert body["message"] == "Nobody is connected; the next lane that tries is turned away, and the execution ends."
     aws.put_control("over", "lease", generation={"N": "1"}, fence={"N": "4"})
-    (Path(function.settings.streams_dir) / "over.toml").write_text("")
+    (Path(function.stage.settings.streams_dir) / "over.toml").write_text("")
     code, body = asked(function, "DELETE", "over")
     assert (code, body["status"], body["execution"]) == (202, "stopped", None)
     assert body["message"] == "Nobody is connected. Start it to continue from its cursor."
@@ -276,8 +276,8 @@ def test_dynamodb_does_not_answer(
     connected(aws)
     aws.store().write("demo", 1, 0, [StreamEvent("k", "x", None, None, None, 1)])
     broken = Client(aws.dynamodb, operation, way)
-    monkeypatch.setattr(function, "store", StreamRecords(broken, CONTROL, EVENTS))
-    monkeypatch.setattr(function, "reader", EventReader(broken, EVENTS, lambda _: None))
+    monkeypatch.setattr(function.stage, "store", StreamRecords(broken, CONTROL, EVENTS))
+    monkeypatch.setattr(function.stage, "reader", EventReader(broken, EVENTS, lambda _: None))
     refusal = (503, {"detail": NO_ANSWER}) if way is never_arrives else (429, {"detail": THROTTLED})
     assert asked(function, method, resource=resource) == refusal
     log = json.dumps(logged(caplog, function))
@@ -323,7 +323,7 @@ def test_a_refusal_of_dynamodb_is_429_or_503_with_the_ids(
     with serving(refuses(code, status)) as server:
         signer = Signer(Credentials("id", "secret-key", ""), "eu-central-1")
         client = DynamoDb(server.address, signer, tries=2, connect_timeout_s=5, read_timeout_s=60, sleep=lambda _: None)
-        monkeypatch.setattr(function, "store", StreamRecords(client, CONTROL, EVENTS))
+        monkeypatch.setattr(function.stage, "store", StreamRecords(client, CONTROL, EVENTS))
         context = {"requestId": "the client's own", "extendedRequestId": "API1="}
         answer = asked(function, method, resource=resource, requestContext=context)
         client.close()

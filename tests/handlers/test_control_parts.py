@@ -156,10 +156,10 @@ def test_a_command_to_a_sink_is_for_every_part(
     """A row names its part, as in the status; a single event is skipped in one part, which the refusal names."""
     with (tmp_path / "prices.toml").open("a") as profile:
         profile.write('deliver = { s3 = "lake" }\n')
-    settings = replace(function.settings, sinks_table=CONTROL, sinks_function="deliver")
-    monkeypatch.setattr(function, "settings", settings)
+    settings = replace(function.stage.settings, sinks_table=CONTROL, sinks_function="deliver")
+    monkeypatch.setattr(function.stage, "settings", settings)
     delivery = Delivery()
-    monkeypatch.setattr(function, "functions", lambda *_, **__: delivery)
+    monkeypatch.setattr(function.stage, "functions", lambda *_, **__: delivery)
 
     def post(**query: str) -> tuple[int, Any]:
         return asked(function, "POST", "prices", resource=f"{STREAM}/sinks", queryStringParameters=query)

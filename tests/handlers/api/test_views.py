@@ -190,12 +190,12 @@ class Delivery:
 @pytest.fixture
 def delivery(aws: Aws, function: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Delivery:
     """Return a stage that delivers, with any table of its key, and a profile with two sinks."""
-    settings = replace(function.settings, sinks_table=CONTROL, sinks_function="deliver")
-    monkeypatch.setattr(function, "settings", settings)
+    settings = replace(function.stage.settings, sinks_table=CONTROL, sinks_function="deliver")
+    monkeypatch.setattr(function.stage, "settings", settings)
     made = Delivery()
-    monkeypatch.setattr(function, "functions", lambda *_, **__: made)
+    monkeypatch.setattr(function.stage, "functions", lambda *_, **__: made)
     profile = 'address = "https://example.org"\nframing = "sse"\ndeliver = [{ s3 = "lake" }, { sqs = "a.fifo" }]\n'
-    (function.settings.streams_dir / "demo.toml").write_text(profile)
+    (function.stage.settings.streams_dir / "demo.toml").write_text(profile)
     connected(aws)
     return made
 
@@ -211,7 +211,7 @@ def test_a_sink_is_shown_while_the_profile_names_it(
     for sink in ("s3:lake", "s3:gone"):
         record = SinkRecord(sink, number=noted.number, done=1, delivered=1, failed=4, waits="away", newest_ms=3_000)
         SinkRecords(table).save(Place("demo", sink), record)
-    monkeypatch.setattr(function, "_now_ms", lambda: 9_000)
+    monkeypatch.setattr(function.stage, "now_ms", lambda: 9_000)
     shown = asked(function, "GET", "demo", resource="/connections/{streamId}/sinks")[1]["sinks"]
     assert shown == asked(function, "GET", "demo")[1]["delivery"]
     assert [(row["sink"], row["waiting"], row["lag_ms"], row["waits"]) for row in shown] == [

@@ -1,0 +1,170 @@
+"""What the control API is made of at its cold start, and what its routes read of a stream.
+
+Few requests need AWS's own clients, so they are made at their first use. Invariant: nothing is written here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from handlers.api import routes, status
+from handlers.api.connection_records import Records
+from handlers.api.known_profiles import KnownProfiles
+from handlers.api.last_error import Retries
+from handlers.aws import executions
+from handlers.aws.clients import boto3_client, bucket, dynamodb, functions
+from handlers.aws.lambda_environment import plain_aws
+from handlers.connection.inputs import Layout
+from handlers.connection.lease import LEASE_TTL_READS, Lease
+from handlers.errors import StoreUnavailable
+from handlers.run.profile_source import Profiles
+from handlers.settings import ControlSettings
+from handlers.store.event_reader import EventReader
+from handlers.store.overflow import Objects
+from handlers.store.stream_records import StreamRecords
+
+if TYPE_CHECKING:
+    from handlers.api.parted import Parted
+
+# To show and to stop a stream takes six requests at most, and the function has 20 seconds.
+TRIES = 2
+# The delivery answers a command in some ms, after a cold start of a second or two.
+COMMAND_S = 10
+
+
+class Asked(NamedTuple):
+    """A request: its stream and the stream's profile, "" if the route has none; its query, and the proxy's event.
+
+    `parts` are the ids of the streams in which the stream is read, none if it is connected itself.
+    """
+
+    stream_id: str
+    profile: str
+    query: object
+    fields: Mapping[str, Any]
+    parts: tuple[str, ...] = ()
+
+    def header(self, name: str) -> str:
+        """Returns the header with this name, in lower case; "" if the request has none."""
+        return routes.read_header(self.fields, name)
+
+
+class ControlStage:
+    """The stage by the function's environment, where a bad one raises SettingsError; `warn` logs a sentence."""
+
+    def __init__(self, environment: Mapping[str, str], warn: Callable[[str], None]) -> None:
+        self.settings = settings = ControlSettings.load(environment)
+        plain = plain_aws(environment)
+        self._warn = warn
+        self.client = dynamodb(plain, tries=TRIES)
+        self.profiles = Profiles(
+            settings, functools.cache(lambda: bucket(plain, tries=TRIES)), lambda: boto3_client("s3", TRIES), warn
+        )
+        self.known = KnownProfiles(self.profiles, settings)
+        self.store = StreamRecords(self.client, settings.control_table, settings.events_table)
+        self.reader = EventReader(self.client, settings.events_table, self._fetch)
+        # The same as the manager's: a holder counts as dead after this many of its renewals have failed to come.
+        self.renewed_ms = max(settings.lease_every_ms, settings.progress_every_ms)
+        self.dead_after_ms = LEASE_TTL_READS * self.renewed_ms
+        self.retries = Retries(settings.retried_within_ms, settings.throttled_within_ms)
+        self.states = functools.partial(boto3_client, "stepfunctions", TRIES)
+        self.sqs = functools.partial(boto3_client, "sqs", TRIES)
+        self.functions = functools.partial(functions, plain, read_timeout_s=COMMAND_S)
+
+    def now_ms(self) -> int:
+        """Returns the time as epoch milliseconds."""
+        return time.time_ns() // 1_000_000
+
+    @property
+    def judged(self) -> tuple[int, int, Retries]:
+        """Now, after which silence a connection counts as dead, and within what time a lane tries again."""
+        return self.now_ms(), self.dead_after_ms, self.retries
+
+    def objects(self) -> Objects:
+        """Returns the bucket of large bodies."""
+        return Objects(lambda: boto3_client("s3", TRIES), self.settings.events_bucket)
+
+    def _fetch(self, key: str) -> bytes | None:
+        """Returns an object's bytes; None if it cannot be read: it may be gone for good, the next events are not."""
+        try:
+            return self.objects().get(key)
+        except StoreUnavailable as error:
+            self._warn(str(error))
+            return None
+
+    # --- a stream -----------------------------------------------------------------------------------------------------
+
+    def records(self, asked: Asked) -> Records:
+        """Returns the stream's records as they are; raises Problem if there are none."""
+        records = self.store.read(asked.stream_id)
+        if records is None and self.known.has(asked.profile):
+            records = self.begun(asked.stream_id)
+        if records is None:
+            raise self.known.problem_without(asked.stream_id, asked.profile)
+        return records
+
+    def readable(self, asked: Asked) -> Records:
+        """Returns the stream's records; raises StoreUnavailable for an unknown layout, which only the status shows."""
+        records = self.records(asked)
+        if "layout" in records.damage:
+            self.store.layout(asked.stream_id)
+        return records
+
+    def begun(self, stream_id: str) -> Records | None:
+        """Returns the execution of a stream whose first POST was answered a moment ago; None if there is none."""
+        with contextlib.suppress(StoreUnavailable):
+            found = executions.begun(self.states(), self.settings.state_machine_arn, stream_id)
+            return None if found is None else Records(Lease(execution=found[0], started_at_ms=found[1]), None, None, ())
+        return None
+
+    def layout(self, asked: Asked) -> Layout:
+        """Returns how the stream's events are stored; raises Problem if it was never started."""
+        layout = self.store.layout(asked.stream_id)
+        if layout is None:
+            raise self.known.problem_without(asked.stream_id, asked.profile)
+        return layout
+
+    def status(self, stream_id: str, records: Records, keeps_ms: int = 0) -> dict[str, Any]:
+        """Returns the stream's status by its records; its upstream goes back `keeps_ms`, 0 if unknown."""
+        return status.answer(stream_id, records, *self.judged, keeps_ms=keeps_ms)
+
+    def parted(self) -> Parted:
+        """Returns what answers about streams that are read in parts; imported here, for few are."""
+        from handlers.api.parted import Parted
+
+        return Parted(self.store, self.known, self.begun, *self.judged)
+
+    def started(self, asked: Asked) -> list[str]:
+        """Returns the stream, or those of its parts that were ever started; raises Problem if there is none."""
+        if asked.parts:
+            return self.parted().started(asked.stream_id, asked.parts)
+        self.layout(asked)
+        return [asked.stream_id]
+
+    def rows(self, asked: Asked, streams: Sequence[str]) -> list[dict[str, Any]]:
+        """Returns a row for each sink of these streams, which are the one that was requested or parts of it."""
+        rows = [(one, row) for one in streams for row in self._delivery(one, asked.profile)]
+        return [({"stream": one} if asked.parts else {}) | row for one, row in rows]
+
+    def _delivery(self, stream_id: str, profile: str) -> list[dict[str, Any]]:
+        """Returns a row for each of the stream's sinks; none, without reading anything, if its profile names none."""
+        if not self.settings.sinks_table or "deliver" not in self.known.fields(profile):
+            return []
+        from handlers.api.sinks import Sinks, row
+
+        found = Sinks(self.client, self.settings.sinks_table).each(stream_id, self.known.sinks(profile))
+        return [row(*one, self.now_ms()) for one in found]
+
+    def lag_ms(self, stream_id: str) -> int | None:
+        """Returns how far the slowest of the stream's sinks is behind; None if its profile names none."""
+        return max((row["lag_ms"] for row in self._delivery(stream_id, stream_id.partition(":")[0])), default=None)
+
+
+def late_after(seconds: float) -> Callable[[], bool]:
+    """Returns a check: have so many seconds passed since now?"""
+    late_at_s = time.monotonic() + seconds
+    return lambda: time.monotonic() > late_at_s

@@ -1,0 +1,63 @@
+"""Reads a page of a stream's events or gaps, or the page that those of its parts come to. Nothing is written."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from handlers.api import event_pages, gaps, status_words
+from handlers.api.connection_records import Connections
+from handlers.api.control_stage import Asked, ControlStage
+from handlers.api.queries import PageRequest
+
+
+def events(stage: ControlStage, asked: Asked, request: PageRequest, is_late: Callable[[], bool]) -> dict[str, Any]:
+    """Returns a page of events, as docs/store.md describes it, as far as it was read before `is_late`."""
+
+    def at_ms(event: Mapping[str, Any]) -> str:
+        return str(event.get("happened_at") or event["received_at"])
+
+    return _paged(stage, asked, request, "events", lambda one, part: _events(stage, one, part, is_late), at_ms)
+
+
+def gap_list(stage: ControlStage, asked: Asked, request: PageRequest) -> dict[str, Any]:
+    """Returns a page of gaps, as handlers/api/gaps.py builds it."""
+    begin = "from_at"
+    return _paged(stage, asked, request, "gaps", lambda one, part: _gaps(stage, one, part), lambda gap: str(gap[begin]))
+
+
+def _paged(
+    stage: ControlStage, asked: Asked, request: PageRequest, kind: str,
+    page: Callable[[Asked, PageRequest], dict[str, Any]], at: Callable[[Mapping[str, Any]], str],
+) -> dict[str, Any]:  # fmt: skip
+    if not asked.parts:
+        return page(asked, request)
+
+    def read(part_id: str, of_part: PageRequest) -> dict[str, Any]:
+        return page(asked._replace(stream_id=part_id, parts=()), of_part)
+
+    return stage.parted().page(asked.stream_id, asked.parts, request, kind, read, at)
+
+
+def _events(stage: ControlStage, asked: Asked, request: PageRequest, is_late: Callable[[], bool]) -> dict[str, Any]:
+    """Returns a page of the events of a stream that is connected itself."""
+    stream_id, layout = asked.stream_id, stage.layout(asked)
+    event_pages.check_place(request.after, layout.order, by_time=bool(request.order))
+    by_time, after, limit = None, request.after, request.limit
+    if request.order:
+        from handlers.api import own_order
+
+        by_time, after, limit = own_order.time_of(stage.known.text(asked.profile)), "", own_order.MOST + 1
+    # A place was reached from the instant: the search for that, some ten reads in a log, is for the first page alone.
+    begin = after or stage.reader.place_at(stream_id, layout, request.from_ms)
+    entries = stage.reader.entries(stream_id, layout, stage.now_ms(), begin, limit, event_pages.BODY_BYTES)
+    wanted = event_pages.within(entries, request, layout)
+    if by_time is not None:
+        return own_order.page(stream_id, wanted, request, by_time, is_late)
+    return event_pages.page(stream_id, wanted, request.limit, is_late, order=layout.order)
+
+
+def _gaps(stage: ControlStage, asked: Asked, request: PageRequest) -> dict[str, Any]:
+    records = stage.readable(asked)
+    connections = Connections(records, stage.now_ms(), stage.dead_after_ms)
+    written = stage.store.gaps(asked.stream_id, gaps.sort_key(request.after), request.limit + 1)
+    word = status_words.status(connections)
+    return gaps.gap_page(asked.stream_id, word, connections, written, records.repairs, request)
