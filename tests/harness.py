@@ -167,8 +167,13 @@ class Service:
         return support.until(lambda: all(self.status(one) == status for one in stream_ids), within_s)
 
     def events(self, stream_id: str, limit: int = 100) -> list[dict[str, Any]]:
-        """Returns the events of a stream as GET /connections/{stream_id}/events returns them, page by page."""
+        """Returns the events of a stream as GET /connections/{stream_id}/events returns them, page by page.
+
+        A stream whose execution has not claimed it yet, a moment after its POST, has none.
+        """
         code, page = self.ask("GET", f"{stream_id}/events?limit={limit}")
+        if code == 404 and page["type"].endswith("never-started"):
+            return []
         collected = list(page["events"])
         while page["next"] is not None:
             code, page = self.ask("GET", f"{stream_id}/events?limit={limit}&after={page['next']}")
