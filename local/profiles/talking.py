@@ -28,7 +28,7 @@ class Talking:
         """Sends the first messages, to resume behind the cursor."""
         decoder.opens(answer.headers)
         if self._talk is not None:
-            self._send(self._talk.begins(_now_ms(), cursor))
+            self._send(self._talk.begins(_now_ms(), cursor, answer.places))
 
     def wait_s(self, left_s: float) -> float:
         """How long to wait for the next input, at most `left_s`."""

@@ -87,3 +87,16 @@ def test_a_trial_says_why_a_message_was_refused(
     shown = capsys.readouterr().out
     assert "resumes with $.n in a message (subscribe)" in shown
     assert "answer     {" in shown
+
+
+def test_a_trial_fills_the_ticket_into_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first message holds what the ticket's server answered, as a function's does."""
+    with playing() as (origin, _):
+        file = tmp_path / "tickets.toml"
+        file.write_text(
+            f'address = "ws{origin.removeprefix("http")}/demo-socket:x"\nallow_private = true\n'
+            f'framing = "websocket"\nticket = {{ address = "{origin}/mcp/mcp", header = "Mcp-Session-Id" }}\n'
+            'subscribe = { send = { op = "subscribe", channel = "{ticket}" }, expect = { "$.op" = "subscribed" } }\n'
+        )
+        assert main(["profile", "try", str(file), "--seconds", "0.5"]) == 0
+    assert '"channel": "session-0"' in capsys.readouterr().out
