@@ -5,8 +5,8 @@ Pure. Invariant: nothing behind a frame that ends the connection is read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from handlers.framing.events import (
     LEFT_OUT,
@@ -24,6 +24,7 @@ from handlers.profile.behaviour import Profile
 from handlers.values import dataclass
 
 if TYPE_CHECKING:
+    from handlers.framing.splitting import Split
     from handlers.profile.messages import Numbering
 
 # Frames that announce an end or a loss are events as well: what the upstream said is stored. A comment never is.
@@ -87,8 +88,8 @@ def read(
         count += not frame.is_comment
         if kind is Kind.LOSS:
             losses.append(marks.lost(frame))
-        if numbers is not None and kind in _STORED:
-            losses += numbers.missing(frame, begins=kind is Kind.SNAPSHOT)
+        if numbers is not None:
+            losses += numbers.missing(frame, begins=kind is Kind.SNAPSHOT) if kind in _STORED else numbers.passes(frame)
         if kind is Kind.SNAPSHOT and frame.name is None:
             frame = frame._replace(name=kind.value)
         if keeps and kind is Kind.EVENT and not batch and not frame.is_comment and not profile.keeps(frame):
@@ -121,10 +122,16 @@ def taken_apart(profile: Profile, frame: Frame, now_ms: int) -> tuple[Kind, Sequ
     # This comes first: it parses the frame as `kind` does, and also notes where its elements are.
     batch = profile.events(frame, now_ms)
     kind = profile.kind(frame)
-    if batch:
-        return (Kind.EVENT if kind is Kind.HEARTBEAT else kind), batch
-    is_empty = batch is not None and kind is Kind.EVENT
-    return (Kind.HEARTBEAT if is_empty else kind), ()
+    if not batch:
+        is_empty = batch is not None and kind is Kind.EVENT
+        return (Kind.HEARTBEAT if is_empty else kind), ()
+    if kind is Kind.ANSWER:
+        return kind, ()
+    if kind is Kind.HEARTBEAT:
+        # { "$.revision" = "*" } fits frames with elements too, which are events; { "$.channel" = "status" } names them.
+        mark = profile.marks.first(kind, frame)
+        return (kind, ()) if mark is not None and mark.names_a_value else (Kind.EVENT, batch)
+    return kind, batch
 
 
 class Numbers:
@@ -133,13 +140,15 @@ class Numbers:
         41, 42, 45      2 are missing before 45
         45, 43, 44, 45  nothing: a number that is not larger begins the row again, as after a restart or a repetition
 
-    Without `by`, the only row continues after `after`, if that is a number.
+    Without `by`, the only row continues after `after`, if that is a number. Each element of a batch may have a number,
+    and a heartbeat or an answer may take the next one; no other number of theirs counts: it need not be of the row.
 
     `goes_on` is whether the first event continued it: then the upstream still had all that came after the cursor.
     """
 
-    def __init__(self, numbering: Numbering, after: str | None = None) -> None:
+    def __init__(self, numbering: Numbering, after: str | None = None, split: Split | None = None) -> None:
         self._numbering = numbering
+        self._split = split if split is not None and split.is_of_element(numbering.path) else None
         self._last: dict[object, int] = {}
         self._after: int | None = None
         self.goes_on = False
@@ -147,24 +156,39 @@ class Numbers:
             self._last[None] = self._after = number
 
     def missing(self, frame: Frame, *, begins: bool) -> list[int]:
-        """Returns how many numbers are missing before the event of `frame`, as a list of one; empty if none are.
+        """Returns how many numbers are missing before each event of `frame` that comes after a hole.
 
         None are missing if the event `begins` its row, as a snapshot does.
         """
-        body = parse_json(frame.data)
-        number = _number(at(body, self._numbering.path)[1])
-        if number is None:
-            return []
-        by = self._numbering.by
-        row = None if by is None else str(at(body, by)[1])
-        if self._after is not None:
-            # The event of the cursor itself may come once more.
-            self.goes_on, self._after = not begins and number - self._after in (0, 1), None
-        last = self._last.pop(row, None)
-        self._last[row] = number
-        if len(self._last) > MOST_ROWS:
-            del self._last[next(iter(self._last))]
-        return [number - last - 1] if not begins and last is not None and number > last + 1 else []
+        losses = []
+        for row, number in self._numbers(frame):
+            if self._after is not None:
+                # The event of the cursor itself may come once more.
+                self.goes_on, self._after = not begins and number - self._after in (0, 1), None
+            last = self._last.pop(row, None)
+            self._last[row] = number
+            if len(self._last) > MOST_ROWS:
+                del self._last[next(iter(self._last))]
+            if not begins and last is not None and number > last + 1:
+                losses.append(number - last - 1)
+        return losses
+
+    def passes(self, frame: Frame) -> list[int]:
+        """Takes the number of a frame that is no event if it is the next of its row; returns no loss."""
+        for row, number in self._numbers(frame):
+            if self._last.get(row) == number - 1:
+                self._last[row] = number
+                self._after = number if self._after is not None else None
+        return []
+
+    def _numbers(self, frame: Frame) -> Iterator[tuple[object, int]]:
+        """Yields the row and the number of each event of a frame."""
+        body: Any = parse_json(frame.data)
+        path, by = self._numbering.path, self._numbering.by
+        for one in (body,) if self._split is None else self._split.alone(body):
+            number = _number(at(one, path)[1])
+            if number is not None:
+                yield None if by is None else str(at(one, by)[1]), number
 
 
 def _number(value: object) -> int | None:

@@ -85,7 +85,7 @@ class Intake:
         asked = record.pending.asked_from if self._afresh is None else self._afresh
         if self._profile.sequence is not None:
             is_row = record.backlog.resumed and self._profile.cursor == self._profile.sequence.path
-            self._numbers = Numbers(self._profile.sequence, asked if is_row else None)
+            self._numbers = Numbers(self._profile.sequence, asked if is_row else None, self._profile.split)
         if self._profile.time is not None and record.backlog.resumed:
             self._times = OwnTimes(self._profile.time, opened.headers.get("date", ""), now_ms)
         self._decoder.opens(opened.headers)

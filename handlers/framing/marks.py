@@ -60,6 +60,11 @@ class Mark:
         """Whether the mark reads the body."""
         return bool(self.json or self.absent)
 
+    @property
+    def names_a_value(self) -> bool:
+        """Whether it names what a frame must hold, rather than only where something must be."""
+        return self.event is not None or self.data is not None or any(value != ANYTHING for _, value in self.json)
+
     def fits(self, frame: Frame, body: Any) -> bool:
         """Whether `frame` fits; `body` is its data as a JSON value, None if it is not JSON."""
         if frame.is_comment or self.comment is not None:

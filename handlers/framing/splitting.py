@@ -16,7 +16,7 @@ elements than a small function can hold, is not taken apart; nothing is raised, 
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from json.decoder import scanstring  # type: ignore[attr-defined]  # implemented in C, and not in the stubs
 from typing import Any, NamedTuple, Union
@@ -56,13 +56,12 @@ _Members = Mapping[str, Union["_Members", str]]
 
 
 class Batch(NamedTuple):
-    """A frame that was taken apart: its JSON value, and its elements as values and as their original texts.
+    """A frame that was taken apart: its JSON value, and the original texts of its elements.
 
     `kept` are the texts of the members that are stored with each element.
     """
 
     body: Any
-    values: list[Any]
     texts: list[str]
     kept: dict[str, Any]
 
@@ -133,12 +132,19 @@ class Split:
         if reader.texts is None or len(reader.texts) > MOST_ELEMENTS or _skip(text, end) != len(text):
             return None
         remember(text, body)
-        return Batch(body, reader.values, reader.texts, reader.kept)
+        return Batch(body, reader.texts, reader.kept)
 
     def has_list(self, frame: Frame) -> bool:
         """Whether a frame that was not taken apart has a list at the path."""
-        body = parse_json(frame.data)
-        return isinstance(at(body, self.path)[1] if self.path.steps else body, list)
+        return isinstance(at(parse_json(frame.data), self.path)[1], list)
+
+    def alone(self, body: Any) -> Iterator[Any]:
+        """Yields, for each element of a frame, its body as if it had only this one: use it before the next comes."""
+        elements = at(body, self.path)[1]
+        alone: list[Any] = [None]
+        shown = _with_list(body, self.path.steps, alone) if isinstance(elements, list) else body
+        for alone[0] in elements if isinstance(elements, list) else ():
+            yield shown
 
     def events(
         self,
@@ -153,14 +159,11 @@ class Split:
         """Returns the events of the elements, in order; an element that no rule keeps has only its cursor."""
         if not batch.texts:
             return []
-        alone: list[Any] = [None]
-        body = _with_list(batch.body, self.path.steps, alone)
         before, after = _around(batch.kept, self.path.steps) if self.keep else ("", "")
         inner = cursor if isinstance(cursor, JsonPath) and self.is_of_element(cursor) else None
         cursors: list[str | None] = []
         events = []
-        for place, (value, text) in enumerate(zip(batch.values, batch.texts, strict=True)):
-            alone[0] = value
+        for place, (body, text) in enumerate(zip(self.alone(batch.body), batch.texts, strict=True)):
             name = text_at(body, self.name) if self.name is not None else None
             name = frame.name if name is None else name
             if inner is not None:
@@ -235,7 +238,6 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self.values: list[Any] = []
         self.texts: list[str] | None = None
         self.kept: dict[str, Any] = {}
 
@@ -282,7 +284,7 @@ class _Reader:
         return members, at + 1
 
     def _list(self, at: int) -> tuple[list[Any], int]:
-        text, values = self._text, self.values
+        text, values = self._text, list[Any]()
         self.texts = texts = []
         at = _skip(text, at)
         while text[at] != "]" or values:

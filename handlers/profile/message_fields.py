@@ -6,15 +6,18 @@ Invariant: whatever is returned without a note in `Fields` is valid.
 import dataclasses
 import json
 import re
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from handlers.framing.events import parse_path
 from handlers.framing.marks import Kind, Mark
 from handlers.profile import addresses, sections
-from handlers.profile.checked_fields import A_PATH, PATH, Fields, number
+from handlers.profile.checked_fields import A_PATH, PATH, Fields, Form, number
 from handlers.profile.mark_fields import listed, mark
 from handlers.profile.messages import CLOSE_MEANINGS, CloseMeaning, Exchange, Numbering, asks_by_message
 from handlers.values import dataclass
+
+if TYPE_CHECKING:
+    from handlers.framing.splitting import Split
 
 _CODE = re.compile(r"1[0-9]{3}|[34][0-9]{3}"), "a close code from 1000 to 4999"
 _ANSWER = '{ "$.op" = "subscribed" }, a text, or a list of such'
@@ -59,19 +62,21 @@ def conversation(fields: Fields) -> Conversation:
     return Conversation(_subscribe(fields), _ping(fields), _leave(fields), _close_codes(fields))
 
 
-def numbering(fields: Fields) -> Numbering | None:
-    """Returns where events are numbered: a path, or { path = "$.seq", by = "$.product" }."""
+def numbering(fields: Fields, split: "Split | None") -> Numbering | None:
+    """Returns where events are numbered: a path, or { path = "$.seq", by = "$.product" }; `[*]` is an element."""
     value = fields.take("sequence")
+    read = parse_path if split is None else split.path_of
+    form = Form(A_PATH.schema, A_PATH.must_be, lambda one: read(one) if isinstance(one, str) else None)
     if value is None:
         return None
     if isinstance(value, dict):
         inner = fields.inside("sequence", value)
-        path, by = inner.read("path", A_PATH), inner.read("by", A_PATH)
+        path, by = inner.read("path", form), inner.read("by", form)
         inner.refuse_the_rest("sequence: path, by")
         if path is None:
             inner.wrong("path", f"must be {PATH}, where an event has its number")
         return None if path is None else Numbering(path, by)
-    path = parse_path(value) if isinstance(value, str) else None
+    path = form.read(value)
     if path is None:
         fields.wrong("sequence", f'must be {PATH}, or {{ path = "$.seq", by = "$.product" }}')
     return None if path is None else Numbering(path)

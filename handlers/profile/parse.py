@@ -105,7 +105,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         deliver=rare("deliver", absent=()),
         parts=rare("parts", absent=()),
         keep=rare("keep", split, absent=(), has_names=has_ids),
-        sequence=rare("sequence"),
+        sequence=rare("sequence", split),
         time=time,
         **({} if talk is None else talk.fields()),
         token=rare("token", check, allow_private=said["allow_private"]),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import urljoin
 
-from handlers.framing.events import JsonPath, StreamEvent, text_at
+from handlers.framing.events import JsonPath, at, StreamEvent, text_at
 from handlers.framing.frames import Body, Frame
 from handlers.framing.selection import keeps
 from handlers.profile.addresses import origin, with_query
@@ -76,7 +76,7 @@ def page(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int)
     if batch is None:
         raise BadPage(f"the answer is not JSON with a list at {repair.split.path.text}")
     events = repair.split.events(frame, batch, now_ms, key=repair.key, cursor=None)
-    times = [repair.time.within(value) for value in batch.values]
+    times = [repair.time.within(value) for value in at(batch.body, repair.split.path)[1]]
     return Page(events, times, _next(repair, address, pages, answer, batch.body, is_empty=not events))
 
 

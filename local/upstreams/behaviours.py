@@ -205,7 +205,11 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
         event='{"e": "trade", "s": "BTCUSDT", "t": <n>, "p": "<price>", "q": "1"}\n',
         has_key=False,
         life_s=86_400,
-        talk=Talk(asks={"method": "SUBSCRIBE"}, answer='{"result": null, "id": 1}'),
+        talk=Talk(
+            asks={"method": "SUBSCRIBE"},
+            answer='{"result": null, "id": 1}',
+            refusal='{"code": 2, "msg": "Invalid request: missing field `method`", "id": 1}',
+        ),
     ),
     "coinbase": Behaviour(
         event='{"type": "match", "trade_id": <n>, "product_id": "BTC-USD", "price": "<price>"}\n',
@@ -215,17 +219,19 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
         talk=Talk(
             asks={"type": "subscribe"},
             answer='{"type": "subscriptions", "channels": []}',
-            refusal='{"type": "error", "message": "Failed to subscribe"}',
+            refusal='{"type": "error", "message": "Failed to subscribe", "reason": "no such product"}',
         ),
     ),
     "jetstream": Behaviour(
-        event='{"did": "did:plc:a", "time_us": <n>, "kind": "commit", "commit": {"operation": "create"}}\n',
+        event='{"did": "did:plc:a", "time_us": <n>, "kind": "commit", "commit": {"operation": "create", "rev": "r<n>", '
+        '"collection": "app.bsky.feed.post", "rkey": "k<n>"}}\n',
         has_key=False,
         resume=("query", "cursor"),
         inclusive=True,
         talk=Talk(),
     ),
     "kraken": Behaviour(
+        greeting='{"channel": "status", "type": "update", "data": [{"system": "online", "connection_id": <n>}]}\n',
         event='{"channel": "trade", "type": "update", "data": [{"symbol": "BTC/USD", "trade_id": <n>, "qty": 1}]}\n',
         heartbeat='{"channel": "heartbeat"}\n',
         heartbeat_ms=1_000,

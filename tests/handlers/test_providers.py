@@ -45,7 +45,7 @@ RESUMED = sorted(name for name, one in BEHAVIOURS.items() if one.resume[0])
 PASSING = sorted(set(FOLLOWED) - set(RESUMED))
 BEATING = sorted(name for name, one in BEHAVIOURS.items() if one.heartbeat)
 # Those whose profile says that events are numbered without holes.
-NUMBERED = ("binance", "coinbase", "responses")
+NUMBERED = ("binance", "coinbase", "kraken", "responses")
 TOO_OLD: list[tuple[str, dict[str, int]]] = [
     ("companies-house", {}), ("kubernetes", {}), ("kubernetes", {"expired": 410}),
 ]  # fmt: skip

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from handlers.connection.effects import Effect, RecordLoss, Release, Write
+from handlers.connection.frame_reading import taken_apart
 from handlers.connection.inputs import Chunk, Closed, LeaseRead, Opened, Resumption, Written
 from handlers.connection.intake import MOST_EVENTS
 from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
-from tests.handlers.connection.managers import FENCE, SAVES, claimed, outcome
+from handlers.framing.frames import Frame
+from handlers.framing.marks import Kind
+from tests.handlers.connection.managers import FENCE, SAVES, claimed, outcome, profile
 
 FIELDS: dict[str, Any] = {
     "framing": "ndjson",
@@ -97,6 +100,17 @@ def test_a_heartbeat_has_no_elements() -> None:
     assert chunk(manager, 21_000, {"items": []}) == []
     effects = chunk(manager, 22_000, {"items": [], "at": 9}, batch(10))
     assert (keys(effects), saved(manager, 40_000, effects)) == (["10/0"], "10")
+
+
+def test_a_batch_that_a_mark_names_by_its_value_is_not_stored() -> None:
+    """It is the heartbeat that the profile means, its list a detail; an answer is never an event either."""
+    status = {"json": {"$.channel": "status"}}
+    manager = reading("1", heartbeat=status)
+    assert chunk(manager, 1000, {"channel": "status", "items": [{"version": 2}]}) == []
+    talks = {"address": "wss://feed.example/", "framing": "websocket", "split": {"path": "$"}, "key": "$[*].n"}
+    parsed = profile(**talks, subscribe=[{"send": "hi", "expect": {"$[0].msg": "in"}}])
+    kinds = [taken_apart(parsed, Frame(text), 0) for text in ('[{"msg": "in"}]', '[{"n": 1}]')]
+    assert [(kind, len(events)) for kind, events in kinds] == [(Kind.ANSWER, 0), (Kind.EVENT, 1)]
 
 
 def test_a_heartbeats_cursor_waits_for_the_events_before_it() -> None:

@@ -304,6 +304,30 @@ def test_each_product_has_numbers_of_its_own() -> None:
     assert [one.count for one in effects if isinstance(one, RecordLoss)] == [1, 1]
 
 
+def test_a_heartbeat_or_an_answer_may_have_the_next_number() -> None:
+    """Then it is no hole; any other number of theirs says nothing, as the request's own in an answer."""
+    pong = {"send": "ping", "every_s": 5, "answer": {"$.op": "pong"}}
+    manager = connected(Resumption("7"), sequence="$.n", heartbeat={"json": {"$.op": "hb"}}, ping=pong)
+    hb, answer = {"op": "hb"}, {"op": "pong"}
+    for messages, lost in (
+        (({"n": 8} | hb, {"n": 9}, {"n": 9} | hb, {"n": 10} | answer, {"n": 11}), []),
+        (({"n": 4} | hb, {"n": 1} | answer, {"n": 12}, {"n": 99} | answer, {"n": 14}), [1]),
+    ):
+        effects = manager.handle(100, says(*messages))
+        assert [one.count for one in effects if isinstance(one, RecordLoss)] == lost
+
+
+def test_each_element_of_a_batch_may_have_a_number() -> None:
+    """The path leads into the element, as that of the key; each hole is a loss."""
+    numbers = {"path": "$.data[*].n", "by": "$.data[*].pair"}
+    manager = connected(split={"path": "$.data"}, key="$.data[*].n", cursor=None, sequence=numbers, subscribe=None)
+    batches = [[("a", 1), ("b", 5), ("a", 2)], [], [("a", 5), ("b", 6), ("b", 8)]]
+    messages = ({"data": [{"pair": pair, "n": number} for pair, number in one]} for one in batches)
+    effects = manager.handle(50, says(*messages))
+    assert [one.count for one in effects if isinstance(one, RecordLoss)] == [2, 1]
+    assert len(stored(effects)) == 6
+
+
 def test_a_snapshot_is_stored_under_its_name() -> None:
     """So a reader of the table can tell a state from a change."""
     manager = connected(snapshot={"json": {"$.type": "all"}})
