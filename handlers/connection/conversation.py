@@ -1,21 +1,26 @@
-"""Decides what a connection sends on its socket and what the answers mean: subscriptions, pings, last messages.
+"""Decides what a connection sends on its socket and what the answers mean: subscriptions, pings, replies and the rest.
 
     Opened(101)                Send subscribe[0]          it is not connected yet
     {"op": "subscribed"}       Send subscribe[1]
     {"op": "subscribed"}       connected; every 20 s      Send ping
+    {"op": "ping", "id": 7}    Send reply
     a close by this side       Send leave, Send close
 
 It knows no socket and no clock: `now_ms` comes with each call. Invariants: a message is sent only after the one before
-it was answered; an answer is waited for no longer than the profile says; the report of a refusal holds no secret.
+it was answered; an answer is waited for no longer than the profile says; the reply to an event is sent once that is
+stored; the report of a refusal holds no secret.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from handlers.connection.effects import Effect, Outcome, Send
 from handlers.connection.ends import ENDED, EXPIRED_CURSOR, End, bounded
 from handlers.connection.evidence import CURSOR_EXPIRED
+from handlers.connection.frame_reading import STORED, taken_apart
+from handlers.connection.pending import Pending
 from handlers.framing.events import parse_json, text_at
 from handlers.framing.frames import Decoded, Decoder, Frame, FramingError, as_frames
 from handlers.framing.marks import Kind, Mark
@@ -63,6 +68,8 @@ class Conversation:
         self._is_connected = False
         self._early: list[Frame] = []  # frames that came before it was connected
         self._early_bytes = 0
+        # Replies to events, each with the number of the write that stores it; None for a write that has not begun.
+        self._owed: list[tuple[int | None, Effect]] = []
         self._instead = ""  # the last message that was not an answer: `refuse` does not name it, or `expect` is wrong
 
     @property
@@ -90,10 +97,22 @@ class Conversation:
         self._is_connected = self.is_complete
         return said
 
-    def _says(self, exchange: Exchange) -> Effect:
-        if exchange.send is None:
-            return Send(PING, b"")
-        return Send(TEXT, message_of(self._profile, exchange.send, self._stream_id, self._cursor, self._secrets))
+    def _says(self, exchange: Exchange, heard: Any = None) -> Effect:
+        message = message_of(self._profile, exchange.send, self._stream_id, self._cursor, self._secrets, heard)
+        return Send(TEXT, message)
+
+    def _replies(self, frames: Sequence[Frame], *, to_events: bool) -> Iterator[Effect]:
+        """Yields the replies to the frames that are stored, or to those that are not."""
+        for frame in frames:
+            reply = next((one for one in self._profile.reply if _fits(one.expect, frame)), None)
+            if reply is not None and (taken_apart(self._profile, frame, 0)[0] in STORED) == to_events:
+                yield self._says(reply, parse_json(frame.data))
+
+    def acknowledges(self, pending: Pending) -> list[Effect]:
+        """Returns the replies to the events that are stored by now; call it once those that were taken are written."""
+        owed = [(pending.writes if number is None else number, one) for number, one in self._owed]
+        self._owed = [(number, one) for number, one in owed if number > pending.answered]
+        return [] if self._is_over else [one for number, one in owed if number <= pending.answered]
 
     def _shown(self, text: str) -> str:
         """Returns the upstream's words without secrets, ready to be shown."""
@@ -109,8 +128,12 @@ class Conversation:
         `decoder` has decoded the bytes; `failure` is why it can decode no more.
         """
         said, end = self._hears(now_ms, as_frames(decoded)) if self._answer_by_ms is not None else ([], None)
+        if self._profile.reply:
+            said += self._replies(as_frames(decoded), to_events=False)
         if not self._is_connected:
             decoded = self._keeps(as_frames(decoded))
+        if self._profile.reply:
+            self._owed += [(None, one) for one in self._replies(as_frames(decoded), to_events=True)]
         if isinstance(decoder, WebSocketDecoder):
             # Section 5.5.2: "Upon receipt of a Ping frame, an endpoint MUST send a Pong frame in response".
             said += [] if self._is_over else [Send(PONG, payload) for payload in decoder.pings]
@@ -164,7 +187,7 @@ class Conversation:
             del self._left[0]
         while self._left:
             exchange = self._left[0]
-            effects.append(self._says(exchange))
+            effects += [] if exchange.send is None else [self._says(exchange)]
             if exchange.expect:
                 self._answer_by_ms = now_ms + exchange.within_ms
                 return effects
@@ -222,7 +245,7 @@ class Conversation:
         self._ping_ms = now_ms + ping.every_ms
         if ping.expect and self._answer_by_ms is None:
             self._awaits_pong, self._answer_by_ms = True, now_ms + ping.within_ms
-        return [self._says(ping)], None
+        return [Send(PING, b"") if ping.send is None else self._says(ping)], None
 
     @property
     def _name_of_first(self) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from handlers.profile.messages import Numbering
 
 # Frames that announce an end or a loss are events as well: what the upstream said is stored. A comment never is.
-_STORED = frozenset({Kind.EVENT, Kind.END, Kind.LOSS, Kind.SNAPSHOT})
+STORED = frozenset({Kind.EVENT, Kind.END, Kind.LOSS, Kind.SNAPSHOT})
 _STOPS = frozenset({Kind.END, Kind.DISCONNECT, Kind.EXPIRED})
 # These are not events, but may have how far the stream has come.
 _BESIDE = frozenset({Kind.HEARTBEAT, Kind.DISCONNECT})
@@ -89,14 +89,14 @@ def read(
         if kind is Kind.LOSS:
             losses.append(marks.lost(frame))
         if numbers is not None:
-            losses += numbers.missing(frame, begins=kind is Kind.SNAPSHOT) if kind in _STORED else numbers.passes(frame)
+            losses += numbers.missing(frame, begins=kind is Kind.SNAPSHOT) if kind in STORED else numbers.passes(frame)
         if kind is Kind.SNAPSHOT and frame.name is None:
             frame = frame._replace(name=kind.value)
         if keeps and kind is Kind.EVENT and not batch and not frame.is_comment and not profile.keeps(frame):
             left_out += 1
             after = cursor_after(frame, path)
             cursor = after if after is not None else cursor
-        elif batch or (kind in _STORED and not frame.is_comment):
+        elif batch or (kind in STORED and not frame.is_comment):
             for event in batch or (to_event(frame, now_ms, key=key, cursor=path),):
                 cursor = event.cursor if event.cursor is not None else cursor
                 if event.key == LEFT_OUT:

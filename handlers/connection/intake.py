@@ -133,6 +133,8 @@ class Intake:
         taken, before_ms = self._takes(
             now_ms, reading, record, len(data), ended_some=bool(frames), is_inside=goes_on and is_inside
         )
+        if self._talk is not None:
+            said += self._talk.acknowledges(record.pending)
         if goes_on:
             return said + taken, None
         self._discards = True
@@ -175,8 +177,7 @@ class Intake:
                 some = events[first : first + MOST_EVENTS]
                 writes.append(Write(record.fence, pending.events, some))
                 pending.sent(some, arrived_ms)
-        if self._budget is not None:
-            self.stored(record)
+        self._frees(record)
         if reading.cursor is not None:
             pending.skipped(reading.cursor)
         if self._waiting is not None and events:
@@ -206,8 +207,13 @@ class Intake:
             budget.holds(decoder.held_bytes + self._unstored_bytes)
         return frames, failure
 
-    def stored(self, record: Record) -> None:
-        """Records that a write was answered, or that none was needed, so its memory is free again."""
+    def stored(self, record: Record) -> list[Effect]:
+        """Takes note that a write was answered; returns the replies to the events that are stored now."""
+        self._frees(record)
+        return [] if self._talk is None else self._talk.acknowledges(record.pending)
+
+    def _frees(self, record: Record) -> None:
+        """Records that the memory of what was taken is free again, if all of it is stored."""
         if self._budget is not None and record.pending.is_stored:
             self._unstored_bytes = 0
             self._budget.holds(self._decoder.held_bytes)

@@ -26,6 +26,7 @@ class Pending:
         self._arrived: deque[int] = deque()  # when the events of each had arrived
         self._reached: str | None = None
         self.events = 0  # of all writes, answered or not
+        self.writes = 0
         self.saved: str | None = None
         self.asked_from: str | None = None
 
@@ -41,6 +42,7 @@ class Pending:
         if cursor is None:
             cursor = next((event.cursor for event in reversed(events) if event.cursor is not None), None)
         if not joins:
+            self.writes += 1
             self._writes.append(cursor)
             self._arrived.append(arrived_ms)
         elif cursor is not None:
@@ -79,6 +81,11 @@ class Pending:
     def arrivals(self) -> tuple[int, ...]:
         """When the events of each unanswered write had arrived."""
         return tuple(self._arrived)
+
+    @property
+    def answered(self) -> int:
+        """How many writes are answered: the first of `writes`."""
+        return self.writes - len(self._writes)
 
     @property
     def is_stored(self) -> bool:

@@ -89,6 +89,7 @@ class Profile:
     subscribe: "tuple[Exchange, ...]" = ()
     ping: "Exchange | None" = None
     leave: "Exchange | None" = None
+    reply: "tuple[Exchange, ...]" = ()
     close_codes: "tuple[tuple[int, CloseMeaning], ...]" = ()
     sequence: "Numbering | None" = None
     time: "OwnTime | None" = None
@@ -168,7 +169,7 @@ class Profile:
     @property
     def exchanges(self) -> "list[Exchange]":
         """All messages that are sent on the socket, with their answers."""
-        return [*self.subscribe, *(one for one in (self.ping, self.leave) if one is not None)]
+        return [*self.subscribe, *(one for one in (self.ping, self.leave) if one is not None), *self.reply]
 
     @property
     def longest_talk_ms(self) -> int:

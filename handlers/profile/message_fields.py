@@ -1,4 +1,4 @@
-"""Parses the fields about a socket (`subscribe`, `ping`, `leave`, `close_codes`) and about numbers (`sequence`).
+"""Parses the fields about a socket (`subscribe`, `ping`, `reply` …) and about numbers (`sequence`).
 
 Invariant: whatever is returned without a note in `Fields` is valid.
 """
@@ -6,6 +6,7 @@ Invariant: whatever is returned without a note in `Fields` is valid.
 import dataclasses
 import json
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from handlers.framing.events import parse_path
@@ -13,7 +14,7 @@ from handlers.framing.marks import Kind, Mark
 from handlers.profile import addresses, sections
 from handlers.profile.checked_fields import A_PATH, PATH, Fields, Form, number
 from handlers.profile.mark_fields import listed, mark
-from handlers.profile.messages import CLOSE_MEANINGS, CloseMeaning, Exchange, Numbering, asks_by_message
+from handlers.profile.messages import CLOSE_MEANINGS, CloseMeaning, Exchange, Numbering, asks_by_message, paths_in
 from handlers.values import dataclass
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _SHAPES = {
     "subscribe": '[{ send = { op = "subscribe" }, expect = { "$.op" = "subscribed" } }]',
     "ping": '{ send = { op = "ping" }, every_s = 20 }',
     "leave": '{ send = { op = "unsubscribe" } }',
+    "reply": '{ to = { "$.op" = "ping" }, send = { op = "pong" } }',
 }
 _MOST_MESSAGES = 100
 
@@ -36,12 +38,8 @@ class Conversation:
     subscribe: tuple[Exchange, ...]
     ping: Exchange | None
     leave: Exchange | None
+    reply: tuple[Exchange, ...]
     close_codes: tuple[tuple[int, CloseMeaning], ...]
-
-    @property
-    def exchanges(self) -> tuple[Exchange, ...]:
-        """All of them."""
-        return (*self.subscribe, *(one for one in (self.ping, self.leave) if one is not None))
 
     @property
     def holds_cursor(self) -> bool:
@@ -54,12 +52,16 @@ class Conversation:
 
     def marks(self) -> list[tuple[Kind, Mark]]:
         """Returns the marks of messages that are answers, which are not events."""
-        return [(Kind.ANSWER, mark) for one in self.exchanges for mark in one.expect]
+        answered = (*self.subscribe, *(() if self.ping is None else (self.ping,)))
+        return [(Kind.ANSWER, mark) for one in answered for mark in one.expect]
 
 
 def conversation(fields: Fields) -> Conversation:
     """Returns the messages on the socket and their answers."""
-    return Conversation(_subscribe(fields), _ping(fields), _leave(fields), _close_codes(fields))
+    subscribe = _several(fields, "subscribe", _first)
+    return Conversation(
+        subscribe, _ping(fields), _leave(fields), _several(fields, "reply", _reply), _close_codes(fields)
+    )
 
 
 def numbering(fields: Fields, split: "Split | None") -> Numbering | None:
@@ -82,22 +84,36 @@ def numbering(fields: Fields, split: "Split | None") -> Numbering | None:
     return None if path is None else Numbering(path)
 
 
-def _subscribe(fields: Fields) -> tuple[Exchange, ...]:
-    value = fields.take("subscribe")
+def _several(fields: Fields, field: str, read: Callable[[Fields], Exchange]) -> tuple[Exchange, ...]:
+    """Returns the messages of a field that has one or a list of them."""
+    value = fields.take(field)
     listed = value if isinstance(value, list) else [] if value is None else [value]
     if len(listed) > _MOST_MESSAGES or (value is not None and not listed):
-        fields.wrong("subscribe", f"must have from 1 to {_MOST_MESSAGES} messages")
+        fields.wrong(field, f"must have from 1 to {_MOST_MESSAGES} messages")
     exchanges = []
     for at, one in enumerate(listed[:_MOST_MESSAGES]):
-        where = f"subscribe[{at}]" if isinstance(value, list) else "subscribe"
-        if not isinstance(one, dict):
-            fields.wrong(where, f"must be {_SHAPES['subscribe']}")
-            continue
-        inner = fields.inside(where, one)
-        exchange = _exchange(inner, "expect", needs_message=True)
-        inner.refuse_the_rest("subscribe: send, expect, refuse, reason, within_s")
-        exchanges.append(exchange)
+        where = f"{field}[{at}]" if isinstance(value, list) else field
+        if isinstance(one, dict):
+            exchanges.append(read(fields.inside(where, one)))
+        else:
+            fields.wrong(where, f"must be {_SHAPES[field]}")
     return tuple(exchanges)
+
+
+def _first(inner: Fields) -> Exchange:
+    # Without a message it waits for what the upstream says by itself.
+    exchange = _exchange(inner, "expect", needs_message=not inner.has("expect"))
+    inner.refuse_the_rest("subscribe: send, expect, refuse, reason, within_s")
+    return exchange
+
+
+def _reply(inner: Fields) -> Exchange:
+    to = _answers(inner, "to")
+    if not to:
+        inner.wrong("to", f"must be the mark of the message to answer: {_ANSWER}")
+    send = _message(inner, is_needed=True, has_paths=True)
+    inner.refuse_the_rest("reply: to, send")
+    return Exchange(send, to)
 
 
 def _ping(fields: Fields) -> Exchange | None:
@@ -145,7 +161,7 @@ def _exchange(inner: Fields, answer: str, *, needs_message: bool) -> Exchange:
     return Exchange(send, expect, refuse, reason, round(within_s * 1000))
 
 
-def _message(inner: Fields, *, is_needed: bool) -> Any:
+def _message(inner: Fields, *, is_needed: bool, has_paths: bool = False) -> Any:
     """Returns the message to send, its references and placeholders not filled in yet."""
     value = inner.take("send")
     if value is None:
@@ -163,6 +179,11 @@ def _message(inner: Fields, *, is_needed: bool) -> Any:
         inner.wrong(
             "send", f"contains {misspelt}, which is unknown; the placeholders are {addresses.KNOWN}, and {{cursor}}"
         )
+    for place in paths_in(text):
+        if not has_paths:
+            inner.wrong("send", f"contains {{{place}}}: only a reply may hold a part of the message that it answers")
+        elif parse_path(place) is None:
+            inner.wrong("send", f"contains {{{place}}}, which is not a JSON path such as {{$.id}}")
     sections.check_message(inner, "send", value)
     return value
 

@@ -3,8 +3,12 @@
     subscribe = [{ send = { op = "subscribe", channel = "{name}", since = "{cursor}" } }]
 
 sends, for `prices:EUR` at the cursor 41, {"op":"subscribe","channel":"EUR","since":41}, and without a cursor
-{"op":"subscribe","channel":"EUR"}. Invariant: values are filled in once; whatever looks like a placeholder or a
-reference in a value stays as it is.
+{"op":"subscribe","channel":"EUR"}. A reply may hold parts of the message that it answers: to {"ping":7}
+
+    reply = { to = { "$.ping" = "*" }, send = { pong = "{$.ping}" } }
+
+sends {"pong":7}. Invariant: values are filled in once; whatever looks like a placeholder or a reference in a value
+stays as it is.
 """
 
 import json
@@ -12,11 +16,13 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
-from handlers.framing.events import JsonPath
+from handlers.framing.events import JsonPath, at, parse_path, text_at
 from handlers.framing.marks import Mark
 from handlers.values import dataclass
 
 CURSOR, CURSOR_AS_TEXT = "{cursor}", "{cursor|text}"
+# The cursor, and a path into the message that is answered.
+_PLACE = re.compile(r"\{(cursor(?:\|text)?|\$[.\[][^{}]*)\}")
 # The whole numbers that every JSON reader takes without rounding.
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,14}")
 _LEFT_OUT = object()
@@ -33,10 +39,11 @@ CLOSE_CODES: dict[int, CloseMeaning] = {
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A message and what answers it; `send` is JSON or a text, None for a ping of the protocol.
+    """A message and what answers it; `send` is JSON or a text, None for a ping of the protocol or no message.
 
     A message that fits one of `expect` answers it, within `within_ms`; a message that fits one of `refuse` refuses it,
-    and its text at `reason` (the whole text if that is None) says why. It is sent every `every_ms`, 0 for once.
+    and its text at `reason` (the whole text if that is None) says why. It is sent every `every_ms`, 0 for once. A reply
+    answers each message that fits its `expect`.
     """
 
     send: Any
@@ -65,32 +72,55 @@ def asks_by_message(exchanges: Sequence[Exchange]) -> bool:
     return any(CURSOR in one.text or CURSOR_AS_TEXT in one.text for one in exchanges)
 
 
-def spelled(send: Any, cursor: str | None, fill: Callable[[str], str]) -> bytes:
-    """Returns the message to send at the cursor (None and "" for none); `fill` fills in all other placeholders."""
+def paths_in(text: str) -> list[str]:
+    """Returns the paths into the answered message that a text holds."""
+    return [place for place in _PLACE.findall(text) if place.startswith("$")]
+
+
+def spelled(send: Any, cursor: str | None, fill: Callable[[str], str], heard: Any = None) -> bytes:
+    """Returns the message to send at the cursor (None and "" for none); `fill` fills in all other placeholders.
+
+    `heard` is the body of the message that it answers.
+    """
     if isinstance(send, str):
-        return _text(send, cursor or "", fill).encode()
-    filled = _filled(send, cursor or None, fill)
+        return _text(send, cursor, fill, heard).encode()
+    filled = _filled(send, cursor, fill, heard)
     return json.dumps(filled, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _filled(value: Any, cursor: str | None, fill: Callable[[str], str]) -> Any:
-    """Returns the value with its texts filled in. Without a cursor, members that need one are left out."""
+def _filled(value: Any, cursor: str | None, fill: Callable[[str], str], heard: Any) -> Any:
+    """Returns the value with its texts filled in. Members that need a value that is not there are left out."""
     if isinstance(value, dict):
-        members = ((name, _filled(inner, cursor, fill)) for name, inner in value.items())
+        members = ((name, _filled(inner, cursor, fill, heard)) for name, inner in value.items())
         return {name: inner for name, inner in members if inner is not _LEFT_OUT}
     if isinstance(value, list):
-        return [inner for one in value if (inner := _filled(one, cursor, fill)) is not _LEFT_OUT]
+        return [inner for one in value if (inner := _filled(one, cursor, fill, heard)) is not _LEFT_OUT]
     if not isinstance(value, str):
         return value
-    if cursor is None and (CURSOR in value or CURSOR_AS_TEXT in value):
+    values = [_value(place, cursor, heard) for place in _PLACE.findall(value)]
+    if None in values:
         return _LEFT_OUT
-    # A cursor that is the whole text is sent as a number if it is one: nearly every feed counts with numbers.
-    if value == CURSOR and cursor is not None and _NUMBER.fullmatch(cursor):
-        return int(cursor)
-    return _text(value, cursor or "", fill)
+    return values[0] if _PLACE.fullmatch(value) else _text(value, cursor, fill, heard)
 
 
-def _text(text: str, cursor: str, fill: Callable[[str], str]) -> str:
-    # Nothing is filled into the cursor's own text, which may be anything.
-    parts = re.split(r"\{cursor(?:\|text)?\}", text)
-    return cursor.join(fill(part) for part in parts)
+def _value(place: str, cursor: str | None, heard: Any) -> Any:
+    """Returns what fills the place as a whole; None if there is nothing, or a list or an object."""
+    if place.startswith("$"):
+        path = parse_path(place)
+        value = None if path is None else at(heard, path)[1]
+        return value if isinstance(value, int | float) else _part(place, heard) if isinstance(value, str) else None
+    # A cursor that is a number is sent as one: nearly every feed counts with numbers.
+    return int(cursor) if cursor and place == "cursor" and _NUMBER.fullmatch(cursor) else cursor or None
+
+
+def _part(place: str, heard: Any) -> str | None:
+    path = parse_path(place)
+    return None if path is None else text_at(heard, path)
+
+
+def _text(text: str, cursor: str | None, fill: Callable[[str], str], heard: Any) -> str:
+    # Every second part is a place. Nothing is filled into a cursor or into the upstream's words, which may be anything.
+    return "".join(
+        fill(part) if index % 2 == 0 else _part(part, heard) or "" if part.startswith("$") else cursor or ""
+        for index, part in enumerate(_PLACE.split(text))
+    )

@@ -20,7 +20,7 @@ from handlers.profile.resume import resume as parse_resume
 from handlers.profile.secret_references import references, without
 
 # Fields that only a socket, or a numbered feed, has.
-_OF_SOCKETS = ("subscribe", "ping", "leave", "close_codes")
+_OF_SOCKETS = ("subscribe", "ping", "leave", "reply", "close_codes")
 # The readers of rare fields, if their modules or functions have other names than the field.
 _RARE = {
     "deliver": ("deliver_field", "targets"),

@@ -91,13 +91,18 @@ def own_headers(profile: Profile, said: Iterable[tuple[str, str]], secrets: Secr
     return headers
 
 
-def message_of(profile: Profile, send: Any, stream_id: str, cursor: str | None, secrets: Secrets) -> bytes:
-    """Returns the message to send on the socket for `send` after `cursor`; None and "" name no particular place."""
+def message_of(
+    profile: Profile, send: Any, stream_id: str, cursor: str | None, secrets: Secrets, heard: Any = None
+) -> bytes:
+    """Returns the message to send on the socket for `send` after `cursor`; None and "" name no particular place.
+
+    `heard` is the body of the message that it answers.
+    """
     from handlers.profile import messages
 
     by_message = profile.resume is not None and profile.resume.place == "message"
     asked = profile.resume.spelled(cursor) if by_message and profile.resume is not None and cursor else cursor
-    return messages.spelled(send, asked, lambda text: filled_in(text, stream_id, secrets))
+    return messages.spelled(send, asked, lambda text: filled_in(text, stream_id, secrets), heard)
 
 
 def _headers(profile: Profile, secrets: Secrets) -> dict[str, bytes]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import urljoin
 
-from handlers.framing.events import JsonPath, at, StreamEvent, text_at
+from handlers.framing.events import JsonPath, StreamEvent, at, text_at
 from handlers.framing.frames import Body, Frame
 from handlers.framing.selection import keeps
 from handlers.profile.addresses import origin, with_query

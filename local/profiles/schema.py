@@ -102,9 +102,10 @@ _WHOLE: dict[str, Schema] = {
     "end": _mark(),
     "loss": _mark("count"),
     "snapshot": _mark(),
-    "subscribe": _several(_said(["send"], expect=_ANSWER, refuse=_ANSWER, reason=_PATH, within_s=_WITHIN)),
+    "subscribe": _several(_said([], expect=_ANSWER, refuse=_ANSWER, reason=_PATH, within_s=_WITHIN)),
     "ping": _said(["every_s"], every_s=_EVERY, answer=_ANSWER, within_s=_WITHIN),
     "leave": _said(["send"]),
+    "reply": _several(_said(["to", "send"], to=_ANSWER)),
     "sequence": {
         "anyOf": [
             _PATH,

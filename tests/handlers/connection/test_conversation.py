@@ -16,7 +16,7 @@ from handlers.connection.effects import (
     Send,
     Write,
 )
-from handlers.connection.inputs import Chunk, Claimed, Closed, Opened, Resumption, Woken
+from handlers.connection.inputs import Chunk, Claimed, Closed, Opened, Resumption, Woken, Written
 from handlers.connection.manager import Manager
 from handlers.connection.phases import Phase
 from handlers.connection.steps import Invocation
@@ -208,6 +208,55 @@ def test_an_answer_that_waits_to_be_read_has_come_in_time() -> None:
     assert in_time.handle(3_100, says({"op": "pong"}), arrived_ms=3_039) == []
     assert (in_time.phase, in_time.wake_at_ms) == (Phase.CONNECTED, 4_040)
     assert CloseUpstream() in late.handle(3_040, Woken(), unread_ms=3_040)
+
+
+PONG_OF = {"to": {"$.op": "ping"}, "send": {"op": "pong", "id": "{$.id}", "text": "re {$.id}", "key": "${secret:key}"}}
+ACK_OF = {"to": {"$.n": "*"}, "send": {"ack": "{$.n}", "more": "{$.more}"}}
+
+
+def test_a_message_that_is_no_event_is_replied_to_at_once() -> None:
+    """The reply holds parts of it and is sent before the first answer too; a part that is not there is left out."""
+    manager = talking(reply=[PONG_OF, ACK_OF], heartbeat={"json": {"$.op": "ping"}})
+    manager.handle(30, Opened(101))
+    key = {"op": "pong", "key": "s3cret"}
+    assert sent(manager.handle(31, says({"op": "ping", "id": 7}))) == [key | {"id": 7, "text": "re 7"}]
+    manager.handle(40, says(SUBSCRIBED))
+    effects = manager.handle(50, says({"op": "ping", "id": "{name}", "n": 1}, {"op": "ping", "id": [1]}))
+    assert sent(effects) == [key | {"id": "{name}", "text": "re {name}"}, key]
+    assert sent(manager.handle(60, says(encoded_frame(TEXT, b'{"op": "ping", "id": "\\ud800"}')))) == [key]
+
+
+@pytest.mark.parametrize("flush_s", [None, 5])
+def test_an_event_is_acknowledged_once_it_is_stored(flush_s: int | None) -> None:
+    """Not before, whatever is written beside it; not by a connection that leaves, whose events come again."""
+    fields: dict[str, Any] = {} if flush_s is None else {"store": "log", "flush_s": flush_s}
+    manager = talking(reply=ACK_OF, **fields)
+    manager.handle(30, Opened(101))
+    assert sent(manager.handle(35, says({"n": 1}))) == []
+    effects = manager.handle(40, says(SUBSCRIBED)) + manager.handle(50, says({"n": 2}, {"op": "hello"}))
+    effects += manager.handle(5_050, Woken())
+    assert (sent(effects), stored(effects)[:2]) == ([], ["1", "2"])
+    writes = [one for one in effects if isinstance(one, Write)]
+    assert [sent(manager.handle(5_060, Written(len(one.events), 0))) for one in writes] == [[{"ack": 1}], [{"ack": 2}]]
+    effects = manager.handle(5_070, says({"n": 3}))
+    for _ in range(2):
+        effects += manager.handle(DEADLINE_MS - MARGIN_MS // 2, Woken())
+    assert sent(effects + manager.handle(DEADLINE_MS, Written(1, 0))) == [(CLOSE, b"\x03\xe8")]
+
+
+def test_what_is_not_stored_is_acknowledged_too() -> None:
+    """An event that the profile leaves out would come again for ever."""
+    manager = connected(reply=ACK_OF, keep={"path": "$.kind", "is": ["trade"]})
+    assert sent(manager.handle(50, says({"n": 1, "kind": "quote"}))) == [{"ack": 1}]
+
+
+def test_a_greeting_may_be_awaited() -> None:
+    """A first message without `send` is the upstream's own; what follows is sent once it has come."""
+    manager = talking(subscribe=[{"expect": {"$.op": "welcome"}}, SUBSCRIBE])
+    assert sent(manager.handle(30, Opened(101))) == []
+    assert sent(manager.handle(40, says({"op": "welcome"}))) == [FIRST]
+    manager.handle(50, says(SUBSCRIBED))
+    assert manager.phase is Phase.CONNECTED
 
 
 def test_pings_are_answered_and_a_close_is_returned() -> None:

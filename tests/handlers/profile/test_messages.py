@@ -96,6 +96,18 @@ CODE = "must be a close code from 1000 to 4999, with one of these values: retrie
             {"ping": {"every_s": 1, "answer": "b"}},
             "ping.answer needs send: without it the protocol's own ping is sent, which a pong answers",
         ),
+        (
+            {"reply": {"send": "a"}},
+            'reply.to must be the mark of the message to answer: { "$.op" = "subscribed" }, a text, or a list of such',
+        ),
+        (
+            {"reply": [{"to": "a", "send": {"id": "{$.i d}"}}]},
+            "reply[0].send contains {$.i d}, which is not a JSON path such as {$.id}",
+        ),
+        (
+            {"subscribe": {"send": "{$.id}"}},
+            "subscribe.send contains {$.id}: only a reply may hold a part of the message that it answers",
+        ),
         ({"leave": {}}, "leave.send is missing: it must be a text, or a table that is sent as JSON"),
         ({"close_codes": {"999": "retried"}}, f"close_codes.999 {CODE}"),
         ({"close_codes": {"4000": "reject"}}, f"close_codes.4000 {CODE}; did you mean rejected?"),
