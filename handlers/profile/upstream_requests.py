@@ -28,7 +28,8 @@ class UpstreamRequest:
 
     `secrets` are the values that must not leave the profile's own origin, `portable` the headers that may leave it.
     `trust` is for that origin only; None if public authorities are trusted and no certificate is shown. A request that
-    `upgrades` is the handshake of a WebSocket, without its key; `tells_secrets` is whether a message on it holds one.
+    `upgrades` is the handshake of a WebSocket, without its key; `tells` are the secrets that its messages hold.
+    `tickets` are those of its secrets that the ticket's server gave.
     """
 
     method: str
@@ -39,7 +40,8 @@ class UpstreamRequest:
     secrets: tuple[str, ...] = field(default=(), repr=False)
     portable: frozenset[str] = frozenset()
     upgrades: bool = False
-    tells_secrets: bool = False
+    tells: frozenset[str] = field(default=frozenset(), repr=False)
+    tickets: frozenset[str] = field(default=frozenset(), repr=False)
     trust: "Trust | None" = field(default=None, repr=False)
 
 
@@ -63,7 +65,9 @@ def request_of(profile: Profile, stream_id: str, cursor: str | None, secrets: Se
         headers[profile.resume.name.lower()] = asked.encode()
         portable = frozenset({profile.resume.name.lower()})
     body = None if profile.body is None else _body(profile, profile.body, stream_id, asked, secrets)
-    held = tuple(secrets[reference] for reference in profile.secrets) + tuple(places(secrets).values())
+    given = places(secrets)
+    told = [one.text for one in profile.exchanges]
+    held = tuple(secrets[reference] for reference in profile.secrets) + tuple(given.values())
     return UpstreamRequest(
         profile.method,
         address,
@@ -73,7 +77,9 @@ def request_of(profile: Profile, stream_id: str, cursor: str | None, secrets: Se
         held,
         portable,
         upgrades=profile.is_socket,
-        tells_secrets=any(references(one.text) or places_in(one.text) for one in profile.exchanges),
+        tells=frozenset(secrets[one] for text in told for one in references(text))
+        | {given.get(name, "") for text in told for name in places_in(text)},
+        tickets=frozenset(value for name, value in given.items() if name != "token"),
         trust=profile.trust(secrets),
     )
 

@@ -124,11 +124,23 @@ def _asked(pool: Any, request: UpstreamRequest, timeout: urllib3.Timeout) -> Any
 
 
 def led(request: UpstreamRequest, address: str) -> UpstreamRequest:
-    """Returns the request at the address that a ticket gives, as after a redirect; raises RedirectRefused."""
+    """Returns the request at the address that a ticket gives, as after a redirect; raises RedirectRefused.
+
+    What the ticket's server gave besides goes there too: in messages, and in headers that hold no other secret.
+    """
+    own = [one for one in request.secrets if one not in request.tickets]
+    filled = {name for name, value in request.headers.items() if any(one.encode() in value for one in request.tickets)}
+    without = replace(
+        request,
+        secrets=tuple(own),
+        portable=request.portable | filled,
+        tells=request.tells - request.tickets,
+    )
     try:
-        return redirected(request, 307, address)
+        opened = redirected(without, 307, address)
     except RedirectRefused as refused:
         raise RedirectRefused(str(refused).replace("the upstream redirected", "the ticket leads")) from None
+    return replace(opened, secrets=request.secrets, portable=request.portable, tells=request.tells)
 
 
 def redirected(request: UpstreamRequest, status: int, location: str) -> UpstreamRequest:
@@ -161,7 +173,7 @@ def _without_credentials(request: UpstreamRequest, address: str) -> UpstreamRequ
             raise RedirectRefused("the upstream redirected to another host with a secret in the address")
         if request.body is not None and secret.encode() in request.body:
             raise RedirectRefused("the upstream redirected to another host, and the body holds a secret")
-    if request.tells_secrets:
+    if request.tells:
         raise RedirectRefused("the upstream redirected to another host, and a message to it would hold a secret")
     kept = {name: value for name, value in request.headers.items() if name in _SAFE | request.portable}
     held = {name: value for name, value in kept.items() if not any(s.encode() in value for s in request.secrets)}

@@ -207,28 +207,34 @@ def test_a_tickets_address_is_opened_as_after_a_redirect(opens: str, reason: str
             "the stream was not opened (rejected): the ticket leads to another host, and a message to it would hold a "
             "secret",
         ),
+        ("wss", {"op": "login", "key": "{ticket}"}, "the upstream closed the socket with 4000"),
     ],
 )
 def test_a_ticket_opens_a_socket_at_a_whole_address(
     aws: Aws, tmp_path: Path, to: str, subscribe: dict[str, str], message: str
 ) -> None:
-    """It is a wss address at another host, which is trusted by the profile's authority too and gets no credentials."""
+    """It is a wss address at another host, which is trusted by the profile's authority too and gets no credentials.
+
+    Only what the ticket's server gave besides may go there, in messages and headers.
+    """
     context, authority = certificate(tmp_path)
     event, closing = encoded_frame(TEXT, b'{"n": 1}'), encoded_frame(CLOSE, b"\x0f\xa0")
     with serving(switches(event, closing), tls=context) as other:
-        said = json.dumps({"url": f"{to}{other.address.removeprefix('https')}/link?ticket=t"}).encode()
+        said = json.dumps({"key": "t1", "url": f"{to}{other.address.removeprefix('https')}/link?ticket=t1"}).encode()
         with serving(sends(answers("200 OK", said)), tls=context) as tickets:
             fields = {
                 "address": "wss://feed.example/usual", "allow_private": True, "framing": "websocket", "key": "$.n",
-                "headers": {"X-Api": "${secret:key}"}, "tls": {"ca": authority.read_text()},
-                "ticket": {"address": f"{tickets.address}/open", "opens": "$.url"}, "subscribe": [{"send": subscribe}],
+                "headers": {"X-Api": "${secret:key}", "X-Both": "${secret:key}{ticket}", "X-Ticket": "k {ticket}"},
+                "tls": {"ca": authority.read_text()}, "subscribe": [{"send": subscribe}],
+                "ticket": {"address": f"{tickets.address}/open", "opens": "$.url", "path": "$.key"},
             }  # fmt: skip
             secrets = SecretValues(lambda _: ONE_SECRET, SECRETS)
             outcome = run(parse("feed", fields, {}), aws.store(), stream_id="feed", secrets=secrets).outcome
     assert outcome.message.startswith(message)
     assert b"s3cret" not in b"".join(peer.request for peer in (*tickets.peers, *other.peers))
     if "closed" in message:
-        assert [peer.request.partition(b"\r\n")[0] for peer in other.peers] == [b"GET /link?ticket=t HTTP/1.1"]
+        assert [peer.request.partition(b"\r\n")[0] for peer in other.peers] == [b"GET /link?ticket=t1 HTTP/1.1"]
+        assert all(b"x-ticket: k t1" in peer.request and b"x-both" not in peer.request for peer in other.peers)
         assert set(aws.items(EVENTS, "feed")) == {"1"}
     else:
         assert (other.peers, aws.items(EVENTS, "feed")) == ([], {})
