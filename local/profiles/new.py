@@ -13,7 +13,7 @@ import re
 import shlex
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -189,7 +189,8 @@ def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: fl
     lines.append(f'framing = "{framing}"  # {why}')
     answers = _answers(address, seen)
     lines += _said_first(address, seen, answers)
-    seen.frames = seen.frames[len(answers) :]
+    answered = {place for place, _ in answers}
+    seen.frames = [frame for place, frame in enumerate(seen.frames) if place not in answered]
     heartbeats = sorted({mark for frame in seen.frames if (mark := _heartbeat(frame))})
     seen.frames = [frame for frame in seen.frames if not _heartbeat(frame)]
     has_ids = FRAMINGS[framing].has_ids  # type: ignore[index]
@@ -221,17 +222,42 @@ def _heartbeat(frame: Frame) -> str:
     return ""
 
 
-def _answers(address: Address, seen: Probe) -> list[Mapping[str, Any]]:
-    """The answers to the first message: they come before the others and have other members."""
-    bodies = seen.bodies
-    if not address.says or len(bodies) < 3:
-        return []
-    usual = set(bodies[-1])
-    count = next((at for at, body in enumerate(bodies) if set(body) == usual), 0)
-    return bodies[: min(count, len(address.says))]
+def _answers(address: Address, seen: Probe) -> list[tuple[int, str]]:
+    """The answers to the first messages, each as its frame's place and a mark.
+
+    An answer repeats a value of the message, such as its id; or it is the next frame, and has other members than an
+    event.
+    """
+    bodies, answers = seen.bodies, list[tuple[int, str]]()
+    usual = bodies[-1] if bodies else {}
+    for message in address.messages:
+        said, first = set(_values(message)), answers[-1][0] + 1 if answers else 0
+        found = [at for at in range(first, len(bodies)) if not said.isdisjoint(_new(bodies[at], usual).values())]
+        if not found and first < len(bodies) and set(bodies[first]) != set(usual):
+            found = [first]
+        for at in found[:1]:
+            members = _new(bodies[at], usual).items()
+            names = [name for name, value in members if value in said or re.fullmatch(r"[A-Za-z_:-]+", str(value))]
+            answers += [(at, f'{{ "$.{name}" = {_toml(bodies[at][name])} }}') for name in names[:1]]
+    return answers
 
 
-def _said_first(address: Address, seen: Probe, answers: list[Mapping[str, Any]]) -> list[str]:
+def _new(body: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, str | int]:
+    """The texts and whole numbers among a body's members that an event has not."""
+    own = {name: value for name, value in body.items() if name.isidentifier() and usual.get(name) != value}
+    return {name: value for name, value in own.items() if isinstance(value, str) or type(value) is int}
+
+
+def _values(message: Any) -> Iterator[str | int]:
+    """All texts and whole numbers in a message."""
+    if isinstance(message, dict | list):
+        for one in message.values() if isinstance(message, dict) else message:
+            yield from _values(one)
+    elif isinstance(message, str) or type(message) is int:
+        yield message
+
+
+def _said_first(address: Address, seen: Probe, answers: list[tuple[int, str]]) -> list[str]:
     """The lines about the messages on a socket."""
     if not address.is_socket:
         return []
@@ -239,12 +265,8 @@ def _said_first(address: Address, seen: Probe, answers: list[Mapping[str, Any]])
     if not address.says:
         ask = "# Nothing was said first" + ("." if seen.frames else ", and nothing came: --say sends a message.")
         return [*ended, ask, '# subscribe = [{ send = { op = "subscribe" }, expect = { "$.op" = "subscribed" } }]']
-    messages = []
-    for at, one in enumerate(address.messages):
-        answer = answers[at] if at < len(answers) else {}
-        named = [(name, value) for name, value in answer.items() if isinstance(value, str) and name.isidentifier()]
-        expect = f', expect = {{ "$.{named[0][0]}" = {_quoted(named[0][1])} }}' if named else ""
-        messages.append(f"{{ send = {_toml(one)}{expect} }}")
+    marks = [f", expect = {mark}" for _, mark in answers] + [""] * len(address.messages)
+    messages = [f"{{ send = {_toml(one)}{mark} }}" for one, mark in zip(address.messages, marks, strict=False)]
     why = "this answer came" if answers else "no answer came"
     return [*ended, f"subscribe = [{', '.join(messages)}]  # {why}"]
 

@@ -1,5 +1,6 @@
 """`profile new`, `profile try` and `profile check` of WebSockets, with the played exchange."""
 
+import json
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,24 @@ def test_a_profile_is_written_with_what_was_said_and_answered(exchange: str, tmp
         {"send": {"op": "subscribe", "channel": "eur-usd"}, "expect": {"$.op": "subscribed"}}
     ]
     assert main(["profile", "try", str(tmp_path / "seen.toml"), "--seconds", "0.5"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("provider", "say", "expect"),
+    [
+        ("binance", {"method": "SUBSCRIBE", "params": ["btcusdt@trade"], "id": 1}, {"$.id": 1}),
+        ("coinbase", {"type": "subscribe", "product_ids": ["BTC-USD"]}, {"$.type": "subscriptions"}),
+        ("kraken", {"method": "subscribe", "params": {"channel": "trade"}}, {"$.method": "subscribe"}),
+        ("okx", {"op": "subscribe", "args": [{"channel": "trades"}]}, {"$.event": "subscribe"}),
+    ],
+)
+def test_an_answer_is_known_by_what_it_repeats(
+    provider: str, say: dict[str, Any], expect: dict[str, Any], tmp_path: Path
+) -> None:
+    """If it repeats nothing, by its own word; whatever a provider says before it."""
+    with playing() as (origin, _):
+        address = f"ws{origin.removeprefix('http')}/{provider}/x"
+        assert made(tmp_path, address, "--say", json.dumps(say))["subscribe"] == [{"send": say, "expect": expect}]
 
 
 def test_a_terminal_is_asked_for_the_first_message(
