@@ -9,6 +9,7 @@ sent before any rate is computed.
 """
 
 import asyncio
+import base64
 import contextlib
 import gzip
 import json
@@ -36,8 +37,10 @@ PROFILE = 'address = "https://upstream.invalid/"\ndeliver = %s\n'
 _HOOK = '{ webhook = "%s/hook", secret = "${ssm:x}", allow_private = true%s }'
 SINKS = {
     "sqs, in order": '{ sqs = "bench.fifo" }',
+    "sqs, batch = 100": '{ sqs = "bench.fifo", batch = 100 }',
     "sqs": '{ sqs = "bench.fifo", unordered = true }',
     "kinesis, in order": '{ kinesis = "bench" }',
+    "kinesis, batch = 100": '{ kinesis = "bench", batch = 100 }',
     "kinesis": '{ kinesis = "bench", unordered = true }',
     "eventbridge": '{ eventbridge = "bench" }',
     "firehose": '{ firehose = "bench" }',
@@ -71,7 +74,7 @@ class Sinks:
         listed: list[Any] = next((request[name] for name in ("Entries", "Records", "events") if name in request), [0])
         if "object" in request:
             listed = gzip.decompress(request["object"]).splitlines()
-        self.sent += len(listed)
+        self.sent += _batched(listed[0]) if len(listed) == 1 else len(listed)
         self.came.append((time.monotonic(), self.sent))
         if "object" in request:
             return 200, {}
@@ -80,6 +83,14 @@ class Sinks:
         each: list[dict[str, Any]] = [{"EventId": "1"} for _ in listed]
         answers = {"Entries": each, "Records": each, "RequestResponses": each}
         return 200, queue | answers | {"FailedEntryCount": 0, "Parameter": {"Value": "whsec_YmVuY2g="}}
+
+
+def _batched(entry: Any) -> int:
+    """Return how many events a request's only entry has."""
+    if not isinstance(entry, dict) or not ("MessageBody" in entry or "Data" in entry):
+        return 1
+    message = json.loads(entry["MessageBody"] if "MessageBody" in entry else base64.b64decode(entry["Data"]))
+    return len(message.get("events", [0]))
 
 
 @contextlib.contextmanager

@@ -8,8 +8,9 @@ all were taken. It does not catch what a client raises: `sending` turns that int
 than the sink promises, and has at least one message; no refusal holds a service's own words, which may quote an event.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cache
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
@@ -21,7 +22,7 @@ from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.values import dataclass
 
 # "request": the sink takes a request whole or not at all, in order. "message": it may refuse part of a request, so one
-# # request holds one message of each stream, unless the profile needs no order. "none": the sink itself keeps no order.
+# request holds one message of each stream, unless the profile needs no order. "none": the sink itself keeps no order.
 Order = Literal["request", "message", "none"]
 # The modules whose name differs from their kind: `lambda` is a keyword of Python.
 _MODULES = {"lambda": "lambda_function"}
@@ -73,6 +74,29 @@ class Promises:
     final: frozenset[str] = field(default_factory=frozenset)
 
 
+# Room for what surrounds a batch: the stream's id, escaped.
+_AROUND_BYTES = 4096
+
+
+def promised(target: Target) -> Promises:
+    """Returns what a target promises: a batch of events is one message, and so taken whole."""
+    promises: Promises = sink(target.kind).PROMISES
+    if target.batch == 1:
+        return promises
+    most_bytes = promises.most_message_bytes - _AROUND_BYTES
+    return replace(
+        promises, order="request", most_messages=target.batch, most_bytes=most_bytes, most_message_bytes=most_bytes,
+        around_bytes=1,
+    )  # fmt: skip
+
+
+def batched(batch: Sequence[Message]) -> Message:
+    """Returns one message with all events of a batch: {"stream": …, "events": [ … ]}."""
+    events = ",".join(message.text for message in batch)
+    text = f'{{"stream":{json.dumps(batch[0].stream_id)},"events":[{events}]}}'
+    return batch[0]._replace(key="\0".join(message.key for message in batch), text=text)
+
+
 @dataclass(frozen=True, slots=True)
 class Tools:
     """What a sink works with: a client of an AWS service, the value of a secret, and the time.
@@ -103,6 +127,9 @@ def sending(target: Target, tools: Tools) -> tuple[Promises, Callable[[Sequence[
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
+            if target.batch > 1:
+                whole = module.send([batched(batch)], target, tools).get(0)
+                return {} if whole is None else dict.fromkeys(range(len(batch)), whole)
             refusals: Mapping[int, Refusal] = module.send(batch, target, tools)
             return refusals
         except ClientError as error:
@@ -115,5 +142,4 @@ def sending(target: Target, tools: Tools) -> tuple[Promises, Callable[[Sequence[
             refusal = Refusal(str(error))
         return dict.fromkeys(range(len(batch)), refusal)
 
-    # A webhook's promises follow from its profile.
-    return module.promises(target) if hasattr(module, "promises") else module.PROMISES, send
+    return promised(target), send

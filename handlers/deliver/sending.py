@@ -77,7 +77,7 @@ def send_all(
 
 
 def _tried(batch: Sequence[Message], send: Send, order: Order) -> Iterator[tuple[Message, Refusal]]:
-    """Yields the outcome of each message of a batch; retries one by one if all were refused for good.
+    """Yields the outcome of each message of a batch; retries it in halves if all were refused for good.
 
     Then the sink does not show which of the messages is at fault.
     """
@@ -88,11 +88,12 @@ def _tried(batch: Sequence[Message], send: Send, order: Order) -> Iterator[tuple
             yield message, refusals.get(at, TAKEN)
         return
     stopped: Refusal | None = None
-    for message in batch:
-        refusal = stopped or send([message]).get(0, TAKEN)
-        if refusal is not TAKEN and not refusal.is_final and order != "none":
-            stopped = refusal
-        yield message, refusal
+    half = len(batch) // 2
+    for part in (batch[:half], batch[half:]):
+        for message, refusal in ((one, stopped) for one in part) if stopped else _tried(part, send, order):
+            if refusal is not TAKEN and not refusal.is_final and order != "none":
+                stopped = refusal
+            yield message, refusal
 
 
 def _batch(queue: deque[Message], promises: Promises, order: Order) -> Iterator[Message]:

@@ -35,7 +35,7 @@ KINDS = tuple(NAMES)
 # By kind: its further fields.
 MORE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(KINDS, ("from",)),
-    **dict.fromkeys(("sqs", "kinesis"), ("from", "unordered")),
+    **dict.fromkeys(("sqs", "kinesis"), ("from", "unordered", "batch", "wait_s")),
     "s3": ("from", "prefix", "wait_s"),
     "lambda": ("from", "wait_s"),
     "webhook": ("from", "label", "secret", "allow_private", "unordered", "batch", "wait_s"),
@@ -70,9 +70,9 @@ class Target:
     """One place where events go; `secret` signs a webhook's requests, `prefix` begins the keys in a bucket.
 
     `in_order` is False if a request may hold several events of a stream, some of which may be refused, or if several
-    requests may be under way. A webhook takes `batch` events in a request; a request that is not full waits for
-    `wait_ms`. A new sink begins with the events that came at `from_ms` or later, 0 for all stored ones, None for only
-    those that are stored from now on.
+    requests may be under way. A message has up to `batch` events; a request that is not full waits for `wait_ms`. A new
+    sink begins with the events that came at `from_ms` or later, 0 for all stored ones, None for only those that are
+    stored from now on.
     """
 
     kind: str

@@ -277,7 +277,7 @@ def woken(kinds: tuple[str, ...], events: int, event_bytes: int, request_ms: int
             clock.now_ms += request_ms
             return {}
 
-        return contract.sink(target.kind).PROMISES, send
+        return contract.promised(target), send
 
     targets = [Target(kind, "counted") for kind in kinds]
     virtual = VirtualDelivery(

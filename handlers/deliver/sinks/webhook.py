@@ -4,19 +4,16 @@
     webhook-timestamp  when it was sent, epoch seconds
     webhook-signature  v1, and the HMAC-SHA256 of "id.timestamp.body" in Base64
 
-The secret is `whsec_` followed by Base64, or any other text, used as it is. Any 2xx takes the event. With `batch` a
-POST has several, {"stream": …, "events": [ … ]}, and is taken whole; without an order several POSTs are under way at
-once. A connection is kept for the next POST. Invariants: no redirect is followed; an address that
-handlers/upstream/address_policy.py refuses is not connected to.
+The secret is `whsec_` followed by Base64, or any other text, used as it is. Any 2xx takes the event. Without an order
+several POSTs are under way at once. A connection is kept for the next POST. Invariants: no redirect is followed; an
+address that handlers/upstream/address_policy.py refuses is not connected to.
 """
 
 import base64
 import binascii
 import hashlib
 import hmac
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import urllib3
 from urllib3 import exceptions
@@ -41,36 +38,20 @@ PROMISES = Promises(
 _PREFIX = "whsec_"
 
 
-def promises(target: Target) -> Promises:
-    """Returns the promises of this webhook: an event is a request, or a batch is."""
-    if target.batch > 1:
-        return replace(PROMISES, order="request", most_messages=target.batch, around_bytes=1)
-    return PROMISES
-
-
 def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
-    """Returns the refusals, by message."""
-    if target.batch > 1:
-        events = ",".join(message.text for message in batch)
-        body = f'{{"stream":{json.dumps(batch[0].stream_id)},"events":[{events}]}}'.encode()
-    else:
-        body = batch[0].text.encode()
-    refusal = _posted(body, message_id(batch), target, tools)
-    return {} if refusal is None else dict.fromkeys(range(len(batch)), refusal)
-
-
-def _posted(body: bytes, id_: str, target: Target, tools: Tools) -> Refusal | None:
-    """Returns why the server did not take the request; None if it did."""
+    """Returns why the server did not take the one message; nothing if it did."""
+    (message,) = batch
     assert target.secret is not None
-    headers = signed(tools.secret(target.secret), id_, tools.now_ms() // 1000, body)
+    body = message.text.encode()
+    headers = signed(tools.secret(target.secret), message_id(message), tools.now_ms() // 1000, body)
     headers |= {"content-type": b"application/json", "user-agent": b"streamkeeper"}
     request = UpstreamRequest("POST", target.name, headers, body, target.allow_private)
     try:
         status = (tools.post or _post)(request)
     except (AddressRefused, RedirectRefused, exceptions.HTTPError, OSError) as error:
         # Its own message may hold the address, whose path may be secret.
-        return Refusal(f"no answer: {type(error).__name__}")
-    return None if is_taken(status) else Refusal(f"answered {status}", str(status) in PROMISES.final)
+        return {0: Refusal(f"no answer: {type(error).__name__}")}
+    return {} if is_taken(status) else {0: Refusal(f"answered {status}", str(status) in PROMISES.final)}
 
 
 def is_taken(status: int) -> bool:
@@ -78,9 +59,9 @@ def is_taken(status: int) -> bool:
     return 200 <= status < 300
 
 
-def message_id(batch: Sequence[Message]) -> str:
-    """Returns the id that every delivery of these events has."""
-    name = "\0".join([batch[0].stream_id, *(message.key for message in batch)])
+def message_id(message: Message) -> str:
+    """Returns the id that every delivery of this event has."""
+    name = f"{message.stream_id}\0{message.key}"
     return f"msg_{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
 

@@ -8,9 +8,9 @@ import io
 import json
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import boto3
@@ -71,7 +71,7 @@ def drained(sqs: Any, url: str) -> list[str]:
 def _sqs(endpoint: str | None, name: str) -> tuple[Target, Callable[[], list[dict[str, Any]]]]:
     sqs = client("sqs", endpoint)
     url = fifo(sqs, f"{name}.fifo")
-    return Target("sqs", f"{name}.fifo"), lambda: [json.loads(body) for body in drained(sqs, url)]
+    return Target("sqs", f"{name}.fifo"), lambda: flat(drained(sqs, url))
 
 
 def _eventbridge(endpoint: str | None, name: str) -> tuple[Target, Callable[[], list[dict[str, Any]]]]:
@@ -95,7 +95,7 @@ def _kinesis(endpoint: str | None, name: str) -> tuple[Target, Callable[[], list
             begin = {"StreamName": name, "ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
             place = kinesis.get_shard_iterator(**begin)["ShardIterator"]
             records += kinesis.get_records(ShardIterator=place)["Records"]
-        return [json.loads(record["Data"]) for record in records]
+        return flat(record["Data"] for record in records)
 
     return Target("kinesis", name), received
 
@@ -164,6 +164,11 @@ def is_signed(headers: Any, body: bytes) -> bool:
     return is_now and hmac.compare_digest(headers["webhook-signature"], f"v1,{expected}")
 
 
+def flat(bodies: Iterable[str | bytes]) -> list[dict[str, Any]]:
+    """Return the events of messages, each with one event or a batch."""
+    return [event for body in bodies for one in [json.loads(body)] for event in one.get("events", [one])]
+
+
 AWS_RIGS = {"sqs": _sqs, "eventbridge": _eventbridge, "kinesis": _kinesis, "firehose": _firehose, "s3": _s3}
 # How many bytes a sink will never take.
 POISON = {"s3": 33 << 20, "lambda": 6_000_000}
@@ -171,14 +176,15 @@ _SENDS = {"SendMessageBatch", "PutEvents", "PutRecords", "PutRecordBatch"}
 
 
 @contextmanager
-def rig(kind: str, endpoint: str, name: str) -> Iterator[Rig]:
+def rig(kind: str, endpoint: str, name: str, batch: int = 1) -> Iterator[Rig]:
     """Yield one sink of this kind, made at `endpoint`, behind a proxy."""
     if kind == "webhook":
         with listening(is_signed) as (url, bodies), fault_proxy.running(url) as proxy:
             target = Target(
-                "webhook", f"{proxy.url}/hook", secret=Reference("secret", "hook"), allow_private=True
+                "webhook", f"{proxy.url}/hook", secret=Reference("secret", "hook"), allow_private=True, batch=batch
             )  # fmt: skip
-            yield Rig(target, proxy, lambda service: client(service, proxy.url), lambda: bodies)
+            received = lambda: flat(map(json.dumps, bodies))  # noqa: E731
+            yield Rig(target, proxy, lambda service: client(service, proxy.url), received)
         return
     with fault_proxy.running(endpoint) as proxy, listening(lambda *_: True) as (url, bodies):
         if kind == "lambda":
@@ -196,4 +202,4 @@ def rig(kind: str, endpoint: str, name: str) -> Iterator[Rig]:
                 clients[service] = client(service, proxy.url)
             return clients[service]
 
-        yield Rig(target, proxy, made, received, "x" * POISON.get(kind, 1_200_000))
+        yield Rig(replace(target, batch=batch), proxy, made, received, "x" * POISON.get(kind, 1_200_000))

@@ -21,17 +21,22 @@ from tests.handlers.deliver.stage import Killed
 
 # What a bucket and a function will never take has megabytes.
 SMALL_POISON = [pytest.param(kind, marks=pytest.mark.long) if kind in rigs.POISON else kind for kind in KINDS]
+SMALL_POISON += ["sqs by 2"]
 
 
 # One kind for each order that a sink may keep; the others keep the contract as it does.
-ORDERS = ("sqs", "eventbridge", "s3", "webhook")
-OF_EACH_ORDER = [kind if kind in ORDERS else pytest.param(kind, marks=pytest.mark.long) for kind in KINDS]
+ORDERS = ("sqs", "eventbridge", "s3", "webhook", "sqs by 2")
+BATCHED = ("sqs by 2", "kinesis by 2", "webhook by 2")
+OF_EACH_ORDER = [
+    kind if kind in ORDERS else pytest.param(kind, marks=pytest.mark.long) for kind in (*KINDS, *BATCHED)
+]  # fmt: skip
 
 
 @pytest.fixture(params=OF_EACH_ORDER)
 def rig(request: pytest.FixtureRequest, endpoint: str) -> Iterator[Rig]:
-    """Yield each kind of sink in turn; the embedded AWS plays the services."""
-    with rigs.rig(request.param, endpoint, f"rig-{uuid.uuid4().hex[:12]}") as made:
+    """Yield each kind of sink in turn, some with batches; the embedded AWS plays the services."""
+    kind, _, batch = request.param.partition(" by ")
+    with rigs.rig(kind, endpoint, f"rig-{uuid.uuid4().hex[:12]}", int(batch or 1)) as made:
         yield made
 
 
@@ -94,7 +99,7 @@ def by_stream(rig: Rig, *, once: bool) -> dict[str, list[str]]:
     return dict(sorted(keys.items()))
 
 
-@pytest.mark.parametrize("rig", KINDS, indirect=True)
+@pytest.mark.parametrize("rig", [*KINDS, *BATCHED], indirect=True)
 def test_events_arrive_once_and_in_order(rig: Rig) -> None:
     """Items and segments arrive alike, each event with its key, its stream and its body."""
     deliverer = Deliverer(rig)

@@ -18,7 +18,9 @@ TABLE_MS, SINK_MS, EVENT_MS = 10, 30, 0.3
 SECONDS, POLL_MS, EVENTS = 6, 250, 250
 BATCH = {
     "sqs": Target("sqs", "a.fifo", in_order=False),
+    "sqs in order": Target("sqs", "a.fifo", batch=100),
     "kinesis": Target("kinesis", "a", in_order=False),
+    "kinesis in order": Target("kinesis", "a", batch=100),
     "eventbridge": Target("eventbridge", "a"),
     "firehose": Target("firehose", "a"),
     "lambda": Target("lambda", "a"),
@@ -43,12 +45,6 @@ class Slow:
         return request
 
 
-def promised(target: Target) -> contract.Promises:
-    module = contract.sink(target.kind)
-    promises: contract.Promises = module.promises(target) if hasattr(module, "promises") else module.PROMISES
-    return promises
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("kind", sorted(BATCH))
 def test_a_thousand_events_a_second_are_delivered(kind: str) -> None:
@@ -62,7 +58,7 @@ def test_a_thousand_events_a_second_are_delivered(kind: str) -> None:
         return {}
 
     stage.virtual = VirtualDelivery(
-        Slow(stage), "events", stage.clock, lambda _stream: [target], lambda _target: (promised(target), send),
+        Slow(stage), "events", stage.clock, lambda _stream: [target], lambda _target: (contract.promised(target), send),
         lambda _letter: True, KeyboardInterrupt, tables=stage.client, each=side_by_side(stage.clock),
     )  # fmt: skip
     made = records(["a"], SECONDS * 1000, 200)

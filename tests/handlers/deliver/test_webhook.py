@@ -133,6 +133,6 @@ def posted(status: int) -> Refusal | None:
 def test_an_event_has_one_id_each_time_and_no_other_has_it() -> None:
     """The id comes from its stream and its key."""
     events = [("7", "orders:a"), ("7", "orders:b"), ("8", "orders:a"), ("7", "orders:a")]
-    ids = [webhook.message_id([Message(stream_id, key, "1", None, 0, "{}")]) for key, stream_id in events]
+    ids = [webhook.message_id(Message(stream_id, key, "1", None, 0, "{}")) for key, stream_id in events]
     assert ids[3] == ids[0]
     assert len(set(ids)) == 3

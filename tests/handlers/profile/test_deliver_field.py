@@ -70,11 +70,11 @@ def test_a_new_sink_may_begin_with_what_came_before(since: Any, from_ms: int) ->
     assert read({"sqs": "a.fifo", "from": since}) == ((Target("sqs", "a.fifo", from_ms=from_ms),), [])
 
 
-def test_a_webhook_may_take_batches_or_several_requests_at_a_time() -> None:
+def test_a_sink_in_order_may_take_batches_or_several_requests_at_a_time() -> None:
     """Each option has its bounds."""
-    several = {"webhook": HOOK, **SECRET, "batch": 100, "wait_s": 1.5}
-    (target,), problems = read(several)
-    assert (target.batch, target.wait_ms, target.in_order, problems) == (100, 1_500, True, [])
+    for sink_ in ({"webhook": HOOK, **SECRET}, {"sqs": "a.fifo"}, {"kinesis": "a"}):
+        (target,), problems = read(sink_ | {"batch": 100, "wait_s": 1.5})
+        assert (target.batch, target.wait_ms, target.in_order, problems) == (100, 1_500, True, [])
     (target,), problems = read({"webhook": HOOK, **SECRET, "unordered": True})
     assert (target.batch, target.in_order, problems) == (1, False, [])
 
@@ -106,7 +106,7 @@ def test_each_kind_has_a_sink() -> None:
         ({"sqs": "a.fifo", "s3": "bbb"}, f"deliver must have exactly one of {', '.join(KINDS)}"),
         ({"sqs": "orders"}, "deliver.sqs must be the name of a FIFO queue, such as orders.fifo"),
         ({"sqs": "a.fifo", "prefix": "x"}, "deliver.prefix is not a field of a target of the kind sqs"),
-        ({"sqs": "a.fifo", "batch": 5}, "deliver.batch is not a field of a target of the kind sqs"),
+        ({"s3": "lake", "batch": 5}, "deliver.batch is not a field of a target of the kind s3"),
         ({"webhook": HOOK, **SECRET, "batch": 0}, "deliver.batch must be a whole number from 1 to 1000"),
         ({"webhook": HOOK, **SECRET, "batch": 5, "unordered": True}, f"deliver.batch must {ALONE}"),
         ({"s3": "lake", "wait_s": -1}, "deliver.wait_s must be a number of seconds from 0 to 300"),
