@@ -24,7 +24,7 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 from handlers.connection.inputs import Closed
 from handlers.connection.opening_steps import Answer, Ask, Call, Preparation, Tokens, Try, Unready, is_visible
 from handlers.connection.refreshing import name_of, refreshed
-from handlers.framing.events import text_at
+from handlers.framing.events import compact, text_at
 from handlers.profile import addresses
 from handlers.profile.addresses import ProfileError, quoted
 from handlers.profile.behaviour import Profile
@@ -32,7 +32,7 @@ from handlers.profile.secret_references import Secrets, filled, place, places
 from handlers.profile.ticket_field import Ticket
 from handlers.profile.tls_field import Trust
 from handlers.profile.token_field import Token
-from handlers.profile.upstream_requests import UpstreamRequest, filled_in, own_headers, request_of
+from handlers.profile.upstream_requests import UpstreamRequest, filled_json, own_headers, request_of
 
 # RFC 6749, section 5.1: the server may leave it out and say how long a token lives "via other means".
 UNSAID_S, MOST_S = 300, 10**9
@@ -241,23 +241,13 @@ def _ticket_request(profile: Profile, ticket: Ticket, stream_id: str, values: Se
     except ProfileError as error:
         raise Unready(Closed("rejected", str(error))) from None
     headers = _JSON | {name: text.encode() for name, text in own.items()}
-    body = None if ticket.body is None else _body(json.loads(ticket.body), stream_id, values)
-    if body is not None:
+    body = None
+    if ticket.body is not None:
+        body = compact(filled_json(json.loads(ticket.body), stream_id, values)).encode()
         headers.setdefault("content-type", b"application/json")
     held = tuple(values.values())
     trust = _trust(profile, ticket.host, values)
     return UpstreamRequest(ticket.method, address, headers, body, profile.allow_private, held, trust=trust)
-
-
-def _body(value: Any, stream_id: str, values: Secrets) -> bytes:
-    def spelled(inner: Any) -> Any:
-        if isinstance(inner, dict):
-            return {name: spelled(one) for name, one in inner.items()}
-        if isinstance(inner, list):
-            return [spelled(one) for one in inner]
-        return filled_in(inner, stream_id, values) if isinstance(inner, str) else inner
-
-    return json.dumps(spelled(value), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _trust(profile: Profile, host: str, secrets: Secrets) -> Trust | None:

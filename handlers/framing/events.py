@@ -16,7 +16,6 @@ characters.
 import hashlib
 import json
 import re
-from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from handlers.framing.frames import Body, Frame, new_tuple
@@ -184,12 +183,12 @@ def named_by(body: Any, key: JsonPath | tuple[JsonPath, ...]) -> str | None:
     if isinstance(key, JsonPath):
         return text_at(body, key)
     texts = [text_at(body, path) for path in key]
-    return None if None in texts else as_key(texts)
+    return None if None in texts else compact(texts)
 
 
-def as_key(parts: Sequence[object]) -> str:
-    """The parts as compact JSON."""
-    return json.dumps(parts, separators=(",", ":"), ensure_ascii=False)
+def compact(value: object) -> str:
+    """The value as compact JSON: a key of several parts, or what is sent."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def canonical(frame: Frame) -> bytes:

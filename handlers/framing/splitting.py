@@ -26,8 +26,8 @@ from handlers.framing.events import (
     JsonPath,
     Rule,
     StreamEvent,
-    as_key,
     at,
+    compact,
     cursor_after,
     cursor_at,
     fitting,
@@ -172,7 +172,7 @@ class Split:
                 events.append(StreamEvent(LEFT_OUT, text, None, name, None, received_at_ms))
                 continue
             if isinstance(key, str):
-                named = as_key([frame.id, place]) if key == "id" and frame.id is not None else None
+                named = compact([frame.id, place]) if key == "id" and frame.id is not None else None
             else:
                 named = named_by(body, key)
             own_key = fitting(named) or hashed(Frame(text, name=name))

@@ -154,10 +154,15 @@ class Profile:
         return round(self.reject_after * 1000)
 
     @property
+    def texts(self) -> list[str]:
+        """The texts of its request and its messages, with references and placeholders."""
+        request = [self.address, *(value for _, value in self.headers), self.body or ""]
+        return request + [one.text for one in self.exchanges]
+
+    @property
     def secrets(self) -> list[Reference]:
         """The secrets that a request needs."""
-        texts = [self.address.partition("?")[2], *(value for _, value in self.headers), self.body or ""]
-        texts += [one.text for one in self.exchanges]
+        texts = self.texts
         texts += [text for one in (self.token, self.ticket, self.tls) if one is not None for text in one.texts]
         return sorted({reference for text in texts for reference in references(text)})
 

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
-from handlers.framing.events import JsonPath, at, parse_path, text_at
+from handlers.framing.events import JsonPath, at, compact, parse_path, text_at
 from handlers.framing.marks import Mark
 from handlers.values import dataclass
 
@@ -25,6 +25,8 @@ CURSOR, CURSOR_AS_TEXT = "{cursor}", "{cursor|text}"
 _PLACE = re.compile(r"\{(cursor(?:\|text)?|\$[.\[][^{}]*)\}")
 # The whole numbers that every JSON reader takes without rounding.
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,14}")
+# A longer part of the upstream's message is left out of a reply, which many streams may owe at a time.
+MOST_PART_CHARACTERS = 4096
 _LEFT_OUT = object()
 
 CloseMeaning = Literal["retried", "throttled", "rejected", "ended", "expired"]
@@ -84,8 +86,7 @@ def spelled(send: Any, cursor: str | None, fill: Callable[[str], str], heard: An
     """
     if isinstance(send, str):
         return _text(send, cursor, fill, heard).encode()
-    filled = _filled(send, cursor, fill, heard)
-    return json.dumps(filled, ensure_ascii=False, separators=(",", ":")).encode()
+    return compact(_filled(send, cursor, fill, heard)).encode()
 
 
 def _filled(value: Any, cursor: str | None, fill: Callable[[str], str], heard: Any) -> Any:
@@ -115,7 +116,8 @@ def _value(place: str, cursor: str | None, heard: Any) -> Any:
 
 def _part(place: str, heard: Any) -> str | None:
     path = parse_path(place)
-    return None if path is None else text_at(heard, path)
+    text = None if path is None else text_at(heard, path)
+    return text if text is not None and len(text) <= MOST_PART_CHARACTERS else None
 
 
 def _text(text: str, cursor: str | None, fill: Callable[[str], str], heard: Any) -> str:

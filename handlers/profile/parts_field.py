@@ -47,9 +47,7 @@ def check_parts(fields: Fields, profile: Profile) -> None:
             fields.wrong("parts", f"must give valid stream ids: {error}")
     if len({tag_of(one) for one in ids}) < len(ids):
         fields.wrong("parts", "must differ from each other: each is a connection of its own")
-    texts = [profile.address, profile.body or "", *(one.text for one in profile.exchanges)]
-    texts += [] if profile.ticket is None else [profile.ticket.body or ""]
-    if not any(map(has_id, texts)):
+    if not any(map(has_id, [*profile.texts, *([] if profile.ticket is None else profile.ticket.texts)])):
         fields.wrong(
             "parts", "needs {name} in address, body or subscribe: otherwise each part would be the whole stream"
         )

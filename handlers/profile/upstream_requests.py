@@ -11,6 +11,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from handlers.framing.decoders import FRAMINGS
+from handlers.framing.events import compact
 from handlers.profile import addresses
 from handlers.profile.addresses import ProfileError, fill_places, places_in, quoted, with_query
 from handlers.profile.behaviour import Profile
@@ -130,14 +131,7 @@ def _headers(profile: Profile, secrets: Secrets) -> dict[str, bytes]:
 
 
 def _body(profile: Profile, text: str, stream_id: str, asked: str | None, secrets: Secrets) -> bytes:
-    def spelled(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: spelled(inner) for name, inner in value.items()}
-        if isinstance(value, list):
-            return [spelled(inner) for inner in value]
-        return filled_in(value, stream_id, secrets) if isinstance(value, str) else value
-
-    whole = spelled(json.loads(text))
+    whole = filled_json(json.loads(text), stream_id, secrets)
     if asked is not None and profile.resume is not None and profile.resume.place == "body":
         *outer, last = profile.resume.name.split("/")[1:]
         inner = whole
@@ -146,7 +140,16 @@ def _body(profile: Profile, text: str, stream_id: str, asked: str | None, secret
         # A number stays a number; anything else is a text, which protobuf's JSON also accepts for its large numbers.
         is_number = isinstance(inner.get(last), int) and asked.isascii() and asked.isdigit()
         inner[last] = int(asked) if is_number else asked
-    return json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode()
+    return compact(whole).encode()
+
+
+def filled_json(value: Any, stream_id: str, secrets: Secrets) -> Any:
+    """Returns the JSON value with `filled_in` texts."""
+    if isinstance(value, dict):
+        return {name: filled_json(inner, stream_id, secrets) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [filled_json(inner, stream_id, secrets) for inner in value]
+    return filled_in(value, stream_id, secrets) if isinstance(value, str) else value
 
 
 def filled_in(text: str, stream_id: str, secrets: Secrets) -> str:

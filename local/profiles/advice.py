@@ -94,7 +94,7 @@ def warnings(profile: Profile) -> list[str]:
         )
     if not profile.again and not any(kind is Kind.END for kind, _ in profile.marks.of):
         warned.append("it is requested once (again = false), and without end no answer ends well: each is broken")
-    if profile.ticket is not None and profile.ticket.opens is None and not _uses_ticket(profile):
+    if profile.ticket is not None and profile.ticket.opens is None and "{ticket" not in "".join(profile.texts):
         warned.append("a ticket is requested before each opening, and nothing holds {ticket}: it is sent nowhere")
     forgets_first = profile.resume is not None and 0 < profile.resume.reach_s <= profile.flush_s
     if (profile.store == "log" or profile.may_go_to_log) and forgets_first:
@@ -106,11 +106,6 @@ def warnings(profile: Profile) -> list[str]:
     if profile.order == "none" and profile.key in ("hash", "each"):
         warned.append('with order = "none" events are read by key, and these keys have no order: no reader can follow')
     return warned
-
-
-def _uses_ticket(profile: Profile) -> bool:
-    texts = [profile.address, *(value for _, value in profile.headers), profile.body or ""]
-    return any("{ticket" in text for text in [*texts, *(one.text for one in profile.exchanges)])
 
 
 def misplaced(table: Mapping[str, Any]) -> list[str]:

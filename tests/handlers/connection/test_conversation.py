@@ -21,6 +21,7 @@ from handlers.connection.manager import Manager
 from handlers.connection.phases import Phase
 from handlers.connection.steps import Invocation
 from handlers.framing.websocket import CLOSE, PING, PONG, TEXT, encoded_frame
+from handlers.profile.messages import MOST_PART_CHARACTERS
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference, place
 from tests.handlers.connection.managers import DEADLINE_MS, MARGIN_MS, MINE
@@ -223,7 +224,10 @@ def test_a_message_that_is_no_event_is_replied_to_at_once() -> None:
     manager.handle(40, says(SUBSCRIBED))
     effects = manager.handle(50, says({"op": "ping", "id": "{name}", "n": 1}, {"op": "ping", "id": [1]}))
     assert sent(effects) == [key | {"id": "{name}", "text": "re {name}"}, key]
-    assert sent(manager.handle(60, says(encoded_frame(TEXT, b'{"op": "ping", "id": "\\ud800"}')))) == [key]
+    for unfit in ('"\\ud800"', f'"{"x" * (MOST_PART_CHARACTERS + 1)}"', "null"):
+        assert sent(manager.handle(60, says(encoded_frame(TEXT, b'{"op": "ping", "id": %b}' % unfit.encode())))) == [
+            key
+        ]
 
 
 @pytest.mark.parametrize("flush_s", [None, 5])
