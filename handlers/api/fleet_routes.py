@@ -17,7 +17,7 @@ from handlers.api.verdict import counted
 from handlers.aws.error_translation import translate_errors
 from handlers.aws.executions import runs
 from handlers.fleet.fleet_records import APPLYING, DONE, Fleet, FleetRecords, digest_of
-from handlers.fleet.wanted import JSON, LINES, TOML, DocumentError, Wanted, read
+from handlers.fleet.wanted import JSON, LINES, MOST_STREAMS, TOML, DocumentError, Wanted, read
 
 _KINDS = {LINES: LINES, JSON: JSON, TOML: TOML, "text/toml": TOML, "": TOML}
 
@@ -66,6 +66,8 @@ def document(
         if parts := parts_of(name):
             is_connected = ids.pop(name)
             ids = dict.fromkeys(parts, is_connected) | ids
+    if len(ids) > MOST_STREAMS:
+        raise Problem("bad-document", f"with their parts the document names more than {MOST_STREAMS:,} streams", None)
     return Wanted(dict(sorted(ids.items(), key=lambda one: one[0].encode())), wanted.patterns)
 
 
@@ -99,6 +101,8 @@ def _message(fleet: Fleet, *, is_dry: bool) -> str:
     did = f"{counted(fleet.started, 'stream')} {'would be ' if is_dry else ''}started, {fleet.stopped:,} stopped"
     if fleet.state != DONE:
         return f"{did} so far; round {fleet.rounds + 1}, {fleet.as_wanted:,} as wanted, {fleet.left:,} not yet."
+    if fleet.as_wanted + fleet.left == 0:
+        return "No stream that was ever started matches: nothing was changed."
     if fleet.left and not is_dry:
         return f"{did}; {fleet.as_wanted:,} are as wanted, {fleet.left:,} are not: not_yet says why."
     return f"{did}; {fleet.as_wanted:,} {'are as wanted already' if is_dry else 'are as wanted'}."

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from handlers.fleet.wanted import JSON, Wanted, read
+from handlers.fleet.wanted import Wanted, read_again
 from handlers.group import GROUP
 from handlers.store import typed_values
 from handlers.store.control_table import Table
@@ -24,7 +24,6 @@ from handlers.values import dataclass
 # An item of DynamoDB has 400 KB at most.
 PART = 300_000
 APPLYING, DONE = "applying", "done"
-_COUNTS = ("started", "stopped", "refused", "as_wanted", "left", "rounds", "per_s")
 
 
 class Replaced(Exception):
@@ -93,22 +92,26 @@ class FleetRecords:
             text = zlib.decompress(b"".join(item["data"]["B"] for item in items)).decode("utf-8", "surrogatepass")
         except (KeyError, zlib.error):
             raise Replaced from None
-        wanted = read(text, JSON)
+        wanted = read_again(text)
         if digest_of(wanted) != fleet.digest:
             raise Replaced
         return wanted
 
-    def note(self, execution: str, position: str, counts: Mapping[str, int]) -> None:
-        """Saves its place; raises Replaced if another execution applies by now."""
-        self._write({"position": position, **{name: counts[name] for name in _COUNTS if name in counts}}, execution)
-
-    def end_round(
-        self, execution: str, counts: Mapping[str, int], not_yet: Sequence[Mapping[str, Any]], ended_ms: int
+    def note(
+        self,
+        execution: str,
+        position: str,
+        counts: Mapping[str, int],
+        not_yet: Sequence[Mapping[str, Any]],
+        ended_ms: int = 0,
     ) -> None:
-        """Saves the findings of a round, which is the last one unless `ended_ms` is 0; raises Replaced."""
+        """Saves its place, "" after a round, and what it found up to there; raises Replaced if another one applies.
+
+        All is over if `ended_ms` is not 0.
+        """
         shown = json.dumps(not_yet, ensure_ascii=False)
         more = {"state": DONE, "ended_ms": ended_ms} if ended_ms else {}
-        self._write({"position": "", "not_yet": shown, **{name: counts[name] for name in _COUNTS}, **more}, execution)
+        self._write({"position": position, "not_yet": shown, **counts, **more}, execution)
 
     def _write(self, values: Mapping[str, Any], execution: str) -> None:
         place, still_mine = typed_values.key(GROUP, self._name), {"me": execution} if execution else {}

@@ -39,8 +39,11 @@ class Round:
     counts: Counter[str] = field(default_factory=Counter)
     not_yet: list[dict[str, Any]] = field(default_factory=list)
 
-    def asks(self, after: str) -> Iterator[Ask]:
-        """Yields the streams after an id that need a request; notes all that are not as wanted."""
+    def asks(self, after: str) -> Iterator[Ask | str]:
+        """Yields the streams after an id that need a request, and the last id of each batch, asked for or not.
+
+        It notes all that are not as wanted.
+        """
         for batch in _batched(self._ids(after)):
             states = self.state(batch)
             for stream_id in batch:
@@ -49,6 +52,7 @@ class Round:
                     stream_id, is_connected, *states.get(stream_id, ("", ""))
                 ):
                     yield Ask(stream_id, is_connected)
+            yield batch[-1]
 
     def leave(self, left: Mapping[str, str]) -> None:
         """Notes why the requests failed, for streams for which all did."""

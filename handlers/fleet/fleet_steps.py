@@ -8,6 +8,7 @@ the end of a step no request is under way, and the next step repeats those witho
 
 from __future__ import annotations
 
+import json
 import queue
 from collections import Counter
 from collections.abc import Callable
@@ -58,28 +59,23 @@ def _round(ports: Ports, fleet: Fleet, *, is_dry: bool) -> bool:
     one = ports.round_of(fleet, fleet.rounds)
     if fleet.position:
         one.counts |= Counter(as_wanted=fleet.as_wanted, left=fleet.left)
+        place = fleet.position.encode()
+        one.not_yet += [found for found in json.loads(fleet.not_yet or "[]") if found["stream"].encode() <= place]
     asking = Asking(one.asks(fleet.position), Rate(ports.most_per_s, ports.now_ms()), ports.draw, fleet.position)
     before = Counter(started=fleet.started, stopped=fleet.stopped, refused=fleet.refused)
 
-    def counts() -> dict[str, int]:
-        found = before + asking.counts + one.counts
+    def note(*, is_through: bool = False) -> None:
+        one.leave(asking.left)
+        found, rounds = before + asking.counts + one.counts, fleet.rounds + is_through
         names = ("started", "stopped", "refused", "as_wanted", "left")
-        return {name: found[name] for name in names} | {"per_s": round(asking.per_s), "rounds": fleet.rounds}
+        counts = {name: found[name] for name in names} | {"per_s": round(asking.per_s), "rounds": rounds}
+        is_over = is_through and (is_dry or found["left"] == 0 or rounds >= MOST_ROUNDS)
+        position, ended_ms = "" if is_through else asking.position, ports.now_ms() if is_over else 0
+        ports.records.note(fleet.execution, position, counts, one.not_yet, ended_ms)
 
-    request: Request = _done if is_dry else ports.ask
-
-    def note() -> None:
-        ports.records.note(fleet.execution, asking.position, counts())
-
-    if not _asked(ports, asking, request, note):
-        note()
-        return False
-    one.leave(asking.left)
-    found, rounds = counts(), fleet.rounds + 1
-    is_over = is_dry or found["left"] == 0 or rounds >= MOST_ROUNDS
-    found["rounds"] = rounds
-    ports.records.end_round(fleet.execution, found, one.not_yet, ports.now_ms() if is_over else 0)
-    return True
+    is_through = _asked(ports, asking, _done if is_dry else ports.ask, note)
+    note(is_through=is_through)
+    return is_through
 
 
 def _done(_ask: Ask) -> tuple[Outcome, str]:

@@ -84,11 +84,14 @@ class Rate:
 
 
 class Asking:
-    """The requests for the streams, in their order unless one is refused; `draw` returns a number from 0 to 1."""
+    """The requests for the streams, in their order unless one is refused; `draw` returns a number from 0 to 1.
 
-    def __init__(self, asks: Iterator[Ask], rate: Rate, draw: Callable[[], float], position: str = "") -> None:
+    A text among `asks` is the id up to which all are known.
+    """
+
+    def __init__(self, asks: Iterator[Ask | str], rate: Rate, draw: Callable[[], float], position: str = "") -> None:
         self._asks, self._rate, self._draw = asks, rate, draw
-        self._next: Ask | None = None
+        self._next: Ask | str | None = None
         self._again: list[tuple[int, str, Ask]] = []
         # For each stream without an answer yet, the id of the stream before it.
         self._waiting: dict[str, str] = {}
@@ -104,6 +107,10 @@ class Asking:
         is_again = bool(self._again) and self._again[0][0] <= now_ms
         if not is_again and self._next is None:
             self._next = next(self._asks, None)
+        if isinstance(self._next, str):
+            # The streams up to this id need nothing more; reading on may take long, so the caller decides again.
+            self._last, self._next = self._next, None
+            return 1
         if not is_again and self._next is None:
             if not self._again:
                 return UNTIL_ANSWERED_MS if self._under_way else None

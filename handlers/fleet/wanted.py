@@ -11,6 +11,7 @@ as many, `stopped` decides. Pure. Invariant: a document that was read is written
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
 import json
 import re
@@ -22,9 +23,9 @@ from typing import Any
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.values import dataclass
 
-# How many streams and bytes a document has at most: less than Lambda takes in one request.
-MOST_STREAMS = 200_000
-MOST_BYTES = 5_000_000
+# The most streams and bytes of a document, less than Lambda takes in one request, and the most patterns, each of which
+# is compared with every stream.
+MOST_STREAMS, MOST_BYTES, MOST_PATTERNS = 200_000, 5_000_000, 1_000
 LINES, JSON, TOML = "text/plain", "application/json", "application/toml"
 _NAMES = ("connected", "stopped")
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -47,8 +48,8 @@ class Pattern:
     is_connected: bool
 
     def __post_init__(self) -> None:
-        parts = (".*" if one == "*" else "." if one == "?" else re.escape(one) for one in self.text)
-        object.__setattr__(self, "_match", re.compile("".join(parts), re.DOTALL).fullmatch)
+        # fnmatch's expressions never go back behind a `*`, so many of them take no longer than one.
+        object.__setattr__(self, "_match", re.compile(fnmatch.translate(self.text.replace("[", "[[]"))).match)
 
     def matches(self, stream_id: str) -> bool:
         """Returns whether the stream's id matches."""
@@ -93,22 +94,40 @@ def read(text: str, kind: str = TOML) -> Wanted:
     """Returns the document; `kind` is its media type. Raises DocumentError."""
     if len(text.encode("utf-8", "surrogatepass")) > MOST_BYTES:
         raise DocumentError(f"the document has more than {MOST_BYTES:,} bytes: use ranges and patterns")
-    entries = list(_lines(text) if kind == LINES else _table(text, kind))
-    if not entries:
-        raise DocumentError("the document names no stream: write connected = [...] or stopped = [...]")
-    ids: dict[str, bool] = {}
-    patterns: dict[str, Pattern] = {}
-    for place, entry, is_connected in entries:
+    found: dict[str, bool] = {}
+    size_bytes = patterns = 0
+    for place, entry, is_connected in _lines(text) if kind == LINES else _table(text, kind):
         for one in _expanded(entry, place):
             _check(one, place)
-            if "*" in one or "?" in one:
-                if patterns.setdefault(one, Pattern(one, is_connected)).is_connected != is_connected:
-                    raise DocumentError(f"{one!r} is listed as connected and as stopped", place)
-            elif ids.setdefault(one, is_connected) != is_connected:
+            size_bytes, patterns = size_bytes + len(one.encode()), patterns + _is_pattern(one)
+            if found.setdefault(one, is_connected) != is_connected:
                 raise DocumentError(f"{one!r} is listed as connected and as stopped", place)
-        if len(ids) > MOST_STREAMS:
-            raise DocumentError(f"the document names more than {MOST_STREAMS:,} streams: apply it in parts", place)
-    return Wanted(dict(sorted(ids.items(), key=lambda one: one[0].encode())), tuple(patterns.values()))
+            if len(found) > MOST_STREAMS:
+                raise DocumentError(f"the document names more than {MOST_STREAMS:,} streams: apply it in parts", place)
+            if patterns > MOST_PATTERNS:
+                raise DocumentError(f"the document has more than {MOST_PATTERNS:,} patterns: apply it in parts", place)
+            if size_bytes > MOST_BYTES:
+                words = f"the document's ranges stand for more than {MOST_BYTES:,} bytes: apply it in parts"
+                raise DocumentError(words, place)
+    if not found:
+        raise DocumentError("the document names no stream: write connected = [...] or stopped = [...]")
+    return _wanted(found)
+
+
+def read_again(text: str) -> Wanted:
+    """Returns the document whose `Wanted.text` this is; nothing is checked again."""
+    table = json.loads(text)
+    return _wanted({one: name == "connected" for name in _NAMES for one in table[name]})
+
+
+def _wanted(found: Mapping[str, bool]) -> Wanted:
+    patterns = tuple(Pattern(one, is_connected) for one, is_connected in found.items() if _is_pattern(one))
+    ids = sorted((one for one in found if not _is_pattern(one)), key=str.encode)
+    return Wanted({one: found[one] for one in ids}, patterns)
+
+
+def _is_pattern(entry: str) -> bool:
+    return "*" in entry or "?" in entry
 
 
 def _lines(text: str) -> Iterator[tuple[str, str, bool]]:
@@ -132,7 +151,8 @@ def _table(text: str, kind: str) -> Iterator[tuple[str, str, bool]]:
     except DocumentError:
         raise
     except (ValueError, RecursionError) as error:
-        place = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        line = re.search(r"(?<= )line [0-9]+", str(error))
+        place = f" at {line[0]}" if line else ""
         raise DocumentError(f"the document is not valid {'JSON' if kind == JSON else 'TOML'}{place}") from None
     if not isinstance(table, dict):
         raise DocumentError("the document must be a table with connected and stopped")

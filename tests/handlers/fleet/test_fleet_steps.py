@@ -117,6 +117,30 @@ def test_killed_at_any_place_it_goes_on(seed: int) -> None:
     assert world.records.read().left == 0
 
 
+def test_a_long_round_without_a_request_takes_several_steps() -> None:
+    """Each ends in time, and the next continues there; the end names what any of them found."""
+    ids = [f"s:{number:05d}" for number in range(20_000)]
+    world = World(dict.fromkeys(ids, "running") | {ids[7]: "stopped"})
+    records = FleetRecords(world.dynamodb, CONTROL, is_dry=True)
+    records.begin(read("s:*", LINES), ME, 0)
+    assert world.apply(is_dry=True) > 1
+    fleet = records.read()
+    assert (fleet.as_wanted, fleet.left, fleet.rounds) == (19_999, 1, 1)
+    assert [one["stream"] for one in json.loads(fleet.not_yet)] == [ids[7]]
+
+
+def test_what_matches_nothing_is_said() -> None:
+    """A misspelt pattern changes no stream, and the answer says so."""
+    world = World({"a:1": "running"})
+    world.begin("!aa:*")
+    world.apply()
+    answer = shown(world.records.read(), 1, is_dry=False)
+    assert (answer["message"], answer["left"]) == (
+        "No stream that was ever started matches: nothing was changed.",
+        0,
+    )
+
+
 def test_the_end_says_what_is_not_yet_so_and_why() -> None:
     """It names the first hundred after all rounds; a stream that cannot start is not tried in every round."""
     world = World({"r:1": "rejected"}, stuck=frozenset({"s:1"}))
@@ -149,7 +173,7 @@ def test_a_later_document_ends_the_earlier_one() -> None:
     world.apply("later")
     assert dict(world.asked) == {"s:1": 1}
     world.begin("a:{1..9}", execution="third")
-    world.records.note("third", "a:5", {"started": 5})
+    world.records.note("third", "a:5", {"started": 5}, [])
     world.begin("a:{1..9}", execution="fourth")
     fleet = world.records.read()
     assert (fleet.execution, fleet.position, fleet.started) == ("fourth", "a:5", 5)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.fleet.wanted import JSON, LINES, TOML, DocumentError, read
+from handlers.fleet.wanted import JSON, LINES, TOML, DocumentError, read, read_again
 
 TEXT = """
 connected = ["prices:eur-usd", "sensors:{08..11}", "orders:*", "a:{x,y}-{1..2}"]
@@ -28,6 +28,12 @@ def test_ids_ranges_and_patterns() -> None:
     assert read('connected = ["a.b:*"]').of("axb:1") is None
 
 
+def test_many_stars_take_no_longer_than_one() -> None:
+    """Such a pattern would take years if a comparison went back behind each `*`; `[` is an ordinary character."""
+    wanted = read("a:" + "*a" * 60 + "*b\n!a:[c]*", LINES)
+    assert [wanted.of("a:" + one) for one in ("a" * 250, "a" * 249 + "b", "[c]d", "c")] == [None, True, False, None]
+
+
 def test_lines_are_a_document_too() -> None:
     """`!` marks a stream that should not be connected; comments and empty lines are ignored."""
     wanted = read("# mine\n\nprices:a\n! prices:b\n!orders:*\n", LINES)
@@ -39,7 +45,7 @@ def test_a_document_is_written_as_it_reads(ids: dict[str, bool]) -> None:
     """Its shortest form says the same of each stream, in the order of the ids' bytes."""
     lines = "\n".join(one if is_connected else f"!{one}" for one, is_connected in ids.items())
     wanted = read(lines, LINES)
-    assert read(wanted.text(), JSON) == wanted
+    assert read(wanted.text(), JSON) == wanted == read_again(wanted.text())
     assert dict(wanted.ids) == ids
     assert list(wanted.ids) == sorted(ids, key=str.encode)
 
@@ -48,7 +54,7 @@ def test_a_document_is_written_as_it_reads(ids: dict[str, bool]) -> None:
     ("text", "kind", "words", "place"),
     [
         ("", TOML, "the document names no stream: write connected = [...] or stopped = [...]", ""),
-        ("x", TOML, "the document is not valid TOML", ""),
+        ("a = []\nx\n", TOML, "the document is not valid TOML at line 2", ""),
         ("{\n]", JSON, "the document is not valid JSON at line 2", ""),
         ("[" * 100_000, JSON, "the document is not valid JSON", ""),
         (
@@ -64,6 +70,13 @@ def test_a_document_is_written_as_it_reads(ids: dict[str, bool]) -> None:
         ("a:*\n!a:*", LINES, "'a:*' is listed as connected and as stopped", "line 2"),
         ("a:{3..1}", LINES, "{3..1} must go from a number up to a greater one, 200,000 at most", "line 1"),
         ("a:{1..500}{1..500}", LINES, "'a:{1..500}{1..500}' stands for more than 200,000 streams", "line 1"),
+        ("a:{1..2000}*", LINES, "the document has more than 1,000 patterns: apply it in parts", "line 1"),
+        (
+            f"a:{'x' * 200}{{1..99999}}",
+            LINES,
+            "the document's ranges stand for more than 5,000,000 bytes: apply it in parts",
+            "line 1",
+        ),
         ("a:{a..z}", LINES, "{a..z} must go from a number up to a greater one, 200,000 at most", "line 1"),
         ("a:{1..3", LINES, "'a:{1..3' has a brace that is not closed, or braces within braces", "line 1"),
         ("a:{1,{2,3}}", LINES, "'a:{1,{2,3}}' has a brace that is not closed, or braces within braces", "line 1"),
