@@ -98,6 +98,7 @@ class Branch:
         self.token: str | None = None
         self.item: dict[str, Any] | None = None
         self.iteration: dict[str, Any] | None = None
+        self.began_id: int | None = None  # of the event that the iteration started
         self.children: list[Child] = []
         self.dead = False
         self.output_text = ""
@@ -285,7 +286,7 @@ class Branch:
         if self.place is not None:
             return {"place": self.place}
         if self.name is None:
-            return {}
+            return {} if self.began_id is None else {"began_id": self.began_id}
         place: Place = {
             "state": self.name,
             "input": self.data,

@@ -1,8 +1,9 @@
 """Says where an execution stands, as JSON that a redrive goes on from.
 
-A part describes one line of states: `{"output": …}` once the line has ended, `{}` before its first state, otherwise
-`{"place": …}`. A place names the open state; its `within` has the parts of the state's branches or iterations, or the
-executions of its Map Run. Invariant: a place refers to data and never copies it.
+A part describes one line of states: `{"output": …}` once the line has ended, `{}` before its first state, or
+`{"began_id": …}` if it is an iteration that has started, otherwise `{"place": …}`. A place names the open state; its
+`within` has the parts of the state's branches or iterations, or the executions of its Map Run. Invariant: a place
+refers to data and never copies it.
 """
 
 from collections.abc import Iterator

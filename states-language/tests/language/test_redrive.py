@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from examples import examples
@@ -107,7 +107,14 @@ def interrupted(machine: Machine, stops: list[int], failing: list[bool]) -> tupl
     return clock.run(main()), events
 
 
+def maps(apart: bool) -> dict[str, Any]:
+    """A Map over a Map of one task at a time."""
+    return unique(in_line([each(in_line([each(in_line([simple("task", 1)]), 1, False)]), 0, apart)]))
+
+
 @settings(max_examples=examples(40))
+@example(maps(apart=False), [], [True])  # iterations are aborted between their start and their first state
+@example(maps(apart=True), [], [False, False, False, True, True])  # an iteration fails while its Map Run does
 @given(LINES, st.lists(st.integers(0, 9_000), max_size=4), st.lists(st.booleans(), max_size=8))
 def test_interruptions_change_no_output(line: dict[str, Any], stops: list[int], failing: list[bool]) -> None:
     """Stopped at any millisecond and failed at any call, it has the same output and repeats nothing that it

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from states_language.branch import Branch, Child
+from states_language.clock import wake
 from states_language.context import Surroundings
 from states_language.definition.fields import Fields, below
 from states_language.failures import EvaluationError, Fatal, Halted, StateError
@@ -202,8 +203,10 @@ class Iterations(Lines):
         child.iteration = {"name": self.name, "index": index}
         self.parent.children.append(child)
         place = self.parts.begin(index, child)
-        if place is None:
-            child.add("MapIterationStarted", child.iteration)
+        if began_id := self.parts.resumed[index].get("began_id"):
+            child.last_id = began_id
+        elif place is None:
+            child.began_id = child.add("MapIterationStarted", child.iteration)
         return child, index, place
 
     def _start(self, child: Branch, index: int, place: Place | None) -> None:
@@ -234,7 +237,7 @@ class Iterations(Lines):
         # Other ends in the same millisecond are recorded first: four Tasks that time out together give four
         # TaskTimedOut before the one MapIterationFailed (recorded).
         turn = self.loop.create_future()
-        self.loop.call_soon(turn.set_result, None)
+        self.loop.call_soon(wake, turn)  # an outer Map may fail meanwhile, and cancel it
         await turn
         child.aside("MapIterationFailed", child.iteration)
         for other in self.others(child):
