@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]  # the stub lacks one
 from typing import Any
 
-from states_language.scheduling.lanes import give_way
+from states_language.scheduling.lanes import beside
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 # What `_ENCODER.encode` makes anew each time. Without a table of containers it finds no circle, but nests too deeply.
@@ -110,14 +110,21 @@ class Duplicate(ValueError):
         self.name = name
 
 
-def once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object of these members, for `parse_json`; raises Duplicate if one appears twice."""
-    give_way()
-    table = dict(members)
-    if len(table) < len(members):
-        seen: set[str] = set()
-        raise Duplicate(next(name for name, _ in members if name in seen or seen.add(name)))  # type: ignore[func-returns-value]
-    return table
+def once() -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+    """Return the function that makes an object of its members, for `parse_json`: it raises Duplicate for a member that
+    appears twice, and lets an event loop beside this thread go on."""
+    rest = beside.rest
+
+    def table_of(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        if rest is not None:
+            rest()
+        table = dict(members)
+        if len(table) < len(members):
+            seen: set[str] = set()
+            raise Duplicate(next(name for name, _ in members if name in seen or seen.add(name)))  # type: ignore[func-returns-value]
+        return table
+
+    return table_of
 
 
 def parsed(text: str | bytes) -> Any:

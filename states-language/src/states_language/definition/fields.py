@@ -39,9 +39,6 @@ def below(pointer: str, *parts: str | int) -> str:
 CompileLine = Callable[[Any, str, str], Any]
 """Returns the line of states at a JSON pointer, such as `a branch`; raises DefinitionError."""
 
-_NONE: list[Any] = []
-"""Where an array is absent; nobody writes to it."""
-
 
 class Fields:
     """The fields of one JSON object; reading a field allows it, and `close` refuses the others."""
@@ -146,7 +143,7 @@ class Fields:
     def array(self, name: str) -> list[Any]:
         """Return a field's list; empty if it is absent."""
         self.known.add(name)
-        value = self.value.get(name, _NONE)
+        value = self.value.get(name, [])
         if not isinstance(value, list):
             raise self.fail(name, "must be an array")
         return value

@@ -4,15 +4,17 @@ What this interpreter does not support is refused here, with the place and the r
 Invariant: in a loaded machine every transition leads to a state that exists, and every state can be reached.
 """
 
+from collections.abc import Container
 from typing import Any
 
 from states_language.clock import few_collections
 from states_language.definition.fields import JSONPATH, CompileLine, DefinitionError, Fields, below, query_language
+from states_language.definition.shapes import learn, ways
 from states_language.definition.source import Source, as_json, definition_of
 from states_language.definition.substitutions import Substitutions
 from states_language.machine import Machine
 from states_language.scheduling.lanes import give_way
-from states_language.states.base import Line, State
+from states_language.states.base import Line, State, States
 from states_language.states.iterations import Parallel
 from states_language.states.map_ import Map
 from states_language.states.plain import Choice, Fail, Pass, Succeed, Wait
@@ -75,24 +77,33 @@ def _line(fields: Fields, kind: str, language: str, *, ends: bool = False) -> Li
     values = fields.object("States")
     fields.close(kind)
     where = fields.at("States")
-    states = {name: _state(name, value, below(where, name), language, inner) for name, value in values.items()}
-    if start_at not in states:
+    states = States(lambda name: _state(name, values[name], below(where, name), language, inner))
+    for name, value in values.items():
+        give_way()
+        names = ways(value, language) if 0 < len(name) <= LONGEST_NAME else None
+        if names is None:
+            names = [target for target, _ in states[name].targets]
+            learn(value, language)
+        states.ways[name] = names
+    if start_at not in values:
         raise fields.fail("StartAt", f"there is no state '{start_at}'")
-    for state in states.values():
-        for target, place in state.targets:
-            if target not in states:
-                raise DefinitionError(f"{state.pointer}/{place}", f"there is no state '{target}'")
+    reached = _reached(states.ways, start_at)
+    if reached != values.keys():
+        for name, names in states.ways.items():
+            if not values.keys() >= {*names}:
+                raise _no_state(states[name], values)
     # A line within a state may go round for ever, a machine may not (measured by others).
-    if ends and not any(state.ends for state in states.values()):
+    if ends and not any(value.get("End") is True or value["Type"] in _LAST for value in reversed(values.values())):
         raise DefinitionError(
             fields.pointer, "no state ends the machine: it needs a state with End: true, a Succeed or a Fail"
         )
-    _check_reached(states, start_at, where)
-    return Line(start_at, states)
+    for name in values if reached != values.keys() else ():
+        if name not in reached:
+            raise DefinitionError(below(where, name), f"the state '{name}' is not reachable")
+    return Line(start_at, states, where)
 
 
 def _state(name: str, value: Any, pointer: str, language: str, inner: CompileLine) -> State:
-    give_way()
     fields = Fields(value, pointer)
     fields.line = inner
     query_language(fields, language)
@@ -105,17 +116,20 @@ def _state(name: str, value: Any, pointer: str, language: str, inner: CompileLin
     return TYPES[kind](name, fields)
 
 
-def _check_reached(states: dict[str, State], start_at: str, where: str) -> None:
+def _no_state(state: State, there: Container[str]) -> DefinitionError:
+    target, place = next((target, place) for target, place in state.targets if target not in there)
+    return DefinitionError(f"{state.pointer}/{place}", f"there is no state '{target}'")
+
+
+def _reached(ways: dict[str, list[str]], start_at: str) -> set[str]:
+    """Return the names of the states to which the first one leads, and those that no state has."""
     reached, open_names = {start_at}, [start_at]
     while open_names:
-        give_way()
-        for target, _ in states[open_names.pop()].targets:
+        for target in ways.get(open_names.pop(), ()):
             if target not in reached:
                 reached.add(target)
                 open_names.append(target)
-    for name in states:
-        if name not in reached:
-            raise DefinitionError(below(where, name), f"the state '{name}' is not reachable")
+    return reached
 
 
 def _check_filled(line: Line) -> None:
@@ -128,10 +142,11 @@ def _check_filled(line: Line) -> None:
 
 def _check_names(line: Line, known: dict[str, str]) -> None:
     """State names "MUST be unique within the scope of the whole state machine" (Amazon States Language)."""
-    for name, state in line.states.items():
-        if name in known:
-            raise DefinitionError(state.pointer, f"the name of the state '{name}' is used twice, see {known[name]}")
-        known[name] = state.pointer
+    names = line.states.ways
+    if twice := next((name for name in names if name in known), None) if known else None:
+        places = [below(pointer, twice) for pointer in (line.pointer, known[twice])]
+        raise DefinitionError(places[0], f"the name of the state '{twice}' is used twice, see {places[1]}")
+    known.update(dict.fromkeys(names, line.pointer))
     for state in line.nesting:
         for inner in (*state.inner, *state.apart):
             _check_names(inner, known)
@@ -152,3 +167,4 @@ def _check_scopes(line: Line, outer: dict[str, str]) -> None:
 
 TYPES: dict[str, type[State]] = {kind.type: kind for kind in (Pass, Wait, Task, Parallel, Map, Choice, Succeed, Fail)}
 """The state types that are supported."""
+_LAST = (Succeed.type, Fail.type)

@@ -205,7 +205,7 @@ def parse_data(text: str, name: str = "the text") -> Any:
     text = text.removeprefix("\ufeff")
     try:
         try:
-            value = parse_json(text, members=once)
+            value = parse_json(text, members=once())
             size = parts(value, {}) if len(text) > MOST_PARTS else 0
         except json.JSONDecodeError:
             if name.removesuffix(".tftpl").endswith(".json"):

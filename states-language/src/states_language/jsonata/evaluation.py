@@ -196,6 +196,11 @@ def is_query(value: Any) -> bool:
     return isinstance(value, str) and value.startswith("{%") and value.endswith("%}") and len(value) >= 4
 
 
+def compiles(text: str) -> bool:
+    """Return whether the expression between {% and %} is valid outside of a Catcher."""
+    return not isinstance(_compiled(text[2:-2].strip(), False), str)
+
+
 def compile_query(text: str, pointer: str, *, caught: bool = False) -> Query:
     """Return the expression between {% and %}; raises DefinitionError naming the field.
 

@@ -107,7 +107,7 @@ def _hash(text: Any, algorithm: Any = None) -> Any:
 
 def _parse(text: Any) -> Any:
     try:
-        value = parse_json(text, members=once)
+        value = parse_json(text, members=once())
     except ValueError:
         raise JException("D3137", 0, "Invalid JSON") from None
     return to_library(value)

@@ -4,7 +4,6 @@ $states has `input` and `context` everywhere, `result` and `errorOutput` only wh
 Invariant: a template without an expression stays the object that the definition has.
 """
 
-import functools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +11,8 @@ from typing import Any
 from states_language.branch import Branch
 from states_language.context import Environment
 from states_language.definition.fields import Fields, below
-from states_language.failures import Oversized, QueryFailure
-from states_language.jsonata.evaluation import Data, Query, compile_query, is_query, kind
+from states_language.failures import Oversized
+from states_language.jsonata.evaluation import Data, Query, compile_query, compiles, is_query, kind
 from states_language.values import FEW, LARGEST_BETWEEN, compact, weight
 from states_language.variables import check_names
 
@@ -31,26 +30,9 @@ _REFERENCE = re.compile(
 """A path of names and indexes, such as `$states.input.a[0]`: surely valid, and without the Context Object."""
 
 
-class Reference:
-    """An expression that is surely valid, and is parsed when it is first evaluated."""
-
-    fixed = None
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    @functools.cached_property
-    def _query(self) -> Query:
-        return compile_query(self._text, "/")
-
-    def value(self, data: Data, location: str) -> Any:
-        """Return the JSON value; raises QueryFailure, which names the field."""
-        return self._query.value(data, location)
-
-    @property
-    def unexpected(self) -> Callable[[str, Any, str, str], QueryFailure]:
-        """Return what makes the failure for a value of another type than the field's."""
-        return self._query.unexpected
+def is_sound(text: str) -> bool:
+    """Return whether an expression is valid outside of a Catcher; one that only names what it reads is not parsed."""
+    return _REFERENCE.fullmatch(text) is not None or compiles(text)
 
 
 class Template:
@@ -59,7 +41,7 @@ class Template:
     def __init__(self, value: Any, pointer: str, location: str) -> None:
         self.location = location
         self.value = value
-        self.query: Query | Reference | None = None
+        self.query: Query | None = None
         self.needs_context = False
         self._caught = location.startswith("Catch[")
         self._queries = 0
@@ -82,10 +64,8 @@ class Template:
             raise Oversized
         return value
 
-    def _expression(self, text: str, pointer: str) -> Query | Reference:
+    def _expression(self, text: str, pointer: str) -> Query:
         self._queries += 1
-        if _REFERENCE.fullmatch(text):
-            return Reference(text)
         query = compile_query(text, pointer, caught=self._caught)
         self.needs_context |= query.needs_context
         return query

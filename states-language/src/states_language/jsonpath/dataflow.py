@@ -199,30 +199,17 @@ def assigned(fields: Fields) -> Assignment:
     return Assignment(fields) if "Assign" in fields else _UNASSIGNED
 
 
-_PATHS = ("InputPath", "OutputPath", "ResultPath")
-_FLOW = frozenset({*_PATHS, "Parameters", "ResultSelector", "Assign"})
-
-
 class Dataflow:
     """A state's flow in JSONPath; the constructor's arguments say which fields the state type has."""
 
     def __init__(
         self, fields: Fields, *, parameters: bool = False, selector: bool = False, result: bool = False
     ) -> None:
-        self._input: Path | None = WHOLE
-        self._output: Path | None = WHOLE
-        self._result: Path | None = WHOLE
         self._parameters: Fill | None = None
         self._selector: Fill | None = None
-        self._assign = _UNASSIGNED
-        self.assigns = self._assign.names
-        fields.known.update(_PATHS if result else _PATHS[:2])
-        if fields.value.keys().isdisjoint(_FLOW):
-            return
         self._input = path_field(fields, "InputPath")
         self._output = path_field(fields, "OutputPath")
-        if result:
-            self._result = result_path(fields)
+        self._result = result_path(fields) if result else WHOLE
         if parameters and "Parameters" in fields:
             self._parameters = compile_template(fields.get("Parameters"), fields.at("Parameters"))
         if selector and "ResultSelector" in fields:

@@ -34,8 +34,6 @@ _DOT_NAME = re.compile(r"[^\s.\[\](),'\"*?@$!&|<>=+/~^;:{}\\-][^\s.\[\](),'\"*?@
 _CALL = re.compile(r"\([^()]*\)")
 _QUOTED = re.compile(r"'((?:\\'|[^'])*)'|\"((?:\\\"|[^\"])*)\"")
 _VARIABLE = re.compile(r"[^\W\d]\w*")
-_PLAIN = re.compile(rf"\$(\$|{_VARIABLE.pattern})?(?:\.{_DOT_NAME.pattern}+(?!\()|\[-?\d{{1,9}}\])*")
-"""A path of names and indexes, which is surely valid; a name takes all that it can, so `.name(` is none."""
 _INDEX = re.compile(r"-?\d{1,4000}")
 _SLICE = re.compile(r"(-?\d{1,4000})?\s*:\s*(-?\d{1,4000})?(?:\s*:\s*(-?\d{1,4000}))?")
 _LITERAL = re.compile(r"-?\d{1,4000}(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")
@@ -57,26 +55,12 @@ def compile_path(text: str) -> Path:
     """Return the compiled path; raises PathSyntaxError."""
     if not text.startswith("$"):
         raise PathSyntaxError("a path begins with $")
-    if plain := _PLAIN.fullmatch(text):
-        return _PlainPath(text, plain[1] or "")
     context = text.startswith("$$")
     named = _VARIABLE.match(text, 1)
     parser = _Parser(text, named.end() if named else 2 if context else 1)
     steps = parser.steps()
     parser.end()
     return Path(text, tuple(steps), context, named.group() if named else None)
-
-
-class _PlainPath(Path):
-    """A path that is surely valid, whose steps are read when they are first needed."""
-
-    def __init__(self, text: str, root: str) -> None:
-        vars(self).update(text=text, context=root == "$", variable=None if root in ("", "$") else root)
-
-    @functools.cached_property
-    def steps(self) -> tuple[Step, ...]:
-        """Return the steps."""
-        return tuple(_Parser(self.text, 1 + len(self.variable or "$" * self.context)).steps())
 
 
 class Scanner:

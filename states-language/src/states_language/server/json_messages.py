@@ -24,7 +24,7 @@ _EXPECTED = {
 
 def strict(text: str) -> Any:
     """Returns the JSON value; raises ValueError, or Duplicate if an object has a member twice."""
-    return parse_json(text, members=once)
+    return parse_json(text, members=once())
 
 
 def source(text: str, at: int) -> str:

@@ -4,7 +4,7 @@ Catchers are asked once the Retriers are used up; each new visit of the state be
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,11 +38,6 @@ class State:
         self.assigns: list[tuple[str, str]] = []
         fields.string("Comment")
 
-    @property
-    def ends(self) -> bool:
-        """Return whether its line ends here: apart from Catchers, the state leads to no other."""
-        return not self.targets
-
     async def run(self, branch: Branch, data: Any) -> Step:
         """Run the state; return the next state's name and the output. Raises StateError, EvaluationError or Fatal."""
         raise NotImplementedError(f"{type(self).__name__}.run({branch}, {data})")
@@ -60,18 +55,33 @@ class Flowing(State):
         if self.next is not None:
             self.targets = [(self.next, "Next")]
 
-    @property
-    def ends(self) -> bool:
-        """Return whether the state has End."""
-        return self.next is None
+
+class States(dict[str, State]):
+    """The compiled states of a line by name; `compile` makes one that is missing when it is first asked for.
+
+    Those that the loader left out lead where `ways` says; they assign no variables and have no lines within them.
+    """
+
+    def __init__(self, compile: Callable[[str], State]) -> None:
+        super().__init__()
+        self._compile = compile
+        self.ways: dict[str, list[str]] = {}
+
+    def __missing__(self, name: str) -> State:
+        state = self[name] = self._compile(name)
+        return state
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of states, of a whole machine or of one branch: states by name, and the one to begin with."""
+    """A line of states, of a whole machine or of one branch: states by name, and the one to begin with.
+
+    pointer: that of `States` in the definition.
+    """
 
     start_at: str
-    states: dict[str, State]
+    states: States
+    pointer: str
 
     @functools.cached_property
     def nesting(self) -> list[State]:

@@ -115,6 +115,11 @@ def compile_retry(fields: Fields) -> tuple[Retrier, ...]:
     return retriers
 
 
+def is_known(values: Any) -> bool:
+    """Return whether these Retriers were compiled before."""
+    return repr(values) in _KNOWN
+
+
 _KNOWN: dict[str, tuple[Retrier, ...]] = {}
 _MOST_KNOWN = 256
 
