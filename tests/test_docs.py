@@ -13,16 +13,7 @@ from local.cli import main
 from local.site_pages import REFERENCE, pages
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted(
-    [
-        *ROOT.glob("*.md"),
-        *(ROOT / "docs").rglob("*.md"),
-        *(ROOT / "env").glob("*.md"),
-        *(ROOT / "statemachines").glob("*.md"),
-        *(ROOT / "states-language").glob("*.md"),
-        *(ROOT / "states-language" / "docs").rglob("*.md"),
-    ]
-)
+PAGES = [ROOT / name for name in pages()]
 PROSE_COLUMNS = 99
 SOURCE = ROOT / "states-language" / "src"
 ROOMS = ("handlers", "local", "streamkeeper", "timeline", "states-language", "bench", "tests")

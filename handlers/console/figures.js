@@ -43,8 +43,8 @@ export function figuresPart() {
     },
 
     showCost({ about_usd: usd, forecast_month_usd: month, parts, rates }) {
-      const share = `about; ${dollars(parts.connected_usd)} connected, ${dollars(parts.events_usd)} events; ${dollars(month)} a month at this rate`;
-      put('cost', dollars(usd), `${share}; as AWS bills the stage ${rates.stage} in ${rates.region}`);
+      const share = `an estimate: ${dollars(parts.connected_usd)} connected, ${dollars(parts.events_usd)} events`;
+      put('cost', dollars(usd), `${share}; ${dollars(month)} a month at this rate, as AWS bills ${rates.stage} in ${rates.region}`);
     },
   };
 }

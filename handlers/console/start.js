@@ -15,7 +15,7 @@ export function startForm(started) {
   });
   const problem = element('p', { class: 'problem', role: 'alert' });
   const button = element('button', { type: 'submit', class: 'main' }, 'Start');
-  const demos = element('p', { class: 'offers' });
+  const demos = element('p', { class: 'actions' });
   const offers = element('div', { class: 'empty', hidden: true },
     element('p', {}, 'Start one by its name above, or one of these:'), demos);
 

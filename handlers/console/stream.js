@@ -34,13 +34,13 @@ export function streamView(parent, server, id) {
   const letters = deadLettersPart(id);
   const delivery = deliveryPart(id);
   const graph = graphPart(() => loops[2].now());
+  const body = element('div', { hidden: true }, parts.node, figures.node, lanes.node, group.node, events.node, delivery.node, letters.node, graph.node);
   const tagged = new Map();
   parent.append(
     element('nav', { 'aria-label': 'Place' }, element('a', { href: '#/' }, '← Streams')),
     element('div', { class: 'title' },
       element('h1', {}, id), badge, element('div', { class: 'actions' }, start, stop)),
-    verdict, problem, trouble.node, parts.node, figures.node, lanes.node, group.node, events.node, delivery.node,
-    letters.node, graph.node,
+    verdict, problem, trouble.node, body,
   );
   let known = null;
   let cursor = null;
@@ -49,6 +49,7 @@ export function streamView(parent, server, id) {
   async function load() {
     const [status, timeline] = await Promise.all([ask(streamPath(id)), timelineOf()]).catch(missing);
     server.answered();
+    body.hidden = !status;
     if (!status) return;
     if (known && known !== status.status) announce(`The stream ${id} is ${status.status}.`);
     known = status.status;
@@ -89,8 +90,6 @@ export function streamView(parent, server, id) {
       server.answered();
       parent.replaceChildren(...[...parent.children].slice(0, 2), element('section', { class: 'card', 'aria-label': 'Unknown stream' },
         element('p', { class: 'lead' }, failure.message), element('p', {}, failure.fix)));
-    } else {
-      events.know({ coverage: null });
     }
     return [null, null];
   }

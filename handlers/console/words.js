@@ -25,14 +25,14 @@ export const number = (value) => WHOLE.format(value);
 /** A number and what it counts: 1 gap, 2 gaps. */
 export const counted = (count, what) => `${number(count)} ${what}${count === 1 ? '' : 's'}`;
 
-/** Milliseconds as a verdict has them: 104 ms, 3.2 s, 4 min 10 s, 2 d 3 h. */
+/** Milliseconds as a verdict has them: 104 ms, 3.2 s, 4 min 10 s, 2 d 3 h. No line ends between a number and its unit. */
 export function length(ms) {
-  if (ms < 1000) return `${Math.round(ms)} ms`;
-  if (ms < 10_000) return `${Math.floor(ms / 100) / 10} s`;
+  if (ms < 1000) return `${Math.round(ms)}\u00a0ms`;
+  if (ms < 10_000) return `${Math.floor(ms / 100) / 10}\u00a0s`;
   const seconds = Math.floor(ms / 1000);
   const [[size, unit], [next, small] = [1]] = LENGTHS.slice(LENGTHS.findIndex(([one]) => seconds >= one));
   const rest = Math.floor((seconds % size) / next);
-  return `${Math.floor(seconds / size)} ${unit}${rest ? ` ${rest} ${small}` : ''}`;
+  return `${Math.floor(seconds / size)}\u00a0${unit}${rest ? ` ${rest}\u00a0${small}` : ''}`;
 }
 
 /** An instant's time of day, with the day if that is not today, on one line; "–" for none. */

@@ -183,9 +183,6 @@ def welcome(options: Options, service: Service, screen: Screen) -> None:
         *([] if IS_CHECKOUT else [f"  Your profiles  {options.profiles}  (`streamkeeper profile new URL` writes one)"]),
         f"  Data folder    {options.data}  (functions' logs are in {options.data / 'logs'})",
     ]
-    lines += [
-        f"  {function.name}: killed after {function.function_timeout_s} s" for function in service.stack.functions
-    ]
     if service.edges.is_enforcing:
         lines += [f"  Permissions    enforced; what was requested is in {options.data / RECORD}"]
     if not service.backend.keeps_every_write:

@@ -77,7 +77,7 @@ def test_the_streams_of_a_function(service: LocalRun, browser: Chromium) -> None
         const said = await page.locator('section[aria-label=Function] [role=status]').textContent();
         return [await row.locator('td').allTextContents(), await row.locator('rect').count(), said]"""
     )
-    assert found[0][:3] == ["ended", "1", "30 s"]
+    assert found[0][:3] == ["ended", "1", "30\u00a0s"]
     assert (found[1], found[2].startswith("0 of 2 streams running, as of ")) == (1, True)
     assert violations(browser) == []
 

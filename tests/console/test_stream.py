@@ -21,9 +21,6 @@ READY = """await page.locator('.handover', { hasText: 'Last handover' }).waitFor
     await page.getByText(/Now in/).waitFor();
     await page.locator('.events li').first().waitFor();
     await page.locator('.figure.cost .value', { hasText: '$' }).waitFor()"""
-# Waits until the newest event is another than at first.
-ANOTHER = """const first = await page.locator('.events .body').first().textContent();
-    await page.waitForFunction((text) => document.querySelector('.events .body').textContent !== text, first);"""
 
 
 @pytest.fixture(scope="module")
@@ -216,14 +213,6 @@ def test_why_a_stream_is_not_connected(service: LocalRun, browser: Chromium) -> 
     browser.do("await page.goBack(); await page.locator('.trouble .lead').waitFor()")
     service.ask("DELETE", AWAY)
     browser.do("await page.locator('.trouble').waitFor({ state: 'hidden' })")
-
-
-@pytest.mark.long
-def test_events_of_a_log_come_as_others_do(service: LocalRun, browser: Chromium) -> None:
-    """The first ones, and then others: they follow."""
-    service.post("demo-log:console")
-    shown(browser, address(service, "demo-log:console"))
-    browser.do(f"await page.locator('.events li').first().waitFor(); {ANOTHER}")
 
 
 def test_a_stream_without_an_order_says_so(service: LocalRun, browser: Chromium) -> None:

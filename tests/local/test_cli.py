@@ -15,10 +15,7 @@ from tests.local.support import PROJECT
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    """`streamkeeper ...
-
-    head -1` prints nothing on standard error; the status is the shell's for SIGPIPE.
-    """
+    """`streamkeeper … | head -1` prints nothing on standard error; the status is the shell's for SIGPIPE."""
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "local.cli", "asl", "check", "statemachines/staggered.asl.yml"]
