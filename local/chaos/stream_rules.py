@@ -188,7 +188,7 @@ def broken(world: World) -> dict[str, list[str]]:
     for key in watch.letters():
         watch.stored.setdefault(world.wire.key_number(key), world.clock.now_ms())
     return world.broken | {
-        "excess-connections": world.upstream.excess,
+        "excess-connections": world.upstream.excess + _acknowledged_early(world),
         "lost": _lost(world),
         "invented": invented(world),
         "unrecorded-gaps": unrecorded(world),
@@ -200,6 +200,17 @@ def broken(world: World) -> dict[str, list[str]]:
         **repair_rules.broken(world, quiet_ms(world.schedule, world.settings)),
         "dead-letters": list(dict.fromkeys(world.broken["dead-letters"])),
     }
+
+
+def _acknowledged_early(world: World) -> list[str]:
+    """Returns the events that a socket's client acknowledged before they were safe."""
+    stored, letters = world.watch.stored, {world.wire.key_number(key) for key in world.watch.letters()}
+    early = [
+        n
+        for n, at_ms in world.upstream.sockets.acknowledged.items()
+        if n not in letters and stored.get(n, at_ms + 1) > at_ms
+    ]
+    return [f"{counted(len(early), 'event')} acknowledged and not stored, the first {early[0]}"] if early else []
 
 
 def _restless(world: World) -> list[str]:

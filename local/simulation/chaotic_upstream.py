@@ -47,8 +47,8 @@ class ChaoticUpstream:
         self.links: list[Link] = []
         self.open_links: list[Link] = []
         self.excess: list[str] = []
-        self._sockets = UpstreamSockets(clock, self._draws, self._holds, self._answer, self.excess)
-        self.said = self._sockets.hears
+        self.sockets = UpstreamSockets(clock, self._draws, self._holds, self._answer, self.excess)
+        self.said = self.sockets.hears
         self._guard = guard
         clock.call_at(clock.now_ms(), self._tick)
 
@@ -221,7 +221,7 @@ class ChaoticUpstream:
         if not self._holds("silence"):
             self._emit()
         if self._ways.socket:
-            self._sockets.ping(self.open_links)
+            self.sockets.ping(self.open_links)
         self._clock.call_at(self._clock.now_ms() + self._draws.randrange(every_ms // 2, every_ms * 3 // 2), self._tick)
 
     def _emit(self) -> None:

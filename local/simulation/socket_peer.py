@@ -29,6 +29,7 @@ def fields(*, resumes: bool) -> dict[str, Any]:
         "subscribe": [{"send": {"op": "subscribe", **since}, "expect": {"$.op": "subscribed"}, "within_s": WITHIN_S}],
         "ping": {"send": {"op": "ping"}, "every_s": PING_EVERY_S, "answer": {"$.op": "pong"}, "within_s": WITHIN_S},
         "leave": {"send": {"op": "bye"}},
+        "reply": {"to": {"$.seq": "*"}, "send": {"op": "stored", "seq": "{$.seq}"}},
         # The end of a stream has no code of its own.
         "statuses": {"204": "ended"},
     }

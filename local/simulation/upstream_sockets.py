@@ -13,7 +13,10 @@ PINGS = 0.2
 
 
 class UpstreamSockets:
-    """The sockets of one upstream; `answer` answers a subscription, `excess` gets what clients must not do."""
+    """The sockets of one upstream; `answer` answers a subscription, `excess` gets what clients must not do.
+
+    `acknowledged` has when each event was first acknowledged, by its number.
+    """
 
     def __init__(
         self,
@@ -24,6 +27,7 @@ class UpstreamSockets:
         excess: list[str],
     ) -> None:
         self._clock, self._draws, self._holds, self._answer, self._excess = clock, draws, holds, answer, excess
+        self.acknowledged: dict[int, int] = {}
 
     def hears(self, link: Link, frame: bytes) -> None:
         """Receives a frame from a client's socket, and answers soon."""
@@ -35,6 +39,9 @@ class UpstreamSockets:
             self._excess.append(f"link {link.number}: {error}")
             return
         for message in messages:
+            if message["op"] == "stored":
+                self.acknowledged.setdefault(message["seq"], self._clock.now_ms())
+                continue
             at_ms = self._clock.now_ms() + self._draws.randrange(5, 300)
             if message["op"] == "subscribe":
                 if (since := message.get("since")) != link.cursor:

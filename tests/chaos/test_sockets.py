@@ -17,7 +17,8 @@ LONG = pytest.mark.long
 def test_the_promise_holds_over_a_socket(seeds: range) -> None:
     """Nothing is lost without a gap, each hole in the numbers is recorded, and no client breaks the protocol.
 
-    An independent library reads what the client sends, and the upstream checks the cursor that was requested.
+    An independent library reads what the client sends, and the upstream checks the cursor that was requested. No event
+    is acknowledged before it is stored.
     """
     results = [simulate.run_schedule(with_socket(generate(seed))) for seed in seeds]
     assert [(result.schedule.seed, result.violations) for result in results if result.violations] == []
