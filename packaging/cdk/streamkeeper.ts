@@ -10,7 +10,6 @@ import { Construct } from 'constructs';
 
 const TEMPLATE = /^streamkeeper-(.+)\.template\.json$/;
 const OWN = ['Stage', 'CodeBucket', 'CodeKey', 'ProfilesBucket', 'ProfilesFolder'];
-const FOLDER = 'profiles/';
 
 export interface StreamkeeperProps {
   /** The folder with the files of a release: streamkeeper-VERSION.zip and its template. */
@@ -21,12 +20,12 @@ export interface StreamkeeperProps {
   readonly profiles?: Record<string, string>;
   /** Parameters of the template by name, in place of their defaults: { KeepDays: 7, ApiAuth: 'key' }. */
   readonly settings?: Record<string, string | number | boolean>;
-  /** The bucket with the profiles, with versioning turned on. Default: one of its own. */
+  /** The bucket for the profiles, with versioning turned on; stages may share it. Default: one of its own. */
   readonly bucket?: IBucket;
 }
 
 export class Streamkeeper extends Construct {
-  /** The bucket with the profiles, under profiles/. */
+  /** The bucket with the profiles, in the folder streamkeeper/<stage>/profiles/. */
   readonly bucket: IBucket;
   readonly stack: CfnStack;
   /** The version of the release. */
@@ -37,7 +36,7 @@ export class Streamkeeper extends Construct {
     const template = fs.readdirSync(props.release).find((name) => TEMPLATE.test(name));
     if (template === undefined) throw new Error(`there is no release in ${props.release}: \`make release\` makes one`);
     this.version = TEMPLATE.exec(template)![1];
-    const { settings = {}, profiles = {} } = props;
+    const { stage = 'prod', settings = {}, profiles = {} } = props;
     const wrong = Object.keys(settings).find((name) => OWN.includes(name));
     if (wrong !== undefined) throw new Error(`settings: the construct itself says what ${wrong} is`);
     const code = new Asset(this, 'Code', { path: path.join(props.release, `streamkeeper-${this.version}.zip`) });
@@ -46,21 +45,23 @@ export class Streamkeeper extends Construct {
     this.bucket = props.bucket ?? new Bucket(this, 'Profiles', {
       versioned: true, enforceSSL: true, blockPublicAccess: BlockPublicAccess.BLOCK_ALL,
     });
+    // A stage's own folder: an upload also removes what it does not have.
+    const folder = `streamkeeper/${stage}/profiles/`;
     // The functions read the profiles each minute, so none of these changes the nested stack.
     new BucketDeployment(this, 'Uploads', {
       destinationBucket: this.bucket,
-      destinationKeyPrefix: FOLDER,
+      destinationKeyPrefix: folder,
       sources: Object.entries(profiles).map(([name, text]) => Source.data(`${name}.toml`, text)),
     });
     this.stack = new CfnStack(this, 'Stack', {
       templateUrl: definition.httpUrl,
       parameters: {
         ...Object.fromEntries(Object.entries(settings).map(([name, value]) => [name, String(value)])),
-        Stage: props.stage ?? 'prod',
+        Stage: stage,
         CodeBucket: code.s3BucketName,
         CodeKey: code.s3ObjectKey,
         ProfilesBucket: this.bucket.bucketName,
-        ProfilesFolder: FOLDER,
+        ProfilesFolder: folder,
       },
     });
     Tags.of(this.stack).add('streamkeeper:version', this.version);

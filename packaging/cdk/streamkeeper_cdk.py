@@ -13,14 +13,14 @@ from aws_cdk.aws_s3_deployment import BucketDeployment, Source
 from constructs import Construct
 
 _OWN = ("Stage", "CodeBucket", "CodeKey", "ProfilesBucket", "ProfilesFolder")
-_FOLDER = "profiles/"
 
 
 class Streamkeeper(Construct):
-    """`bucket` has the profiles, under profiles/; `version` is that of the release.
+    """`bucket` has the profiles, in streamkeeper/<stage>/profiles/; `version` is that of the release.
 
     `release` is the folder with the files of a release, `profiles` has the text of each profile by its name, `settings`
-    parameters of the template by name, in place of their defaults. `bucket` must keep versions; without one it is made.
+    parameters of the template by name, in place of their defaults. `bucket` must keep versions; stages may share it;
+    without one it is made.
     """
 
     def __init__(
@@ -48,12 +48,14 @@ class Streamkeeper(Construct):
         self.bucket = bucket or Bucket(
             self, "Profiles", versioned=True, enforce_ssl=True, block_public_access=BlockPublicAccess.BLOCK_ALL
         )
+        # A stage's own folder: an upload also removes what it does not have.
+        folder = f"streamkeeper/{stage}/profiles/"
         # The functions read the profiles each minute, so none of these changes the nested stack.
         BucketDeployment(
             self,
             "Uploads",
             destination_bucket=self.bucket,
-            destination_key_prefix=_FOLDER,
+            destination_key_prefix=folder,
             sources=[Source.data(f"{name}.toml", text) for name, text in (profiles or {}).items()],
         )
         texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in said.items()}
@@ -67,7 +69,7 @@ class Streamkeeper(Construct):
                 "CodeBucket": code.s3_bucket_name,
                 "CodeKey": code.s3_object_key,
                 "ProfilesBucket": self.bucket.bucket_name,
-                "ProfilesFolder": _FOLDER,
+                "ProfilesFolder": folder,
             },
         )
         Tags.of(self.stack).add("streamkeeper:version", self.version)

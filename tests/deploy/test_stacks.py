@@ -97,7 +97,10 @@ def check(given: dict[str, Any], parameters: dict[str, Any]) -> None:
 
 @pytest.mark.cpu(300)
 def test_both_constructs_synthesize_the_same(project: Path, parameters: dict[str, Any], tmp_path: Path) -> None:
-    """In TypeScript and Python it is one nested stack of the release's template, with the profile as an object."""
+    """In TypeScript and Python it is one nested stack of the release's template, with the profile as an object.
+
+    The profiles are in a folder of the stage, because an upload removes what is not its own from its folder.
+    """
     python = python_with(tmp_path, f"aws-cdk-lib=={CDK}", f"constructs=={CONSTRUCTS}")
     wanted = (f"aws-cdk-lib@{CDK}", f"constructs@{CONSTRUCTS}", "typescript@5", "@types/node@20")
     run(project, "npm", "install", "--no-save", "--no-audit", "--no-fund", "--silent", *wanted)
@@ -113,8 +116,11 @@ def test_both_constructs_synthesize_the_same(project: Path, parameters: dict[str
         if one["Type"] == "Custom::CDKBucketDeployment":
             one["Properties"].setdefault("SourceMarkersConfig", [{}])
     assert made == json.loads((project / "py" / name).read_text())
-    (stack,) = (one for one in made["Resources"].values() if one["Type"] == "AWS::CloudFormation::Stack")
+    kinds = ("AWS::CloudFormation::Stack", "Custom::CDKBucketDeployment")
+    stack, upload = (next(one for one in made["Resources"].values() if one["Type"] == kind) for kind in kinds)
     check(stack["Properties"]["Parameters"], parameters)
+    assert upload["Properties"]["DestinationBucketKeyPrefix"] == "streamkeeper/prod/profiles/"
+    assert stack["Properties"]["Parameters"]["ProfilesFolder"] == "streamkeeper/prod/profiles/"
     assets = {path.name: path for path in (project / "ts").iterdir()}
     template = assets[f"asset.{stack['Properties']['TemplateURL']['Fn::Sub'].rpartition('/')[2]}"]
     assert template.read_bytes() == next((project / "release").glob("*.template.json")).read_bytes()
