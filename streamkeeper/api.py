@@ -80,7 +80,7 @@ class Client:
         path, times = path_of(stream_id, "/events"), _times(since, until)
         if self._archive is None and self._tables is None:
             query = {**times, "after": after, "order": order}
-            return StoredEvents(lambda: (iter(()), self._pages(path, query, limit)))
+            return StoredEvents(lambda: (page["events"] for page in self._pages(path, query, limit)))
         if limit is not None or order or (after and self._tables is not None):
             raise InvalidRequest(
                 "limit and order work only with the API, and after not with tables: give since and until."
@@ -88,23 +88,26 @@ class Client:
         from_ms, to_ms = (instant_ms(times[name]) if name in times else 0 for name in ("from", "to"))
         return StoredEvents(lambda: self._bulk(stream_id, from_ms, to_ms or FOR_EVER, after))
 
-    def _bulk(
-        self, stream_id: str, from_ms: int, to_ms: int, after: str
-    ) -> tuple[Iterator[Any], Iterator[dict[str, Any]]]:  # fmt: skip
-        """The archive's batches, and the pages of the rest; one instant divides them, so no event is in both."""
-        archived, seam_ms = iter(()), from_ms
+    def _bulk(self, stream_id: str, from_ms: int, to_ms: int, after: str) -> Iterator[Any]:
+        """The archive's batches of the time of which it has all events; before and after it, the pages of the rest."""
+        first_ms, until_ms = (0, 0) if self._archive is None else self._archive.span_ms(stream_id)
+        begin_ms = min(max(from_ms, first_ms), to_ms)
+        end_ms = min(max(begin_ms, until_ms), to_ms)
+        yield from self._rest(stream_id, from_ms, begin_ms, after)
         if self._archive is not None:
-            seam_ms = min(to_ms, max(from_ms, self._archive.until_ms(stream_id)))
-            archived = self._archive.batches(stream_id, from_ms, seam_ms, after, self._jobs)
-        if seam_ms >= to_ms:
-            return archived, iter(())
+            yield from self._archive.batches(stream_id, begin_ms, end_ms, after, self._jobs)
+        yield from self._rest(stream_id, end_ms, to_ms, after)
+
+    def _rest(self, stream_id: str, from_ms: int, to_ms: int, after: str) -> Iterator[Any]:
+        """The pages of the tables, or of the API."""
+        if from_ms >= to_ms:
+            return iter(())
         if self._tables is not None:
             if isinstance(self._tables, str):
                 self._tables = tables_of(self._tables)
-            found = from_tables(self._tables, stream_id, seam_ms, to_ms, self._jobs)
-            return archived, ({"events": page} for page in found)
-        query = {"from": written(seam_ms), "to": written(to_ms) if to_ms < FOR_EVER else None, "after": after}
-        return archived, self._pages(path_of(stream_id, "/events"), query)
+            return from_tables(self._tables, stream_id, from_ms, to_ms, self._jobs)
+        query = {"from": written(from_ms), "to": written(to_ms) if to_ms < FOR_EVER else None, "after": after}
+        return (page["events"] for page in self._pages(path_of(stream_id, "/events"), query))
 
     def follow(
         self, stream_id: str, after: str = "", *, since: Instant | None = None,

@@ -1,8 +1,8 @@
 """Reads many stored events at a time: an archive's hours, and a stage's tables by boto3.
 
 The time is cut into units. Several units are read at once and come in their order. At most AHEAD chunks of each wait,
-so memory is bounded however long the time is. Invariant: each event comes once: from the archive before the instant up
-to which it is complete, and from elsewhere after it.
+so memory is bounded however long the time is. Invariant: each event comes once: from the archive in the time that it
+has whole, and from elsewhere before and after it.
 """
 
 import contextlib
@@ -95,12 +95,15 @@ class Archive:
     def __init__(self, address: str) -> None:
         self._place = place_at(address)
 
-    def until_ms(self, stream_id: str) -> int:
-        """The instant before which it has all events of the stream; 0 if it has none. Raises StreamkeeperError."""
+    def span_ms(self, stream_id: str) -> tuple[int, int]:
+        """The time of which it has all events of the stream; (0, 0) if it has none. Raises StreamkeeperError."""
         name = f"{STATES}/{quote(stream_id, safe='')}.json"
         (content,) = said("The archive", lambda: [self._place.read(name)])
         try:
-            return 0 if content is None else instant_ms(json.loads(content)["until"])
+            if content is None:
+                return 0, 0
+            state = json.loads(content)
+            return (instant_ms(state["from"]) if "from" in state else 0), instant_ms(state["until"])
         except (ValueError, KeyError, TypeError):
             raise StreamkeeperError(
                 f"The archive's record of {stream_id!r} was not written by `streamkeeper archive`."

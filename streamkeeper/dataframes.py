@@ -1,7 +1,7 @@
 """Makes tables of events, with pyarrow or pandas; each is imported only when a table of it is made."""
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from importlib import import_module
 from typing import Any
@@ -9,17 +9,18 @@ from typing import Any
 from streamkeeper.exceptions import StreamkeeperError
 
 _TEXTS = ("key", "id", "name", "data", "conflict_of", "left_out", "dead_letter", "part")
-COLUMNS = ("position", "received_at", *_TEXTS, "bytes")
+COLUMNS = ("position", "received_at", *_TEXTS, "repaired", "bytes")
 
 
 def schema() -> Any:
     """The Arrow schema: `data` has a text body, `bytes` a binary one, `received_at` is in UTC to the millisecond.
 
-    `part` is the stream of a part, for a stream that is read in parts.
+    `part` is the stream of a part, for a stream that is read in parts; `repaired` says whether a repair fetched it.
     """
     pyarrow = imported("pyarrow")
     fields = [("position", pyarrow.string()), ("received_at", pyarrow.timestamp("ms", tz="UTC"))]
-    fields += [(name, pyarrow.string()) for name in _TEXTS] + [("bytes", pyarrow.binary())]
+    fields += [(name, pyarrow.string()) for name in _TEXTS]
+    fields += [("repaired", pyarrow.bool_()), ("bytes", pyarrow.binary())]
     return pyarrow.schema(fields)
 
 
@@ -28,23 +29,23 @@ def row(event: Mapping[str, Any]) -> dict[str, Any]:
     received_at = datetime.fromisoformat(event["received_at"]) if event["received_at"] else None
     data = base64.b64decode(event["data_base64"]) if "data_base64" in event else None
     given = {name: event.get(name) for name in COLUMNS}
-    return given | {"received_at": received_at, "part": event.get("stream"), "bytes": data}
+    repaired = event.get("repaired", False)
+    return given | {"received_at": received_at, "part": event.get("stream"), "repaired": repaired, "bytes": data}
 
 
 def raw(row: Mapping[str, Any]) -> dict[str, Any]:
     """The event of a row, in the API's JSON."""
     at = row["received_at"]
-    event = {name: row[name] for name in COLUMNS[:-2] if row[name] is not None or name in ("id", "name")}
+    event = {name: row[name] for name in COLUMNS[:-3] if row[name] is not None or name in ("id", "name")}
     event |= {"received_at": None if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
     event |= {} if row["part"] is None else {"stream": row["part"]}
+    event |= {"repaired": True} if row["repaired"] else {}
     return event if row["bytes"] is None else event | {"data_base64": base64.b64encode(row["bytes"]).decode()}
 
 
-def batches(pages: Iterable[list[dict[str, Any]]]) -> Iterator[Any]:
-    """Each page as a pyarrow.RecordBatch."""
-    pyarrow, fields = imported("pyarrow"), schema()
-    for page in pages:
-        yield pyarrow.RecordBatch.from_pylist([row(event) for event in page], schema=fields)
+def batch(page: list[dict[str, Any]]) -> Any:
+    """A page as a pyarrow.RecordBatch."""
+    return imported("pyarrow").RecordBatch.from_pylist([row(event) for event in page], schema=schema())
 
 
 def pandas(pages: Iterable[list[dict[str, Any]]]) -> Any:

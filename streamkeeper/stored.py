@@ -6,7 +6,6 @@ from typing import Any
 from streamkeeper import dataframes
 from streamkeeper.event import Event, event_of
 
-Parts = Callable[[], tuple[Iterator[Any], Iterator[dict[str, Any]]]]
 # The most entries that the API puts into a page.
 MOST = 1000
 
@@ -28,22 +27,21 @@ def pages(
 class StoredEvents:
     """Events that each iteration fetches again, a page of at most 1,000 at a time.
 
-    `parts` returns an archive's events as Arrow's record batches, and the pages of the events after them.
+    `pages` yields the events in order: lists of them in the API's JSON, and an archive's as Arrow's record batches.
     """
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, pages: Callable[[], Iterator[Any]]) -> None:
+        self._pages = pages
 
     def __iter__(self) -> Iterator[Event]:
-        for page in self._entries():
+        for page in self._lists():
             yield from map(event_of, page)
 
     def batches(self) -> Iterator[Any]:
         """All events as pyarrow.RecordBatches of up to 1,000; only a few are in memory at a time."""
         dataframes.imported("pyarrow")
-        archived, pages = self._parts()
-        yield from archived
-        yield from dataframes.batches(page["events"] for page in pages)
+        for page in self._pages():
+            yield dataframes.batch(page) if isinstance(page, list) else page
 
     def to_arrow(self) -> Any:
         """All events as a pyarrow.Table, in memory; raises StreamkeeperError if pyarrow is not installed."""
@@ -52,11 +50,8 @@ class StoredEvents:
     def to_pandas(self) -> Any:
         """All events as a pandas.DataFrame, in memory; raises StreamkeeperError if pandas is not installed."""
         dataframes.imported("pandas")
-        return dataframes.pandas(self._entries())
+        return dataframes.pandas(self._lists())
 
-    def _entries(self) -> Iterator[list[dict[str, Any]]]:
-        archived, pages = self._parts()
-        for batch in archived:
-            yield [dataframes.raw(row) for row in batch.to_pylist()]
-        for page in pages:
-            yield page["events"]
+    def _lists(self) -> Iterator[list[dict[str, Any]]]:
+        for page in self._pages():
+            yield page if isinstance(page, list) else [dataframes.raw(row) for row in page.to_pylist()]

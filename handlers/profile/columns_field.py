@@ -17,7 +17,7 @@ KINDS = ("string", "double", "int64", "boolean", "timestamp")
 # The columns of every archive; its partitions are columns, too.
 RESERVED = frozenset(
     {"position", "received_at", "key", "id", "name", "data", "conflict_of", "left_out", "dead_letter", "bytes"}
-    | {"part", "stream", "day", "hour"}
+    | {"part", "repaired", "stream", "day", "hour"}
 )
 NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 MOST_COLUMNS = 100

@@ -18,6 +18,7 @@ from local.profiles import folders
 from local.profiles.profile_files import profile_text
 from local.streams import asking
 from local.user_error import UserError
+from streamkeeper.bulk import Tables
 from streamkeeper.exceptions import StreamkeeperError
 
 # How often it checks whether another hour is over.
@@ -82,11 +83,11 @@ def run(arguments: argparse.Namespace) -> int:
 def _archives(arguments: argparse.Namespace, jobs: int) -> list[Any]:
     # Imported late: boto3 and the reader of tables take a while.
     from local.archive.destinations import place_at
-    from local.archive.event_readers import ByApi, ByTables, Source
+    from local.archive.event_readers import ByApi, ByTables
     from local.archive.run import Archive
     from local.redrive.stage import connect
 
-    source: Source
+    source: Tables
     place, environment = place_at(arguments.to), folders.chosen(arguments)
     if arguments.tables:
         source = ByTables(connect(arguments.stage), environment)

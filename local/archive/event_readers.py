@@ -11,7 +11,7 @@ import itertools
 import os
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from handlers.api import event_pages, part_places
 from handlers.api.queries import FOR_EVER, PageRequest
@@ -25,22 +25,13 @@ from local.archive.hours import written
 from local.profiles import folders, profile_files
 from local.streams.asking import Streams, path_of
 from local.user_error import UserError
+from streamkeeper.bulk import Page
+from streamkeeper.exceptions import StreamkeeperError
 
-Page = list[dict[str, Any]]
 # The number of entries that are read from a table for a page.
 ENTRIES = 1000
 # More than any table holds.
 MOST = 10**12
-
-
-class Source(Protocol):
-    """The events of streams; several threads may share it."""
-
-    def pages(self, stream_id: str, from_ms: int, to_ms: int, limit: int | None = None) -> Iterator[Page]:
-        """The events that came at or after `from_ms` and before `to_ms`, at most `limit`; raises UserError."""
-
-    def is_by_key(self, stream_id: str) -> bool:
-        """Whether the stream has no order, so that each run reads all of its events."""
 
 
 class ByApi:
@@ -50,13 +41,13 @@ class ByApi:
         self._streams = streams
 
     def pages(self, stream_id: str, from_ms: int, to_ms: int, limit: int | None = None) -> Iterator[Page]:
-        """As Source has it."""
+        """See Tables."""
         query = {"from": written(from_ms), "to": written(to_ms) if to_ms < FOR_EVER else None}
         for page in self._streams.pages(path_of(stream_id, "/events"), query, limit):
             yield page["events"]
 
     def is_by_key(self, stream_id: str) -> bool:
-        """As Source has it."""
+        """See Tables."""
         return "order" in self._streams.ask("GET", path_of(stream_id, "/events"), {"limit": 1})
 
 
@@ -69,7 +60,7 @@ class ByTables:
         self._environment = environment
 
     def pages(self, stream_id: str, from_ms: int, to_ms: int, limit: int | None = None) -> Iterator[Page]:
-        """As Source has it."""
+        """See Tables."""
         with _said():
             layouts = self._layouts(stream_id)
             if stream_id in layouts:
@@ -81,7 +72,7 @@ class ByTables:
                 yield page
 
     def is_by_key(self, stream_id: str) -> bool:
-        """As Source has it."""
+        """See Tables."""
         with _said():
             return any(layout.order == "none" for layout in self._layouts(stream_id).values())
 
@@ -132,4 +123,4 @@ def _said() -> Iterator[None]:
     try:
         yield
     except StoreUnavailable as failure:
-        raise UserError(f"The tables cannot be read: {str(failure).rstrip('.')}.") from None
+        raise StreamkeeperError(f"The tables cannot be read: {str(failure).rstrip('.')}.") from None

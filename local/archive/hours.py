@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from streamkeeper.bulk import HOUR_MS, folder_of, instant_ms, written
 
-__all__ = ["HOUR_MS", "hour_of", "instant_ms", "over_until", "partition", "streams", "unit_end", "written"]
+__all__ = ["HOUR_MS", "hour_of", "instant_ms", "over_until", "partition", "unit_end", "written"]
 DAY_MS = 24 * HOUR_MS
 # A function stores what it has received within its life of at most 15 minutes; one more minute is for clocks.
 SETTLED_MS = 16 * 60_000
@@ -29,7 +29,4 @@ def unit_end(from_ms: int, until_ms: int, *, by_day: bool) -> int:
 def partition(stream_id: str, hour_ms: int) -> str:
     """The folder of an hour, as Hive names it; characters of the id that no folder can have are percent-encoded."""
     at = datetime.fromtimestamp(hour_ms / 1000, UTC)
-    return f"{streams(stream_id)}/day={at:%Y-%m-%d}/hour={at:%H}"
-
-
-streams = folder_of
+    return f"{folder_of(stream_id)}/day={at:%Y-%m-%d}/hour={at:%H}"

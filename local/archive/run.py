@@ -21,11 +21,10 @@ from handlers.profile.columns_field import Column
 from local.archive import columns, files, hours
 from local.archive.columns import Table
 from local.archive.destinations import Place
-from local.archive.event_readers import Page, Source
 from local.archive.files import HourFiles
 from local.user_error import UserError
 from streamkeeper import dataframes
-from streamkeeper.bulk import STATES
+from streamkeeper.bulk import STATES, Page, Tables, folder_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Archive:
     """
 
     stream_id: str
-    source: Source
+    source: Tables
     place: Place
     columns: tuple[Column, ...]
     say: Callable[[str], None]
@@ -101,10 +100,12 @@ class Archive:
             if from_ms is not None and hours.hour_of(from_ms) != known_ms:
                 raise UserError(
                     f"The archive of {self.stream_id} continues at {self._state['until']}: leave out --from; to "
-                    f"begin again, remove {self._state_name} and {hours.streams(self.stream_id)}/ there."
+                    f"begin again, remove {self._state_name} and {folder_of(self.stream_id)}/ there."
                 )
             return known_ms if by_key else self._next(known_ms)
         if from_ms is not None:
+            # Earlier events are not in the archive, so the client reads them elsewhere.
+            self._state["from"] = hours.written(hours.hour_of(from_ms))
             return hours.hour_of(from_ms)
         if by_key:
             raise UserError(f"{self.stream_id} has no order, so its first event is unknown: give --from.")
@@ -171,7 +172,7 @@ class Archive:
 
     @property
     def _state_name(self) -> str:
-        return f"{STATES}/{hours.streams(self.stream_id).removeprefix('stream=')}.json"
+        return f"{STATES}/{folder_of(self.stream_id).removeprefix('stream=')}.json"
 
     def _read_state(self) -> dict[str, Any]:
         content = self.place.read(self._state_name)
@@ -187,5 +188,5 @@ class Archive:
         return state
 
     def _save(self, until_ms: int, table: Table) -> None:
-        self._state = {"until": hours.written(until_ms), "columns": self._state.get("columns", {}) | table.kinds}
+        self._state |= {"until": hours.written(until_ms), "columns": self._state.get("columns", {}) | table.kinds}
         self.place.write(self._state_name, json.dumps(self._state, indent=1).encode())

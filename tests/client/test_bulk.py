@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import EndpointConnectionError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from local.archive import hours
 from local.cli import main
+from local.simulation.tables import MemoryDynamoDB
 from local.user_error import UserError
 from streamkeeper import Client, InvalidRequest, StreamkeeperError, dataframes
 from streamkeeper.bulk import AHEAD, from_tables, instant_ms, side_by_side, written
@@ -24,10 +27,10 @@ from tests.local.archive.test_archive import HOUR_MS, ORIGIN_MS, STORES, STREAM,
 NOWHERE = "http://127.0.0.1:1"
 
 
-def leave(rig: Rig, before_ms: int) -> None:
-    """Makes the events that came before that instant leave the tables, as `keep_days` does."""
+def leave(rig: Rig, from_ms: int, before_ms: int) -> None:
+    """Makes the events of that time leave the tables, as `keep_days` does."""
     for item in list(rig.tables._tables["events"].values()):
-        if "position" in item and int(item["position"]["S"].partition("/")[0]) < before_ms:
+        if "position" in item and from_ms <= int(item["position"]["S"].partition("/")[0]) < before_ms:
             rig.tables.delete_item(TableName="events", Key={name: item[name] for name in ("PK", "SK")})
 
 
@@ -36,12 +39,17 @@ def leave(rig: Rig, before_ms: int) -> None:
 def test_there_is_no_seam_between_the_archive_and_the_tables(
     tmp_path_factory: pytest.TempPathFactory, offsets: list[int], store: str, jobs: int, data: st.DataObject
 ) -> None:
-    """This holds for any time and any number of archived hours, though archived events have left the tables."""
+    """This holds for any time and any archived hours, though archived events have left the tables.
+
+    An archive that `--from` began has no events from before, which the tables still have.
+    """
     rig = Rig(tmp_path_factory.mktemp("archive"), offsets, store)
     until_ms = ORIGIN_MS + data.draw(st.integers(0, 8)) * HOUR_MS
-    rig.archive().run(until_ms, ORIGIN_MS if store == "none" else None)
+    begin_ms = data.draw((st.none() if store != "none" else st.nothing()) | st.integers(ORIGIN_MS, until_ms))
+    rig.archive().run(until_ms, begin_ms)
     if store == "items":
-        leave(rig, data.draw(st.integers(ORIGIN_MS, until_ms)))
+        first_ms = hours.hour_of(begin_ms or ORIGIN_MS)
+        leave(rig, first_ms, data.draw(st.integers(first_ms, until_ms)))
     first, last = sorted(ORIGIN_MS + data.draw(st.integers(-1, 8 * HOUR_MS)) for _ in range(2))
     client = Client(NOWHERE, archive=rig.folder, tables=rig.source(), jobs=jobs)
     found = client.events(STREAM, written(first), written(last + 1))
@@ -100,12 +108,13 @@ def test_the_rest_comes_from_the_api(tmp_path: Path) -> None:
     assert f"after={first}" in lines[1]
 
 
-def test_an_event_of_a_part_names_the_part_in_a_table() -> None:
-    """Its `stream` is the column `part`, and an archive gives the event back as it was."""
-    of_part = event(1) | {"stream": "prices:btc"}
-    (batch,) = dataframes.batches([[of_part, event(2)]])
+def test_a_table_has_an_event_whole() -> None:
+    """A part's `stream` is the column `part`, and an archive gives each event back as it was."""
+    events = [event(1) | {"stream": "prices:btc"}, event(2) | {"repaired": True}]
+    batch = dataframes.batch(events)
     assert batch.column("part").to_pylist() == ["prices:btc", None]
-    assert [dataframes.raw(one) for one in batch.to_pylist()] == [of_part, event(2)]
+    assert batch.column("repaired").to_pylist() == [False, True]
+    assert [dataframes.raw(one) for one in batch.to_pylist()] == events
 
 
 def test_a_consumer_is_never_far_behind() -> None:
@@ -125,15 +134,24 @@ def test_a_consumer_is_never_far_behind() -> None:
     assert list(side_by_side(lambda unit: [unit] * unit, range(5), 2)) == [1, 2, 2, 3, 3, 3, 4, 4, 4, 4]
 
 
+class Away(MemoryDynamoDB):
+    """Tables that do not answer."""
+
+    def get_item(self, **_: Any) -> Any:
+        """Raises what boto3 does."""
+        raise EndpointConnectionError(endpoint_url="")
+
+
 def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
     """This holds whatever the tables or the archive raise."""
-    rig = Rig(tmp_path, [0])
+    rig, away = Rig(tmp_path, [0]), Rig(tmp_path, [], tables=Away("events", "control")).source()
     rig.archive().run(ORIGIN_MS + HOUR_MS)
     for file in tmp_path.rglob("*.parquet"):
         file.write_bytes(b"no Parquet")
     refused: dict[str, Callable[[], Any]] = {
         "The archive cannot be read": lambda: list(Client(NOWHERE, archive=tmp_path).events(STREAM)),
-        "The tables cannot be read": lambda: list(from_tables(rig.source(), "other", 0, ORIGIN_MS, 1)),
+        "^The tables cannot be read: The stream": lambda: list(from_tables(rig.source(), "other", 0, ORIGIN_MS, 1)),
+        "^The tables cannot be read: AWS": lambda: list(from_tables(away, STREAM, 0, ORIGIN_MS, 1)),
         "limit and order work only with the API": lambda: Client(NOWHERE, archive=tmp_path).events(STREAM, limit=1),
         "jobs must be 1 or more": lambda: Client(NOWHERE, jobs=0),
         "s3://BUCKET/PREFIX or a folder, not 's3:///x'": lambda: Client(NOWHERE, archive="s3:///x"),

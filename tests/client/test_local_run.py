@@ -74,7 +74,7 @@ def test_a_stream_from_its_start_to_its_stop(local_run: LocalRun) -> None:
         {
             "position": one.position, "received_at": one.received_at, "key": one.key, "id": one.id, "name": one.name,
             "data": one.data, "conflict_of": None, "left_out": None, "dead_letter": None, "part": None,
-            "bytes": None,
+            "repaired": False, "bytes": None,
         }
         for one in events
     ]  # fmt: skip

@@ -36,6 +36,7 @@ from local.simulation.shared_tasks import store_on
 from local.simulation.tables import MemoryDynamoDB
 from local.user_error import UserError
 from streamkeeper import dataframes
+from streamkeeper.bulk import folder_of
 from tests.client.api_server import asked, page
 from tests.examples import examples
 from tests.handlers import engine
@@ -112,7 +113,7 @@ class Rig:
     def rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yields each row of each file, with the file's folder below that of the stream."""
         for path in sorted(self.folder.rglob("*.parquet")):
-            place = str(path.parent.relative_to(self.folder / hours.streams(STREAM)))
+            place = str(path.parent.relative_to(self.folder / folder_of(STREAM)))
             yield from ((place, row) for row in pyarrow.parquet.ParquetFile(path).read().to_pylist())
 
     def check(self, until_ms: int) -> None:
