@@ -95,7 +95,7 @@ def wanted_rest_s(text: str) -> float:
         return float(text[:9])
     try:
         at = email.utils.parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
     return max(0.0, (at.replace(tzinfo=at.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
 
@@ -103,7 +103,7 @@ def wanted_rest_s(text: str) -> float:
 def _problem(body: str) -> dict[str, str]:
     try:
         problem = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     if not isinstance(problem, dict):
         return {}

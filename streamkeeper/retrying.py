@@ -13,6 +13,8 @@ from streamkeeper.exceptions import Refused, StreamkeeperError, refusal
 
 T = TypeVar("T")
 JSON = {"accept": "application/json"}
+# Each answer of the API has one of these.
+_OURS = {"stream", "streams", "executionArn", "as_wanted"}
 
 # The first wait between two tries, and the longest, unless the API asks for more.
 EVERY_S, LONGEST_S = 1.0, 30.0
@@ -112,8 +114,8 @@ def asking(request: Send, patient_s: float) -> Steps[dict[str, Any]]:
 def _json(body: str) -> dict[str, Any]:
     try:
         read = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         read = None
-    if not isinstance(read, dict):
-        raise StreamkeeperError("The answer is not JSON, so this address is not that of a Streamkeeper API.")
+    if not isinstance(read, dict) or _OURS.isdisjoint(read):
+        raise StreamkeeperError("This address is not that of a Streamkeeper API: its answer is none of that API's.")
     return read

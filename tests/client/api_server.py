@@ -36,7 +36,7 @@ def event(number: int) -> dict[str, Any]:
 def page(*numbers: int, is_last: bool = True) -> Script:
     """A page of events, the last one or not."""
     events = [event(number) for number in numbers]
-    return answers({"events": events, "next": None if is_last else events[-1]["position"]})
+    return answers({"stream": STREAM, "events": events, "next": None if is_last else events[-1]["position"]})
 
 
 def asked(server: Server) -> list[str]:

@@ -122,7 +122,7 @@ def test_what_may_be_written_late_is_read_again(waits: list[float]) -> None:
     position = f"{received_ms:015d}/{1:012d}/{0:012d}"
     events = [event(1) | came | {"position": position}, event(2) | came | {"position": position[:-1] + "1"}]
     memory = Memory()
-    with serving(answers({"events": events, "next": None})) as server:
+    with serving(answers({"stream": STREAM, "events": events, "next": None})) as server:
         follow = Client(server.address).follow(STREAM, checkpoint=memory)
         assert asyncio.run(taken(follow, 1)) == ["1"]
         assert asyncio.run(taken(Client(server.address).follow(STREAM, checkpoint=memory), 2)) == ["1", "2"]

@@ -87,16 +87,16 @@ def test_an_error_says_what_is_wrong(status: int, kind: str, name: str) -> None:
 
 
 def test_what_is_no_api_is_told_apart() -> None:
-    """That is an HTML page with 200, or a list in place of an object."""
-    for body in (b"<html>", b"[]"):
+    """That is an answer of 200 with HTML, a list, another service's object, or JSON that nobody could read."""
+    for body in (b"<html>", b"[]", b'{"status": "ok"}', b"[" * 100_000):
         reply = b"HTTP/1.1 200 X\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-        with serving(sends(reply)) as server, pytest.raises(streamkeeper.StreamkeeperError, match="is not JSON"):
-            Client(server.address).status(STREAM)
+        with serving(sends(reply)) as server, pytest.raises(streamkeeper.StreamkeeperError, match="is not that of a"):
+            Client(server.address).start(STREAM)
 
 
 def test_a_key_goes_over_tls_or_to_this_machine_alone() -> None:
     """It is sent as x-api-key; no message and no representation contains it."""
-    with serving(answers({})) as server:
+    with serving(answers({"stream": STREAM})) as server:
         client = Client(server.address, KEY)
         client.status(STREAM)
         assert f"x-api-key: {KEY}".encode() in server.peers[0].request
@@ -144,7 +144,7 @@ def test_what_is_asked_for() -> None:
             ),
         )
     ]
-    with serving(answers({})) as server:
+    with serving(answers({"stream": ".."})) as server:
         Client(server.address).status("..")
         assert asked(server) == ["GET /connections/%2E%2E"]
 
@@ -153,7 +153,8 @@ def test_a_retry_after_may_be_a_date() -> None:
     """RFC 9110 has both forms; any other text, and a date in the past, mean no wait."""
     later = email.utils.format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
     assert 55 < wanted_rest_s(later) <= 60
-    assert [wanted_rest_s(text) for text in ("7", "", "soon", "-1", "Wed, 21 Oct 2015 07:28:00 GMT")] == [7, 0, 0, 0, 0]
+    others = ("", "soon", "-1", "Wed, 21 Oct 2015 07:28:00 GMT", f"Wed, 21 Oct {10**20} 07:28:00 GMT")
+    assert [wanted_rest_s(text) for text in ("7", *others)] == [7, 0, 0, 0, 0, 0]
 
 
 def test_a_table_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
