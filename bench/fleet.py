@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,6 @@ from local import stages
 from local.api_client.http_client import Api
 from local.checkout import ROOT
 from local.costs import model, month, prices
-from local.costs.model import Load
 from local.listener import HOST, port_of
 from local.service import osls
 from local.service.lifecycle import Service
@@ -69,9 +67,8 @@ class Peers:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(line, file=self._process.stdin, flush=True)
-        if line in ("counts", "report"):
-            return json.loads(await asyncio.to_thread(self._process.stdout.readline))
-        return None
+        has_answer = line in ("counts", "report")
+        return json.loads(await asyncio.to_thread(self._process.stdout.readline)) if has_answer else None
 
 
 @contextlib.asynccontextmanager
@@ -148,8 +145,7 @@ async def _measured(options: argparse.Namespace, peers: Peers) -> Row:
         after = await peers.ask("counts")
         await peers.ask("quiet")
         compared = await _compared(peers, service.endpoints.client("dynamodb"))
-    usd = await asyncio.to_thread(_usd_month, options)
-    functions = -(-streams // options.per_function)
+    usd, functions = await asyncio.to_thread(_usd_month, options), -(-streams // options.per_function)
     figures = {"streams": streams, "functions": functions, "connected_s": round(connected_s, 1)} | watched
     gaps = {name: after[name] for name in ("gaps", "gap_ms")}
     return figures | gaps | compared | {"usd_stream_month": round(usd, 4)}
@@ -208,14 +204,13 @@ async def _watched(peers: Peers, seconds: float, streams: int) -> Row:
     cpu_s, memory = _spent_s(), list[list[float]]()
     while (elapsed_s := time.monotonic() - begun_s) < seconds:
         await asyncio.sleep(min(CHECK_EVERY_S, seconds - elapsed_s))
-        memory.append(await asyncio.to_thread(lambda: harness.memory_mb(_functions())))
+        memory.append(await asyncio.to_thread(lambda: harness.memory_mb(harness.functions())))
         now, cpu_to_s = await peers.ask("counts"), _spent_s()
         progress = {name: now[name] - before[name] for name in ("openings", "sent")}
         say(__doc__, {"s": round(time.monotonic() - begun_s), "connected": now["connected"]} | progress)
     elapsed_s = time.monotonic() - begun_s
     minutes = streams * elapsed_s / 60
-    requests = Counter(now["requests"])
-    requests.subtract(before["requests"])
+    requests = {name: count - before["requests"].get(name, 0) for name, count in now["requests"].items()}
     return {
         "seconds": round(elapsed_s, 1),
         "handovers": round((now["openings"] - before["openings"]) / streams, 2),
@@ -227,16 +222,11 @@ async def _watched(peers: Peers, seconds: float, streams: int) -> Row:
     }
 
 
-def _functions() -> list[int]:
-    return [pid for pid in harness.descendants() if "bootstrap.py" in harness.command_of(pid)]
-
-
 def _spent_s() -> tuple[float, float]:
     """The processor time of functions, and of the service with its tables; all children that end are functions."""
-    functions = _functions()
+    functions = harness.functions()
     others = {pid for pid in harness.descendants() if "fleet_peers" not in harness.command_of(pid)} - set(functions)
-    own = os.getpid()
-    return harness.spent_s(*functions) + harness.ended_spent_s(own), harness.spent_s(own, *others)
+    return harness.spent_s(*functions) + harness.ended_spent_s(os.getpid()), harness.spent_s(os.getpid(), *others)
 
 
 # --- what was stored --------------------------------------------------------------------------------------------------
@@ -274,10 +264,8 @@ def _stored(reader: SegmentReader, number: int) -> list[tuple[int, str]]:
 
 def _usd_month(options: argparse.Namespace) -> float:
     """What one of the streams costs a month on AWS, by `streamkeeper cost`."""
-    together = options.per_function
-    load = Load(
-        options.streams, 1 / options.every, EVENT_BYTES, "log", FLUSH_S, per_function=together, arrivals="clock"
-    )
+    rate, together = 1 / options.every, options.per_function
+    load = model.Load(options.streams, rate, EVENT_BYTES, "log", FLUSH_S, per_function=together, arrivals="clock")
     source = month.scenario("prod")
     return model.costs(source, month.replayed(source), load, prices.read()).stream_month["sum"]
 

@@ -241,6 +241,11 @@ def descendants() -> list[int]:
     return below[1:]
 
 
+def functions() -> list[int]:
+    """Return the processes of local functions among the descendants."""
+    return [pid for pid in descendants() if "bootstrap.py" in command_of(pid)]
+
+
 def command_of(pid: int) -> str:
     """Return the command line of a process, "" if it has ended."""
     with contextlib.suppress(OSError):

@@ -32,7 +32,7 @@ def watch_ms(profile: Profile) -> int:
     """Returns how long a closed connection of the profile watches a successor that claimed and has not connected."""
     # A successor that waits for the release has yet to connect; one that sends messages first needs time for them.
     connect_ms = profile.connect_timeout_ms if profile.overlap == "forbids" else 0
-    return WATCH_MS + connect_ms + profile.longest_talk_ms
+    return WATCH_MS + connect_ms + sum(one.within_ms for one in profile.subscribe if one.expect)
 
 
 @dataclass

@@ -96,8 +96,6 @@ _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(0|-?[1-9][0-9]{0,8})\]")
 # If a known key comes with another body: the first stays and the later one is counted; or both are stored; or the later
 # one may belong to a new epoch, in which ids start over (handlers/connection/epochs.py).
 OnConflict = Literal["first", "both", "epoch"]
-
-
 # The key of an event that the profile leaves out: only its cursor counts.
 LEFT_OUT = ""
 

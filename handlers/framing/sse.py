@@ -276,11 +276,10 @@ class SseDecoder(Decoder):
         return Frame(self._skipped.result(is_whole=False), self._own_id, self._name or None)
 
     def _forget_block(self) -> None:
-        self._skipped = None
+        self._skipped = self._own_id = None
         self._block_bytes = 0
         self._data = []
         self._name = ""
-        self._own_id = None
 
 
 def _whole_lines(text: str) -> list[str]:

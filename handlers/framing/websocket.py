@@ -21,17 +21,14 @@ CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 _FIN, _RSV1, _RSV = 0x80, 0x40, 0x70
 _WHOLE_TEXT = _FIN | TEXT
 _MASKED = 0x80
-# Section 5.5: "All control frames MUST have a payload length of 125 bytes or less".
-_MOST_CONTROL = 125
+_MOST_CONTROL = 125  # section 5.5: "All control frames MUST have a payload length of 125 bytes or less"
 # Section 7.4: the codes that a close frame may have; 1004 to 1006 and 1015 are not among them.
 _CODES = frozenset({*range(1000, 1004), *range(1007, 1015), *range(3000, 5000)})
 NO_CODE, PROTOCOL_ERROR, NOT_UTF8, TOO_BIG = 1005, 1002, 1007, 1009
-# Section 5.5.3: a Pong may answer "only the most recently processed Ping frame". At most this many pings that came
-# together are answered.
+# Section 5.5.3: a Pong may answer "only the most recently processed Ping frame"; at most these are answered.
 MOST_PINGS = 16
 DEFLATE = "permessage-deflate"
-# RFC 7692, section 7.2.2: the bytes that the sender has removed from the end of a message.
-_TAIL = b"\x00\x00\xff\xff"
+_TAIL = b"\x00\x00\xff\xff"  # RFC 7692, section 7.2.2: what the sender has removed from the end of a message
 _PIECE_BYTES = 64 * 1024
 # Text compresses to about a tenth of its size. A message that is too long and compressed to less than a hundredth was
 # made to fill memory; so was one longer than this, which is four times the largest `max_frame_bytes`.
@@ -129,8 +126,7 @@ class WebSocketDecoder(Decoder):
         return messages
 
     def close(self) -> int:
-        dropped = self.unfinished_bytes
-        self._held = b""
+        dropped, self._held = self.unfinished_bytes, b""
         self._forget_message()
         return dropped
 
@@ -174,8 +170,7 @@ class WebSocketDecoder(Decoder):
             begin += 2 if size == 126 else 8
             if len(data) < begin:
                 return -1
-            least = 126 if size == 126 else 0x10000
-            size = int.from_bytes(data[at + 2 : begin], "big")
+            least, size = 126 if size == 126 else 0x10000, int.from_bytes(data[at + 2 : begin], "big")
             # Section 5.2: "the minimal number of bytes MUST be used", and "the most significant bit MUST be 0".
             if size < least or size >> 63:
                 raise BadMessage("a frame of the socket has a length that is not in its shortest form")
@@ -265,9 +260,8 @@ class WebSocketDecoder(Decoder):
         return _text(self._message) if self._opcode == TEXT else text_or_bytes(self._message)
 
     def _forget_message(self) -> None:
-        self._skipped = None
+        self._skipped, self._message = None, bytearray()
         self._opcode, self._left = CONTINUATION, -1
-        self._message = bytearray()
         self._utf8.reset()
         self._wire_bytes = self._unpacked_bytes = 0
 

@@ -156,15 +156,14 @@ class Profile:
     @property
     def texts(self) -> list[str]:
         """The texts of its request and its messages, with references and placeholders."""
-        request = [self.address, *(value for _, value in self.headers), self.body or ""]
-        return request + [one.text for one in self.exchanges]
+        said = (one.text for one in self.exchanges)
+        return [self.address, *(value for _, value in self.headers), self.body or "", *said]
 
     @property
     def secrets(self) -> list[Reference]:
         """The secrets that a request needs."""
-        texts = self.texts
-        texts += [text for one in (self.token, self.ticket, self.tls) if one is not None for text in one.texts]
-        return sorted({reference for text in texts for reference in references(text)})
+        others = [text for one in (self.token, self.ticket, self.tls) if one is not None for text in one.texts]
+        return sorted({reference for text in (*self.texts, *others) for reference in references(text)})
 
     @property
     def is_socket(self) -> bool:
@@ -175,11 +174,6 @@ class Profile:
     def exchanges(self) -> "list[Exchange]":
         """All messages that are sent on the socket, with their answers."""
         return [*self.subscribe, *(one for one in (self.ping, self.leave) if one is not None), *self.reply]
-
-    @property
-    def longest_talk_ms(self) -> int:
-        """How long the upstream may take to answer all first messages."""
-        return sum(one.within_ms for one in self.subscribe if one.expect)
 
     def pace(self, kind: FailureKind) -> Pace | None:
         """Returns how long to wait after a failure of this kind; None if the profile does not say."""

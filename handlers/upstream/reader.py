@@ -8,7 +8,6 @@ import contextlib
 import functools
 import select
 import socket
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +24,7 @@ from handlers.upstream.explained import explain
 from handlers.upstream.inbox import Inbox
 from handlers.upstream.opening import ResponseClass, led, opened
 from handlers.upstream.socket_response import SWITCHED, Outbox, SocketResponse, check_switch, new_key
-from handlers.upstream.standstill import Pulse, elapsed_s
+from handlers.upstream.standstill import Pulse, elapsed_s, waiting_bytes
 from handlers.upstream.strict_response import BUFFER_BYTES, JoiningResponse, StrictResponse
 from handlers.values import dataclass
 
@@ -213,18 +212,8 @@ class Upstream:
                 return True
 
     def _waiting_bytes(self) -> int:
-        """How many bytes wait at the socket; over TLS, those on the wire, which are more."""
-        # Imported after the first standstill: most connections have none.
-        import fcntl
-        import termios
-
         with self._lock:
-            if self._socket is None:
-                return 0
-            try:
-                return int.from_bytes(fcntl.ioctl(self._socket, termios.FIONREAD, bytes(4)), sys.byteorder)
-            except (OSError, ValueError):  # the socket is closed already
-                return 0
+            return 0 if self._socket is None else waiting_bytes(self._socket)
 
     # --- the reader's thread ------------------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ Invariant: the first caller after a standstill of more than `STILL_S` notices it
 """
 
 import functools
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -79,3 +81,15 @@ class Ticker:
     def _run(self) -> None:
         while not self._block.acquire(timeout=TICK_S):
             self.pulse.ticks()
+
+
+def waiting_bytes(connected: socket.socket) -> int:
+    """Returns how many bytes wait at a socket; over TLS, those on the wire, which are more."""
+    # Imported after the first standstill: most connections have none.
+    import fcntl
+    import termios
+
+    try:
+        return int.from_bytes(fcntl.ioctl(connected, termios.FIONREAD, bytes(4)), sys.byteorder)
+    except (OSError, ValueError):  # the socket is closed already
+        return 0

@@ -9,7 +9,7 @@ from typing import Any
 from handlers.api.verdict import counted
 from handlers.profile.addresses import MOST_PARTS
 from handlers.profile.deliver_field import KINDS
-from local.costs import delivered, model, month, prices, repair_costs, stage_costs
+from local.costs import model, month, prices, repair_costs, sink_prices, stage_costs
 from local.costs.model import PARTITION_UNITS, Costs, Load
 from local.costs.prices import HOURS, Prices
 from local.options import number, one_of, whole
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed; raises UserError if the options do not fit."""
     load = _load(arguments)
     try:
-        listed = delivered.priced_by(arguments.price, prices.read())
+        listed = sink_prices.priced_by(arguments.price, prices.read())
     except ValueError as error:
         raise UserError(f"--price: {error}.") from None
     source = month.scenario(arguments.stage)
@@ -186,7 +186,7 @@ def _notes(load: Load, settings: Any, listed: Prices) -> list[str]:
         )
     notes += [
         f"the price {name} is not in the list, so it is left out; give it with --price {name}=USD."
-        for name in delivered.missing(load.deliver, listed)
+        for name in sink_prices.missing(load.deliver, listed)
     ]
     if settings["vpc_subnet_ids"]:
         nat_usd = HOURS * listed.usd("vpc", "nat_gateway_hour")

@@ -3,14 +3,13 @@
 Their requests and units are counted: the delivery runs on metered tables in memory
 (local/simulation/virtual_delivery.py). Lambda's own reading is free ("You are not charged for GetRecords API calls
 invoked by AWS Lambda as part of DynamoDB triggers"). The costs of a consumer are not included.
-Invariant: a price that is not in the list is named, and never guessed.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -27,7 +26,8 @@ from local.costs import stage_costs
 from local.costs.deployed_tables import Table, events_table
 from local.costs.metered import Meter, MeteredDynamoDb
 from local.costs.month import MONTH_S
-from local.costs.prices import GB, HOURS, MILLION, Prices
+from local.costs.prices import GB, HOURS, Prices
+from local.costs.sink_prices import sink_usd
 from local.simulation import virtual_delivery
 from local.simulation.table_stream import Record, plain
 from local.simulation.virtual_delivery import DELIVERY, VirtualDelivery
@@ -39,8 +39,6 @@ TOGETHER = 10
 ALARMS, SWEEPS = 2, MONTH_S / 60
 # A sweep reads the bells: one unit for each partition without one.
 SWEEP_READS = 4
-# SQS and EventBridge bill a message by 64 KB begun, Firehose a record by 5 KB begun.
-CHUNK_BYTES, FIREHOSE_BYTES = 64 * 1024, 5 * 1024
 # The largest number of events of one wake that is counted; more events cost proportionally more.
 MOST_COUNTED = 500
 EVENTS = "events"
@@ -194,7 +192,7 @@ class _Cost:
             delivery_usd += share * self._function_usd(cpu_ms * scale / share, waits, together)
         delivery_usd += wake.write_units * scale * prices.usd("dynamodb", "million_write_units")
         delivery_usd += wake.read_units * scale * prices.usd("dynamodb", "million_read_units")
-        return delivery_usd, scale * sum(_sink_usd(kind, wake.requests[kind], prices) for kind in kinds)
+        return delivery_usd, scale * sum(sink_usd(kind, wake.requests[kind], prices) for kind in kinds)
 
     def _function_usd(self, cpu_ms: float, requests: float, documents: float) -> float:
         return _function_usd(cpu_ms, requests, documents, self.settings, self.prices)
@@ -228,40 +226,6 @@ def fixed_usd(kinds: Sequence[str], settings: Mapping[str, Any], prices: Prices)
         "delivery_metrics": metrics * prices.usd("cloudwatch", "metric_month"),
         "delivery_sweeps": SWEEPS * sweep_usd,
     }
-
-
-Batches = Sequence[Sequence[int]]
-
-
-def _begun(batches: Batches, size: int) -> int:
-    """How many parts of this size the messages begin."""
-    return sum(-(-each // size) for one in batches for each in one)
-
-
-# The price of a sink's requests, and how much of it they are, each given by the sizes of its messages.
-CHARGES: Mapping[str, tuple[str, Callable[[Batches], float]]] = {
-    "sqs": ("sqs.million_fifo_requests", lambda batches: _begun([[sum(one)] for one in batches], CHUNK_BYTES)),
-    "eventbridge": ("eventbridge.million_events", lambda batches: _begun(batches, CHUNK_BYTES)),
-    "kinesis": ("kinesis.gb_in", lambda batches: sum(map(sum, batches))),
-    "firehose": ("firehose.gb_in", lambda batches: _begun(batches, FIREHOSE_BYTES) * FIREHOSE_BYTES),
-    "s3": ("s3.million_writes", len),
-    "lambda": ("lambda.million_requests", len),
-    "webhook": ("transfer.gb_out", lambda batches: sum(map(sum, batches))),
-}
-_HOURLY = "kinesis.stream_hour"
-
-
-def missing(kinds: Iterable[str], prices: Prices) -> list[str]:
-    """The prices of these sinks that the list lacks."""
-    needed = [name for kind in kinds for name in ([_HOURLY] if kind == "kinesis" else []) + [CHARGES[kind][0]]]
-    return [name for name in needed if not prices.has(*name.split("."))]
-
-
-def _sink_usd(kind: str, batches: Batches, prices: Prices) -> float:
-    """The cost of a call's requests."""
-    name, amount_of = CHARGES[kind]
-    amount = prices.usd(*name.split(".")) * amount_of(batches) if prices.has(*name.split(".")) else 0.0
-    return amount / GB if ".gb_" in name else amount
 
 
 @functools.lru_cache(maxsize=256)
@@ -330,19 +294,3 @@ def records(streams: Sequence[str], count: int, event_bytes: int, first: int = 0
         written = {"Keys": keys, "NewImage": image, "SequenceNumber": f"{number:021d}"}
         made.append({"eventName": "INSERT", "dynamodb": {**written, "ApproximateCreationDateTime": at_ms / 1000}})
     return made
-
-
-def priced_by(options: Iterable[str], prices: Prices) -> Prices:
-    """The list with the user's prices, such as `kinesis.gb_in=0.08`; raises ValueError with a sentence."""
-    known = {_HOURLY, *(name for name, _ in CHARGES.values())}
-    for option in options:
-        name, _, text = option.partition("=")
-        try:
-            price = float(text)
-        except ValueError:
-            price = math.nan
-        if name not in known or not 0 <= price <= MILLION:
-            raise ValueError(f"{option!r} is not a price: write NAME=USD, with NAME one of {', '.join(sorted(known))}")
-        table, _, field = name.partition(".")
-        prices = prices.also(table, field, price)
-    return prices

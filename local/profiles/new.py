@@ -13,7 +13,7 @@ import re
 import shlex
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -29,16 +29,13 @@ from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.parse import parse
 from handlers.upstream.socket_response import SWITCHED
 from local.printable import printable, saying
-from local.profiles import certificates, folders, places
+from local.profiles import certificates, folders, places, probing
 from local.profiles.probing import Address, Probe, probe, seconds
+from local.profiles.profile_files import quoted, toml
 from local.user_error import UserError
 
 _CREDENTIAL = "; it asks for a credential: --eks signs that of an EKS cluster, docs/profiles.md says how to put others"
-_ADVICE = {
-    401: _CREDENTIAL,
-    403: _CREDENTIAL,
-    405: "; if it takes a POST, give its body with --body",
-}
+_ADVICE = {401: _CREDENTIAL, 403: _CREDENTIAL, 405: "; if it takes a POST, give its body with --body"}
 UNAUTHORIZED = 401
 _SCHEMA = "#:schema ../profile.schema.json"
 # The names that upstreams give to heartbeats.
@@ -177,17 +174,17 @@ def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: fl
         _SCHEMA,
         f"# Written by `streamkeeper profile new`, which read {counted(len(seen.frames), 'event')} in {seconds_:g} s.",
         "# docs/profiles.md has every field.",
-        f"address = {_quoted(address.url)}",
+        f"address = {quoted(address.url)}",
     ]
     if address.body is not None:
-        lines += ['method = "POST"', f"body = {_quoted(address.body)}"]
+        lines += ['method = "POST"', f"body = {quoted(address.body)}"]
         lines.append("again = true  # it was requested several times here; false if each answer costs money")
     if _is_private(_host(address.url)):
         lines.append("allow_private = true  # the address is of this machine or of a private network")
     if address.token is not None:
-        lines.append(f"token = {_toml(address.token)}  # signed with the function's role, which the cluster must admit")
+        lines.append(f"token = {toml(address.token)}  # signed with the function's role, which the cluster must admit")
     lines.append(f'framing = "{framing}"  # {why}')
-    answers = _answers(address, seen)
+    answers = probing.answers(address, seen)
     lines += _said_first(address, seen, answers)
     answered = {place for place, _ in answers}
     seen.frames = [frame for place, frame in enumerate(seen.frames) if place not in answered]
@@ -214,47 +211,12 @@ def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: fl
 def _heartbeat(frame: Frame) -> str:
     """The mark of a frame that is a heartbeat by its name or by a member's value, or ""."""
     if frame.name:
-        return f"{{ event = {_quoted(frame.name)} }}" if _HEARTBEATS.fullmatch(frame.name) else ""
+        return f"{{ event = {quoted(frame.name)} }}" if _HEARTBEATS.fullmatch(frame.name) else ""
     body = None if isinstance(frame.data, Oversize) else parse_json(frame.data)
     for name, value in body.items() if isinstance(body, dict) else ():
         if isinstance(value, str) and name.isidentifier() and _HEARTBEATS.fullmatch(value):
-            return f'{{ json = {{ "$.{name}" = {_quoted(value)} }} }}'
+            return f'{{ json = {{ "$.{name}" = {quoted(value)} }} }}'
     return ""
-
-
-def _answers(address: Address, seen: Probe) -> list[tuple[int, str]]:
-    """The answers to the first messages, each as its frame's place and a mark.
-
-    An answer repeats a value of the message, such as its id; or it is the next frame, and has other members than an
-    event.
-    """
-    bodies, answers = seen.bodies, list[tuple[int, str]]()
-    usual = bodies[-1] if bodies else {}
-    for message in address.messages:
-        said, first = set(_values(message)), answers[-1][0] + 1 if answers else 0
-        found = [at for at in range(first, len(bodies)) if not said.isdisjoint(_new(bodies[at], usual).values())]
-        if not found and first < len(bodies) and set(bodies[first]) != set(usual):
-            found = [first]
-        for at in found[:1]:
-            members = _new(bodies[at], usual).items()
-            names = [name for name, value in members if value in said or re.fullmatch(r"[A-Za-z_:-]+", str(value))]
-            answers += [(at, f'{{ "$.{name}" = {_toml(bodies[at][name])} }}') for name in names[:1]]
-    return answers
-
-
-def _new(body: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, str | int]:
-    """The texts and whole numbers among a body's members that an event has not."""
-    own = {name: value for name, value in body.items() if name.isidentifier() and usual.get(name) != value}
-    return {name: value for name, value in own.items() if isinstance(value, str) or type(value) is int}
-
-
-def _values(message: Any) -> Iterator[str | int]:
-    """All texts and whole numbers in a message."""
-    if isinstance(message, dict | list):
-        for one in message.values() if isinstance(message, dict) else message:
-            yield from _values(one)
-    elif isinstance(message, str) or type(message) is int:
-        yield message
 
 
 def _said_first(address: Address, seen: Probe, answers: list[tuple[int, str]]) -> list[str]:
@@ -266,19 +228,9 @@ def _said_first(address: Address, seen: Probe, answers: list[tuple[int, str]]) -
         ask = "# Nothing was said first" + ("." if seen.frames else ", and nothing came: --say sends a message.")
         return [*ended, ask, '# subscribe = [{ send = { op = "subscribe" }, expect = { "$.op" = "subscribed" } }]']
     marks = [f", expect = {mark}" for _, mark in answers] + [""] * len(address.messages)
-    messages = [f"{{ send = {_toml(one)}{mark} }}" for one, mark in zip(address.messages, marks, strict=False)]
+    messages = [f"{{ send = {toml(one)}{mark} }}" for one, mark in zip(address.messages, marks, strict=False)]
     why = "this answer came" if answers else "no answer came"
     return [*ended, f"subscribe = [{', '.join(messages)}]  # {why}"]
-
-
-def _toml(value: Any) -> str:
-    """The value as one line of TOML, without null, which TOML lacks."""
-    if isinstance(value, dict):
-        members = (f"{_quoted(name)} = {_toml(inner)}" for name, inner in value.items() if inner is not None)
-        return f"{{ {', '.join(members)} }}"
-    if isinstance(value, list):
-        return f"[{', '.join(_toml(one) for one in value if one is not None)}]"
-    return _quoted(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _are_counted(ids: list[str]) -> bool:
@@ -316,11 +268,6 @@ def _stall(seen: Probe, seconds_: float) -> str:
     longest = max(rests)
     stall_s = max(_LEAST_STALL_S, math.ceil(_MISSED * longest))
     return f"stall_after_s = {stall_s}  # a sign of life came at least every {math.ceil(longest)} s"
-
-
-def _quoted(text: str) -> str:
-    """The text as a TOML string; TOML has the same escapes as JSON."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _host(url: str) -> str:

@@ -7,9 +7,10 @@ connection is always closed.
 import argparse
 import functools
 import json
+import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -25,6 +26,7 @@ from handlers.profile.tls_field import Trust
 from handlers.profile.upstream_requests import request_of
 from handlers.run.ports import prepared
 from handlers.upstream.reader import Upstream
+from local.profiles.profile_files import toml
 from local.profiles.talking import Talking
 
 MOST_S = 86_400
@@ -172,3 +174,38 @@ def _json(data: str | bytes) -> Any:
         return json.loads(data)
     except ValueError:
         return None
+
+
+def answers(address: Address, seen: Probe) -> list[tuple[int, str]]:
+    """Returns the answers to the first messages, each as its frame's place and a mark.
+
+    An answer repeats a value of the message, such as its id; or it is the next frame, and has other members than an
+    event.
+    """
+    bodies, found_all = seen.bodies, list[tuple[int, str]]()
+    usual = bodies[-1] if bodies else {}
+    for message in address.messages:
+        said, first = set(_values(message)), found_all[-1][0] + 1 if found_all else 0
+        found = [at for at in range(first, len(bodies)) if not said.isdisjoint(_new(bodies[at], usual).values())]
+        if not found and first < len(bodies) and set(bodies[first]) != set(usual):
+            found = [first]
+        for at in found[:1]:
+            members = _new(bodies[at], usual).items()
+            names = [name for name, value in members if value in said or re.fullmatch(r"[A-Za-z_:-]+", str(value))]
+            found_all += [(at, f'{{ "$.{name}" = {toml(bodies[at][name])} }}') for name in names[:1]]
+    return found_all
+
+
+def _new(body: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, str | int]:
+    """The texts and whole numbers among a body's members that an event has not."""
+    own = {name: value for name, value in body.items() if name.isidentifier() and usual.get(name) != value}
+    return {name: value for name, value in own.items() if isinstance(value, str) or type(value) is int}
+
+
+def _values(message: Any) -> Iterator[str | int]:
+    """All texts and whole numbers in a message."""
+    if isinstance(message, dict | list):
+        for one in message.values() if isinstance(message, dict) else message:
+            yield from _values(one)
+    elif isinstance(message, str) or type(message) is int:
+        yield message

@@ -4,10 +4,12 @@ Invariant: the rules and the files are those of the function, so it accepts the 
 passes.
 """
 
+import json
 import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from handlers.api import known_profiles
 from handlers.api.problems import Problem
@@ -34,6 +36,13 @@ def profile_text(path: Path) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         raise UserError(f"{path} cannot be read: it is not UTF-8 text.") from None
+
+
+def named(stream: str) -> tuple[str, Path | None]:
+    """Returns the stream id, and the profile's file if that was given instead."""
+    path = Path(stream)
+    is_file = path.suffix == ".toml" and (path.is_file() or ":" not in stream)
+    return (path.stem, path) if is_file else (stream, None)
 
 
 def placeholders(text: str) -> dict[str, str]:
@@ -84,3 +93,18 @@ def check(stream_id: str, folder: Path, variables: Mapping[str, str]) -> Problem
     except ProfileError as problem:
         return Problem("bad-stream-id", str(problem), "streamId")
     return None
+
+
+def toml(value: Any) -> str:
+    """Returns the value as one line of TOML, without null, which TOML lacks."""
+    if isinstance(value, dict):
+        members = (f"{quoted(name)} = {toml(inner)}" for name, inner in value.items() if inner is not None)
+        return f"{{ {', '.join(members)} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(toml(one) for one in value if one is not None)}]"
+    return quoted(value) if isinstance(value, str) else json.dumps(value)
+
+
+def quoted(text: str) -> str:
+    """Returns the text as a TOML string; TOML has the same escapes as JSON."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

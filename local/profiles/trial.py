@@ -44,10 +44,10 @@ from local import stages
 from local.options import read_port
 from local.printable import columns_of, printable
 from local.profiles import advice, folders
-from local.profiles.profile_files import placeholders, profile_text
+from local.profiles.profile_files import named, placeholders, profile_text
 from local.profiles.talking import Talking
 from local.upstreams.behaviours import BEHAVIOURS
-from local.upstreams.demo_streams import moved, playing
+from local.upstreams.playing import moved, playing
 from local.user_error import UserError
 
 KEEP_ALIVE = "keep-alive bytes without a frame"
@@ -167,7 +167,7 @@ class Trial:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if the upstream answered with a stream, or else 1; raises UserError for a bad stream or secret."""
-    arguments.stream_id, path = _named(arguments.stream_id)
+    arguments.stream_id, path = named(arguments.stream_id)
     profile = _profile(arguments.stream_id, path, folders.chosen(arguments), is_played=arguments.played)
     if not arguments.played:
         return _try(profile, arguments, SecretValues(boto3.client, stages.names(arguments.stage)["secrets"]).read)
@@ -281,13 +281,6 @@ def _body(data: str | bytes | Oversize) -> str:
     if isinstance(data, Oversize):
         return f"{data.size_bytes} bytes, more than max_frame_bytes: to the dead-letter queue"
     return data if isinstance(data, str) else counted(len(data), "byte")
-
-
-def _named(stream: str) -> tuple[str, Path | None]:
-    """The stream id, and the profile's file if that was given instead."""
-    path = Path(stream)
-    is_file = path.suffix == ".toml" and (path.is_file() or ":" not in stream)
-    return (path.stem, path) if is_file else (stream, None)
 
 
 def _profile(stream_id: str, path: Path | None, environment: Mapping[str, str], *, is_played: bool) -> Profile:

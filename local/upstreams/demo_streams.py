@@ -10,11 +10,9 @@ import contextlib
 import json
 import math
 import random
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from urllib.parse import urlsplit, urlunsplit
 
 from starlette.applications import Starlette
 from starlette.convertors import StringConvertor, register_url_convertor
@@ -23,8 +21,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from handlers.profile.behaviour import Profile
-from local.listener import HOST, Listener, bind
 from local.upstreams.behaviours import (
     BEHAVIOURS,
     DEMOS,
@@ -287,44 +283,3 @@ def _rendered(behaviour: Behaviour, text: str, number: int) -> bytes:
     if "<price>" in text:
         text = text.replace("<price>", f"{1.1 + 0.05 * math.sin(number / 600):.5f}")
     return text.replace("<at_ms>", str(at_ms)).replace("<n>", str(number)).encode()
-
-
-def moved(profile: Profile, origin: str) -> Profile:
-    """Returns the profile at the player of its name; `origin` is http://host:port."""
-    base = urlsplit(origin)
-
-    def here(address: str, scheme: str) -> str:
-        parts = urlsplit(address)
-        return urlunsplit((scheme, base.netloc, f"/{profile.name}{parts.path}", parts.query, ""))
-
-    ticket = profile.ticket and replace(profile.ticket, address=here(profile.ticket.address, base.scheme))
-    address = here(profile.address, "ws" if profile.is_socket else base.scheme)
-    return replace(profile, address=address, ticket=ticket, allow_private=True)
-
-
-@contextlib.contextmanager
-def playing(behaviours: Mapping[str, Behaviour] = BEHAVIOURS) -> Iterator[tuple[str, Upstreams]]:
-    """Serves the providers from a thread; yields the origin and the upstreams, which count the connections."""
-    loop = asyncio.new_event_loop()
-    listening = bind(0, "the played providers")
-    upstreams = Upstreams(lambda client: listener.reset(client), behaviours=behaviours)
-    listener = Listener(upstreams.app, listening, has_sockets=True)
-    thread = threading.Thread(target=loop.run_forever, name="played providers", daemon=True)
-    thread.start()
-    try:
-        asyncio.run_coroutine_threadsafe(listener.start(), loop).result()
-        yield f"http://{HOST}:{listener.port}", upstreams
-    finally:
-        asyncio.run_coroutine_threadsafe(_closed(upstreams, listener), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-
-async def _closed(upstreams: Upstreams, listener: Listener) -> None:
-    upstreams.close()
-    await listener.close()
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)

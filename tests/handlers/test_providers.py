@@ -27,7 +27,8 @@ from handlers.run.threads import SystemClock
 from handlers.store import control_record
 from local.profiles.profile_files import placeholders
 from local.upstreams.behaviours import BEHAVIOURS, Behaviour
-from local.upstreams.demo_streams import Upstreams, moved, playing
+from local.upstreams.demo_streams import Upstreams
+from local.upstreams.playing import moved, playing
 from tests.examples import one_in
 from tests.handlers.aws import CONTROL, EVENTS, Aws, save_connection
 from tests.handlers.lanes import Lane, start

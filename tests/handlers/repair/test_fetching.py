@@ -12,8 +12,8 @@ from handlers.profile.secret_references import Reference
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.fetching import OwnTokens, fetch
 from handlers.repair.pages import request
-from local.upstreams.demo_streams import playing
 from local.upstreams.played_auth import CLIENT, SECRET
+from local.upstreams.playing import playing
 from tests.handlers.servers import sends, serving
 
 VALUES = {Reference("secret", "key"): SECRET}

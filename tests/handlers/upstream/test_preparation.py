@@ -21,8 +21,8 @@ from handlers.run.ports import prepared
 from handlers.run.refresh_tokens import RefreshTokens
 from handlers.upstream.reader import Upstream
 from handlers.upstream.standstill import elapsed_s
-from local.upstreams.demo_streams import playing
 from local.upstreams.played_auth import CLIENT, REFRESH, SECRET
+from local.upstreams.playing import playing
 from tests.handlers.aws import CONTROL, EVENTS, SECRETS, Aws
 from tests.handlers.lanes import ONE_SECRET, run
 from tests.handlers.servers import Peer, Script, certificate, sends, serving

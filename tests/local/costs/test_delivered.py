@@ -6,7 +6,7 @@ import pytest
 
 from handlers.profile.deliver_field import KINDS
 from local.cli import main
-from local.costs import delivered, month, prices, stage_costs
+from local.costs import delivered, month, prices, sink_prices, stage_costs
 from local.costs.delivered import Flow
 from local.costs.month import MONTH_S
 from local.costs.prices import GB, MILLION
@@ -93,10 +93,10 @@ def test_a_large_event_is_billed_by_its_chunks() -> None:
 
 def test_a_price_that_is_not_known_is_named() -> None:
     """Once the user gives it, nothing is missing."""
-    missing = delivered.missing(KINDS, LISTED)
+    missing = sink_prices.missing(KINDS, LISTED)
     assert missing == ["kinesis.stream_hour", "kinesis.gb_in", "firehose.gb_in", "transfer.gb_out"]
-    given = delivered.priced_by([f"{name}=0.04" for name in missing], LISTED)
-    assert delivered.missing(KINDS, given) == []
+    given = sink_prices.priced_by([f"{name}=0.04" for name in missing], LISTED)
+    assert sink_prices.missing(KINDS, given) == []
     assert delivered.usd(["kinesis"], flow(), SETTINGS, given)["sinks"] > 730 * 0.04
     assert delivered.usd(["kinesis"], flow(), SETTINGS, LISTED)["sinks"] == 0
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from local.cli import main
-from local.upstreams.demo_streams import playing
+from local.upstreams.playing import playing
 
 SAY = '{"op": "subscribe", "channel": "eur-usd"}'
 
