@@ -84,6 +84,23 @@ def test_a_placeholder_is_a_function_of_its_name_until_it_is_filled_in() -> None
         load(ORDER, deployed=True)
 
 
+@pytest.mark.parametrize(
+    ("resource", "name"),
+    [
+        ("arn:${partition}:states:::batch:submitJob.sync", "batch:submitJob"),
+        ("arn:${Partition}:lambda:${Region}:${Account}:function:charge", "charge"),
+        ("arn:aws:states:::${Service}:putItem", "Pay"),
+        ("${Prefix}-charge:${Alias}", "Pay"),
+    ],
+)
+def test_a_name_within_a_resource_stays_too(resource: str, name: str) -> None:
+    """As in AWS's examples; the state's name answers, and so does the service or function, if no name hides it."""
+    definition = {"StartAt": "Pay", "States": {"Pay": {**CHARGE, "Resource": resource}}}
+    assert run_machine(definition, functions={name: 7}).output == 7
+    with pytest.raises(DefinitionError, match="is not recognized"):
+        load(definition, deployed=True)
+
+
 def test_a_text_that_is_one_name_becomes_its_value() -> None:
     """Numbers, objects and null too; in a longer text a value is written as JSON; $${ is no name, as in Terraform."""
     state = {"Type": "Pass", "Result": ["${n}", "${o}", "<${n}|${o}|${s}>", "$${n}", "${unknown}"], "End": True}

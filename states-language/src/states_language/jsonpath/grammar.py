@@ -117,7 +117,8 @@ class _Parser(Scanner):
                 steps.append(Many("..", everything))
                 steps.append(self.bracket() if self.take("[") else self.dotted())
             elif self.take("."):
-                steps.append(self.dotted())
+                # Jayway and AWS also read $.[0] (asl-validator's issue 47, and AWS's own examples).
+                steps.append(self.bracket() if self.take("[") else self.dotted())
             elif self.take("["):
                 steps.append(self.bracket())
             else:

@@ -16,11 +16,11 @@ from states_language.values import compact, parse_json
 ACTIVITY = "activity"
 """The service of a call of an activity; its Resource names the activity, whose worker polls for the call."""
 
-_FUNCTION = re.compile(r"arn:aws[a-z-]*:lambda:[^:]*:[^:]*:function:([^:]+)(?::[^:]+)?")
-_ACTIVITY = re.compile(r"arn:aws[a-z-]*:states:[^:]+:[^:]+:activity:[^:]+")
-_SERVICE = re.compile(
-    r"arn:aws[a-z-]*:states:[^:]*:[^:]*:(aws-sdk:)?([A-Za-z0-9-]+):([A-Za-z0-9]+)(?:\.([A-Za-z0-9:]+))?"
-)
+_ARN = r"arn:(?:aws[a-z-]*|\$\{\w+\})"
+"""How an ARN begins; templates for all partitions have a name in place of `aws`."""
+_FUNCTION = re.compile(rf"{_ARN}:lambda:[^:]*:[^:]*:function:([^:]+)(?::[^:]+)?")
+_ACTIVITY = re.compile(rf"{_ARN}:states:[^:]+:[^:]+:activity:[^:]+")
+_SERVICE = re.compile(rf"{_ARN}:states:[^:]*:[^:]*:(aws-sdk:)?([A-Za-z0-9-]+):([A-Za-z0-9]+)(?:\.([A-Za-z0-9:]+))?")
 
 
 _UNFILLED = re.compile(rf"{PLACEHOLDER.pattern}(?::[^:]+)?")
@@ -33,8 +33,8 @@ class Resource:
     """A supported Resource: a function by its ARN (`function` is its name) or an action of a service.
 
     pattern: what the Task waits for: "" for the answer, otherwise "sync", "sync:2" or "waitForTaskToken".
-    is_placeholder: whether the text is a `${Name}`, which only a deployment can fill in; here it means a function of
-    this name.
+    is_placeholder: whether the text has a `${Name}`, which only a deployment can fill in. A text that is no ARN but for
+    its names means a function of this name.
     """
 
     text: str
@@ -70,13 +70,14 @@ class Resource:
 def read_resource(text: str) -> Resource | str:
     """Return the resource, or the rule that the text breaks."""
     text = str(filled(text, {}))
-    if _UNFILLED.fullmatch(text):
-        return Resource(text, "lambda", "invoke", False, function_name(text), is_placeholder=True)
+    named = PLACEHOLDER.search(text) is not None
     if match := _FUNCTION.fullmatch(text):
-        return Resource(text, "lambda", "invoke", False, match.group(1))
+        return Resource(text, "lambda", "invoke", False, match.group(1), is_placeholder=named)
     if _ACTIVITY.fullmatch(text):
-        return Resource(text, ACTIVITY, "", False, None)
+        return Resource(text, ACTIVITY, "", False, None, is_placeholder=named)
     match = _SERVICE.fullmatch(text)
+    if match is None and named:
+        return Resource(text, "lambda", "invoke", False, function_name(text), is_placeholder=True)
     if match is None:
         return _unknown(text, "it is neither the ARN of a Lambda function nor arn:aws:states:::service:action")
     sdk, service, action, pattern = match.group(1) is not None, match.group(2), match.group(3), match.group(4) or ""
@@ -87,7 +88,7 @@ def read_resource(text: str) -> Resource | str:
     if pattern not in allowed:
         ways = " or ".join(f".{each}" for each in sorted(allowed) if each) or "none"
         return _unknown(text, f"{service}:{action} has no .{pattern}; what it may be waited for with: {ways}")
-    return Resource(text, service, action, sdk, None, pattern)
+    return Resource(text, service, action, sdk, None, pattern, named)
 
 
 def _unknown(text: str, hint: str) -> str:
