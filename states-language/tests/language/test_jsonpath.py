@@ -24,7 +24,10 @@ SELECTED = [
     ("$.a.b[0]", 10),
     ("$.a.b[-1].c", "x"),
     ("$['a']['b'][1]", 20),
-    ("$.a.b.[0]", 10),
+    ("$.a.b.[0] ", 10),
+    ("$['null', 'empty', 'none']", {"null": None, "empty": []}),
+    ("$.items.[*].['n','t']", [{"n": 1, "t": "x"}, {"n": 2}, {"n": 3, "t": "y"}]),
+    ("$..['n','t']", [{"n": 1, "t": "x"}, {"n": 3, "t": "y"}]),
     ("$.a.b.[?(@ > 10)]", [20, 30]),
     ('$["a"].b[1]', 20),
     ("$.a['b c']", 1),
@@ -67,11 +70,15 @@ def test_a_path_selects() -> None:
         ("$.a.no", "Invalid path '$.a.no' : No results for path: $['a']['no']"),
         ("$.no.such.path", "Invalid path '$.no.such.path' : Missing property in path $['no']"),
         ("$.a.b[9]", "Invalid path '$.a.b[9]' : Index out of bounds when evaluating path $['a']['b'][9]"),
+        (
+            "$['a', 'x'].b",
+            "Invalid path '$['a', 'x'].b' : Multi properties can only be used as path leafs: $['a', 'x']",
+        ),
         ("$.null.x", "Invalid path '$.null.x' : Expected to find an object with property ['x'] in path $['null']"),
     ],
 )
 def test_a_definite_path_that_leads_nowhere_is_an_error_in_jayways_words(path: str, error: str) -> None:
-    """The first three were recorded."""
+    """The first three were recorded, and others measured that on several members."""
     with pytest.raises(EvaluationError) as problem:
         compile_path(path).get(DATA)
     assert str(problem.value) == error

@@ -7,18 +7,21 @@ import functools
 import operator
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from states_language.jsonpath.selection import (
     Index,
     Many,
     Name,
+    Names,
     Path,
     Step,
     children,
     compared,
     everything,
     filtered,
+    leaf_only,
     refused,
     sliced,
     union,
@@ -59,6 +62,7 @@ def compile_path(text: str) -> Path:
     named = _VARIABLE.match(text, 1)
     parser = _Parser(text, named.end() if named else 2 if context else 1)
     steps = parser.steps()
+    parser.spaces()  # Jayway cuts them off
     parser.end()
     return Path(text, tuple(steps), context, named.group() if named else None)
 
@@ -115,7 +119,8 @@ class _Parser(Scanner):
         while self.at < len(self.text):
             if self.take(".."):
                 steps.append(Many("..", everything))
-                steps.append(self.bracket() if self.take("[") else self.dotted())
+                found = self.bracket() if self.take("[") else self.dotted()
+                steps.append(replace(found, whole=True) if isinstance(found, Names) else found)
             elif self.take("."):
                 # Jayway and AWS also read $.[0] (asl-validator's issue 47, and AWS's own examples).
                 steps.append(self.bracket() if self.take("[") else self.dotted())
@@ -123,7 +128,7 @@ class _Parser(Scanner):
                 steps.append(self.bracket())
             else:
                 break
-        return steps
+        return leaf_only(steps)
 
     def dotted(self) -> Step:
         if self.take("*"):
@@ -132,8 +137,8 @@ class _Parser(Scanner):
         if name and (call := self.match(_CALL)):
             if not self.is_whole or self.at != len(self.text):
                 raise PathSyntaxError(f"the function {name.group()}() within a path is not supported")
-            # AWS accepts the function when a machine is created, and fails the state.
-            return Many(f"{name.group()}{call.group()}", refused)
+            refusal = functools.partial(refused, "a function of a path is not evaluated")
+            return Many(f"{name.group()}{call.group()}", refusal)
         if not name:
             raise self.fail()
         return Name(name.group())
@@ -163,7 +168,11 @@ class _Parser(Scanner):
         while self.skip(","):
             self.spaces()
             members.append(self.member())
-        return members[0] if len(members) == 1 else Many(",", functools.partial(union, tuple(members)))
+        if len(members) == 1:
+            return members[0]
+        names = tuple(member.name for member in members if isinstance(member, Name))
+        many = Many(",", functools.partial(union, tuple(members)))
+        return Names(names) if len(names) == len(members) else many
 
     def member(self) -> Name | Index:
         if match := self.match(_INDEX):

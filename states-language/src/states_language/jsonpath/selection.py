@@ -1,14 +1,14 @@
 """Selects the values that a compiled JSONPath names, in the dialect of Step Functions (Jayway's).
 
-Invariant: a definite path gives one value or an error; an indefinite one (wildcard, slice, filter, union, deep scan)
-always gives a list: compile_path("$.a[*].b").read({"a": [{"b": 1}, {"c": 2}]}, env) is [1].
+Invariant: a definite path gives one value or an error; an indefinite one (wildcard, slice, filter, several indexes,
+deep scan) always gives a list: compile_path("$.a[*].b").read({"a": [{"b": 1}, {"c": 2}]}, env) is [1].
 """
 
 import functools
 import itertools
 import operator
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,17 @@ class Name:
 
 
 @dataclass(frozen=True)
+class Names:
+    """Several members of an object, at the end of a path: an object of those that exist (measured by others).
+
+    whole: whether all of them must exist, as after a deep scan.
+    """
+
+    names: tuple[str, ...]
+    whole: bool = False
+
+
+@dataclass(frozen=True)
 class Index:
     """An element of an array; negative counts from the end."""
 
@@ -40,7 +51,7 @@ class Many:
     select: Callable[[Any, Any], Iterator[Any]] = field(compare=False)
 
 
-Step = Name | Index | Many
+Step = Name | Names | Index | Many
 
 MOST_SELECTED = 200_000
 """How many nodes a step of a path may select. No payload holds as many, but deep scans in one path multiply."""
@@ -217,7 +228,7 @@ class Path:
             return f"No results for path: {_written(self.steps)}"
         if isinstance(value, dict):
             return f"Missing property in path {_written(self.steps[: position + 1])}"
-        return f"Expected to find an object with property ['{_name(step)}'] in path {_written(self.steps[:position])}"
+        return f"Expected to find an object with property {_bracket(step)} in path {_written(self.steps[:position])}"
 
 
 def _visited(nodes: Iterator[Any]) -> Iterator[Any]:
@@ -227,18 +238,23 @@ def _visited(nodes: Iterator[Any]) -> Iterator[Any]:
         yield from few
 
 
-def _name(step: Step) -> str:
-    return step.name if isinstance(step, Name) else str(step)
+def _written(steps: Iterable[Step]) -> str:
+    return "$" + "".join(_bracket(step) for step in steps if not isinstance(step, Many))
 
 
-def _written(steps: tuple[Step, ...]) -> str:
-    parts = (f"['{s.name}']" if isinstance(s, Name) else f"[{s.index}]" for s in steps if not isinstance(s, Many))
-    return "$" + "".join(parts)
+def _bracket(step: Step) -> str:
+    if isinstance(step, Index):
+        return f"[{step.index}]"
+    names = step.names if isinstance(step, Names) else [step.name] if isinstance(step, Name) else []
+    return "['" + "', '".join(names) + "']"
 
 
 def _child(value: Any, step: Step) -> Any:
     if isinstance(step, Name):
         return value.get(step.name, MISSING) if isinstance(value, dict) else MISSING
+    if isinstance(step, Names) and isinstance(value, dict):
+        there = {name: value[name] for name in step.names if name in value}
+        return MISSING if step.whole and len(there) < len(step.names) else there
     if isinstance(step, Index) and isinstance(value, list) and -len(value) <= step.index < len(value):
         return value[step.index]
     return MISSING
@@ -301,7 +317,7 @@ def sliced(part: slice, value: Any, _root: Any) -> Iterator[Any]:
         yield from value[part]
 
 
-def union(members: tuple[Name | Index, ...], value: Any, _root: Any) -> Iterator[Any]:
+def union(members: tuple[Step, ...], value: Any, _root: Any) -> Iterator[Any]:
     """Yield those of the listed members that exist."""
     for member in members:
         node = _child(value, member)
@@ -309,9 +325,18 @@ def union(members: tuple[Name | Index, ...], value: Any, _root: Any) -> Iterator
             yield node
 
 
-def refused(_value: Any, _root: Any) -> Iterator[Any]:
-    """Raise EvaluationError: a function at the end of a path is not evaluated."""
-    raise EvaluationError("a function of a path is not evaluated")
+def refused(problem: str, _value: Any, _root: Any) -> Iterator[Any]:
+    """Raise EvaluationError: AWS accepts the step when a machine is created, and fails the state."""
+    raise EvaluationError(problem)
+
+
+def leaf_only(steps: list[Step]) -> list[Step]:
+    """Return the steps of a path, which fails if several members are not its end (measured by others)."""
+    for position, step in enumerate(steps[:-1]):
+        if isinstance(step, Names):
+            problem = f"Multi properties can only be used as path leafs: {_written(steps[: position + 1])}"
+            return [Many(",", functools.partial(refused, problem))]
+    return steps
 
 
 def filtered(test: Callable[[Any, Any], bool], value: Any, root: Any) -> Iterator[Any]:
