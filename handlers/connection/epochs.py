@@ -67,12 +67,14 @@ class Epochs:
     """The epochs that one connection knows; `begins` is whether its profile begins new ones, `is_stored` as in Epoch.
 
     `depth` is how many keys of the last event were taken already: as many of the next event's are read together.
+    `is_beside` is whether the connection before may be open too: then both may bring the same events.
     """
 
     epoch: Epoch
     begins: bool
     is_stored: bool
     depth: int = 0
+    is_beside: bool = False
     _row: int = 0
     _since_ms: int = 0
     _last: int = -1
@@ -92,7 +94,7 @@ class Epochs:
         self._last, known = count, self.epoch
         if self._row >= IN_A_ROW and self.begins:
             self.epoch, self._row = Epoch(known.number + 1, self._since_ms, now_ms, True), 0
-        elif self._row >= IN_A_ROW and now_ms >= known.seen_ms + AGAIN_MS:
+        elif self._row >= IN_A_ROW and not self.is_beside and now_ms >= known.seen_ms + AGAIN_MS:
             goes_on = now_ms < known.seen_ms + SHOWN_MS
             since_ms = known.since_ms if goes_on else self._since_ms
             self.epoch = Epoch(known.number, since_ms, now_ms, self.is_stored)

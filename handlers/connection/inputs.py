@@ -141,13 +141,15 @@ class LeaseRead:
 class Written:
     """The oldest Write was answered: how many events were new, known already, or dead-lettered.
 
-    `conflicts` counts those among the new and the known ones whose key was known with another body.
+    `conflicts` counts those among the new and the known ones whose key was known with another body. `is_beside` is
+    whether the connection before may have been open too: then both may have brought the same events.
     """
 
     stored: int
     duplicates: int
     dead_lettered: int = 0
     conflicts: int = 0
+    is_beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,15 +164,17 @@ class Record:
         self._dead_lettered += written.dead_lettered
         self._conflicts += written.conflicts
         if drops and written.conflicts:
-            return self._drops(came_ms, written.conflicts)
+            return self._drops(came_ms, written)
         if written.stored:
             self._dropped = self._dropped_as = 0
         return []
 
-    def _drops(self, came_ms: int, conflicts: int) -> list[Effect]:
+    def _drops(self, came_ms: int, written: Written) -> list[Effect]:
         self._dropped_from_ms = self._dropped_from_ms if self._dropped else came_ms
-        self._dropped += conflicts
-        if self._dropped < IN_A_ROW:
+        self._dropped += written.conflicts
+        # Two connections may bring the same events with other bodies, as an upstream makes them that writes its time
+        # into each. The row ends with what both brought; if it goes on, all of it counts.
+        if self._dropped < IN_A_ROW or written.is_beside:
             return []
         # The whole row has one record, which grows.
         if not self._dropped_as:

@@ -28,7 +28,7 @@ from handlers.connection.effects import (
 )
 from handlers.connection.epochs import NO_EPOCH, Epochs, epochs_of
 from handlers.connection.inputs import LOG, Claimed, ClaimRefused, LeaseRead, RestOwed, Resumption, Written
-from handlers.connection.lease import is_ended, superseded
+from handlers.connection.lease import Lease, is_ended, superseded
 from handlers.connection.steps import ChangeRest, Invocation, ReadRest, RestRead, Step
 from handlers.errors import StoreUnavailable
 from handlers.profile.behaviour import Profile
@@ -51,24 +51,35 @@ class EventRequests:
         self._profile, self._store, self._invocation, self._now_ms = profile, store, invocation, now_ms
         self._policy = DEFAULT_POLICY
         self._epoch = NO_EPOCH  # the control record's, as far as is known
+        self._before = self._beside_until_ms = 0  # the connection before, and until when it may have been open
         self.log: SegmentWriter | None = None
 
     def begins(self, record: ControlRecord) -> None:
         """Makes the connection that has claimed the stream store its events as the record says."""
-        profile, layout = self._profile, record.layout
+        profile, layout, lease = self._profile, record.layout, record.lease
+        if lease.released_token < lease.connected_token < lease.fence:
+            self._before, self._beside_until_ms = lease.connected_token, lease.expires_at_ms
         self._epoch, conflict = record.epoch, profile.key_conflict
         epochs = None if conflict is None else epochs_of(conflict, record.epoch)
         # A log has no bodies at hand: it keeps their checksums if the profile wants conflicts noticed.
         compares = epochs if conflict == "epoch" else None
         self.log = None
         if layout.partitions == LOG:
-            self.goes_to_log(record, record.lease.fence, compares)
+            self.goes_to_log(record, lease.fence, compares)
         else:
             self._policy = StoragePolicy(layout.partitions, profile.keep_days, conflict, layout.order, epochs)
+
+    def hears(self, lease: Lease) -> None:
+        """Learns from the lease whether the connection before is released."""
+        if self._before <= lease.released_token:
+            self._beside_until_ms = min(self._beside_until_ms, self._now_ms())
 
     def write(self, step: Write) -> Written:
         """Stores the events. An epoch that they began is recorded after them, so the next connection finds both."""
         stream_id, log = self._invocation.stream_id, self.log
+        is_beside = step.events[0].received_at_ms < self._beside_until_ms
+        if self._policy.epochs is not None:
+            self._policy.epochs.is_beside = is_beside
         if log is not None:
             written = log.write(step.first, step.events)
         else:
@@ -78,7 +89,7 @@ class EventRequests:
         epochs = self._policy.epochs if log is None else log.epochs
         if epochs is not None and epochs.epoch != self._epoch:
             epochs.epoch = self._epoch = self._store.begin_epoch(stream_id, self._epoch, epochs.epoch)
-        return written
+        return replace(written, is_beside=True) if is_beside and written.conflicts else written
 
     def _written_beside(self, step: Write, items: Written) -> Written:
         """Returns what was stored in all, if some of the events were refused as items.
@@ -281,6 +292,7 @@ class Requests:
         return None if rest is None else to_change(rest.before, rest.after, self._invocation.holder)
 
     def _answer(self, reply: Reply) -> LeaseRead:
+        self._events.hears(reply.record.lease)
         if reply.is_done:
             self._ledger.looked = None
         return LeaseRead(reply.record.lease, is_log=reply.record.layout.partitions == LOG)

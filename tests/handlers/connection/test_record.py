@@ -148,7 +148,10 @@ def test_a_cursor_that_expired_is_replaced_and_the_record_ends_where_it_was_last
 
 
 def test_other_bodies_under_known_keys_are_lost_where_they_are_dropped_in_a_row() -> None:
-    """From the third on they count as one loss that grows; a new event ends the row. In other stores they are kept."""
+    """From the third on they count as one loss that grows; a new event ends the row. In other stores they are kept.
+
+    Those that two open connections brought count only if the row goes on.
+    """
     record = opened()
 
     def lost(at_ms: int, written: Written, *, drops: bool = True) -> list[RecordLoss]:
@@ -164,6 +167,9 @@ def test_other_bodies_under_known_keys_are_lost_where_they_are_dropped_in_a_row(
     assert lost(2_100, Written(1, 0)) == lost(2_200, Written(0, 2, conflicts=2)) == []
     assert lost(2_300, dropped) == [RecordLoss(3, 2, 2_200, 2_300, cause, 3)]
     assert (lost(2_400, Written(0, 9, conflicts=9), drops=False), record.progress.missing) == ([], 2)
+    beside = Written(0, 9, conflicts=9, is_beside=True)
+    assert lost(2_500, Written(1, 0)) == lost(2_600, beside) == lost(2_700, Written(1, 0)) == lost(2_800, beside) == []
+    assert lost(2_900, dropped) == [RecordLoss(3, 3, 2_800, 2_900, cause, 10)]
 
 
 def test_who_has_ended_an_open_gap_looks_again_at_its_own_end() -> None:

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from handlers.connection.effects import Claim, Write
+from handlers.connection.effects import Claim, Heartbeat, MarkConnected, Progress, Release, Write
 from handlers.connection.epochs import SLACK_MS, Epoch, other_keys
 from handlers.connection.inputs import Claimed, Layout, Written
 from handlers.connection.steps import Invocation
@@ -133,6 +133,16 @@ class Connection:
         assert isinstance(claimed, Claimed)
         self.fence, self.count = claimed.lease.fence, 0
 
+    def performs(self, step: type[MarkConnected | Heartbeat | Release]) -> None:
+        """Perform a step about the connection as it is now."""
+        now_ms, expires_ms = self.world.now_ms, self.world.now_ms + 60_000
+        progress = Progress(self.fence, now_ms, now_ms)
+        made = MarkConnected(self.fence, expires_ms, progress) if step is MarkConnected else (
+            Heartbeat(None, progress, expires_ms) if step is Heartbeat else Release(None, progress)
+        )  # fmt: skip
+        for request in self.requests.of(made):
+            request()
+
     def sends(self, *bodies: tuple[object, str]) -> Written:
         """Deliver an event for each id and body."""
         self.world.now_ms += 100
@@ -186,6 +196,23 @@ def test_ids_that_start_over_are_told_where_no_epoch_may_begin(on_conflict: str)
     connection.sends(*of(1, 5))
     assert world.epoch == Epoch(0, seen_ms - 100, world.now_ms, is_stored)
     assert len(world.stored()) == (13 if is_stored else 8)
+
+
+def test_two_open_connections_may_bring_one_event_with_two_bodies() -> None:
+    """An upstream may write its time into each: ids start over only if that goes on once the older one is closed."""
+    world = World("items", "first")
+    older = world.connection()
+    older.performs(MarkConnected)
+    older.sends(*of(0, *range(1, 9)))
+    newer = world.connection()
+    newer.performs(MarkConnected)
+    assert newer.sends(*of(1, 1, 2, 3, 4)) == Written(0, 4, 0, 4, is_beside=True)
+    older.performs(Release)
+    assert newer.sends(*of(1, 5)) == Written(0, 1, 0, 1, is_beside=True)
+    assert world.epoch == Epoch()
+    newer.performs(Heartbeat)
+    assert newer.sends(*of(1, 6)) == Written(0, 1, 0, 1)
+    assert world.epoch.seen_ms == world.now_ms
 
 
 @pytest.mark.parametrize("store", STORES)
