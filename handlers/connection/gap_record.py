@@ -87,6 +87,11 @@ class Gap:
     events: int | None = None
     repair: Repair | None = field(default=None, compare=False)
 
+    @property
+    def span(self) -> Interval:
+        """The interval that must be repaired: a loss may lie behind events that came at the instant of its notice."""
+        return self.from_ms, self.to_ms + (self.number is not None)
+
 
 def applied(gaps: Iterable[Gap], repairs: Sequence[tuple[Gap, Repair]]) -> list[Gap]:
     """Returns the gaps, each with the state that its repair has reached; `repairs` pairs each repair with its gap."""
@@ -98,9 +103,9 @@ def applied(gaps: Iterable[Gap], repairs: Sequence[tuple[Gap, Repair]]) -> list[
 def _applied(gap: Gap, repair: Repair | None, proved: Sequence[Interval]) -> Gap:
     if gap.state == DELIVERED:
         return gap
-    if covers(proved, (gap.from_ms, gap.to_ms)):
+    if covers(proved, gap.span):
         return replace(gap, state=REPAIRED, repair=repair)
-    if repair is None or repair.state == REPAIRED or repair.span != (gap.from_ms, gap.to_ms):
+    if repair is None or repair.state == REPAIRED or repair.span != gap.span:
         # The gap has changed since its repair.
         return gap
     return replace(gap, state=gap.state if repair.state == OPEN else repair.state, repair=repair)

@@ -33,7 +33,7 @@ MOST_LATER = 100
 def left(gaps: Sequence[Gap]) -> list[Gap]:
     """Returns the gaps in which events may be missing, even if their repair is not tried any more."""
     done = repaired_spans(gaps)
-    return [gap for gap in gaps if gap.state != DELIVERED and not covers(done, (gap.from_ms, gap.to_ms))]
+    return [gap for gap in gaps if gap.state != DELIVERED and not covers(done, gap.span)]
 
 
 def repaired_spans(gaps: Sequence[Gap]) -> list[Interval]:
@@ -59,8 +59,7 @@ def edges(
     """Returns the events at the edges of the gap; raises StoreUnavailable."""
     each = min(MOST_EACH, EACH + MORE * begun(gap).tries)
     # An announced loss lies between events of one connection. Events that came with the notice are before it.
-    is_announced = gap.number is not None
-    before_fence, after_ms = gap.fence + is_announced, gap.to_ms + is_announced
+    before_fence, after_ms = gap.fence + (gap.number is not None), gap.span[1]
     earlier = reader.entries_before(stream_id, layout, now_ms, gap.from_ms + 1)
     begin = reader.place_at(stream_id, layout, after_ms)
     later = reader.entries(stream_id, layout, now_ms, begin, MOST_READ)

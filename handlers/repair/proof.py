@@ -54,8 +54,7 @@ class Borders(NamedTuple):
 def begun(gap: Gap) -> Repair:
     """Returns the repair in the gap's record; a new one if the gap has changed since."""
     known = gap.repair or Repair()
-    span = gap.from_ms, gap.to_ms
-    return known if known.span == span else Repair(*span, stored=known.stored, stamp=known.stamp)
+    return known if known.span == gap.span else Repair(*gap.span, stored=known.stored, stamp=known.stamp)
 
 
 NO_EVENT_BEFORE = "no event from before the gap is stored, so there is no place to ask from"
