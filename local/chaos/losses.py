@@ -196,11 +196,20 @@ def _unasked(world: World, records: list[Record]) -> Iterator[tuple[int, int]]:
             for record, end_ms in _ends(world, records)
             if record.opened_ms - skews.get(record.fence, 0) <= post_ms
         ]
-        if _has_outlived(world, before, post_ms):
-            continue
         closed = [end_ms for _, end_ms in before]
         opened = [opened_ms for opened_ms in _written_openings(world, records) if opened_ms > post_ms]
-        yield max([stop_ms, *closed]), min(opened, default=sys.maxsize)
+        until_ms = min(opened, default=sys.maxsize)
+        if not _has_outlived(world, before, post_ms) or _was_void(world, post_ms, until_ms):
+            yield max([stop_ms, *closed]), until_ms
+
+
+def _was_void(world: World, post_ms: int, until_ms: int) -> bool:
+    """Returns whether an execution of the POST was aborted before it had begun, so that the stop remained."""
+    begun = {function.task.invocation.execution for function in world.functions}
+    return any(
+        one.status == "ABORTED" and one.arn not in begun and post_ms <= one.started_ms < until_ms
+        for one in world.executions
+    )
 
 
 def _has_outlived(world: World, before: list[tuple[Record, int]], post_ms: int) -> bool:
