@@ -216,8 +216,10 @@ def _acknowledged_early(world: World) -> list[str]:
 def _restless(world: World) -> list[str]:
     """Returns too many openings after the faults: lanes that take each other for dropped evict each other for ever."""
     calm_from = world.clock.now_ms() - CALM_MS
-    count = sum(link.asked_ms > calm_from for link in world.upstream.links)
-    return [f"{count} openings after {world.at(calm_from)}, when all was calm"] if count > CALM_OPENINGS else []
+    links = [link for link in world.upstream.links if link.asked_ms > calm_from]
+    # Whose cursor is too old is opened once more.
+    most = CALM_OPENINGS + sum(_evicted_in_vain(world, link, link.closed_ms or 0) for link in links)
+    return [f"{len(links)} openings after {world.at(calm_from)}, when all was calm"] if len(links) > most else []
 
 
 def _lost(world: World) -> list[str]:
