@@ -13,20 +13,19 @@ def instant(written: Instant) -> str:
 
     Raises ValueError that says which forms are allowed.
     """
-    if isinstance(written, str):
-        at = _read(written)
-    else:
-        at = written if isinstance(written, datetime) else datetime.now(UTC) - written
-    at = at.astimezone(UTC) if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    try:
+        at = _read(written) if isinstance(written, str) else written
+        at = datetime.now(UTC) - at if isinstance(at, timedelta) else at
+        at = at.astimezone(UTC) if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{str(written)!r} is not an instant: write 2026-11-21T06:25:19Z, 2026-11-21, or how long ago, such as 15m "
+            "or 2h"
+        ) from None
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _read(text: str) -> datetime:
-    try:
-        if (ago := _AGO.fullmatch(text)) is not None:
-            return datetime.now(UTC) - timedelta(**{_UNIT[ago[2]]: int(ago[1])})
-        return datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
-        raise ValueError(
-            f"{text!r} is not an instant: write 2026-11-21T06:25:19Z, 2026-11-21, or how long ago, such as 15m or 2h"
-        ) from None
+def _read(text: str) -> datetime | timedelta:
+    if (ago := _AGO.fullmatch(text)) is not None:
+        return timedelta(**{_UNIT[ago[2]]: int(ago[1])})
+    return datetime.fromisoformat(text)
