@@ -100,6 +100,9 @@ def _figures(answer: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "coverage", f"{shares}, {_missing(coverage['missing'])}, since {clock(coverage['since'])}"
     duplicates = counted(counts["duplicates"], "duplicate")
     yield "events", f"{counts['stored']:,} stored, {duplicates}, {counts['dead_lettered']:,} dead-lettered"
+    if (silent_ms := answer["pace"]["silent_ms"]) is not None:
+        usual = f"; usually one every {spelled(every_ms)}" if (every_ms := answer["pace"]["usual_every_ms"]) else ""
+        yield "newest", f"event {spelled(silent_ms)} ago{usual}"
     if (bill := answer.get("bill")) is not None:
         month = f"{bill['forecast_month_usd']:.2f} a month at this rate"
         yield "bill", f"about {bill['so_far_usd']:.2f} USD since {clock(bill['since_at'])}, {month}"
@@ -157,7 +160,7 @@ def list_(arguments: argparse.Namespace) -> int:
                 print(json.dumps(stream))
                 continue
             if count == 0:
-                print(f"{'status':<12}  {'stream':<24}  {'for':<6}  why")
+                print(f"{'status':<12}  {'stream':<24}  {'for':<6}  last event  why")
             count += 1
             if "group" in stream:
                 groups.setdefault(stream["group"], []).append(stream)
@@ -171,13 +174,17 @@ def list_(arguments: argparse.Namespace) -> int:
 
 
 def _listed(stream: dict[str, Any]) -> str:
-    """A stream's line: its status, its id, for how long it has had the status, and what is wrong."""
-    since = stream["since_at"] or stream["started_at"]
-    lasted = datetime.now(UTC) - datetime.fromisoformat(since) if since else None
-    age = "–" if lasted is None else spelled(int(lasted.total_seconds() * 1000), 1)
+    """A stream's line: its status, its id, for how long it has had the status, its last event, and what is wrong."""
+    lasted, last = _age(stream["since_at"] or stream["started_at"]), _age(stream["last_event_at"])
     word, why = f"{stream['status']:<12}", "" if stream["status"] == "stopped" else stream["reason"] or ""
-    line = "\n".join(wrapped(printable(f"{word}  {stream['stream']:<24}  {age:<6}  {why}".rstrip()), 14))
+    line = "\n".join(wrapped(printable(f"{word}  {stream['stream']:<24}  {lasted:<6}  {last:<10}  {why}".rstrip()), 14))
     return in_colour(word, stream["status"]) + line.removeprefix(word)
+
+
+def _age(instant: str | None) -> str:
+    if instant is None:
+        return "–"
+    return spelled(int((datetime.now(UTC) - datetime.fromisoformat(instant)).total_seconds() * 1000), 1)
 
 
 def _group_words(group: str, streams: list[dict[str, Any]]) -> str:

@@ -37,15 +37,16 @@ def test_a_stream_from_its_start_to_its_stop(local_run: LocalRun, tmp_path: Path
     assert json.loads(local_run.typed("start", "demo:verbs", "--json").stdout)["already_running"] is False
     assert local_run.typed("start", "demo:verbs").stdout == "demo:verbs runs already\n"
     assert until(lambda: local_run.typed("status", "demo:verbs").returncode == 0, 60)
-    status = local_run.typed("status", "demo:verbs").stdout
-    assert (status.splitlines()[0], "\x1b" in status) == ("demo:verbs  running", False)
     head, *lines = local_run.typed("list").stdout.splitlines()
-    assert head == "status        stream                    for     why"
-    assert any(re.fullmatch(r"running       demo:verbs {14}  [0-9]+ (ms|s)", line) for line in lines)
+    assert head == "status        stream                    for     last event  why"
+    assert any(re.fullmatch(r"running       demo:verbs {14}  [0-9]+ (ms|s) +([0-9]+ (ms|s)|–)", one) for one in lines)
     assert "demo:verbs" in [json.loads(one)["stream"] for one in local_run.typed("list", "--json").stdout.splitlines()]
     assert local_run.typed("gaps", "demo:verbs", "--from", "7d").returncode == 0
 
     assert until(lambda: len(local_run.events("demo:verbs")) >= 3, 60)
+    status = local_run.typed("status", "demo:verbs").stdout
+    assert (status.splitlines()[0], "\x1b" in status) == ("demo:verbs  running", False)
+    assert re.search(r"^  newest    event [0-9.]+ m?s ago(; usually one every [0-9.]+ m?s)?$", status, re.MULTILINE)
     lines = local_run.typed("events", "demo:verbs", "--limit", "3", "--json").stdout.splitlines()
     events = [json.loads(line) for line in lines]
     assert [event["key"] for event in events] == sorted(event["key"] for event in events)
