@@ -51,6 +51,7 @@ SELECTED = [
     ("$.items[?(!(@.t))].n", [2]),
     ("$.items[?(@.n == $.items[1].n)].n", [2]),
     ("$.items[?(@.n != 2)].n", [1, 3]),
+    ("$.items[?(@.t==x)].n", [1]),
     ("$.items[?(@.on == 1)].n", []),
     ("$.empty[*]", []),
     ("$.nowhere[*].x", []),
@@ -104,6 +105,8 @@ def test_a_definite_path_that_leads_nowhere_is_an_error_in_jayways_words(path: s
         "$[?(false)]",
         "$[?(@.n && false)]",
         "$[?(!5)]",
+        "$[?(word)]",
+        "$[?(@.a == word())]",
     ],
 )
 def test_a_text_that_is_not_a_path_is_refused(path: str) -> None:

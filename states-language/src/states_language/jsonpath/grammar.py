@@ -39,7 +39,8 @@ _QUOTED = re.compile(r"'((?:\\'|[^'])*)'|\"((?:\\\"|[^\"])*)\"")
 _VARIABLE = re.compile(r"[^\W\d]\w*")
 _INDEX = re.compile(r"-?\d{1,4000}")
 _SLICE = re.compile(r"(-?\d{1,4000})?\s*:\s*(-?\d{1,4000})?(?:\s*:\s*(-?\d{1,4000}))?")
-_LITERAL = re.compile(r"-?\d{1,4000}(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")
+_LITERAL = re.compile(r"-?\d{1,4000}(?:\.\d+)?(?:[eE][+-]?\d+)?|[^\W\d][\w-]*")
+"""A number or a word. Without quotes a word is a text, as in AWS's examples and in Jayway 2.0."""
 _WORDS = {"true": True, "false": False, "null": None}
 _WORD_OPERATOR = re.compile(r"=~|(?:in|nin|subsetof|anyof|noneof|size|sizeof|contains|empty|type|matches)\b", re.I)
 """Operators that Jayway's filters have and the language's specification has not."""
@@ -231,7 +232,9 @@ class _Parser(Scanner):
             return lambda _here, _root: text
         if match := self.match(_LITERAL):
             word = match.group()
-            number = float if set(word) & set(".eE") else int
-            value = _WORDS[word] if word in _WORDS else number(word)
+            if word[0] in "-0123456789":
+                value: Any = float(word) if set(word) & set(".eE") else int(word)
+            else:
+                value = _WORDS.get(word, word)
             return lambda _here, _root: value
         raise self.fail()
