@@ -43,9 +43,15 @@ def uncovered(
 
 
 def standstills(world: World) -> list[tuple[int, int]]:
-    """Returns the intervals in which functions stood still, or ran only for moments."""
-    still = [fault for fault in world.schedule.faults if fault.kind in ("freeze", "starvation")]
-    return [(world.origin_ms + fault.at_ms, world.origin_ms + fault.at_ms + fault.for_ms) for fault in still]
+    """Returns the intervals in which functions stood still, or ran only for moments; one during another prolongs it."""
+    joined: list[tuple[int, int]] = []
+    for fault in world.schedule.faults:
+        if fault.kind in ("freeze", "starvation"):
+            from_ms = to_ms = world.origin_ms + fault.at_ms
+            if joined and from_ms <= joined[-1][1]:
+                from_ms, to_ms = joined.pop()
+            joined.append((from_ms, max(to_ms, world.origin_ms + fault.at_ms + fault.for_ms)))
+    return joined
 
 
 def noticed_ms(world: World, at_ms: int) -> int:
