@@ -128,14 +128,6 @@ def test_a_socket_that_falls_silent_is_a_stall(aws: Aws) -> None:
     assert list(aws.items(EVENTS, STREAM)) == ["1"]
 
 
-def test_a_message_that_is_never_answered_is_a_drop(aws: Aws) -> None:
-    """Bytes come all the while, but it never counts as connected."""
-    asks = {"subscribe": [{"send": "hello", "expect": "welcome", "within_s": 0.5}]}
-    said = 'the upstream did not answer subscribe[0] in time; it said {"n": 1}'
-    assert ending(aws, switches(EVENT), **asks) == ("StreamDropped", said)
-    assert aws.items(EVENTS, STREAM) == {}
-
-
 BROKEN: dict[str, tuple[bytes, str]] = {
     "masks": (encoded_frame(TEXT, b"x", b"abcd"), "the server masks its frames"),
     "reserved bits": (b"\xc1\x01x", "a frame of the socket has reserved bits that were not negotiated"),

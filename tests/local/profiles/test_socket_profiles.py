@@ -21,10 +21,10 @@ def exchange() -> Iterator[str]:
         yield f"ws{origin.removeprefix('http')}/demo-socket:eur-usd?interval_ms=20"
 
 
-def made(folder: Path, *arguments: str) -> dict[str, Any]:
+def made(folder: Path, *arguments: str, seconds: str = "0.5") -> dict[str, Any]:
     """Writes a profile and returns it; it is valid."""
     file = folder / "seen.toml"
-    assert main(["profile", "new", *arguments, "--seconds", "0.5", "--output", str(file)]) == 0
+    assert main(["profile", "new", *arguments, "--seconds", seconds, "--output", str(file)]) == 0
     assert main(["profile", "check", str(file)]) == 0
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
@@ -54,7 +54,8 @@ def test_an_answer_is_known_by_what_it_repeats(
     """If it repeats nothing, by its own word; whatever a provider says before it."""
     with playing() as (origin, _):
         address = f"ws{origin.removeprefix('http')}/{provider}/x"
-        assert made(tmp_path, address, "--say", json.dumps(say))["subscribe"] == [{"send": say, "expect": expect}]
+        profile = made(tmp_path, address, "--say", json.dumps(say), seconds="1.5")
+    assert profile["subscribe"] == [{"send": say, "expect": expect}]
 
 
 def test_a_terminal_is_asked_for_the_first_message(
