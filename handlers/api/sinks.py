@@ -15,8 +15,8 @@ from handlers.api.problems import Problem
 from handlers.api.queries import BadQuery, instant_ms, parameters_of
 from handlers.aws.error_translation import translate_errors
 from handlers.deliver.arrivals import Arrivals
-from handlers.deliver.delivery_records import SinkRecord, SinkRecords, settled
-from handlers.deliver.operating import COMMANDS, Lag, lag
+from handlers.deliver.delivery_records import SinkRecord, SinkRecords
+from handlers.deliver.operating import COMMANDS, Lag, current, lag
 from handlers.errors import StoreUnavailable
 from handlers.store.control_table import Table
 
@@ -40,8 +40,7 @@ class Sinks:
 
     def each(self, stream_id: str, labels: Iterable[str]) -> list[tuple[SinkRecord, Lag]]:
         """Returns the record of each sink that the profile names, and how far it is behind; raises StoreUnavailable."""
-        end = self._arrivals.end(stream_id)
-        known = {record.sink: settled(record, end) for record in self._records.all(stream_id)}
+        known = {record.sink: current(self._arrivals, stream_id, record) for record in self._records.all(stream_id)}
         records = [known.get(label, SinkRecord(label)) for label in sorted(labels)]
         # A sink without a record begins with the next event.
         return [(one, lag(self._arrivals, stream_id, one) if one.turn else Lag(0, 0)) for one in records]

@@ -26,15 +26,35 @@ class Lag(NamedTuple):
     oldest_ms: int
 
 
+def current(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> SinkRecord:
+    """Returns the record with what its sink has taken at once since it was saved; raises StoreUnavailable.
+
+    Such arrivals follow the record directly, because a worker saves it before another is sent at once. So the last of
+    them is found by halving what lies between.
+    """
+    end = arrivals.end(stream_id)
+    record = settled(record, end)
+    low, high = record.number, 0 if end is None else end.number
+    probe = low + 1
+    while low < probe < high:
+        arrival = arrivals.preceding(stream_id, probe + 1)
+        after = settled(record, arrival)
+        if after is record:
+            high = probe
+        else:
+            record, low = after, after.number
+        probe = (low + high) // 2
+    return record
+
+
 def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> Lag:
     """Returns how far the sink is behind, for any reason, a pause included. Raises StoreUnavailable.
 
     What a replay sends again does not count, because it was taken before. Of what a new sink reads first, the age
     counts; the number is unknown.
     """
-    end = arrivals.end(stream_id)
+    record, end = current(arrivals, stream_id, record), arrivals.end(stream_id)
     events, oldest_ms = 0, 0
-    record = settled(record, end)
     if end is not None and not record.is_at(end):
         for arrival in arrivals.since(stream_id, record.number, 2):
             done = record.done if arrival.number == record.number else 0
@@ -75,7 +95,7 @@ class Command:
         """Returns the record after the command; None if others saved it each time. Raises StoreUnavailable."""
         for _ in range(TRIES):
             record = records.read(place) or new(arrivals, place, 0, None, now_ms)
-            came = settled(record, arrivals.end(place.stream_id))
+            came = current(arrivals, place.stream_id, record)
             changed = self._changed(place, came, arrivals, page, now_ms)
             saved = record if changed == record and record.turn else records.save(place, changed)
             if saved is not None:

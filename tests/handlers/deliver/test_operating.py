@@ -7,7 +7,7 @@ import pytest
 
 from handlers.connection.inputs import Layout
 from handlers.deliver.arrivals import KEEP_DAYS
-from handlers.deliver.operating import lag
+from handlers.deliver.operating import current, lag
 from tests.handlers.deliver.records import NOW_MS, event
 from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Stage, asked, of
 
@@ -27,6 +27,22 @@ def test_a_sink_that_is_paused_gets_nothing_and_goes_on_from_there() -> None:
     stage.run(1)
     assert stage.keys() == ["1", "2", "3"]
     assert lag(stage.virtual.delivery.arrivals, "a", of(stage)) == (0, 0)
+
+
+def test_what_was_sent_at_once_counts_as_taken_before_the_worker_has_come() -> None:
+    """A sink takes twelve events at once; and then refuses two: these alone wait, and one of them is skipped."""
+    stage = Stage()
+    for n in range(12):
+        stage.come("a", event(str(n), at_ms=stage.clock.now_ms))
+        stage.run(1)
+    stage.answer = lambda _target, _batch: {0: AWAY}
+    delivery, at_ms = stage.virtual.delivery, stage.clock.now_ms
+    for n in (12, 13):
+        delivery.note(stage.stored("a", event(str(n), at_ms=at_ms + n)))
+    assert of(stage).delivered == 1
+    assert lag(delivery.arrivals, "a", of(stage)) == (2, at_ms + 12)
+    assert current(delivery.arrivals, "a", of(stage)).delivered == 12
+    assert (asked(stage, "skip").skipped, lag(delivery.arrivals, "a", of(stage)).events) == (1, 1)
 
 
 def test_what_is_in_the_way_is_skipped_alone_or_with_all_behind_it() -> None:
