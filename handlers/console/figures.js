@@ -24,7 +24,7 @@ export function figuresPart() {
   /** The verdict has what is missing; these are the shares. */
   function showCoverage({ since, connected_percent: connected, complete_percent: complete, missing, gaps, overlap_ms: overlap }) {
     const lacking = missing.intervals ? `all but ${length(missing.seconds * 1000)}` : 'nothing is missing';
-    put('complete', share(complete), `${lacking}; ${gaps.length ? counted(gaps.length, 'gap') : 'no gap'}`);
+    put('complete', share(complete), gaps.length ? `${lacking}; ${counted(gaps.length, 'gap')}` : 'no gap');
     put('connected', share(connected), `since ${clock(since)}; overlaps ${length(overlap)}`);
   }
 
