@@ -51,14 +51,14 @@ def budget(fields: Fields) -> Budget | None:
     if inner is None:
         return None
     names = ("events_per_day", "bytes_per_day", "profile_events_per_day", "profile_bytes_per_day")
-    events, size, *of_profile = (inner.read(name, _LIMIT) or 0 for name in names)
-    then = inner.read("then", _THEN, "go on")
-    one_in = inner.read("keep_one_in", _ONE_IN) or 0
-    if not (events or size or any(of_profile)):
+    if not any(inner.has(name) for name in names):
         inner.wrong("", f"must have at least one of {', '.join(names)}")
-    if then == "sample" and not one_in:
+    events, size, *of_profile = (inner.read(name, _LIMIT) or 0 for name in names)
+    then, has_one_in = inner.read("then", _THEN, "go on"), inner.has("keep_one_in")
+    one_in = inner.read("keep_one_in", _ONE_IN) or 0
+    if then == "sample" and not has_one_in:
         inner.wrong("keep_one_in", 'is missing: then = "sample" keeps one event of so many')
-    if then != "sample" and one_in:
+    if then != "sample" and has_one_in:
         inner.wrong("keep_one_in", 'works only with then = "sample"')
     inner.refuse_the_rest(f"budget: {', '.join(names)}, then, keep_one_in")
     return Budget(events, size, then, one_in, (Wide("profile", *of_profile),) if any(of_profile) else ())

@@ -235,19 +235,21 @@ def test_bytes_are_a_bound_as_well() -> None:
 
 
 def test_what_is_no_budget_is_refused_in_a_sentence() -> None:
-    """The sentence names the field, and what would be right."""
+    """One sentence names the field, and what would be right."""
     wrong: dict[str, tuple[dict[str, Any], str]] = {
         "nothing": ({}, "budget must have at least one of events_per_day, bytes_per_day, profile_events_per_day, "),
         "zero": ({"events_per_day": 0}, "events_per_day must be a whole number from 1 to 1000000000000"),
         "never": ({**BUDGET, "then": "stop"}, "then must be one of go on, sample, log, pause"),
         "sample": ({**BUDGET, "then": "sample"}, 'keep_one_in is missing: then = "sample" keeps one event of so many'),
+        "all": ({**BUDGET, "then": "sample", "keep_one_in": 1}, "keep_one_in must be a whole number from 2 to 1000000"),
         "share": ({**BUDGET, "keep_one_in": 5}, 'keep_one_in works only with then = "sample"'),
         "more": ({**BUDGET, "days": 1}, "profile_events_per_day, profile_bytes_per_day, then, keep_one_in"),
     }
     for name, (budget, sentence) in wrong.items():
         with pytest.raises(BadProfile) as refused:
             parse("demo", {"address": "https://example.com", "framing": "sse", "budget": budget}, {})
-        assert any(sentence in problem for problem in refused.value.problems), (name, refused.value.problems)
+        (problem,) = refused.value.problems
+        assert sentence in problem, name
 
 
 def test_only_ordered_items_go_over_to_a_log() -> None:
