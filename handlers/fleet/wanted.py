@@ -11,13 +11,13 @@ as many, `stopped` decides. Pure. Invariant: a document that was read is written
 
 from __future__ import annotations
 
-import fnmatch
 import itertools
 import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from fnmatch import fnmatchcase
 from typing import Any
 
 from handlers.profile.addresses import ProfileError, check_stream_id
@@ -47,13 +47,9 @@ class Pattern:
     text: str
     is_connected: bool
 
-    def __post_init__(self) -> None:
-        # fnmatch's expressions never go back behind a `*`, so many of them take no longer than one.
-        object.__setattr__(self, "_match", re.compile(fnmatch.translate(self.text.replace("[", "[[]"))).match)
-
     def matches(self, stream_id: str) -> bool:
-        """Returns whether the stream's id matches."""
-        return getattr(self, "_match")(stream_id) is not None  # noqa: B009
+        """Returns whether the stream's id matches, in a time that many `*` do not multiply."""
+        return fnmatchcase(stream_id, self.text.replace("[", "[[]"))
 
     @property
     def rank(self) -> tuple[int, bool]:

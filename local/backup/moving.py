@@ -40,7 +40,8 @@ class Moving:
         tables = Tables(self.here)
         lease = tables.lease(stream_id)
         if lease is None:
-            raise NotRestored(f"{self.here.name} has no such stream")
+            words = f"{self.here.name} has no such stream; --match '{stream_id}:*' moves the parts of one in parts"
+            raise NotRestored(words)
         stopped_at = self._marked(stream_id, lease)
         lease = self._stopped(tables, stream_id, stopped_at)
         ran = text(lease, "stop_at") == stopped_at
