@@ -12,6 +12,7 @@ import math
 import os
 import time
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -95,26 +96,21 @@ class Place:
 
     async def save(self, *, soon: bool = False) -> None:
         """Saves the place if it changed; with `soon`, only if the last save was at least SAVE_EVERY_S ago."""
-        if self._is_due(soon):
-            assert self._checkpoint is not None
-            await asyncio.to_thread(self._checkpoint.save, self._state())
+        if (due := self._due(soon)) is not None:
+            await asyncio.to_thread(due)
 
     def save_now(self) -> None:
         """The same as `save`, for code that cannot await."""
-        if self._is_due(False):
-            assert self._checkpoint is not None
-            self._checkpoint.save(self._state())
+        if (due := self._due(False)) is not None:
+            due()
 
-    def _is_due(self, soon: bool) -> bool:
+    def _due(self, soon: bool) -> Callable[[], None] | None:
         now_s = time.monotonic()
         is_known = self._saved == (self.after, self.since)
         if self._checkpoint is None or is_known or (soon and now_s - self._saved_s < SAVE_EVERY_S):
-            return False
+            return None
         self._saved, self._saved_s = (self.after, self.since), now_s
-        return True
-
-    def _state(self) -> dict[str, Any]:
-        return {"stream": self._stream_id, "after": self.after, "since": self.since}
+        return partial(self._checkpoint.save, {"stream": self._stream_id, "after": self.after, "since": self.since})
 
 
 async def follow(send: Sender, path: PagePath, place: Place, every_s: float) -> AsyncGenerator[Event, None]:

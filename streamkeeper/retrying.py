@@ -61,23 +61,6 @@ Outcome = Reply | StreamkeeperError | None
 Steps = Generator[Send | Wait, Outcome, T]
 
 
-class Patience:
-    """Decides how long to wait before a request is sent again; `left_s` is how much longer it may wait."""
-
-    def __init__(self, patient_s: float) -> None:
-        self.left_s = patient_s
-        self._rest_s = EVERY_S
-
-    def wait_s(self, retry_after_s: float) -> float | None:
-        """The next wait, twice as long as the last; None if the request should not be sent again."""
-        wait_s = max(self._rest_s, retry_after_s)
-        if wait_s > self.left_s:
-            return None
-        self.left_s -= wait_s
-        self._rest_s = min(self._rest_s * 2, LONGEST_S)
-        return wait_s
-
-
 def performed(steps: Steps[T], send: Callable[[Send], Outcome], wait: Callable[[Wait], None]) -> T:
     """Performs the steps one after the other; returns their result, or raises their error."""
     outcome: Outcome = None
@@ -94,20 +77,17 @@ def performed(steps: Steps[T], send: Callable[[Send], Outcome], wait: Callable[[
 
 def asking(request: Send, patient_s: float) -> Steps[dict[str, Any]]:
     """The steps of a request; returns the answer's JSON, or raises the error of the last try."""
-    patience = Patience(patient_s)
+    left_s, rest_s = patient_s, EVERY_S
     while True:
         outcome = yield request
-        problem: StreamkeeperError
-        if isinstance(outcome, Reply):
-            if outcome.is_success:
-                return _json(outcome.body)
-            problem = outcome.refusal
-        else:
-            assert outcome is not None
-            problem = outcome
-        wait_s = patience.wait_s(problem.retry_after_s) if problem.may_pass else None
-        if wait_s is None:
+        if isinstance(outcome, Reply) and outcome.is_success:
+            return _json(outcome.body)
+        problem = outcome.refusal if isinstance(outcome, Reply) else outcome
+        assert problem is not None
+        wait_s = max(rest_s, problem.retry_after_s)
+        if not problem.may_pass or wait_s > left_s:
             raise problem
+        left_s, rest_s = left_s - wait_s, min(rest_s * 2, LONGEST_S)
         yield Wait(wait_s, f"{problem} Trying again in {wait_s:g} s.")
 
 

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -144,7 +143,6 @@ def test_a_killed_consumer_misses_nothing(local_run: LocalRun, tmp_path: Path) -
         finally:
             process.send_signal(signal.SIGKILL)
             process.wait(60)
-        time.sleep(0.3)
     client.stop(stream)
     assert until(lambda: client.status(stream)["status"] == "stopped", 60)
     stored = [event.key for event in client.events(stream)]
