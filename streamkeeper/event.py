@@ -61,7 +61,10 @@ class Event:
         """The body as JSON; raises ValueError if it is not JSON."""
         if self.data is None:
             raise ValueError(f"The event {self.key!r} has no text body: see bytes, left_out and dead_letter.")
-        return json.loads(self.data)
+        try:
+            return json.loads(self.data)
+        except RecursionError:
+            raise ValueError(f"The body of the event {self.key!r} is nested too deeply.") from None
 
 
 def event_of(raw: Mapping[str, Any]) -> Event:

@@ -11,8 +11,9 @@ import pytest
 
 import streamkeeper
 from streamkeeper import Client, InvalidRequest, Refused, Throttled, Unavailable, Unreachable
+from streamkeeper.event import event_of
 from streamkeeper.exceptions import wanted_rest_s
-from tests.client.api_server import STREAM, afters, answers, asked, page, problem
+from tests.client.api_server import STREAM, afters, answers, asked, event, page, problem
 from tests.handlers.servers import Peer, sends, serving
 
 KEY = "k3y-of-the-stage"
@@ -112,6 +113,13 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
     """The sentence quotes nothing of it."""
     with pytest.raises(InvalidRequest, match=r"^The address of the API must be like http://127\.0\.0\.1:3000"):
         Client(url)
+
+
+def test_a_body_that_is_no_json_is_a_value_error() -> None:
+    """Binary bodies and JSON that is nested too deeply are no exceptions."""
+    for body in ({"data": "{"}, {"data": "[" * 100_000}, {"data_base64": "AA=="}):
+        with pytest.raises(ValueError, match=r"no text body|nested too deeply|Expecting property name"):
+            event_of(event(1) | {"data": None} | body).json()
 
 
 def test_wrong_arguments_send_nothing() -> None:
