@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench import capacity, endpoint, fleet, flood, handover, stall, trip, year
+from bench import capacity, fleet, flood, handover, stall, trip, year
 from bench.fleet_peers import Counted, Upstream, data
 from bench.harness import Goal, Row, summary
 from bench.stage import DROP, HANDOVER, KILL, Gauge
@@ -70,14 +70,13 @@ def test_what_has_no_goal() -> None:
 
 
 def test_others_have_goals_of_their_own() -> None:
-    """Below a second beside a flood, nobody silent; at most a tenth of the first measurement; no stall."""
+    """Below a second beside a flood, nobody silent; no stall."""
     judged = [
         *(flood.goals("flood", p99_ms, silent) for p99_ms, silent in ((999.9, 0), (1000.0, 0), (None, 99))),
-        endpoint.goals(5.4, 1300.1), endpoint.goals(5.5, 1300),
         [stall.goal("sort", 4, slowest_ms) for slowest_ms in (99.9, 100)],
     ]  # fmt: skip
     assert [[goal.met for goal in goals] for goals in judged] == [
-        [True, True], [False, True], [False, False], [True, False], [False, True], [True, False],
+        [True, True], [False, True], [False, False], [True, False],
     ]  # fmt: skip
 
 
@@ -175,13 +174,6 @@ def test_a_fleets_upstream_resumes_and_remembers() -> None:
     stream = upstream.streams[0]
     assert stream.sent == set(range(4, max(stream.sent) + 1))
     assert stream.openings == 1
-
-
-def test_all_events_of_a_history_are_paged() -> None:
-    """A loop of fifty rounds has 204 events, which exceed a page."""
-    (of,) = endpoint.rows(rounds=50, starts=3, alone=True)
-    assert (of["server"], of["events"]) == (endpoint.OURS, 204)
-    assert min(of["start_ms"], of["history_ms"]) > 0
 
 
 def test_three_days_cross_a_renewal_without_a_failure() -> None:
