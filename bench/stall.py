@@ -10,15 +10,21 @@ with the times, so that an attack that never began is seen.
 import contextlib
 import json
 import multiprocessing
+import socket
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-from bench.endpoint import OURS, client, served
+import urllib3
+from botocore.config import Config
+
 from bench.harness import Goal, Row, below, options, say, show
+from local.aws_endpoints import plain_session
 
 PAUSE_S = 0.02
 # No other answer of the local Step Functions may take this long while expressions are evaluated.
@@ -27,6 +33,34 @@ _SPAWN = multiprocessing.get_context("spawn")
 ROLE = "arn:aws:iam::000000000000:role/bench"
 _ENDLESS = "($f := function($n) { $f($n + 1) }; $f(0))"
 _LARGE = {"a": [{"b": [number, "x"]} for number in range(10_000)]}
+
+
+@contextlib.contextmanager
+def served() -> Iterator[str]:
+    """Run the server; yield its address."""
+    with socket.socket() as free, tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        command = [sys.executable, "-m", "states_language.server", "--port", f"{port}", "--data", folder]
+        running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            # The server refuses this, which shows that it is there.
+            retries = urllib3.Retry(total=60, backoff_factor=0.2, backoff_max=1)
+            urllib3.request("POST", f"http://127.0.0.1:{port}/", retries=retries)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            running.terminate()
+            running.wait()
+
+
+def client(address: str) -> Any:
+    """Return boto3's client of the server, which validates, signs, and reads each answer by its model."""
+    return plain_session().create_client(
+        "stepfunctions", region_name="us-east-1", endpoint_url=address, aws_access_key_id="bench",
+        aws_secret_access_key="bench",
+        config=Config(read_timeout=300, retries={"total_max_attempts": 1}, inject_host_prefix=False),
+    )  # fmt: skip
 
 
 def _jsonata(expression: str) -> dict[str, Any]:
@@ -221,7 +255,7 @@ def main(argv: list[str] | None = None) -> int:
         load=(0, "processes that calculate beside it all, which is the machine's load"),
     )  # fmt: skip
     rows = []
-    with _busy(asked.load), served(OURS) as (url, _):
+    with _busy(asked.load), served() as url:
         for run in range(asked.runs):
             for attack in asked.attacks:
                 for count in asked.clients if attack != "none" else [0]:
