@@ -43,6 +43,7 @@ class Intake:
         self._decoder = profile.decoder()
         self._discards = False
         self.has_instants = False  # whether `due_ms` may ever be other than None
+        self.heeds_stores = budget is not None  # whether `stored` has any effect
         self._told_unfinished = False
         self._waiting: Waiting | None = None  # None if each event is an item
         self._talk: Conversation | None = None
@@ -56,7 +57,7 @@ class Intake:
         from handlers.connection.conversation import Conversation
 
         self._talk = Conversation(self._profile, stream_id, secrets)
-        self.has_instants = True
+        self.has_instants = self.heeds_stores = True
 
     @property
     def due_ms(self) -> int | None:
@@ -177,7 +178,8 @@ class Intake:
                 some = events[first : first + MOST_EVENTS]
                 writes.append(Write(record.fence, pending.events, some))
                 pending.sent(some, arrived_ms)
-        self._frees(record)
+        if self._budget is not None:
+            self._frees(record)
         if reading.cursor is not None:
             pending.skipped(reading.cursor)
         if self._waiting is not None and events:

@@ -200,7 +200,8 @@ class Manager:
 
     def _written(self, now_ms: int, written: inputs.Written) -> list[Effect]:
         lost = self._record.stored(written, drops=written.conflicts > 0 and self._profile.key_conflict == "first")
-        lost += self._intake.stored(self._record)
+        if self._intake.heeds_stores:
+            lost += self._intake.stored(self._record)
         return lost + (self._drained(now_ms) if self.phase is Phase.DRAINING else self._progress_made(now_ms))
 
     def _progress_made(self, now_ms: int) -> list[Effect]:
