@@ -16,7 +16,8 @@ from handlers.connection import ends
 from handlers.connection.backoff import TRY_MS, Rest
 from handlers.connection.effects import Claim, Effect, TakeTurn
 from handlers.connection.ends import End
-from handlers.connection.lease import Lease, LeaseView, is_connected, is_over, may_open
+from handlers.connection.inputs import ClaimRefused, RestOwed
+from handlers.connection.lease import Lease, LeaseView, is_connected, is_ended, is_over, may_open, superseded
 from handlers.connection.lifetime import Lifetime
 from handlers.connection.steps import Invocation
 from handlers.profile.behaviour import Profile
@@ -37,6 +38,19 @@ def claim(
     owed_ms = rest.until_ms
     try_until_ms = now_ms + profile.connect_timeout_ms + TRY_MS if owed_ms else 0
     return Claim(after_fence, owed_ms, expires_at_ms, try_until_ms, has_rested)
+
+
+def refusal(step: Claim, lease: Lease, rest: Rest, execution: str, began_ms: int) -> ClaimRefused | RestOwed | None:
+    """Returns why the store has refused a claim of `execution`, by the record as it is; None if nothing explains it.
+
+    The invocation began at `began_ms`; if it `has_rested`, an execution may have let go of the stream since.
+    """
+    was_let_go = bool(lease.ending) and not lease.execution and lease.ended_at_ms >= began_ms
+    if lease.stop or superseded(lease, execution) or is_ended(lease) or (step.has_rested and was_let_go):
+        return ClaimRefused(lease)
+    if step.has_rested and 0 < step.after_fence < lease.connected_token:
+        return ClaimRefused(lease, is_relieved=True)
+    return None if rest.until_ms == step.rest_until_ms else RestOwed(rest)
 
 
 def turn(

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from handlers.connection.backoff import RestChange
+from handlers.connection.claiming import refusal
 from handlers.connection.effects import (
     Claim,
     GoToLog,
@@ -28,7 +29,7 @@ from handlers.connection.effects import (
 )
 from handlers.connection.epochs import NO_EPOCH, Epochs, epochs_of
 from handlers.connection.inputs import LOG, Claimed, ClaimRefused, LeaseRead, RestOwed, Resumption, Written
-from handlers.connection.lease import Lease, is_ended, superseded
+from handlers.connection.lease import Lease
 from handlers.connection.steps import ChangeRest, Invocation, ReadRest, RestRead, Step
 from handlers.errors import StoreUnavailable
 from handlers.profile.behaviour import Profile
@@ -174,6 +175,7 @@ class Requests:
 
     def _claim(self, step: Claim) -> Claimed | ClaimRefused | RestOwed:
         invocation, profile = self._invocation, self._profile
+        takes_turn = step.expires_at_ms and step.after_fence
         reply = self._store.claim(
             invocation.stream_id,
             execution=invocation.execution,
@@ -183,23 +185,17 @@ class Requests:
             order=profile.order,
             now_ms=self._now_ms(),
             rest_until_ms=step.rest_until_ms,
-            turn=self._turn(step),
+            turn=mark(step.after_fence + 1, step.expires_at_ms, invocation.request_id) if takes_turn else None,
             try_until_ms=step.try_until_ms,
             rested_from_ms=self._began_ms if step.has_rested else None,
         )
         lease, rest = reply.record.lease, reply.record.rest
         if not reply.is_done:
-            is_over = lease.stop or superseded(lease, invocation.execution) or is_ended(lease)
-            # An execution has let go of the stream since the invocation began, and none has claimed it since.
-            was_let_go = bool(lease.ending) and not lease.execution and lease.ended_at_ms >= self._began_ms
-            if is_over or (step.has_rested and was_let_go):
-                return ClaimRefused(lease)
-            if step.has_rested and 0 < step.after_fence < lease.connected_token:
-                return ClaimRefused(lease, is_relieved=True)
-            if rest.until_ms == step.rest_until_ms:
+            refused = refusal(step, lease, rest, invocation.execution, self._began_ms)
+            if refused is None:
                 # Another layout, or damage: a retry at once would be refused again.
                 raise StoreUnavailable("the control record cannot be claimed: another layout or damaged attributes")
-            return RestOwed(rest)
+            return refused
         record = reply.record
         self._found(record)
         self._events.begins(record)
@@ -207,12 +203,6 @@ class Requests:
         # to resume. A request that must not be made twice needs that at once, because it shows whether it was made.
         waits = profile.overlap == "forbids" and profile.again and lease.connected_token != lease.fence
         return Claimed(lease, Resumption(None) if waits else self._resumption(record), rest, record.layout.partitions)
-
-    def _turn(self, step: Claim) -> Item | None:
-        """Returns the mark of the turn that the claim takes with it; None if it takes none."""
-        if not (step.expires_at_ms and step.after_fence):
-            return None
-        return mark(step.after_fence + 1, step.expires_at_ms, self._invocation.request_id)
 
     def _resumption(self, record: ControlRecord) -> Resumption:
         """Returns where to resume: after the later of two cursors, the control record's and the log's."""
