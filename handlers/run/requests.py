@@ -221,14 +221,9 @@ class Requests:
         self._store.replace_cursor(stream_id, self._record, cursor, self._asked_fence, self._now_ms())
 
     def _take_turn(self, step: TakeTurn) -> LeaseRead:
-        invocation, now_ms = self._invocation, self._now_ms()
+        who, now_ms = self._invocation, self._now_ms()
         reply = self._store.take_turn(
-            invocation.stream_id,
-            step.fence,
-            step.expires_at_ms,
-            now_ms,
-            request_id=invocation.request_id,
-            over=step.over,
+            who.stream_id, step.fence, step.expires_at_ms, now_ms, request_id=who.request_id, over=step.over
         )
         if reply.record.lease.connected_token != step.fence:
             return LeaseRead(reply.record.lease)
