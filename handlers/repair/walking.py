@@ -121,6 +121,10 @@ def _save(ports: Ports, gap: Gap, repair: Repair) -> Generator[Ask, Any, None]:
         raise TakenOver
 
 
+def _anew(repair: Repair) -> Repair:
+    return replace(repair, at="", pages=0, saw_before=False, saw_after=False, way=0, low=None, high=None)
+
+
 # The function's time is up: the next invocation continues the walk.
 UNFINISHED = "unfinished"
 
@@ -137,12 +141,12 @@ class _Walk:
     def steps(self, repair: Repair) -> Generator[Ask | Wait, Any, tuple[Repair, str, float]]:
         """Returns the repair after the walk, why it is not whole ("" if it is), and the address's back-off."""
         ports, field = self._ports, self._ports.field
-        address = field.address_for(ports.stream_id, self._edges(), ports.secrets)
+        begin = address = field.address_for(ports.stream_id, self._edges(), ports.secrets)
         # The profile may name another host since, whose credentials no former one gets.
-        if repair.at and origin(repair.at) == origin(address):
+        if is_resumed := bool(repair.at) and origin(repair.at) == origin(address):
             address = repair.at
         else:
-            repair = replace(repair, pages=0, saw_before=False, saw_after=False, way=0, low=None, high=None)
+            repair = _anew(repair)
         patience = PATIENT_TIMES
         while True:
             if ports.left_ms() <= 0:
@@ -171,10 +175,14 @@ class _Walk:
                 read = page(field, address, repair.pages, answer, ports.now_ms())
             except BadPage as problem:
                 return replace(repair, at=""), str(problem), 0
+            if is_resumed and not read.events:
+                # What this page had may have been forgotten since the walk was interrupted.
+                address, repair, is_resumed = begin, _anew(repair), False
+                continue
             repair, is_over = yield from self._take(repair, read)
             if is_over:
                 return repair, "", 0
-            address = read.next
+            address, is_resumed = read.next, False
 
     def _take(self, repair: Repair, read: Page) -> Generator[Ask, Any, tuple[Repair, bool]]:
         """Stores what the page brings and saves that it was read; returns whether it is the last page."""

@@ -112,9 +112,12 @@ def test_numbered_pages_may_end_with_a_404(ends_after: int, state: str, asked: i
 
 
 class Linked(VirtualRest):
-    """An address of two pages, at whose first one `following` is the next; `dead` cursors are refused for ever."""
+    """An address of two pages, at whose first one `following` is the next.
 
-    following, bom = "", b""
+    `dead` cursors are refused for ever; what an `empty` one led to is forgotten.
+    """
+
+    following, bom, empty = "", b"", ""
     dead: tuple[str, ...] = ()
 
     def fetch(self, request: UpstreamRequest) -> Fetched:
@@ -123,6 +126,7 @@ class Linked(VirtualRest):
         if page in self.dead:
             return Fetched(410 if len(self.addresses) > 2 else 500, problem="refused")
         numbers, following = (range(12, 16), "") if page else (range(9, 12), self.following)
+        numbers = range(0) if page and page == self.empty else numbers
         events = f'{{"events":[{",".join(map(body, numbers))}],"next":"{following}"}}'
         return Fetched(200, {}, self.bom + events.encode())
 
@@ -163,6 +167,19 @@ def test_a_cursor_that_has_expired_is_replaced_by_a_new_one() -> None:
         rig.now = rig.repaired.next_ms
         rig.run(left_ms=1)
     assert rig.repaired.state == REPAIRED
+    assert [parse_qs(urlsplit(one).query).get("page") for one in rest.addresses] == [
+        None, ["old"], ["old"], None, ["new"],
+    ]  # fmt: skip
+
+
+def test_a_walk_that_finds_nothing_where_it_was_interrupted_begins_anew() -> None:
+    """An empty page may be the last one, or may have been forgotten meanwhile: only another walk can tell."""
+    rig, rest = linked("old", "old", next_={"cursor": "$.next", "query": "page"})
+    rig.run(left_ms=1)
+    rest.dead, rest.empty, rest.following = (), "old", "new"
+    rig.now = rig.repaired.next_ms
+    rig.run(left_ms=1)
+    assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
     assert [parse_qs(urlsplit(one).query).get("page") for one in rest.addresses] == [
         None, ["old"], ["old"], None, ["new"],
     ]  # fmt: skip
