@@ -55,7 +55,7 @@ class GroupedStore(KnownStreams):
             held.turn = reply.record.lease.connected_token
             return reply
         lease = reply.record.lease
-        if text(held.item, "group") != who.group:
+        if not self._is_member(stream_id):
             lease = replace(lease, stop=True)
         elif (count(held.item, "group_fence") or 0) > who.token and not lease.stop:
             lease = replace(lease, execution=NEWER)
@@ -79,7 +79,7 @@ class GroupedStore(KnownStreams):
 
     def renew(self, stream_id: str, fence: int, expires_at_ms: int) -> Reply:
         """Replies from what is known: the turn lasts as long as the function lives."""
-        if expires_at_ms > self._who.limit_ms or not self._is_alive():
+        if expires_at_ms > self._who.limit_ms or not (self._is_alive() and self._is_member(stream_id)):
             return super().renew(stream_id, fence, max(expires_at_ms, self._who.limit_ms))
         return self._from_known(stream_id, fence)
 
@@ -106,6 +106,26 @@ class GroupedStore(KnownStreams):
             self._has_written(held)
         return reply
 
+    def _change(self, stream_id: str, update: str, condition: str, values: Item, answer: str = "ALL_NEW") -> Reply:
+        """Makes a write; a lease lasts until the function's limit only while the stream is in the group.
+
+        After the end of a stream, an older function's connection may read on. No heartbeat of the group vouches for it,
+        so it renews its lease as for a stream alone.
+        """
+        if values.get(":expires_at_ms") != number(self._who.limit_ms):
+            return super()._change(stream_id, update, condition, values, answer)
+        if self._is_member(stream_id):
+            ours = {":its_group": {"S": self._who.group}}
+            reply = super()._change(stream_id, update, f"{condition} AND #group = :its_group", values | ours, answer)
+            if reply.is_done or self._is_member(stream_id):
+                return reply
+        alone = {":expires_at_ms": number(self._clock_ms() + self._who.lag_ms)}
+        return super()._change(stream_id, update, condition, values | alone, answer)
+
+    def _is_member(self, stream_id: str) -> bool:
+        """Returns whether the stream is in the function's group, as far as is known."""
+        return text(self._held(stream_id).item, "group") == self._who.group
+
     # --- while it is connected, and after -----------------------------------------------------------------------------
 
     def heartbeat(
@@ -127,6 +147,7 @@ class GroupedStore(KnownStreams):
         proves = not held.has_proved and ledger_records.has_caught_up(held.unsaved["live"]["M"])
         is_due = waits and now_ms - held.saved_ms >= every_ms
         is_due = is_due or self._is_outdated(held)
+        is_due = is_due or not self._is_member(stream_id)
         if not (is_due or is_first or is_behind or proves or rest is not None) and self._is_alive():
             return self._from_known(stream_id, fence)
         lag_ms = self._lag_ms(stream_id, held.seen_ms)
@@ -191,9 +212,9 @@ class GroupedStore(KnownStreams):
         """Writes into the stream's record that it is over, as the machine does; returns when it joined anew, "" if not.
 
         A dead function that has a connection of the stream is marked as ended first, because no heartbeat shows that
-        once the stream has left the group. A live function closes the connection within a heartbeat. In case the store
-        refuses its release, the record itself says that the connection is over, because that function's limit is
-        minutes away.
+        once the stream has left the group. A live function closes the connection after a stop, or renews it as for a
+        stream alone. In case the store refuses its release, the record itself says that the connection is over, because
+        that function's limit is minutes away.
         """
         held = self._held(stream_id)
         own = self._parsed(held.item).lease
@@ -217,7 +238,7 @@ class GroupedStore(KnownStreams):
         condition = "#joined = :joined AND #group = :group"
         if self._change(stream_id, f"{update} REMOVE #execution, #group", condition, values).is_done:
             return ""
-        return (text(held.item, "joined") or "") if text(held.item, "group") == self._who.group else ""
+        return (text(held.item, "joined") or "") if self._is_member(stream_id) else ""
 
     def _marks_ended(self, own: Lease, fence: int) -> None:
         """Marks the dead function that has the turn before connection `fence` as ended."""

@@ -252,6 +252,17 @@ def test_who_leaves_while_its_function_is_dead_is_connected_no_more(client: Clie
     assert lease.expires_at_ms <= store.lease.heartbeats[REQUEST].until_ms
 
 
+def test_who_reads_on_after_the_end_renews_as_for_a_stream_alone(client: Client) -> None:
+    """Otherwise, if its release is refused, the ended stream counts as connected until the function's limit."""
+    store = connected(client)
+    other = store_of(client)
+    other.refreshed([record(client)])
+    assert other.lets_go(STREAM, "1", "StreamEnded", "ended") == ""
+    seen = [store.heartbeat(STREAM, 1, NOW_MS + 8_000, shown() | cursor(text, 1, NOW_MS)) for text in ("4", "5")]
+    assert [reply.is_done for reply in seen] == [True, True]
+    assert (record(client)["cursor"], record(client)["expires_at_ms"]) == ({"S": "5"}, {"N": str(NOW_MS + 8_000)})
+
+
 def late(client: Client) -> GroupedStore:
     """Return the store of the same function when its heartbeat has just run out, and nobody has ended it."""
     GroupStore(client, CONTROL, GROUP).first_heartbeat(REQUEST, EXECUTION, store_of(client).lease.heartbeats[REQUEST])
