@@ -209,7 +209,9 @@ class GroupedStore(KnownStreams):
             held.lag_ms = None
 
     def lets_go(self, stream_id: str, joined: str, ending: str, cause: str) -> str:
-        """Writes into the stream's record that it is over, as the machine does; returns when it joined anew, "" if not.
+        """Writes into the stream's record that it is over, as the machine does; returns when it joined if it goes on.
+
+        It goes on if it joined anew, or if a newer function has claimed it and no stop is requested.
 
         A dead function that has a connection of the stream is marked as ended first, because no heartbeat shows that
         once the stream has left the group. A live function closes the connection after a stop, or renews it as for a
@@ -228,6 +230,8 @@ class GroupedStore(KnownStreams):
             ":now": {"S": typed_values.instant(self._clock_ms())},
             ":joined": {"S": joined},
             ":group": {"S": self._who.group},
+            ":group_fence": number(self._who.token),
+            ":yes": {"BOOL": True},
         }
         update = "SET #ending = :ending, #ending_cause = :cause, #ended_at = :now"
         heartbeat = self.lease.heartbeats.get(own.connected_by)
@@ -235,7 +239,8 @@ class GroupedStore(KnownStreams):
             over_ms = heartbeat.at_ms if heartbeat.is_ended else min(heartbeat.until_ms, own.expires_at_ms)
             update += ", #expires_at_ms = :over"
             values[":over"] = number(over_ms)
-        condition = "#joined = :joined AND #group = :group"
+        # What a newer function has claimed is over only if that says so, or a stop.
+        condition = f"#joined = :joined AND {_ITS_PLACE.format(' OR #stop = :yes')}"
         if self._change(stream_id, f"{update} REMOVE #execution, #group", condition, values).is_done:
             return ""
         return (text(held.item, "joined") or "") if self._is_member(stream_id) else ""

@@ -312,6 +312,18 @@ def test_a_stream_that_has_joined_anew_is_not_let_go(client: Client, group: str,
     assert (record(client)["group"], "ending" in record(client)) == ({"S": group}, False)
 
 
+@pytest.mark.parametrize(("is_stopped", "joined"), [(False, "1"), (True, "")])
+def test_what_a_newer_function_has_claimed_is_not_let_go_unless_it_is_stopped(
+    client: Client, is_stopped: bool, joined: str
+) -> None:
+    """Its upstream refused the older function, and may have answered the newer one since."""
+    store = connected(client)
+    claimed = {"group_fence": {"N": "2"}, "stop": {"BOOL": is_stopped}}
+    client.put_item(TableName=CONTROL, Item=record(client) | claimed)
+    assert store.lets_go(STREAM, "1", "StreamRejected", "403") == joined
+    assert ("group" in record(client), "ending" in record(client)) == (not is_stopped, is_stopped)
+
+
 def test_a_function_that_is_ended_sends_no_heartbeat_again(client: Client) -> None:
     """Nobody ends a function that has sent another heartbeat since it was read."""
     groups = GroupStore(client, CONTROL, GROUP)
