@@ -116,13 +116,14 @@ def _is_kept(world: World, records: list[Record], gap: Gap) -> bool:
 
     It is False if clocks differ, because then it cannot be told from a connection that opened too late, and if the next
     connection opened later than upstreams are sure to keep events. A next connection that was itself relieved before it
-    had caught up does not count.
+    had caught up counts only if all were.
     """
     schedule, links = world.schedule, world.upstream.links
     if not schedule.is_left_to_default or schedule.skew_ms or gap.to_ms - gap.from_ms > KEPT_MS:
         return False
-    lasting = [link.opened_ms for link in links if _lives_on(world, records, link, gap.to_ms)]
-    next_ms = min((at_ms for at_ms in lasting if at_ms is not None and at_ms >= gap.to_ms - LATE_MS), default=gap.to_ms)
+    after = [link for link in links if (link.opened_ms or 0) >= gap.to_ms - LATE_MS]
+    lasting = [link for link in after if _lives_on(world, records, link, gap.to_ms)] or after
+    next_ms = min((link.opened_ms or 0 for link in lasting), default=gap.to_ms)
     return gap.from_ms + LATE_MS > next_ms - KEPT_MS
 
 
