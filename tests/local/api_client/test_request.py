@@ -116,7 +116,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
     async def answered(_: str, payload: bytes) -> Answer:
         event = json.loads(payload)
-        shown = {"method": event["httpMethod"], "path": event["path"], "query": event["queryStringParameters"]}
+        shown = {"method": event["httpMethod"], "stream": event["path"], "query": event["queryStringParameters"]}
         return Answer(json.dumps({**STATUS, "body": json.dumps(shown)}).encode(), None, "id")
 
     @contextlib.asynccontextmanager
@@ -136,7 +136,7 @@ def test_a_signed_request_is_answered(address: str, capsys: pytest.CaptureFixtur
     """With --sign it is answered, however the id is spelled; without, each method is refused, and a line says why."""
     path = "/connections/etcd:config%2Fa%20b=+@?limit=5&after=%2Fx"
     assert main(["request", "get", path, "--url", address, "--sign"]) == 0
-    shown = {"method": "GET", "path": path.partition("?")[0], "query": {"limit": "5", "after": "/x"}}
+    shown = {"method": "GET", "stream": path.partition("?")[0], "query": {"limit": "5", "after": "/x"}}
     assert json.loads(capsys.readouterr().out) == shown
     assert main(["request", "POST", "/connections/demo", "--url", f"{address}/", "--sign"]) == 0
     assert "executionArn" in capsys.readouterr().out
@@ -170,10 +170,10 @@ def test_the_page_is_served_to_who_knows_the_word_in_its_address(address: str) -
 
     path = "/connections/etcd:config%2Fa"
     with in_thread(partial(console, Api(address, sign=True, session=new_session()))) as origin:
-        shown = {"method": "GET", "path": path, "query": {"limit": "5"}}
+        shown = {"method": "GET", "stream": path, "query": {"limit": "5"}}
         assert asked(f"{origin}/word{path}?limit=5") == (200, shown)
         # The Python client signs nothing, and reads such a stage through here (docs/client.md).
-        read = {"method": "GET", "path": "/connections/etcd%3Aconfig%2Fa", "query": None}
+        read = {"method": "GET", "stream": "/connections/etcd%3Aconfig%2Fa", "query": None}
         assert dict(Client(f"{origin}/word").status("etcd:config/a")) == read
         for other in ("/console", "/", "/xxxx/console"):
             assert asked(f"{origin}{other}") == (404, {})

@@ -127,7 +127,7 @@ def test_the_gaps_of_a_stream_are_drawn_and_those_that_were_repaired_as_such(
         {"from_at": f"{DAY}{begin}.000Z", "to_at": f"{DAY}{to}.000Z" if to else None, "cause": "reset", "state": state}
         for (begin, to), state in zip(times, ("repaired", "repaired", "open"), strict=True)
     ]
-    body = json.dumps({"gaps": listed, "next": None}).encode()
+    body = json.dumps({"stream": "demo", "gaps": listed, "next": None}).encode()
     answer = sends(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     with serving(answer, answer) as server:
         asked = [str(tmp_path / "history.json"), "--stream", "demo", "--url", server.address]
