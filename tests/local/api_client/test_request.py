@@ -142,7 +142,7 @@ def test_a_signed_request_is_answered(address: str, capsys: pytest.CaptureFixtur
     assert "executionArn" in capsys.readouterr().out
     for mark in "-._~!$&'()*+,;=:@|^[]":
         assert main(["request", "GET", f"/connections/demo:a{mark}b", "--url", address, "--sign"]) == 0, mark
-        assert unquote(json.loads(capsys.readouterr().out)["path"]) == f"/connections/demo:a{mark}b"
+        assert unquote(json.loads(capsys.readouterr().out)["stream"]) == f"/connections/demo:a{mark}b"
     for method in ("GET", "POST", "DELETE"):
         assert main(["request", method, "/connections/wikimedia", "--url", address]) == 1
         printed = capsys.readouterr()
