@@ -171,7 +171,7 @@ def test_a_cursor_that_has_expired_is_replaced_by_a_new_one() -> None:
 class Forgetful(VirtualRest):
     """An address without an order, which refuses its last page once, and has forgotten it then."""
 
-    pages = (([9, 10], "2"), ([14, 15], "3"), ([], ""))
+    pages: tuple[tuple[list[int], str], ...] = (([9, 10], "2"), ([14, 15], "3"), ([], ""))
 
     def fetch(self, request: UpstreamRequest) -> Fetched:
         self.addresses.append(request.address)
