@@ -10,7 +10,7 @@ in a walk over the pages.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from handlers.api import gaps, status_words
@@ -60,22 +60,19 @@ def answer(
     lease, holder, cursor = records.lease, connections.holder, records.cursor
     status = status_words.status(connections)
     error = last_error(status, connections, records.rest, retries)
-    is_failing = status == "reconnecting" and error is not None and error["over_at"] is None
-    fault = error["message"] if is_failing and error is not None else ""
     stuck = _stuck(status, connections, records)
     covered = coverage(status, connections, records)
-    # The status is that of a lease without the unreadable attributes.
-    damage = f"its lease cannot be read whole: {', '.join(records.damage)}" if records.damage else ""
+    damage = _damage(records)
     unwell = status_words.unwell(status, connections, records)
     trouble = damage or _stuck_words(stuck) or (unwell.partition(" for ")[0] if is_brief else unwell)
     losses = lost(covered) if status == "running" and covered is not None else ""
+    fault = _fault(status, error)
     reasons = (damage, status_words.reason(status, connections), _stuck_words(stuck), fault, unwell, losses)
     since_ms, at_least = _since_ms(status, connections, covered, records.connected_ms)
     standing = Standing(
-        status, _why(status, connections),
-        for_ms=None if since_ms is None else max(0, now_ms - since_ms), at_least=at_least,
-        has_connected=covered is not None or lease.connected_token > 0, trouble=trouble, is_brief=is_brief,
-        keeps_ms=keeps_ms,
+        status, _why(status, connections), for_ms=None if since_ms is None else max(0, now_ms - since_ms),
+        at_least=at_least, has_connected=covered is not None or lease.connected_token > 0,
+        trouble=trouble, is_brief=is_brief, keeps_ms=keeps_ms,
     )  # fmt: skip
     return {
         "stream": stream_id,
@@ -102,6 +99,17 @@ def answer(
         "counts": gaps.counts(connections),
         "last_error": error,
     }
+
+
+def _damage(records: Records) -> str:
+    # The status is that of a lease without the unreadable attributes.
+    return f"its lease cannot be read whole: {', '.join(records.damage)}" if records.damage else ""
+
+
+def _fault(status: str, error: Mapping[str, Any] | None) -> str:
+    """Returns the error for which the stream is away; "" if it is not away, or nothing failed."""
+    is_failing = status == "reconnecting" and error is not None and error["over_at"] is None
+    return str(error["message"]) if is_failing and error is not None else ""
 
 
 def _pace(connections: Connections, records: Records) -> dict[str, Any]:
