@@ -31,6 +31,7 @@ REPAIR = {
 }
 STREAM: dict[str, Any] = {"address": "https://s.example", "framing": "ndjson", "key": "$.id"}
 TABLES = {"events_table": "events", "control_table": "control"}
+MISSED = [10, 11, 12, 13, 14]  # by the gap of a rig
 
 
 class Rig:
@@ -144,3 +145,10 @@ def item(tables: Any, partition: str, sort: str) -> Item:
     """An item of the control table."""
     found: Item = tables.get_item(TableName="control", Key=key(partition, sort)).get("Item", {})
     return found
+
+
+def brought(rig: Rig) -> list[int]:
+    """Return the events that came by repair, in order; every event exists once."""
+    stored = rig.stored()
+    assert sorted(number for number, _ in stored) == list(range(len(rig.emitted_ms)))
+    return [number for number, is_repaired in stored if is_repaired]

@@ -71,7 +71,7 @@ def test_a_token_server_that_is_down_is_named() -> None:
     ],
 )
 def test_a_used_up_rate_limit_is_a_back_off(headers: str, rest_s: float | None) -> None:
-    """It is told by a duration or by an instant of the upstream's clock; a Retry-After says more."""
+    """A header gives a duration, or an instant of the upstream's clock; a Retry-After says more."""
     lines = ("HTTP/1.1 403 X", "Date: Sat, 29 Nov 2025 09:03:20 GMT", headers, "Content-Length: 0", "", "")
     with serving(sends("\r\n".join(lines).encode())) as server:
         answer = fetch(UpstreamRequest("GET", server.address, {}, None, allow_private=True))

@@ -1,0 +1,187 @@
+"""The pages of a repair address: their order, their end, the next one, and a walk that was interrupted."""
+
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from handlers.connection.gap_record import (
+    DOWN,
+    FAILED,
+    NO_ORDER,
+    PARTLY,
+    REPAIRED,
+    UP,
+    Repair,
+)
+from handlers.profile.parse import parse
+from handlers.profile.upstream_requests import UpstreamRequest
+from handlers.repair.pages import Fetched
+from handlers.repair.proof import ordered
+from local.simulation.virtual_rest import RestWays, VirtualRest
+from tests.handlers.repair.rigs import MISSED, REPAIR, STREAM, Rig, body, brought
+
+
+@pytest.mark.parametrize("limit", [2, 3, 100])
+@pytest.mark.parametrize("address", ["after={after}&before={before}", "after={after}", "before={before}"])
+def test_an_address_without_an_order_hides_nothing(address: str, limit: int) -> None:
+    """A missed event may be beyond both edges or on a later page: all is stored, and one page can prove it."""
+    ways = RestWays(limit=limit, is_inclusive=True, is_shuffled=True)
+    rig = Rig(ways, address=f"https://rest.example/events?{address}")
+    rig.run(left_ms=1)
+    assert sorted(brought(rig)) == MISSED
+    assert rig.repaired.state == (REPAIRED if limit == 100 else PARTLY)
+
+
+class Numbered(VirtualRest):
+    """An address of numbered pages of three, from 1 on: behind the last, or behind page `ends_after`, it has none."""
+
+    ends_after = 1000
+
+    def fetch(self, request: UpstreamRequest) -> Fetched:
+        self.addresses.append(request.address)
+        asked = {name: int(values[0]) for name, values in parse_qs(urlsplit(request.address).query).items()}
+        number = asked.get("page", asked.get("skip", 0) // 3 + 1)
+        numbers = range(asked["after"], asked["before"] + 1)
+        page = numbers[3 * number - 3 : 3 * number]
+        if not page or number > self.ends_after:
+            return Fetched(404, problem="answered 404")
+        return Fetched(200, {}, f'{{"events":[{",".join(map(body, page))}]}}'.encode())
+
+
+@pytest.mark.parametrize("following", [{"number": "page"}, {"number": "skip", "first": 0, "step": 3}])
+@pytest.mark.parametrize(("ends_after", "state", "asked"), [(1000, REPAIRED, 4), (1, PARTLY, 4)])
+def test_numbered_pages_may_end_with_a_404(ends_after: int, state: str, asked: int, following: dict[str, Any]) -> None:
+    """Counted by pages or items, it ends the walk, which proves what it showed; on the first page it is a refusal."""
+    rig = Rig(next=following)
+    rest = rig.rest = Numbered(RestWays(), lambda: rig.now, rig.emitted_ms, body)
+    rest.ends_after = ends_after
+    rig.run(left_ms=1)
+    assert (rig.repaired.state, len(rest.addresses)) == (state, asked)
+    rest.ends_after = 0
+    if state == PARTLY:
+        rig.now = rig.repaired.next_ms
+        rig.run()
+        assert (rig.repaired.state, rig.repaired.reason) == (PARTLY, "answered 404")
+    else:
+        assert brought(rig) == MISSED
+
+
+class Linked(VirtualRest):
+    """An address of two pages, at whose first one `following` is the next; `dead` cursors are refused for ever."""
+
+    following, bom = "", b""
+    dead: tuple[str, ...] = ()
+
+    def fetch(self, request: UpstreamRequest) -> Fetched:
+        self.addresses.append(request.address)
+        page = parse_qs(urlsplit(request.address).query).get("page", [""])[0]
+        if page in self.dead:
+            return Fetched(410 if len(self.addresses) > 2 else 500, problem="refused")
+        numbers, following = (range(12, 16), "") if page else (range(9, 12), self.following)
+        events = f'{{"events":[{",".join(map(body, numbers))}],"next":"{following}"}}'
+        return Fetched(200, {}, self.bom + events.encode())
+
+
+def linked(following: str, *dead: str, next_: dict[str, str], bom: bytes = b"") -> tuple[Rig, Linked]:
+    """Return a rig at such an address."""
+    rig = Rig(next=next_)
+    rest = Linked(RestWays(), lambda: rig.now, rig.emitted_ms, body)
+    rig.rest, rest.following, rest.dead, rest.bom = rest, following, dead, bom
+    return rig, rest
+
+
+@pytest.mark.parametrize(
+    ("following", "reason"),
+    [
+        ("/events?page=2", ""), ("https://rest.example:443/events?page=2", ""),
+        ("https://other.example/", "the next page is at another host"),
+        ("http://rest.example/", "the next page is at another host"),
+        ("file:///etc/passwd", "the next page is at another host"),
+        ("https://a:b@rest.example/", "the next page has no valid address"),
+        ("https://[rest.example/", "the next page has no valid address"),
+        ("https://rest.example:99999/", "the next page has no valid address"),
+    ],
+)  # fmt: skip
+def test_the_next_page_is_at_the_same_origin(following: str, reason: str) -> None:
+    """Whatever the address answers, the function goes on, and a problem does not quote it."""
+    rig, _ = linked(following, next_={"cursor": "$.next"}, bom=b"\xef\xbb\xbf")
+    assert rig.run(left_ms=1).status == "done"
+    assert (rig.repaired.state, rig.repaired.reason) == (FAILED if reason else REPAIRED, reason)
+
+
+def test_a_cursor_that_has_expired_is_replaced_by_a_new_one() -> None:
+    """After a failure the walk continues at its page; if the address does not know that any more, it begins anew."""
+    rig, rest = linked("old", "old", next_={"cursor": "$.next", "query": "page"})
+    rig.run(left_ms=1)
+    rest.following = "new"
+    for _ in range(2):
+        rig.now = rig.repaired.next_ms
+        rig.run(left_ms=1)
+    assert rig.repaired.state == REPAIRED
+    assert [parse_qs(urlsplit(one).query).get("page") for one in rest.addresses] == [
+        None, ["old"], ["old"], None, ["new"],
+    ]  # fmt: skip
+
+
+class Forgetful(VirtualRest):
+    """An address without an order, which refuses its last page once, and has forgotten it then."""
+
+    pages: tuple[tuple[list[int], str], ...] = (([9, 10], "2"), ([14, 15], "3"), ([], ""))
+
+    def fetch(self, request: UpstreamRequest) -> Fetched:
+        self.addresses.append(request.address)
+        at = int(parse_qs(urlsplit(request.address).query).get("page", ["1"])[0])
+        if at == 3 and len(self.addresses) == 3:
+            return Fetched(503, problem="answered 503")
+        numbers, following = self.pages[at - 1] if len(self.addresses) <= 4 else (range(9, 16), "")
+        return Fetched(200, {}, f'{{"events":[{",".join(map(body, numbers))}],"next":"{following}"}}'.encode())
+
+
+def test_a_walk_that_finds_nothing_where_it_was_interrupted_begins_anew() -> None:
+    """An empty page may be the last one, or may have been forgotten meanwhile: only another walk can tell."""
+    rig = Rig(next={"cursor": "$.next", "query": "page"})
+    rig.rest = Forgetful(RestWays(), lambda: rig.now, rig.emitted_ms, body)
+    rig.run(left_ms=1)
+    assert (rig.repaired.state, rig.repaired.reason) == (PARTLY, "answered 503")
+    rig.now = rig.repaired.next_ms
+    rig.run(left_ms=1)
+    assert (rig.repaired.state, brought(rig), len(rig.rest.addresses)) == (REPAIRED, [10, 14, 11, 12, 13], 5)
+
+
+def test_a_walk_does_not_continue_at_a_former_profiles_host() -> None:
+    """It begins anew at the host that the profile names now, because the credentials are meant for that."""
+    rig, rest = linked("old", "old", next_={"cursor": "$.next", "query": "page"})
+    rig.run(left_ms=1)
+    rest.dead = ()
+    changed = {"address": "https://new.example/events?after={after}", "next": {"cursor": "$.next", "query": "page"}}
+    rig.profile = parse("s", {**STREAM, "repair": REPAIR | changed}, {})
+    rig.now = rig.repaired.next_ms
+    rig.run(left_ms=1)
+    assert [urlsplit(one).netloc for one in rest.addresses[2:]] == ["new.example", "new.example"]
+    assert rig.repaired.state == REPAIRED
+
+
+def test_an_address_without_an_end_is_read_as_far_as_the_edge() -> None:
+    """Its items go towards the edge; what came later is not requested."""
+    rig = Rig(RestWays(limit=3), address="https://rest.example/events?after={after}", events=200)
+    rig.run()
+    assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
+    assert len(rig.rest.asked) == 5
+
+
+@pytest.mark.parametrize(
+    ("pages", "way"),
+    [
+        ([[9, 10], [11]], UP), ([[11, 9], [8, 7]], DOWN), ([[11]], 0), ([[9, 10], [10, 11]], UP),
+        ([[11, 10, 9, 11], [13, 12]], UP), ([[9, 10], [8]], DOWN), ([[9, 12], [10, 13]], NO_ORDER),
+        ([[9, 11, 10]], NO_ORDER), ([[9], [10], [8]], NO_ORDER), ([[9, 9], [9, 10]], UP),
+    ],
+)  # fmt: skip
+def test_an_order_is_that_of_the_pages(pages: list[list[int]], way: int) -> None:
+    """It is by number or by time; a page may be reversed, and may repeat an item."""
+    by_time = by_number = Repair()
+    for page in pages:
+        by_number = ordered(by_number, [str(one) for one in page], [None] * len(page))
+        by_time = ordered(by_time, [f"key {one}" for one in page], page)
+    assert (by_number.way, by_time.way) == (way, way)
