@@ -162,6 +162,19 @@ class Known:
     until_ms: int = -1
     waits: tuple[tuple[int, int, int], ...] = ()
 
+    def heard(self, fence: int, came_ms: int) -> Known:
+        """Returns the sum if everything that came on connection `fence` until `came_ms` is stored.
+
+        It may stay open beside its successor for long, and only the record of its end, which is in no sum yet, says so.
+        """
+        for place, (one, heard_ms, behind_ms) in enumerate(self.waits):
+            if one == fence and heard_ms < came_ms:
+                behind_ms = max(0, behind_ms - (came_ms - heard_ms))
+                waits = (*self.waits[:place], (fence, came_ms, behind_ms), *self.waits[place + 1 :])
+                at_ms, until_ms = max(self.at_ms or 0, came_ms - behind_ms), max(self.until_ms, came_ms)
+                return replace(self, at_ms=at_ms, until_ms=until_ms, waits=waits)
+        return self
+
     def behind_ms(self, cursor_fence: int, now_ms: int) -> int | None:
         """The longest time after which a connection that resumes from the cursor now has caught up.
 

@@ -208,12 +208,9 @@ class Requests:
         """Returns where to resume: after the later of two cursors, the control record's and the log's."""
         log = self._events.log
         logged = None if log is None else log.opens()
-        newest = typed_values.count(record.live or {}, "fence") or 0
-        came_ms = None if log is None else log.came_ms(newest)
-        saved = record.heard_by(logged, came_ms).resumption(self._now_ms())
-        later = record.with_logged(logged)
+        later = record if log is None else record.heard_by(log.came()).with_logged(logged)
         self._asked_fence = later.cursor_fence
-        return replace(saved, cursor=later.cursor, saved_ms=later.saved_ms)
+        return later.resumption(self._now_ms())
 
     def _replace_cursor(self, cursor: str) -> None:
         # Whether a newer connection was first does not matter.

@@ -222,10 +222,10 @@ class Appender:
 
     def _cursor_behind(self) -> Cursor | None:
         """Returns the cursor after the events; the log's own if they have none or a newer connection saved that."""
-        text = next((event.cursor for event in reversed(self._events) if event.cursor is not None), None)
-        if text is None or (self.cursor is not None and self.cursor.fence > self._fence):
+        last = next((event for event in reversed(self._events) if event.cursor is not None), None)
+        if last is None or last.cursor is None or (self.cursor is not None and self.cursor.fence > self._fence):
             return self.cursor
-        return Cursor(self._fence, self._now_ms, text)
+        return Cursor(self._fence, self._now_ms, last.cursor, last.received_at_ms)
 
     def _is_own(self, segment: Segment, number: int) -> bool:
         """Whether an earlier try, whose answer was lost, has written it."""

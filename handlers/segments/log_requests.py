@@ -10,11 +10,15 @@ from handlers.values import dataclass
 
 
 class Cursor(NamedTuple):
-    """Where to resume, the connection that saved it, and when; the later of two cursors compares greater."""
+    """Where to resume, the connection that saved it, and when; the later of two cursors compares greater.
+
+    `came_ms` is when the event came that it follows; 0 if that is unknown.
+    """
 
     fence: int
     at_ms: int
     text: str
+    came_ms: int = 0
 
     def is_after(self, other: Cursor | None) -> bool:
         """Whether a newer connection saved this one, or the same connection saved it later."""

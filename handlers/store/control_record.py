@@ -10,6 +10,7 @@ names it, so that a person can correct it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -76,21 +77,19 @@ class ControlRecord:
         """Returns what is known after the connection that the record shows."""
         return self.known if self.live is None else evidence.known(ledger_records.records_of(self.live), self.known)
 
-    def heard_by(self, logged: Cursor | None, came_ms: int | None) -> ControlRecord:
-        """Returns the record with a later instant at which its connection was heard, if the stream's log shows one.
+    def heard_by(self, came: Iterable[tuple[int, int]]) -> ControlRecord:
+        """Returns the record with what the stream's log shows: which connections have stored what came until when.
 
-        If the heartbeats of a group's function vouch for a connection, its own record is seldom written: everything
-        that came `lag_ms` ago or earlier is stored. If the log's last event is from this connection, it came at
-        `came_ms`, and everything before it is stored.
+        If the heartbeats of a group's function vouch for a connection, its own record is seldom written.
         """
-        live = self.live or {}
-        lag_ms = typed_values.count(live, "lag_ms")
-        if logged is None or lag_ms is None or typed_values.count(live, "fence") != logged.fence:
-            return self
-        heard_ms = max(logged.at_ms - lag_ms, came_ms or 0, typed_values.count(live, "heard_ms") or 0)
-        seen_ms = max(came_ms or 0, typed_values.count(live, "seen_ms") or 0)
-        said = {"heard_ms": typed_values.number(heard_ms), "seen_ms": typed_values.number(seen_ms)}
-        return replace(self, live=live | said)
+        record = self
+        for fence, came_ms in came:
+            record = replace(record, known=record.known.heard(fence, came_ms))
+            live = record.live or {}
+            if typed_values.count(live, "fence") == fence:
+                later = {name: max(came_ms, typed_values.count(live, name) or 0) for name in ("heard_ms", "seen_ms")}
+                record = replace(record, live=live | {name: number(at_ms) for name, at_ms in later.items()})
+        return record
 
     def with_logged(self, logged: Cursor | None) -> ControlRecord:
         """Returns the record with the cursor of the stream's log, if that is later; the log's may be None.

@@ -51,7 +51,7 @@ class GroupedStore(KnownStreams):
         held.joined = text(held.item, "joined") or ""
         if reply.is_done:
             self._counts()
-            held.fence, held.unsaved = reply.record.lease.fence, {}
+            held.fence, held.unsaved, held.stored = reply.record.lease.fence, {}, 0
             held.turn = reply.record.lease.connected_token
             return reply
         lease = reply.record.lease
@@ -135,13 +135,17 @@ class GroupedStore(KnownStreams):
         held, now_ms = self._held(stream_id), self._clock_ms()
         held.unsaved |= shown
         held.seen_ms = _seen_ms(shown)
+        stored = count(shown["live"]["M"], "stored") or 0
+        if "cursor" in shown:
+            # In a log each segment has the cursor. A connection appends none if another one beside it brings every
+            # event first.
+            held.is_logged = control_record.partitions(held.item) == LOG and stored > held.stored
+        held.stored = stored
         is_first = "cursor" in held.unsaved and "cursor" not in held.item
         is_behind = held.lag_ms is not None and self._lag_ms(stream_id, held.seen_ms) is None
-        # In a log each segment has the cursor. Everything else that waits goes with the next write, at the latest with
-        # the last one, except a budget's count.
+        # Everything else that waits goes with the next write, at the latest with the last one, except a budget's count.
         counts = "spending" in held.unsaved["live"]["M"]
-        is_item = control_record.partitions(held.item) != LOG
-        waits = held.lag_ms is None or counts or ("cursor" in held.unsaved and is_item)
+        waits = held.lag_ms is None or counts or ("cursor" in held.unsaved and not held.is_logged)
         every_ms = 0 if stream_id in self.evicting else self._cursor_every_ms
         # What decides a gap's state is written at once, and only once: the function's heartbeats do not have it.
         proves = not held.has_proved and ledger_records.has_caught_up(held.unsaved["live"]["M"])

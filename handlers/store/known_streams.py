@@ -52,6 +52,7 @@ class _Held:
     `fence` is the function's last claim, and `joined` when the stream had joined by then. `turn` is the last connection
     that the record may call connected, because its turn or its mark was requested. `lag_ms` is what the record has, or
     may have; None if it has none. `has_proved` is whether the record says that the connection has caught up.
+    `stored` is how many events it had stored at its last heartbeat, and `is_logged` whether the log has its cursor.
     """
 
     item: Item
@@ -64,6 +65,8 @@ class _Held:
     seen_ms: int = 0
     lag_ms: int | None = None
     has_proved: bool = False
+    stored: int = 0
+    is_logged: bool = False
 
 
 class KnownStreams(Store):

@@ -27,7 +27,8 @@ _PREFIX = "segment#"
 # These sort before every segment, and after every one.
 ANCHOR, BEHIND = "anchor", f"{_PREFIX}~"
 # The attributes of a segment that a writer reads.
-HEAD = ("SK", "fence", "first", "at_ms", "keys", "bodies", "cursor", "cursor_fence", "cursor_at_ms", "layout")
+_OF_CURSOR = ("cursor", "cursor_fence", "cursor_at_ms", "cursor_came_ms")
+HEAD = ("SK", "fence", "first", "at_ms", "keys", "bodies", *_OF_CURSOR, "layout")
 
 
 def log_from(layout: Layout) -> int:
@@ -64,8 +65,8 @@ def position(segment_number: int, fence: int, index: int) -> str:
 def segment_of(item: Item) -> Segment:
     """Returns the segment of an item, of which HEAD is enough; raises StoreUnavailable if its layout is unknown."""
     typed_values.check_layout(item, _name(item))
-    fence, at_ms = count(item, "cursor_fence"), count(item, "cursor_at_ms")
-    cursor = None if fence is None or at_ms is None else Cursor(fence, at_ms, text(item, "cursor") or "")
+    fence, at_ms, came_ms = count(item, "cursor_fence"), count(item, "cursor_at_ms"), count(item, "cursor_came_ms")
+    cursor = None if fence is None or at_ms is None else Cursor(fence, at_ms, text(item, "cursor") or "", came_ms or 0)
     return Segment(
         segment_number(item),
         _whole(item, "fence"),

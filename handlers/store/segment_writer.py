@@ -82,24 +82,27 @@ class SegmentWriter:
     def __post_init__(self) -> None:
         self._appender = Appender(self.fence, self.window_ms, anchors=self.keep_days > 0, epochs=self.epochs)
         self._lone: tuple[bytes, Item] | None = None  # of the event being written, if its body is stored elsewhere
-        self._newest: tuple[int, int] | None = (
-            None  # which connection wrote the log's last event, as of `opens`, and when it came
-        )
+        self._newest: tuple[int, int] | None = None  # which connection wrote the log's last event, and when it came
 
     def opens(self) -> Cursor | None:
         """Returns where to resume according to the log; None if it has no cursor. Raises StoreUnavailable."""
         self._through(self._appender.opens(self.now_ms()))
         return self._appender.cursor
 
+    def came(self) -> list[tuple[int, int]]:
+        """Returns connections and until when everything that came on each is stored, as the log showed at `opens`.
+
+        Each reads in order, so this follows from the log's last event, and from the one that the cursor follows.
+        """
+        cursor = self._appender.cursor
+        shown = [] if cursor is None else [(cursor.fence, cursor.came_ms)]
+        return shown if self._newest is None else [self._newest, *shown]
+
     def looks_back(self) -> bool:
         """Reads the window; returns whether it knows every key, as there may be too many. Raises StoreUnavailable."""
         self.opens()
         self._through(self._appender.append(self.now_ms(), 0, ()))
         return self._appender.knows_all
-
-    def came_ms(self, fence: int) -> int | None:
-        """When the log's last event came, as of `opens`, if connection `fence` wrote it; else None."""
-        return self._newest[1] if self._newest is not None and self._newest[0] == fence else None
 
     def write(self, first: int, events: Sequence[StreamEvent]) -> Written:
         """Returns how many `events` were new, known already, or dead-lettered; `first` is the number of the first."""
@@ -259,7 +262,7 @@ def segment_item(
         item["bodies"] = {"B": segment.bodies}
     if cursor is not None:
         item |= {"cursor": {"S": cursor.text}, "cursor_fence": number(cursor.fence)}
-        item["cursor_at_ms"] = number(cursor.at_ms)
+        item |= {"cursor_at_ms": number(cursor.at_ms), "cursor_came_ms": number(cursor.came_ms)}
     return item | expiry(newest_ms, keep_days)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.connection.evidence import Record, known, records
+from handlers.connection.evidence import Known, Record, known, records
 from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap
 from handlers.connection.ledger import gaps, unasked
 
@@ -120,6 +120,17 @@ def test_what_is_known_never_falls(taken: list[tuple[int, int, int | None]]) -> 
     instants = [known(written[:count]).at_ms or 0 for count in range(1, len(written) + 1)]
     assert instants == sorted(instants)
     assert known(written[-2:]).at_ms == known(written).at_ms
+
+
+@pytest.mark.parametrize(
+    ("fence", "came_ms", "behind_ms", "at_ms"), [(6, 90, 60, 70), (6, 125, 5, 125), (6, 70, 80, 60), (5, 125, 80, 60)]
+)
+def test_an_older_connection_that_stays_open_is_known_by_what_it_stores(
+    fence: int, came_ms: int, behind_ms: int, at_ms: int
+) -> None:
+    """At 80 it lacked 30 ms. If its successors knew no more than that, each would be further behind than the last."""
+    after = Known(7, 60, 0, 85, ((6, 80, 30), (7, 85, 100))).heard(fence, came_ms)
+    assert (after.behind_ms(6, 130), after.at_ms) == (behind_ms, at_ms)
 
 
 def test_a_killed_connection_covers_until_it_was_last_seen() -> None:

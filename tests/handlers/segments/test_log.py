@@ -130,7 +130,7 @@ def test_an_older_connection_carries_a_newer_ones_cursor_on() -> None:
     older.write(0, events(1))
     world.log(2).write(0, events(2, 3))
     older.write(1, events(9))
-    assert world.log(3).opens() == Cursor(2, 1_000, "3")
+    assert world.log(3).opens() == Cursor(2, 1_000, "3", came_ms=1_000)
 
 
 def test_a_segment_is_read_whole_and_in_order() -> None:

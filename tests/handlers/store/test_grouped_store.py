@@ -9,10 +9,10 @@ import pytest
 
 from handlers.connection.evidence import Record
 from handlers.connection.gap_record import OPEN, Gap
+from handlers.connection.inputs import LOG
 from handlers.connection.ledger import gaps
 from handlers.errors import StoreUnavailable
 from handlers.group.group_lease import GroupHeartbeat, GroupLease
-from handlers.segments.log_requests import Cursor
 from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.control_record import cursor, to_record
 from handlers.store.control_writes import Change, mark
@@ -184,6 +184,23 @@ def test_the_cursor_of_a_stream_that_is_evicted_is_saved_by_each_heartbeat(clien
     assert record(client)["cursor"] == {"S": "3"}
 
 
+def test_a_log_s_cursor_is_saved_if_another_connection_brings_every_event_first(client: Client) -> None:
+    """Such a connection appends no segment, so its successor would resume from where it began, up to 15 min before."""
+    now_ms, saved = NOW_MS, []
+    store = store_of(client, clock_ms=lambda: now_ms)
+    client.put_item(TableName=CONTROL, Item=record(client) | {"partitions": {"N": str(LOG)}})
+    store.mark_connected(STREAM, claim(store), NOW_MS + 60_000, request_id=REQUEST, shown=shown())
+    # The first cursor is saved at once. For 20 s the connection stores an event a second, then another one is first.
+    for second in range(40):
+        now_ms, stored = NOW_MS + 1_000 * second, min(second, 20)
+        heartbeat = GroupHeartbeat(1, now_ms, now_ms + 8_000)
+        store.lease = GroupLease(1, EXECUTION, heartbeats={REQUEST: heartbeat})
+        live = shown()["live"]["M"] | {"stored": typed_values.number(stored), "seen_ms": typed_values.number(now_ms)}
+        store.heartbeat(STREAM, 1, NOW_MS + 60_000, {"live": {"M": live}} | cursor(str(now_ms), 1, now_ms))
+        saved.append(int(record(client)["saved_at_ms"]["N"]) - NOW_MS)
+    assert sorted(set(saved)) == [0, 21_000, 29_000, 37_000]
+
+
 def test_one_that_was_released_owes_nothing(client: Client) -> None:
     """Its record is written once."""
     store = connected(client)
@@ -219,21 +236,13 @@ def test_a_connection_that_a_heartbeat_answers_for_is_not_silent_for_its_lag() -
 
 
 @pytest.mark.parametrize(
-    ("logged", "came_ms", "behind_ms"),
-    [
-        (None, None, 45_500),
-        (Cursor(6, NOW_MS, ""), None, 45_500),
-        (Cursor(7, NOW_MS - 200, ""), None, 8_200),
-        (Cursor(7, NOW_MS - 200, ""), NOW_MS - 500, 500),
-    ],
+    ("came", "behind_ms"), [([], 45_500), ([(6, NOW_MS)], 45_500), ([(6, NOW_MS), (7, NOW_MS - 500)], 500)]
 )
-def test_who_asks_from_a_log_is_behind_by_what_the_log_has_not_yet(
-    logged: Cursor | None, came_ms: int | None, behind_ms: int
-) -> None:
+def test_who_asks_from_a_log_is_behind_by_what_the_log_has_not_yet(came: list[tuple[int, int]], behind_ms: int) -> None:
     """No heartbeat is written for such a stream: by its record alone each successor would be further behind."""
     live = {name: typed_values.number(value) for name, value in (("fence", 7), ("seen_ms", 992_000), ("lag_ms", 8_000))}
     live |= {"opened_ms": {"N": "0"}, "live_ms": {"N": "0"}, "heard_ms": {"N": "954500"}}
-    record = to_record({"live": {"M": live}}).heard_by(logged, came_ms)
+    record = to_record({"live": {"M": live}}).heard_by(came)
     assert record.resumption(NOW_MS).behind_ms == behind_ms
 
 

@@ -104,21 +104,23 @@ def test_reading_from_an_instant_begins_with_the_segment_of_its_first_event(aws:
         assert [one.key for one in read(aws, begin)] == [f"k{later}" for later in range(number, 12)]
 
 
-def test_the_log_says_when_its_last_event_came_to_whoever_opens_it(aws: Aws) -> None:
-    """Only its own writer learns it: another connection's events say nothing about its upstream."""
+def test_the_log_says_until_when_its_connections_have_stored_what_came(aws: Aws) -> None:
+    """The newest segment shows it for the connection that wrote it, and for the one whose cursor it has."""
     log(aws, 1).write(0, events(1, 2))
+    log(aws, 2).write(0, events(3))
+    log(aws, 1).write(2, events(5))
     late = log(aws, 3)
     late.opens()
-    assert (late.came_ms(1), late.came_ms(2)) == (NOW_MS + 2, None)
+    assert late.came() == [(1, NOW_MS + 5), (2, NOW_MS + 3)]
     aws.dynamodb.update_item(
         TableName=EVENTS,
-        Key={"PK": {"S": PARTITION}, "SK": {"S": f"segment#{1:012d}"}},
+        Key={"PK": {"S": PARTITION}, "SK": {"S": f"segment#{3:012d}"}},
         UpdateExpression="SET #data = :data",
         ExpressionAttributeNames={"#data": "data"},
         ExpressionAttributeValues={":data": {"B": b"no segment"}},
     )
     late.opens()
-    assert late.came_ms(1) is None
+    assert late.came() == [(2, NOW_MS + 3)]
 
 
 def test_a_connection_knows_what_came_within_the_window_before_it(aws: Aws) -> None:
