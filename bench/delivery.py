@@ -26,7 +26,7 @@ from typing import Any
 
 from bench.consumers import LambdaContext
 from bench.function import environment
-from bench.harness import options, show
+from bench.harness import options, say, show
 from bench.tables import TABLES, Tables, serve
 from local.costs.delivered import records
 from local.simulation.tables import METHODS, MemoryDynamoDB
@@ -243,10 +243,13 @@ def main(argv: list[str] | None = None) -> int:
         per_s=(0, "events a second of one stream, instead of all else"), seconds=(SECONDS, "for how long"),
     )  # fmt: skip
     if asked.per_s:
+        found = {}
         with benching(asked.event_bytes, asked.answer_ms) as bench:
-            late = {sink: bench.late_ms(sink, asked.per_s, asked.seconds) for sink in SINKS}
-        # A sink that falls behind gets its events later and later.
-        found = {sink: {"median_ms": statistics.median(all_ms), "last_ms": all_ms[-1]} for sink, all_ms in late.items()}
+            for sink in SINKS:
+                all_ms = bench.late_ms(sink, asked.per_s, asked.seconds)
+                # A sink that falls behind gets its events later and later.
+                found[sink] = {"median_ms": statistics.median(all_ms), "last_ms": all_ms[-1]}
+                say(__doc__, {"sink": sink} | found[sink])
         lines = [
             f"{sink:<22} {one['median_ms']:>8,.0f} ms late, at the end {one['last_ms']:,.0f}"
             for sink, one in found.items()
