@@ -208,7 +208,7 @@ class Requests:
         """Returns where to resume: after the later of two cursors, the control record's and the log's."""
         log = self._events.log
         logged = None if log is None else log.opens()
-        later = record if log is None else record.heard_by(log.came()).with_logged(logged)
+        later = record if log is None else record.heard(*log.newest).with_logged(logged)
         self._asked_fence = later.cursor_fence
         return later.resumption(self._now_ms())
 
@@ -286,7 +286,8 @@ class Requests:
         """
         shown = {"live": ledger_records.live_value(self._ledger.row(progress))}
         if cursor is not None:
-            shown |= control_record.cursor(cursor, progress.fence, self._now_ms())
+            came_ms = min(progress.seen_ms, progress.heard_ms or progress.seen_ms)
+            shown |= control_record.cursor(cursor, progress.fence, self._now_ms(), came_ms)
         return shown if self._ledger.looked is None else shown | {"looked": typed_values.number(self._ledger.looked)}
 
     def _read_rest(self) -> RestRead:

@@ -10,7 +10,6 @@ names it, so that a person can correct it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import fields, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -42,8 +41,9 @@ class ControlRecord:
     """The record as it was read. `live` are the attributes of the record of the newest connected connection, None for
     none.
 
-    `cursor_fence` is the connection that saved the cursor, at `saved_ms`. `looked` is the connection that recorded gaps
-    last. `epoch` is the newest one of the stream's keys.
+    `cursor_fence` is the connection that saved the cursor, at `saved_ms`, when everything that had come on it until
+    `cursor_came_ms` was stored. `looked` is the connection that recorded gaps last. `epoch` is the newest one of the
+    stream's keys.
     """
 
     lease: Lease
@@ -51,6 +51,7 @@ class ControlRecord:
     cursor: str | None
     cursor_fence: int
     saved_ms: int | None
+    cursor_came_ms: int
     rest: Rest
     known: Known
     live: Item | None
@@ -59,7 +60,8 @@ class ControlRecord:
 
     def resumption(self, now_ms: int) -> Resumption:
         """Where a connection that opens now resumes."""
-        known, live = self.known_after(), self.live or {}
+        record = self.heard(self.cursor_fence, self.cursor_came_ms)
+        known, live = record.known_after(), record.live or {}
         since_ms = now_ms - (typed_values.count(live, "opened_ms") or now_ms)
         return Resumption(
             cursor=self.cursor,
@@ -77,19 +79,18 @@ class ControlRecord:
         """Returns what is known after the connection that the record shows."""
         return self.known if self.live is None else evidence.known(ledger_records.records_of(self.live), self.known)
 
-    def heard_by(self, came: Iterable[tuple[int, int]]) -> ControlRecord:
-        """Returns the record with what the stream's log shows: which connections have stored what came until when.
+    def heard(self, fence: int, came_ms: int) -> ControlRecord:
+        """Returns the record if everything that came on connection `fence` until `came_ms` is stored.
 
-        If the heartbeats of a group's function vouch for a connection, its own record is seldom written.
+        The record of a connection may be older: it shows an earlier one as it was when the next was marked, and if the
+        heartbeats of a group's function vouch for a connection, its own record is seldom written.
         """
-        record = self
-        for fence, came_ms in came:
-            record = replace(record, known=record.known.heard(fence, came_ms))
-            live = record.live or {}
-            if typed_values.count(live, "fence") == fence:
-                later = {name: max(came_ms, typed_values.count(live, name) or 0) for name in ("heard_ms", "seen_ms")}
-                record = replace(record, live=live | {name: number(at_ms) for name, at_ms in later.items()})
-        return record
+        record, live = replace(self, known=self.known.heard(fence, came_ms)), self.live or {}
+        if typed_values.count(live, "fence") != fence:
+            return record
+        known_ms = {name: typed_values.count(live, name) for name in ("heard_ms", "seen_ms")}
+        later = {name: number(max(came_ms, at_ms)) for name, at_ms in known_ms.items() if at_ms is not None}
+        return replace(record, live=live | later)
 
     def with_logged(self, logged: Cursor | None) -> ControlRecord:
         """Returns the record with the cursor of the stream's log, if that is later; the log's may be None.
@@ -99,7 +100,13 @@ class ControlRecord:
         is_own = self.saved_ms is not None and logged is not None and (self.cursor_fence, self.saved_ms) >= logged[:2]
         if logged is None or is_own:
             return self
-        return replace(self, cursor=logged.text, cursor_fence=logged.fence, saved_ms=logged.at_ms)
+        return replace(
+            self,
+            cursor=logged.text,
+            cursor_fence=logged.fence,
+            saved_ms=logged.at_ms,
+            cursor_came_ms=logged.came_ms,
+        )
 
 
 def to_record(item: Item | None) -> ControlRecord:
@@ -111,6 +118,7 @@ def to_record(item: Item | None) -> ControlRecord:
         cursor=typed_values.text(item, "cursor"),
         cursor_fence=typed_values.count(item, "cursor_fence") or 0,
         saved_ms=typed_values.count(item, "saved_at_ms"),
+        cursor_came_ms=typed_values.count(item, "cursor_came_ms") or 0,
         rest=rest_of(item),
         looked=typed_values.count(item, "looked") or 0,
         known=known_of(item),
@@ -125,12 +133,13 @@ def layout_problem(item: Item | None) -> str:
     return "" if layout in (None, LAYOUT) else UNKNOWN_LAYOUT.format(layout=layout, known=LAYOUT)
 
 
-def cursor(value: str, fence: int, now_ms: int) -> Item:
-    """The attributes of a cursor that connection `fence` saves."""
+def cursor(value: str, fence: int, now_ms: int, came_ms: int = 0) -> Item:
+    """The attributes of a cursor that connection `fence` saves; all that came on it until `came_ms` is stored."""
     return {
         "cursor": {"S": value},
         "cursor_fence": typed_values.number(fence),
         "saved_at_ms": typed_values.number(now_ms),
+        "cursor_came_ms": typed_values.number(came_ms),
     }
 
 
@@ -267,7 +276,15 @@ _INSTANTS = ("started_at", "ended_at", "stop_at", "stopped_at")
 _OF_LAYOUT = ("partitions", "order", "item_partitions", "log_since_ms")
 ATTRIBUTES = (*_NUMBERS, *_TEXTS, *_INSTANTS, "stop_since", *_OF_LAYOUT, "stop", "epoch")
 _OTHER_NUMBERS = (
-    *("cursor_fence", "saved_at_ms", "looked", "rest_failures", "rest_reconnection_ms", "rest_same_ends"),
+    *(
+        "cursor_fence",
+        "saved_at_ms",
+        "cursor_came_ms",
+        "looked",
+        "rest_failures",
+        "rest_reconnection_ms",
+        "rest_same_ends",
+    ),
     *("rest_refused_since_ms", "rest_final_ms", "rest_tried_ms", "item_partitions", "log_since_ms"),
 )
 

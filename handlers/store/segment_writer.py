@@ -82,21 +82,13 @@ class SegmentWriter:
     def __post_init__(self) -> None:
         self._appender = Appender(self.fence, self.window_ms, anchors=self.keep_days > 0, epochs=self.epochs)
         self._lone: tuple[bytes, Item] | None = None  # of the event being written, if its body is stored elsewhere
-        self._newest: tuple[int, int] | None = None  # which connection wrote the log's last event, and when it came
+        # Which connection wrote the log's last event, and when that came; (0, 0) if nobody knows.
+        self.newest = (0, 0)
 
     def opens(self) -> Cursor | None:
         """Returns where to resume according to the log; None if it has no cursor. Raises StoreUnavailable."""
         self._through(self._appender.opens(self.now_ms()))
         return self._appender.cursor
-
-    def came(self) -> list[tuple[int, int]]:
-        """Returns connections and until when everything that came on each is stored, as the log showed at `opens`.
-
-        Each reads in order, so this follows from the log's last event, and from the one that the cursor follows.
-        """
-        cursor = self._appender.cursor
-        shown = [] if cursor is None else [(cursor.fence, cursor.came_ms)]
-        return shown if self._newest is None else [self._newest, *shown]
 
     def looks_back(self) -> bool:
         """Reads the window; returns whether it knows every key, as there may be too many. Raises StoreUnavailable."""
@@ -181,7 +173,7 @@ class SegmentWriter:
         response = heads(self.table, self.stream_id, condition, bound, ScanIndexForward=not newest_first, **limit)
         items = response["Items"]
         if most is not None:
-            self._newest = _newest(items)
+            self.newest = _newest(items)
         anchor = next((count(item, "number") or 0 for item in items if not is_segment(item)), 0)
         segments = [segment_of(item) for item in items if is_segment(item)]
         return Page(segments, not response.get("LastEvaluatedKey"), anchor)
@@ -231,11 +223,14 @@ class SegmentWriter:
         return {"dead_letter": {"S": reason}}
 
 
-def _newest(items: Iterable[Item]) -> tuple[int, int] | None:
-    """Returns which connection wrote the last event of the first segment among the items, and when; None if damaged."""
+def _newest(items: Iterable[Item]) -> tuple[int, int]:
+    """Returns which connection wrote the last event of the first segment among the items, and when that came.
+
+    It is (0, 0) if there is none, or if it is damaged.
+    """
     with contextlib.suppress(StoreUnavailable):  # readers report the damage
-        return next(((count(one, "fence") or 0, last_came_ms(one)) for one in items if is_segment(one)), None)
-    return None
+        return next(((count(one, "fence") or 0, last_came_ms(one)) for one in items if is_segment(one)), (0, 0))
+    return 0, 0
 
 
 # DynamoDB takes 400 KB. A body that makes a segment larger than this goes elsewhere.

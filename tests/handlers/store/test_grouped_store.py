@@ -242,7 +242,9 @@ def test_who_asks_from_a_log_is_behind_by_what_the_log_has_not_yet(came: list[tu
     """No heartbeat is written for such a stream: by its record alone each successor would be further behind."""
     live = {name: typed_values.number(value) for name, value in (("fence", 7), ("seen_ms", 992_000), ("lag_ms", 8_000))}
     live |= {"opened_ms": {"N": "0"}, "live_ms": {"N": "0"}, "heard_ms": {"N": "954500"}}
-    record = to_record({"live": {"M": live}}).heard_by(came)
+    record = to_record({"live": {"M": live}})
+    for fence, came_ms in came:
+        record = record.heard(fence, came_ms)
     assert record.resumption(NOW_MS).behind_ms == behind_ms
 
 
