@@ -30,23 +30,26 @@ def cost(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> d
     """Estimates what a stream has cost since it was last started, in US dollars; 0 if it was never connected.
 
     If the records do not reach back to the start, earlier events are assumed to have come as often as later ones. A
-    month is forecast from all that time; a stream that no execution holds costs only its storage.
+    month is forecast from all that time; a stream that no execution holds costs only its storage. A start that replaced
+    a dead execution is no new one: the connections before it count.
     """
     connections, lease = Connections(records, now_ms, dead_after_ms), records.lease
     to_ms = now_ms if lease.execution or not lease.ended_at_ms else lease.ended_at_ms
-    hours = max(0, to_ms - lease.started_at_ms) / HOUR_MS if lease.started_at_ms else 0.0
-    run = connections.since_start()
+    run, from_ms = connections.since_start(), lease.started_at_ms
+    if run and run[0].claimed_ms:
+        from_ms = min(from_ms, run[0].claimed_ms)
+    hours = max(0, to_ms - from_ms) / HOUR_MS if from_ms else 0.0
     events = sum(one.stored for one in run)
     if run and not reaches_start(connections, records):
         shown_ms = max(1, to_ms - run[0].claimed_ms)
-        events = round(events * max(1.0, (to_ms - lease.started_at_ms) / shown_ms))
+        events = round(events * max(1.0, (to_ms - from_ms) / shown_ms))
     table = rates()
     connected_usd = hours * table["stream_hour_usd"]
     events_usd = events / MILLION * table["million_events_usd"][records.stored_as]
     month_usd = (connected_usd + events_usd) / hours * MONTH_HOURS if hours and lease.execution else 0.0
     return {
         "stream": stream_id,
-        "from_at": at(lease.started_at_ms or None),
+        "from_at": at(from_ms or None),
         "to_at": at(to_ms),
         "about_usd": round(connected_usd + events_usd, 6),
         "forecast_month_usd": round(month_usd, 2),

@@ -98,6 +98,9 @@ def test_the_cost_is_that_of_the_rates(aws: Aws, function: ModuleType) -> None:
         assert body["forecast_month_usd"] == round(usd * 730 * HOUR_MS / 1_000, 2)
     half = Records(Lease(execution="x", started_at_ms=NOW - 2_000), None, None, run, is_all=False)
     assert cost("demo", half, NOW, DEAD_AFTER_MS)["events"] == 2000
+    # Its execution died without a stop, and a POST replaced it: what was stored before it took its time as well.
+    again = cost("demo", records(*run, started_at_ms=NOW - 10), NOW, DEAD_AFTER_MS)
+    assert (again["from_at"], again["hours"]) == (body["from_at"], body["hours"])
     assert cost("demo", records(), NOW, DEAD_AFTER_MS)["about_usd"] == 0
     assert bill("demo", records(), NOW, DEAD_AFTER_MS) is None
     # What nobody holds costs nothing more.
