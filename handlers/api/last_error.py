@@ -112,7 +112,7 @@ def _next_try(
     if status in ("stopping", "stopped"):
         return None, None, "not tried again: a stop is requested"
     if status not in status_words.CLAIMED:
-        return None, None, f"not tried again: {status_words.NOT_AGAIN}"
+        return None, None, f"not tried again: {status_words.again(lease)}"
     newest = connections.newest
     if newest is not None and lease.fence > newest.fence:
         return None, None, "is being tried again"

@@ -42,6 +42,8 @@ _ENDINGS = {"StreamRejected": "rejected", "InvalidRequest": "rejected"}
 # Lambda's Cause is JSON, with its message first; the machine may have cut it off.
 _MESSAGE = re.compile(r'\{.*?"errorMessage"\s*:\s*("(?:[^"\\]|\\.)*")', re.DOTALL)
 NOT_AGAIN = "start it to continue from its cursor"
+# A stream that was never connected has no cursor.
+FROM_THE_START = "start it to try again"
 # For requests that are made once: a stream with an answer takes no other.
 NOT_TWICE = "for another answer start another id, such as name:2"
 
@@ -94,7 +96,7 @@ def reason(status: str, connections: Connections) -> str | None:
         )
     if status in ("stopping", "stopped"):
         how = "stopped on request" if status == "stopped" else "stop requested"
-        return f"{how}; {NOT_AGAIN}"
+        return f"{how}; {_start(connections.lease)}"
     words = ended_why(status, connections)
     return f"{words}; {again(connections.lease)}" if words else None
 
@@ -102,7 +104,11 @@ def reason(status: str, connections: Connections) -> str | None:
 def again(lease: Lease) -> str:
     """Returns what a person must do to get more of a stream that has ended."""
     is_once = lease.ending == "StreamBroken" or ANSWERED.message in lease.ending_cause
-    return NOT_TWICE if is_once else NOT_AGAIN
+    return NOT_TWICE if is_once else _start(lease)
+
+
+def _start(lease: Lease) -> str:
+    return NOT_AGAIN if lease.connected_token else FROM_THE_START
 
 
 def ended_why(status: str, connections: Connections) -> str:
@@ -199,10 +205,8 @@ def what_follows(stream: Mapping[str, Any], within_s: int) -> str:
     """Returns what happens after the stop request, which a connection sees within this time."""
     if stream["generation"] == stream["fence"] == 0:
         return "The stream was never started; a POST that came before this request starts nothing, one after it does."
-    if stream["status"] in ("ended", "rejected", "broken"):
+    if stream["status"] in ("stopped", "ended", "rejected", "broken"):
         return f"Nobody is connected: {stream['reason']}."
-    if stream["status"] == "stopped":
-        return "Nobody is connected. Start it to continue from its cursor."
     if stream["holder"] is None:
         return "Nobody is connected; the next lane that tries is turned away, and the execution ends."
     return (

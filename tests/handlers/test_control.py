@@ -28,7 +28,7 @@ from tests.handlers.aws import CONTROL, EVENTS, Aws, Client, answer_is_lost, fai
 from tests.handlers.context import Context
 from tests.handlers.servers import Peer, Script, serving
 
-NO_ANSWER = "The table does not answer; try again."
+NO_ANSWER = "The table does not answer."
 THROTTLED = "The table takes no more requests now; try again in 5 s."
 
 
@@ -186,7 +186,7 @@ def test_delete_while_nobody_is_connected(aws: Aws, function: ModuleType) -> Non
     (Path(function.stage.settings.streams_dir) / "over.toml").write_text("")
     code, body = asked(function, "DELETE", "over")
     assert (code, body["status"], body["execution"]) == (202, "stopped", None)
-    assert body["message"] == "Nobody is connected. Start it to continue from its cursor."
+    assert body["message"] == "Nobody is connected: stopped on request; start it to try again."
 
 
 def test_a_stream_that_was_never_started(aws: Aws, function: ModuleType) -> None:
@@ -209,7 +209,7 @@ def test_a_stop_before_the_first_claim_is_written_down(aws: Aws, function: Modul
         {
             "stream": "demo",
             "status": "stopped",
-            "reason": "stopped on request; start it to continue from its cursor",
+            "reason": "stopped on request; start it to try again",
             "execution": None,
             "ended_at": None,
             "holder": None,

@@ -105,8 +105,8 @@ def is_a_clean_end(service: Service, rejected: dict[str, Any], status: Any) -> N
     reason = "the upstream answered 410: a retry cannot help"
     assert json.loads(output["cause"])["errorMessage"] == reason
     last_error = status["last_error"]
-    assert last_error["message"] == "refused: 410 Gone; not tried again: start it to continue from its cursor"
-    assert status["reason"] == "refused: 410 Gone; start it to continue from its cursor"
+    assert last_error["message"] == "refused: 410 Gone; not tried again: start it to try again"
+    assert status["reason"] == "refused: 410 Gone; start it to try again"
     assert (last_error["cause"], last_error["lane"], last_error["fence"]) == ("refused", "B", 1)
     assert dead_letters(service) == [
         {

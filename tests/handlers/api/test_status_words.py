@@ -126,16 +126,26 @@ def test_a_stop_request_after_the_end_changes_nothing_of_it(how: str) -> None:
     ],
 )
 def test_why_a_stream_is_over_is_said(how: str, more: dict[str, Any], reason: str) -> None:
-    """One sentence names the stop request, the upstream's answer, or the machine's own words."""
+    """One sentence names the stop request, the upstream's answer, or the machine's own words.
+
+    What was never connected has no cursor from which a start could continue.
+    """
     error, cause = ENDINGS[how]
     ends: dict[str, dict[str, Any]] = {
         "ended": {"ended_by": "ended", "detail": "the upstream answered 204: the stream has ended"},
         "rejected": {"ended_by": "refused", "error": "StreamRejected", "http_status": 401},
     }
     one = connection(1, "B", None, claimed_ms=3, seen_ms=3, **ends.get(how, {"ended_by": "stopped"}))
-    body = shown(one, execution="", ending=error, ending_cause=cause, ended_at_ms=5, **more)
-    again = "start it to continue from its cursor"
-    assert (body["status"], body["reason"]) == (how, f"{reason}; {again}")
+    for token, again in ((0, "start it to try again"), (1, "start it to continue from its cursor")):
+        over: dict[str, Any] = {
+            "execution": "",
+            "ending": error,
+            "ending_cause": cause,
+            "ended_at_ms": 5,
+            "connected_token": token,
+        }
+        body = shown(one, **over, **more)
+        assert (body["status"], body["reason"]) == (how, f"{reason}; {again}")
 
 
 def test_what_is_requested_once_is_not_said_to_continue() -> None:
