@@ -85,7 +85,7 @@ def _of_store(error: StoreUnavailable) -> Problem:
     if error.is_throttle:
         words = f"the table takes no more requests now; try again in {RETRY_AFTER_S} s"
         return Problem("throttled", words, headers=headers)
-    return Problem("unavailable", "the table does not answer; try again", headers=headers)
+    return Problem("unavailable", "the table does not answer", headers=headers)
 
 
 def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
@@ -140,6 +140,12 @@ def _fleet(asked: Asked, *, is_put: bool = False) -> Answer:
 def _view(show: Callable[[str, Records], dict[str, Any]]) -> Callable[[Asked], Answer]:
     """200 with what `show` returns of a stream's records."""
     return lambda asked: said(200, show(asked.stream_id, stage.readable(asked)))
+
+
+def _timeline(asked: Asked) -> Answer:
+    """200 with the lanes of the last hour, and whether the stream's profile can repair gaps."""
+    shown = views.timeline(asked.stream_id, stage.readable(asked), *stage.judged[:2])
+    return said(200, shown | {"is_repairable": "repair" in stage.known.fields(asked.profile)})
 
 
 def _sinks(asked: Asked) -> Answer:
@@ -285,7 +291,7 @@ _ROUTES: dict[str, Callable[[Asked], Answer]] = {
     "GET /console/{file}": lambda asked: routes.console(str((asked.fields.get("pathParameters") or {}).get("file"))),
     "GET /fleet": _fleet,
     "PUT /fleet": functools.partial(_fleet, is_put=True),
-    f"GET {STREAM}/timeline": _view(lambda one, records: views.timeline(one, records, *stage.judged[:2])),
+    f"GET {STREAM}/timeline": _timeline,
     f"GET {STREAM}/machine": _view(functools.partial(views.newest_machine, stage.states)),
     f"GET {STREAM}/cost": _view(lambda one, records: cost(one, records, *stage.judged[:2])),
     f"GET {STREAM}/dead-letters": _view(_dead_letters),

@@ -94,7 +94,7 @@ export function lanesPart() {
       table.show(opened.toReversed(), (one) => one.fence, cells);
       const latest = timeline.gaps.toReversed();
       gapTable.show(latest, (one) => one.from_at, gapCells);
-      latest.forEach((gap, at) => offerRepair(gapTable.rows.children[at].lastChild, status.stream, gap));
+      latest.forEach((gap, at) => offerRepair(gapTable.rows.children[at].lastChild, status.stream, gap, timeline.is_repairable));
     },
   };
 }
@@ -108,9 +108,10 @@ const cells = (one) => {
 const HIDES = { delivered: 'nothing: all its events came later', open: 'not proved complete yet', lost: 'events are lost', repaired: 'nothing: it was repaired', partly: 'a part of it came by repair', failed: 'it could not be repaired yet' };
 const REPAIRABLE = ['open', 'lost', 'partly', 'failed'];
 
-/** A button that starts the repair of a gap in which events may be missing. */
-function offerRepair(cell, stream, gap) {
+/** A button that starts the repair of a gap in which events may be missing, if the profile has an address for that. */
+function offerRepair(cell, stream, gap, isRepairable) {
   if (!gap.to_at || !REPAIRABLE.includes(gap.state)) return cell.replaceChildren();
+  if (!isRepairable) return text(cell, 'its profile has no repair');
   if (cell.firstChild) return undefined;
   const times = `from=${encodeURIComponent(gap.from_at)}&to=${encodeURIComponent(gap.to_at)}`;
   const why = element('small', { role: 'status' });

@@ -230,7 +230,8 @@ def _schemas() -> dict[str, Schema]:
         "Started": _STARTED,
         "Stopped": _object({name: _BRIEF[name] for name in stopped} | _members("message")),
         "Timeline": _object(
-            _members("stream from_at:instant to_at:instant connections:Connection[]") | {"gaps": _list(_SHOWN_GAP)}
+            _members("stream from_at:instant to_at:instant is_repairable:flag connections:Connection[]")
+            | {"gaps": _list(_SHOWN_GAP)}
         ),
         "Connection": _CONNECTION,
         "Machine": _object("stream execution? execution_status? graph:Graph? current:[]"),
