@@ -33,8 +33,8 @@ EXITS = {
     130: "Ctrl-C",
 }
 STREAM_HELP = "a profile's name, optionally with a colon and any text"
-# A command that waits this long for an answer says so.
-SILENT_S = 1.0
+# A command that waits this long for an answer says so, and not again within the second time: slow pages come in a row.
+SILENT_S, SAID_AGAIN_S = 1.0, 60.0
 Run = Callable[[argparse.Namespace], int]
 _COLOURS = {"running": 32, "starting": 33, "reconnecting": 33, "stopping": 33, "rejected": 31, "broken": 31}
 
@@ -44,6 +44,7 @@ class Streams:
 
     def __init__(self, api: Api, patient_s: float = 0) -> None:
         self.api, self._patient_s, self._is_away = api, patient_s, False
+        self._said_s = -SAID_AGAIN_S
 
     def ask(
         self, method: str, path: str, query: Mapping[str, Any] | None = None, body: bytes = b"", kind: str = ""
@@ -58,8 +59,12 @@ class Streams:
             return performed(steps, self._send, self._wait)
 
     def _send(self, request: Send) -> Outcome:
-        with saying(f"{self.api.url} has not answered yet; waiting.", SILENT_S):
+        began_s = time.monotonic()
+        is_said = began_s < self._said_s + SAID_AGAIN_S
+        with saying(f"{self.api.url} has not answered yet; waiting.", SILENT_S, is_quiet=is_said):
             outcome = self.api.send(request)
+        if not is_said and time.monotonic() >= began_s + SILENT_S:
+            self._said_s = began_s
         was_away, self._is_away = self._is_away, not isinstance(outcome, Reply) or is_transient(outcome.status, "")
         if was_away and not self._is_away:
             print("streamkeeper: the API answers again.", file=sys.stderr)

@@ -83,6 +83,14 @@ def test_follow_says_that_no_answer_comes(monkeypatch: pytest.MonkeyPatch, capsy
         assert cli.main(["follow", "demo", "--url", server.address]) == 2
 
 
+def test_a_slow_api_is_named_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each page is late, and the line of progress comes with the first alone."""
+    monkeypatch.setattr(asking, "SILENT_S", 0)
+    with serving(page(1, is_last=False), page(2, is_last=False), page(3)) as server:
+        assert cli.main(["events", "demo", "--url", server.address]) == 0
+    assert capsys.readouterr().err.count("has not answered yet") <= 1
+
+
 @pytest.mark.parametrize(
     ("status", "kind", "wanted"),
     [
