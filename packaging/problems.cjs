@@ -5,7 +5,7 @@
 const kinds = require('../handlers/api/problems.json');
 
 const SEVERAL = 'Step Functions starts no more executions now. Try again in 5 s.';
-const NOT_STARTED = 'Step Functions could not start the execution. Try again.';
+const NOT_STARTED = 'Step Functions could not start the execution.';
 const STREAM_ID =
   "A stream id is a profile's name, optionally with a colon and any text in UTF-8: 256 characters at most, none of them a control character, and no part between colons '.' or '..'.";
 const UNKNOWN = 'There is no such stream: no profile has the name that the stream id begins with.';

@@ -69,6 +69,6 @@ def _dry_run(stage: Stage, stream_id: str, from_ms: int, to_ms: int) -> list[dic
         said = stage.functions().invoke(FunctionName=stage.function, Payload=payload)
     body = json.loads(said["Payload"].read())
     if "FunctionError" in said or body.get("status") != "done":
-        raise Problem("unavailable", "the gaps of this profile are being repaired now; try again in a minute")
+        raise Problem("unavailable", "the gaps of this profile are being repaired now")
     gaps: list[dict[str, Any]] = body["gaps"]
     return gaps

@@ -26,7 +26,7 @@ from tests.deploy.apache_velocity import Apache, Rendered, apache_velocity
 from tests.examples import examples
 
 REQUEST_ID = "Kz9fTFtbIAMEWkQ="
-COULD_NOT = "Step Functions could not start the execution. Try again."
+COULD_NOT = "Step Functions could not start the execution."
 NO_MORE = "Step Functions starts no more executions now. Try again in 5 s."
 MALFORMED = (
     "A stream id is a profile's name, optionally with a colon and any text in UTF-8: 256 characters at most, none of "

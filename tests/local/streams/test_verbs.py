@@ -33,6 +33,7 @@ def test_a_stream_from_its_start_to_its_stop(local_run: LocalRun, tmp_path: Path
         done = local_run.typed(verb, "nobody")
         assert (done.returncode, done.stdout) == (4, ""), done.stderr
         assert "streamkeeper: 404 Not Found: There is no s" in done.stderr
+    assert "Did you mean 'demo'?" in local_run.typed("start", "demmo").stderr
     assert local_run.typed("status", "demo:verbs").returncode == 4
     assert json.loads(local_run.typed("start", "demo:verbs", "--json").stdout)["already_running"] is False
     assert local_run.typed("start", "demo:verbs").stdout == "demo:verbs runs already\n"
