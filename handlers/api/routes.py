@@ -55,7 +55,7 @@ class Route(NamedTuple):
 
 _STREAM = "/connections/{streamId}"
 ROUTES = {
-    "GET /": Route("getIndex", "service", "this list; a browser is led to the page", "Index"),
+    "GET /": Route("getIndex", "service", "this list; browsers are redirected to the page", "Index"),
     "GET /openapi.json": Route("getOpenApi", "service", "a description of this API, OpenAPI 3.1"),
     f"POST {_STREAM}": Route("startStream", "streams", "starts the stream, or reports that it runs already", "Started"),
     "GET /connections": Route(
@@ -74,7 +74,7 @@ ROUTES = {
     ),
     f"GET {_STREAM}/cost": Route("getCost", "streams", "an estimate of its cost since it was started", "Cost"),
     f"GET {_STREAM}/latest": Route(
-        "getLatestPosition", "events", "the position behind which its newest events lie", "Latest"
+        "getLatestPosition", "events", "the position from which to read its newest events", "Latest"
     ),
     f"GET {_STREAM}/dead-letters": Route(
         "listDeadLetters", "dead letters", "its messages in the dead-letter queue", "DeadLetterPage"

@@ -17,12 +17,12 @@ from handlers.connection.spending import OVER_BUDGET
 
 EXPIRED_CURSOR = Outcome("StreamDropped", "", "the upstream no longer knows the cursor: what came since is lost")
 PARTLY_FORGOTTEN = Outcome(
-    "StreamDropped", "", "the upstream has forgotten what came next: its oldest place is requested"
+    "StreamDropped", "", "the upstream has forgotten what came next: the next request starts at its oldest place"
 )
 FORGOTTEN = Outcome("StreamDropped", "", "the upstream has forgotten nothing after the cursor: requested again")
 DISCONNECTED = Outcome("StreamDropped", "", "the upstream asked for a new connection")
 EXPIRED = Outcome("ConnectionExpired", "", "the function's deadline was reached and no successor had taken over")
-LET_GO = Outcome("StreamDropped", "", "let go for a successor that did not connect")
+LET_GO = Outcome("StreamDropped", "", "closed for a successor that did not connect")
 ENDED = Outcome("", "ended", "the upstream ended the stream")
 STOPPED = Outcome("", "stopped", "a stop was requested")
 SUPERSEDED = Outcome("", "superseded", "another execution keeps the stream connected")

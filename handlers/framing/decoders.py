@@ -84,5 +84,5 @@ def refuses(framing: Framing, content_type: str | None) -> str:
     # WHATWG, "processing model": any other Content-Type than text/event-stream fails the connection.
     if framing == "sse" and media_type != "text/event-stream":
         hint = ': for JSON lines write framing = "ndjson" in the profile' if media_type == "application/json" else ""
-        return f"something else than text/event-stream{hint}"
+        return f"a content type other than text/event-stream{hint}"
     return "an HTML page instead of a stream" if media_type in _PAGES else ""

@@ -57,7 +57,7 @@ def begun(gap: Gap) -> Repair:
     return known if known.span == gap.span else Repair(*gap.span, stored=known.stored, stamp=known.stamp)
 
 
-NO_EVENT_BEFORE = "no event from before the gap is stored, so there is no place to ask from"
+NO_EVENT_BEFORE = "no event from before the gap is stored, so there is no place to start from"
 NO_EVENT_AFTER = "no event has come since the gap, so nothing shows yet that the address has all of it"
 
 

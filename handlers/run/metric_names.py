@@ -38,7 +38,7 @@ DEAD_LETTERED = _events("DeadLettered", "dead_lettered", "Events that went to th
 LEFT_OUT = _events("LeftOut", "left_out", "Events that the profile does not keep, each as often as it came.")
 MISSING = Metric(
     "Missing", "streamkeeper_gaps_missing_total", "counter", "{gap}",
-    "Losses that the upstream announced, and gaps, except at handovers, that were not requested in full.", ("stream",),
+    "Losses that the upstream announced, and gaps outside handovers that were not requested in full.", ("stream",),
 )  # fmt: skip
 # The API's figures of the same names (handlers/api/figures.py), since the last start. CloudWatch has none of them,
 # because it would charge for each stream.

@@ -47,8 +47,8 @@ class Orphan:
         if self.is_done:
             return f"{whose}, and so is the stream: nothing is started; POST starts it again, DELETE ends this alert"
         if self.started:
-            return f"{whose}, though no stop was requested; {_name(self.started)} goes on with the stream"
-        return f"{whose}, though no stop was requested; another is started as soon as one may be"
+            return f"{whose}, though no stop was requested; {_name(self.started)} continues the stream"
+        return f"{whose}, though no stop was requested; another is started as soon as possible"
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,9 +132,8 @@ class Archived:
         self._files = files
         self.manifest = document(files, MANIFEST)
         if self.manifest.get("format") != FORMAT:
-            raise UserError(
-                f"The backup has format {self.manifest.get('format')}, which only a newer version reads than this one."
-            )
+            had = self.manifest.get("format")
+            raise UserError(f"The backup has format {had}, which this version cannot read: use a newer one.")
         self._streams: dict[str, dict[str, Any]] = {one["stream"]: one for one in self.manifest["streams"]}
 
     @property

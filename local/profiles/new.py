@@ -112,7 +112,8 @@ def run(arguments: argparse.Namespace) -> int:
         target.write_text(text, encoding="utf-8")
     except OSError as problem:
         raise UserError(f"{target} cannot be written: {problem.strerror}.") from None
-    print(f"{target}; see it work with `streamkeeper profile try {shlex.quote(str(target))}`", file=sys.stderr)
+    which = shlex.quote(str(target)) if arguments.output or arguments.profiles else name
+    print(f"{target} is written; try it: `streamkeeper profile try {which}`", file=sys.stderr)
     return 0
 
 
@@ -253,7 +254,7 @@ def _resumption(address: Address, framing: str, seen: Probe, seconds_: float) ->
     if again.ids[:1] == [asked] and middle:
         return [f"{resume}  # when asked for what came after an id, it began with that event, which is stored once"]
     if not 200 <= again.status < 300:
-        return [f"{asking}, it answered {again.status or 'nothing'}: without it, it is asked again."]
+        return [f"{asking}, it answered {again.status or 'nothing'}; then it is asked again without."]
     if again.ids:
         return [f"{asking}, it sent other events; whether some are missing in between is unknown."]
     return [f"{asking}, nothing came."]

@@ -60,6 +60,7 @@ _ENDS = {
 }
 # Tokens of EKS are signed with the credentials of whoever tries the profile.
 SIGN = functools.partial(signed, None)
+_OF_SECRETS = " Secrets are read with the AWS settings of the environment; docs/profiles.md has those for `make run`."
 _FORGOTTEN = "the cursor is too old, and the upstream names its oldest place"
 
 
@@ -186,7 +187,8 @@ def _try(profile: Profile, arguments: argparse.Namespace, read: Callable[[list[R
         request = request_of(profile, arguments.stream_id, arguments.cursor, values)
         check_trust(request.trust)
     except (StreamkeeperError, ProfileError) as problem:
-        raise UserError(sentence(str(problem))) from None
+        where = _OF_SECRETS if isinstance(problem, StreamDropped) else ""
+        raise UserError(f"{sentence(str(problem))}{where}") from None
     trial = Trial(profile, print, arguments.cursor)
     shared = None
     if profile.token is not None and profile.token.kind == "refresh_token" and not arguments.played:

@@ -127,7 +127,7 @@ def _parameters(
         },
         "Stage": {
             "Type": "String", "Default": "prod", "AllowedPattern": "^[a-z][a-z0-9-]{0,14}$",
-            "Description": "Names everything: streamkeeper-<stage>-events; /streamkeeper/<stage>/ begins its secrets",
+            "Description": "Is part of every name: streamkeeper-<stage>-events, the secrets in /streamkeeper/<stage>/",
         },
         "HttpSinks": {
             "Type": "String", "Default": "false", "AllowedValues": ["false", "true"],

@@ -373,7 +373,7 @@ def test_an_orphan_is_mended_and_reported(watched: Watched) -> None:
     documents = [line for line in lines if "_aws" in line]
     assert [document.get("Orphaned") for document in documents] == [None, [2.0]]
     said = {line["stream_id"]: line["message"] for line in lines if "message" in line}
-    assert said["demo:aborted"].endswith("-orphan-0 goes on with the stream")
+    assert said["demo:aborted"].endswith("-orphan-0 continues the stream")
     assert said["demo:stopped"].endswith("nothing is started; POST starts it again, DELETE ends this alert")
     assert said["demo:refused"] == "the stream could not be checked, or an orphan not started"
     alarm = osls.template("test")["Resources"]["OrphanedAlarm"]["Properties"]

@@ -144,7 +144,7 @@ async def test_without_a_watch_the_stream_would_be_left_for_good(world: Watched)
     assert world.is_kept
     (orphan,) = world.found
     assert (orphan.execution, orphan.is_done, orphan.started) == (lease["execution"]["S"], False, world.holder)
-    assert orphan.sentence.endswith(f"{orphan.started.rpartition(':')[2]} goes on with the stream")
+    assert orphan.sentence.endswith(f"{orphan.started.rpartition(':')[2]} continues the stream")
 
 
 @lived

@@ -70,7 +70,7 @@ def test_the_answer_decides(status: int, headers: dict[str, str], error: str, re
     ("framing", "content_type", "message"),
     [
         ("sse", "text/event-stream", ""),
-        ("sse", "text/html", "the upstream answered with something else than text/event-stream"),
+        ("sse", "text/html", "the upstream answered with a content type other than text/event-stream"),
         ("ndjson", "text/html; charset=utf-8", "the upstream answered with an HTML page instead of a stream"),
     ],
 )

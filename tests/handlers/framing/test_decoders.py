@@ -115,6 +115,7 @@ def test_a_page_is_no_stream_whatever_its_content_type(framing: Framing) -> None
 
 SSE, SEQ = "text/event-stream", "application/json-seq"
 CANNOT = 'which framing = "{}" cannot read'
+OTHER = "a content type other than text/event-stream"
 WRITE = 'write framing = "{}" in the profile'
 
 
@@ -124,14 +125,18 @@ WRITE = 'write framing = "{}" in the profile'
         ("sse", "text/event-stream", ""),
         ("sse", "Text/Event-Stream; charset=utf-8", ""),
         ("sse", None, ""),
-        ("sse", "text/plain", "something else than text/event-stream"),
-        ("sse", "text/html", "something else than text/event-stream"),
-        ("sse", "", "something else than text/event-stream"),
+        ("sse", "text/plain", OTHER),
+        ("sse", "text/html", OTHER),
+        ("sse", "", OTHER),
         ("ndjson", "text/plain", ""),
         ("ndjson", None, ""),
         ("ndjson", "TEXT/HTML;charset=x", "an HTML page instead of a stream"),
         ("raw", "application/xhtml+xml", "an HTML page instead of a stream"),
-        ("sse", "application/json", f"something else than text/event-stream: for JSON lines {WRITE.format('ndjson')}"),
+        (
+            "sse",
+            "application/json",
+            f"{OTHER}: for JSON lines {WRITE.format('ndjson')}",
+        ),
         ("sse", "application/x-ndjson", f"application/x-ndjson, {CANNOT.format('sse')}: {WRITE.format('ndjson')}"),
         ("ndjson", "text/event-stream", f"{SSE}, {CANNOT.format('ndjson')}: {WRITE.format('sse')}"),
         ("ndjson", "Text/Event-Stream;charset=utf-8", f"{SSE}, {CANNOT.format('ndjson')}: {WRITE.format('sse')}"),

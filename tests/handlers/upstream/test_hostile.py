@@ -233,7 +233,7 @@ def answer(status: int, *headers: bytes) -> bytes:
 LINES = {"framing": "ndjson"}
 EVENTS_OF, HTML, JSON = (b"Content-Type: " + kind for kind in (b"text/event-stream", b"text/html", b"application/json"))
 NO_STREAM = {
-    "something else than text/event-stream": ({}, answer(200, HTML)),
+    "a content type other than text/event-stream": ({}, answer(200, HTML)),
     "an HTML page instead of a stream": (LINES, answer(200, HTML)),
 }
 NO_CODING = "the body is compressed by a coding that was not requested"

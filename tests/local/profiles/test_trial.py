@@ -89,7 +89,7 @@ def answer(status: int, *headers: str) -> bytes:
         (
             b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>",
             1,
-            ["refused: the upstream answered with something else than text/event-stream", NOTHING],
+            ["refused: the upstream answered with a content type other than text/event-stream", NOTHING],
         ),
         (answer(302, "Location: http://169.254.169.254/"), 1, [f"closed: rejected: {LINK_LOCAL}", NOTHING]),
         (answer(302, "Location: /x"), 1, ["closed: rejected: the upstream redirected more than 5 times", NOTHING]),
@@ -162,15 +162,15 @@ def test_a_bad_number_of_seconds_is_refused(seconds: str, capsys: pytest.Capture
 def test_a_secret_that_cannot_be_read_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without an AWS account it is one sentence with exit status 2."""
+    """Without an AWS account it is named with exit status 2, and where its value is taken from."""
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     assert main(["profile", "try", "x-filtered", "--stage", "prod"]) == 2
-    sentence = "streamkeeper: The secret '/streamkeeper/prod/x/token' cannot be read now: NoRegionError.\n"
-    assert capsys.readouterr().err == sentence
+    sentence = "streamkeeper: The secret '/streamkeeper/prod/x/token' cannot be read now: NoRegionError. Secrets "
+    assert capsys.readouterr().err.startswith(sentence)
 
 
 def test_an_unknown_stream_is_named(capsys: pytest.CaptureFixture[str]) -> None:

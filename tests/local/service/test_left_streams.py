@@ -56,8 +56,8 @@ class States:
 @pytest.mark.parametrize(
     ("shares_tables", "may_start", "started", "words"),
     [
-        (False, True, 1, "-orphan-0 goes on with the stream"),
-        (False, False, 0, "another is started as soon as one may be"),
+        (False, True, 1, "-orphan-0 continues the stream"),
+        (False, False, 0, "another is started as soon as possible"),
         (True, True, 0, None),
     ],
 )

@@ -78,7 +78,7 @@ def test_a_stream_is_kept_where_its_table_is_set_back(service: Run) -> None:
         service.aws("dynamodb").put_item(TableName="streamkeeper-test-control", Item=item)
     assert until(lambda: "ALERT: the lease of demo names an execution" in service.log, 20)
     (mended,) = states.list_executions(stateMachineArn=MACHINE, statusFilter="RUNNING")["executions"]
-    assert f"{mended['name']} goes on with the stream" in service.log
+    assert f"{mended['name']} continues the stream" in service.log
     assert mended["name"].endswith("-orphan-0")
     assert json.loads(states.describe_execution(executionArn=successor["executionArn"])["output"]) == {
         "status": "superseded"
