@@ -171,7 +171,9 @@ def _judged(holes: list[Gap], unproved: list[Interval], ordered: list[Record]) -
             # A connection broke off, and the one beside it did not request what this one should have brought.
             after = [record for record in ordered if record.opened_ms >= to_ms]
             before = [record for record in ordered if record.opened_ms < to_ms]
-            if after:
-                judged.append(Gap(after[0].fence, from_ms, to_ms, before[-1].ended_by or UNRECORDED, OPEN))
+            # Several intervals may end before the same opening, and the table has one gap of each connection.
+            ended = [record for record in after if record.from_ms == to_ms] or after
+            if ended:
+                judged.append(Gap(ended[0].fence, from_ms, to_ms, before[-1].ended_by or UNRECORDED, OPEN))
     delivered = [replace(hole, state=DELIVERED) for hole in proved]
     return sorted(judged + delivered, key=lambda gap: (gap.from_ms, gap.fence))

@@ -396,3 +396,18 @@ def test_one_that_breaks_off_beside_another_leaves_what_it_should_have_brought_o
         Gap(2, 10, 20, "reset", DELIVERED),
         Gap(4, 60, 62, "reset", OPEN),
     ]
+
+
+def test_two_gaps_before_one_opening_belong_to_two_connections() -> None:
+    """The table has one gap of each connection, so the second would replace the first."""
+    ends = ((3, 55_861, 85_153, 91_269), (4, 85_153, 87_237, 92_432), (5, 87_237, 122_978, 95_283))
+    relieved = [
+        connection(fence, opened, over, live_ms=live, since_ms=0, reach_ms=0) for fence, opened, over, live in ends
+    ]
+    first = Record(2, 35_458, 40_357, 40_357, "stopped", True, reach_ms=0, live_ms=59_399)
+    found = gaps([first, *relieved], 123_000, 8_000)
+    assert [(gap.fence, gap.from_ms, gap.to_ms) for gap in found] == [
+        (3, 35_458, 55_861),
+        (4, 79_037, 80_153),
+        (5, 82_042, 82_237),
+    ]
