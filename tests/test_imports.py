@@ -163,8 +163,8 @@ def test_the_rule_can_fail() -> None:
 
 # A folder that has more is several rooms.
 MOST_FILES = {"handlers": 12, "handlers/store": 20}
-# In a module; the interpreter's own, which is a distribution apart, has a few longer ones.
-MOST_LINES, OF_THE_INTERPRETER = 300, 370
+# In a module.
+MOST_LINES = 300
 
 
 def test_a_room_is_small_enough_to_know() -> None:
@@ -173,9 +173,8 @@ def test_a_room_is_small_enough_to_know() -> None:
     crowded = {folder: count for folder, count in counts.items() if count > MOST_FILES[folder]}
     assert not crowded, f"{crowded}: at most {MOST_FILES}"
     lines = {name: path.read_text(encoding="utf-8").count("\n") for name, path in MODULES.items()}
-    ours = {name: MOST_LINES for name in lines if not inside(name, "states_language", "pytest_states_language")}
-    long = {name: count for name, count in lines.items() if count > ours.get(name, OF_THE_INTERPRETER)}
-    assert not long, f"{long}: at most {MOST_LINES} lines, in the interpreter {OF_THE_INTERPRETER}"
+    long = {name: count for name, count in lines.items() if count > MOST_LINES}
+    assert not long, f"{long}: at most {MOST_LINES} lines"
 
 
 def test_one_performer_closes_upstreams() -> None:

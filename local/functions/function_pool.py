@@ -18,7 +18,7 @@ from local.functions.function_versions import LATEST, Versions
 from local.functions.sandbox import Answer, Sandbox
 from local.stack import Alias, Function
 from states_language.server import TooManyRequests, UnknownFunction
-from states_language.tasks.lambdas import RESPONSE_LIMIT_BYTES, too_large
+from states_language.tasks.lambda_answers import RESPONSE_LIMIT_BYTES, too_large
 
 IDLE_S = 120.0
 # How long a call may wait for others to start: less than a Task waits for its function. What waits longer would be

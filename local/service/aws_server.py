@@ -26,7 +26,7 @@ from local.service.lambda_functions import FUNCTIONS, LambdaFunctions, lambda_er
 from local.service.lambda_proxy import raw_target
 from local.template import REGION
 from states_language.server import StepFunctions, TooManyRequests, UnknownFunction
-from states_language.tasks.lambdas import EVENT_LIMIT_BYTES, REQUEST_LIMIT_BYTES
+from states_language.tasks.lambda_answers import EVENT_LIMIT_BYTES, REQUEST_LIMIT_BYTES
 from states_language.values import parsed
 
 _TARGET = "AWSStepFunctions."

@@ -8,7 +8,7 @@ from typing import Any
 from outside import Outside
 from states_language import DefinitionError, Perform, TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
-from states_language.tasks.lambdas import missing
+from states_language.tasks.lambda_answers import missing
 from states_language.values import compact
 
 ROLE = "arn:aws:iam::111111111111:role/test-sfn-role"

@@ -1,24 +1,20 @@
 """Runs a line of states: the machine's own, a branch of a Parallel state or an iteration of a Map.
 
-It enters one state after the other, keeps their variables and writes the history. Invariant: a branch keeps its own
-chain of event ids, and adds nothing to the history once it is dead.
+It enters one state after the other, keeps their variables and writes the history, on a `chain` of its own.
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
-from states_language.clock import Clock
-from states_language.context import Identity, state_context
-from states_language.distributed.report import MapRunReport
-from states_language.failures import EvaluationError, Fatal, Halted, Oversized, QueryFailure, StateError
-from states_language.history import PAYLOAD_LIMIT_BYTES, History, fits, payload
+from states_language.chain import Chain, EnteredState, RunningExecution
+from states_language.context import state_context
+from states_language.failures import EvaluationError
+from states_language.history import ENTERED, EXITED, payload
 from states_language.place import Part, Place, Within
-from states_language.scheduling.lanes import STATE, Lanes, charge, here
-from states_language.scheduling.writing import text_in_turns
-from states_language.tasks.calls import Latencies, Perform, TaskCall
-from states_language.values import compact, too_large
-from states_language.variables import Scope, Store
+from states_language.scheduling.lanes import STATE, charge, here
+from states_language.values import compact
+from states_language.variables import Scope
 
 ABORTABLE = frozenset({"Task", "Wait", "Parallel", "Map"})
 """State types for which AWS has an event <Type>StateAborted."""
@@ -37,62 +33,26 @@ class Open(Protocol):
     def left(self) -> Within: ...
 
 
-class RunnableState(Protocol):
-    """What a branch asks of a state, which `State` describes. type: as in the definition."""
-
-    name: str
-    type: str
+class RunnableState(EnteredState, Protocol):
+    """What a branch asks of a state, which `State` describes."""
 
     async def run(self, branch: "Branch", data: Any) -> tuple[str | None, Any]: ...
 
 
-class RunningExecution(Protocol):
-    """What a branch, and a state by its branch, may ask of the execution; `Execution` says what each returns.
-
-    context: the part of the Context Object that every state has; whole_context: a Context Object in
-    place of all of it, or None. transitions: states entered, and retries.
-    """
-
-    identity: Identity
-    clock: Clock
-    latencies: Latencies
-    perform: Perform
-    status: str
-    record: History
-    store: Store
-    context: dict[str, Any]
-    whole_context: dict[str, Any] | None
-    lanes: Lanes | None
-    transitions: int
-    map_runs: list[MapRunReport]
-
-    @property
-    def functions(self) -> Any: ...
-    def overflow(self, previous_id: int) -> None: ...
-    def fail(self, branch: "Branch", problem: Fatal | StateError) -> None: ...
-    def crash(self, branch: "Branch", problem: Exception) -> None: ...
-    def task(self, line: "Coroutine[Any, Any, None]") -> "asyncio.Task[None]": ...
-    def ask(self, branch: "Branch", call: TaskCall) -> "asyncio.Future[Any]": ...
-
-
-class Branch:
+class Branch(Chain):
     """A line of states that is running or has ended."""
 
     def __init__(self, execution: RunningExecution, last_id: int, scope: Scope) -> None:
-        self.execution = execution
+        super().__init__(execution, last_id)
         self.clock, self.random = execution.clock, execution.clock.random
-        self.last_id = last_id
         self.scope, self.variable = scope, scope.get
         self.staged: dict[str, Any] | None = None
-        self.state: RunnableState | None = None
         self.name: str | None = None
         self.data: Any = None
         self.entered = False
         self.place: Place | None = None
         self.group: Open | None = None
         self.within: Within | None = None
-        self.before_id = last_id
-        self.entered_id = 0
         self.entered_ms = 0
         self.retries: int | None = None
         self.token: str | None = None
@@ -100,7 +60,6 @@ class Branch:
         self.iteration: dict[str, Any] | None = None
         self.began_id: int | None = None  # of the event that the iteration started
         self.children: list[Child] = []
-        self.dead = False
         self.output_text = ""
         self.work: asyncio.Task[Any] | None = None
 
@@ -123,57 +82,11 @@ class Branch:
         """Return the frame in which JSONata finds the functions of Step Functions."""
         return self.execution.functions
 
-    # ---- the history ----
-
-    def add(self, kind: str, details: dict[str, Any] | None = None, *, key: str | None = None) -> int:
-        """Add the next event of this branch's chain and return its id; raises Halted after the end."""
-        self.last_id = self.aside(kind, details, key=key)
-        return self.last_id
-
-    def aside(
-        self,
-        kind: str,
-        details: dict[str, Any] | None = None,
-        *,
-        key: str | None = None,
-        previous_id: int | None = None,
-    ) -> int:
-        """Add an event that does not advance the chain and return its id: *StateSucceeded, *StateAborted (recorded)."""
-        execution = self.execution
-        if self.dead or execution.status != "RUNNING":
-            raise Halted
-        if previous_id is None:
-            previous_id = self.last_id
-        if not execution.record.room:
-            execution.overflow(previous_id)
-            raise Halted
-        return execution.record.add(kind, previous_id, details, key)
-
-    def text(self, value: Any) -> str:
-        """Return a state's data as JSON text; raises Fatal if it is larger than the payload limit."""
-        return self.fitting(text_in_turns(value, PAYLOAD_LIMIT_BYTES))
-
-    def fitting(self, text: str) -> str:
-        """Return the JSON text unchanged; raises Fatal if it is larger than the payload limit."""
-        if not fits(text):
-            raise Fatal("States.DataLimitExceeded", too_large(self.state.name if self.state else ""))
-        return text
-
-    def fatal(self, error: str, detail: str) -> Fatal:
-        """Return the failure with a cause that names this state and the event at which it was entered."""
-        name = self.state.name if self.state else ""
-        return Fatal(error, self.cause(name, detail))
-
     def fork(self) -> "Branch":
         """Return a child branch that goes on from this one's last event and reads its variables."""
         child = Branch(self.execution, self.last_id, Scope(self.execution.store, self.scope))
         child.item = self.item
         return child
-
-    def cause(self, name: str, detail: str) -> str:
-        """Return `detail` after the sentence with which AWS begins the causes that it writes itself (recorded)."""
-        place = f"the state '{name}' (entered at the event id #{self.entered_id})"
-        return f"An error occurred while executing {place}. {detail}"
 
     # ---- running ----
 
@@ -232,27 +145,6 @@ class Branch:
         """Sleep for so many milliseconds; return at once for 0."""
         if duration_ms > 0:
             await self.clock.sleep_until(self.clock.now_ms() + duration_ms)
-
-    def refused(self, problem: EvaluationError) -> Exception:
-        """Return the exception for an expression's failure: Fatal for States.Runtime and for a value that is far too
-        large; StateError, which can be caught, for any other failure."""
-        if problem.name == "States.Runtime":
-            return self.fatal(problem.name, str(problem))
-        name = self.state.name if self.state else ""
-        if isinstance(problem, Oversized):
-            return Fatal(problem.name, too_large(name))
-        cause = self.cause(name, str(problem))
-        if isinstance(problem, QueryFailure):
-            self._evaluation_failed(problem, name, cause)
-        return StateError(problem.name, cause)
-
-    def _evaluation_failed(self, problem: QueryFailure, name: str, cause: str) -> None:
-        details = {"error": problem.name, "cause": cause, "state": name}
-        if problem.location is not None:
-            details["location"] = problem.location
-        # An expression's failure points to what came before the state (recorded).
-        previous_id = self.last_id if problem.after_entry else self.before_id
-        self.last_id = self.aside("EvaluationFailed", details, previous_id=previous_id)
 
     def _enter(self, state: RunnableState, text: str) -> None:
         self.state, self.retries, self.staged, self.before_id = state, None, None, self.last_id
@@ -320,7 +212,3 @@ class Branch:
         work = self.work
         if work is not None and not work.done() and work is not asyncio.current_task(work.get_loop()):
             work.cancel()
-
-
-ENTERED = "stateEnteredEventDetails"
-EXITED = "stateExitedEventDetails"

@@ -9,12 +9,13 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, TypedDict
 
-from states_language.branch import ENTERED, Branch
+from states_language.branch import Branch
+from states_language.chain import Chain
 from states_language.clock import Clock
 from states_language.context import Identity, execution_context
 from states_language.distributed.report import MapRunReport
 from states_language.failures import Fatal, Halted, StateError, TaskFailure
-from states_language.history import LIMIT, Event, History, failure, payload
+from states_language.history import ENTERED, LIMIT, Event, History, failure, payload
 from states_language.jsonata.functions import frame
 from states_language.place import Part, Place, Redriven
 from states_language.scheduling.lanes import Lanes
@@ -161,26 +162,25 @@ class Execution:
         """Fail the execution because its history is full."""
         self._fail(previous_id, "States.Runtime", HISTORY_FULL)
 
-    def fail(self, branch: Branch, problem: Fatal | StateError) -> None:
+    def fail(self, branch: Chain, problem: Fatal | StateError) -> None:
         """Fail the execution at this branch's last event."""
         if self.status == "RUNNING":
             self._fail(branch.last_id, problem.error, problem.cause)
 
-    def crash(self, branch: Branch, problem: Exception) -> None:
+    def crash(self, branch: Chain, problem: Exception) -> None:
         """Fail the execution for a defect of the interpreter or of `perform`, and report it to the event loop."""
         if isinstance(problem, RecursionError):
             self.fail(branch, branch.fatal("States.Runtime", NESTED))
             return
-        state = branch.state.name if branch.state else ""
-        detail = f"{type(problem).__name__}: {problem}"
-        self.fail(branch, Fatal("States.Runtime", branch.cause(state, detail)))
-        asyncio.get_running_loop().call_exception_handler({"message": f"state '{state}' broke", "exception": problem})
+        self.fail(branch, branch.fatal("States.Runtime", f"{type(problem).__name__}: {problem}"))
+        message = f"state '{branch.state_name}' broke"
+        asyncio.get_running_loop().call_exception_handler({"message": message, "exception": problem})
 
     def task(self, line: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Return the task that runs a line of states, in a lane if the execution has lanes."""
         return asyncio.get_running_loop().create_task(line if self.lanes is None else self.lanes.run(line))
 
-    def ask(self, branch: Branch, call: TaskCall) -> asyncio.Future[Any]:
+    def ask(self, branch: Chain, call: TaskCall) -> asyncio.Future[Any]:
         """Start the call and return the future of its answer: a JSON value, a Whole or a TaskFailure.
 
         The future may be cancelled; the call itself runs on.
@@ -193,7 +193,7 @@ class Execution:
         work.add_done_callback(functools.partial(self._deliver, branch, answered))
         return answered
 
-    def _deliver(self, branch: Branch, answered: asyncio.Future[Any], work: asyncio.Future[Any]) -> None:
+    def _deliver(self, branch: Chain, answered: asyncio.Future[Any], work: asyncio.Future[Any]) -> None:
         self.background.discard(work)
         problem = asyncio.CancelledError() if work.cancelled() else work.exception()
         if isinstance(problem, Exception) and not isinstance(problem, TaskFailure):

@@ -11,6 +11,8 @@ from typing import Any, NotRequired, TypedDict
 LIMIT = 25_000
 """The most events of one execution; the last of them is its end (AWS Step Functions quotas)."""
 
+ENTERED, EXITED = "stateEnteredEventDetails", "stateExitedEventDetails"
+
 PAYLOAD_LIMIT_BYTES = 262_144
 """The largest input or output in bytes of UTF-8 (AWS Step Functions quotas)."""
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from states_language.clock import EPOCH_2026_MS, Deadlock, RealClock, VirtualClock, calculated_s, uuid4
+from states_language.clock import EPOCH_2026_MS, RealClock, VirtualClock, calculated_s, uuid4
+from states_language.virtual_loop import Deadlock
 
 
 @given(st.integers(0, 10**11), st.integers(1, 10**7))

@@ -267,7 +267,7 @@ def test_a_definition_is_read_from_yaml_as_json_would_have_it(tmp_path: Path) ->
     States:
       S:
         Type: Pass
-        Result: {when: 2026-01-01T00:00:00Z, on: off, ratio: 1:30, n: -1, f: 1e3, none: null, yes: true, empty: }
+        Result: {when: 2026-01-01T00:00:00Z, on: off, ratio: 1:30, n: -1, f: 1e3, none: null, yes: True, empty: }
         End: true
     """
     path = tmp_path / "machine.asl.yml"

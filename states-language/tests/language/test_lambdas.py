@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from machines import at_ms, machine, named, task, types
 from states_language import TaskFailure
 from states_language.clock import EPOCH_2026_MS, VirtualClock
-from states_language.tasks.lambdas import RESPONSE_LIMIT_BYTES, Function, Functions
+from states_language.tasks.lambda_answers import RESPONSE_LIMIT_BYTES
+from states_language.tasks.lambdas import Function, Functions
 from states_language.values import copied
 
 

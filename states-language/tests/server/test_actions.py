@@ -2,11 +2,13 @@
 
 import concurrent.futures
 import json
+import socket
 from typing import Any
 
 import pytest
 
 from endpoint import PASS, PREFIX, ROLE, calling, created, handed_over, over, ran, refusal
+from states_language.server.actions import LARGEST
 
 _CONSTRAINT = "1 validation error detected: Value{} at '{}' failed to satisfy constraint: Member must {}"
 _BAD = {"name": "bad", "roleArn": ROLE, "definition": json.dumps(PASS)}
@@ -164,3 +166,19 @@ def test_the_runs_of_a_distributed_map_are_described(states: Any) -> None:
     assert [event["type"] for event in events][-2:] == ["FailStateEntered", "ExecutionFailed"]
     assert states.describe_execution(executionArn=children[-1]["executionArn"])["output"] == "1"
     assert refusal(states.describe_map_run, mapRunArn=run["mapRunArn"] + "x")[0] == "ResourceNotFound"
+
+
+def test_half_a_request_is_none(states: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    """A client that leaves amid its body starts nothing, and the server says nothing; a body without end is refused."""
+    address = states.meta.endpoint_url.removeprefix("http://").split(":")
+    begun = created(states, "half")
+    lines = ("POST / HTTP/1.1", "Host: x", "X-Amz-Target: AWSStepFunctions.StartExecution", f"Content-Length: {2**30}")
+    start = "\r\n".join((*lines, "", ""))
+    body = json.dumps({"stateMachineArn": begun})
+    with socket.create_connection((address[0], int(address[1]))) as client:
+        client.sendall((start + body).encode())
+    with socket.create_connection((address[0], int(address[1]))) as client:
+        client.sendall(start.encode() + b" " * (LARGEST + 1))
+        assert client.recv(12) == b"HTTP/1.1 413"
+    assert states.list_executions(stateMachineArn=begun)["executions"] == []
+    assert capfd.readouterr() == ("", "")

@@ -120,6 +120,8 @@ def test_a_refusal_names_every_problem() -> None:
     [
         ("not a", "Unrecognized token 'not': was expecting (JSON String, Number, Array, Object or token 'null', "
                   "'true' or 'false')", 4),
+        ("a" * 300, f"Unrecognized token '{'a' * 256}...': was expecting (JSON String, Number, Array, Object or token "
+                    "'null', 'true' or 'false')", 301),
         ("{", 'Unexpected end-of-input: expected close marker for Object (start marker at [Source: (String)"{"; '
               "line: 1, column: 1])", 2),
         ('["a', "Unexpected end-of-input: was expecting closing quote for a string value", 4),

@@ -9,9 +9,9 @@ import pytest
 
 from endpoint import PASS, PREFIX, WAIT, calling, stepfunctions
 from states_language import TaskFailure
-from states_language.server.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions, Retention
+from states_language.server.executions import Executions
 from states_language.server.journals import Journals
-from states_language.server.known_executions import KnownExecution
+from states_language.server.known_executions import STOPPED_CAUSE, STOPPED_ERROR, KnownExecution, Retention
 
 FUNCTION = "arn:aws:lambda:us-east-1:000000000000:function:any"
 WAITS, TRIES, ANSWERS = PREFIX + "waits", PREFIX + "tries", PREFIX + "answers"

@@ -32,8 +32,8 @@ from states_language import load, problems
 from states_language.definition.fields import DefinitionError
 from states_language.jsonata.bounds import WHOLE, Exceeded
 from states_language.jsonata.engine import Jsonata, begin
-from states_language.jsonata.evaluation import Unsupported, from_library, to_library
 from states_language.jsonata.functions import frame
+from states_language.jsonata.json_values import Unsupported, from_library, to_library
 from states_language.jsonata.library import Utils
 from states_language.jsonata.patterns import pattern
 from states_language.jsonata.syntax import fault, message, nodes

@@ -1,7 +1,8 @@
 """Reads a definition from data, a text or a file: JSON or YAML, by itself or in a template.
 
 A text that is valid JSON is read as JSON, any other as YAML, with the types of JSON alone: `2026-01-31`, `on` and
-`1:30` are texts. A key that appears twice is refused, for one of its two values would be lost in silence.
+`1:30` are texts, `True` is true (YAML 1.2, core schema). A key that appears twice is refused, for one of its two values
+would be lost in silence.
 Invariant: the data has at most MOST_PARTS values, each alias counted as often as it is used.
 """
 
@@ -87,8 +88,8 @@ _Loader.yaml_constructors = {
     if tag is None or tag.rpartition(":")[2] in _KINDS
 }
 for _tag, _pattern, _first in (
-    ("bool", r"true|false", "tf"),
-    ("null", r"null|~|", ["n", "~", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"null|Null|NULL|~|", ["n", "N", "~", ""]),
     ("int", r"[-+]?[0-9]+", "-+0123456789"),
     ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
 ):

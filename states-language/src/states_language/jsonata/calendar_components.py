@@ -1,11 +1,14 @@
-"""Gives the components of an instant in JavaScript's calendar: component(0, "F") is 4, a Thursday.
+"""Gives the components of an instant in JavaScript's calendar, and the instant of components.
 
-Instants are milliseconds since 1970; all components of NaN, which is no instant, are NaN. JavaScript's Date.UTC, which
-finds where weeks begin, reads a year of two digits as one of the twentieth century.
+Example: component(0, "F") is 4, a Thursday. Instants are milliseconds since 1970; all components of NaN, which is no
+instant, are NaN. JavaScript's Date.UTC, which finds where weeks begin, reads a year of two digits as one of the
+twentieth century.
 """
 
 import math
 from datetime import date
+
+from states_language.jsonata.library import JException
 
 MS_OF_DAY = 86_400_000
 _WEEK = 7 * MS_OF_DAY
@@ -87,3 +90,52 @@ def _first_week(year: int, month: int) -> float:
     first = utc(year, month, 1)
     weekday = (first // MS_OF_DAY + 3) % 7
     return first + (7 - weekday if weekday > 3 else -weekday) * MS_OF_DAY
+
+
+def combined(values: dict[str, float | None], now_ms: float) -> float:
+    """Return the instant of components; raises JException D3136 if one is missing between others."""
+    given = {sign for sign, value in values.items() if value and not math.isnan(value)}
+    date, time = given & set("YXMxWwdD"), given & set("PHhmsf")
+    by_day = not _only(date, "YMD") and _only(date, "Yd")
+    of_weeks = "XxwF" if _only(date, "Xxw") else "XWF" if _only(date, "XW") else ""
+    by_half = not _only(time, "Hmsf") and _only(time, "Phmsf")
+    # In 2.0.6 a day of the year is not among the components that are filled in.
+    order = ("YD" if by_day else of_weeks or "YMD") + ("Phmsf" if by_half else "Hmsf")
+    filled = _filled(values, order, now_ms)
+    if of_weeks:
+        raise JException("D3136", -1)
+    year, month, day = filled["Y"], filled.get("M") or 0, filled.get("D", math.nan)
+    month = month - 1 if month > 0 else 0
+    if by_day:
+        begin = utc(year, 0, 1) + (filled["d"] - 1) * MS_OF_DAY
+        _, month, day = date_of(begin) if not math.isnan(begin) else (0, math.nan, math.nan)
+    hour = filled["h"] if by_half else filled["H"]
+    if by_half:
+        hour = (0 if hour == 12 else hour) + (12 if filled["P"] == 1 else 0)
+    millis = utc(year, month, day, hour, filled["m"], filled["s"], filled["f"])
+    zone = next((filled[sign] for sign in "Zz" if sign in given), 0)
+    return millis - zone * 60_000
+
+
+def _only(given: set[str], allowed: str) -> bool:
+    return bool(given) and given <= set(allowed)
+
+
+def _filled(values: dict[str, float | None], order: str, now_ms: float) -> dict[str, float]:
+    """Return the components; those before the first given one are today's, those after the last are the least."""
+    filled = {sign: value for sign, value in values.items() if value is not None}
+    begun = ended = False
+    for sign in order:
+        if sign in filled:
+            if ended:
+                raise JException("D3136", -1)
+            begun = True
+        elif begun:
+            filled[sign], ended = float(sign in "MDd"), True
+        else:
+            filled[sign] = _of_now(now_ms, sign)
+    return filled
+
+
+def _of_now(now_ms: float, sign: str) -> float:
+    return math.nan if sign == "P" else component(now_ms, sign)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import regex
 
-from states_language.jsonata.calendar_components import FARTHEST_MS, MS_OF_DAY, component, date_of, utc
+from states_language.jsonata.calendar_components import FARTHEST_MS, combined, component
 from states_language.jsonata.library import JException
 from states_language.jsonata.patterns import Pattern
 from states_language.jsonata.whole_numbers import WORDS, IntegerPicture, Separator, integer_picture, parse_int
@@ -205,7 +205,7 @@ def instant(text: str, picture: str, now_ms: float) -> float | None:
         return None
     read = [(reader, match.group(number)) for number, reader in enumerate(readers, 1)]
     values = {reader.component: reader.read(part) for reader, part in read if reader.read is not None}
-    return _combined(values, now_ms) if values else None
+    return combined(values, now_ms) if values else None
 
 
 def _reader(part: Part) -> _Reader:
@@ -258,52 +258,3 @@ def _zone_reader(marker: Marker) -> _Reader:
 
     after = "" if between is None else f"{regex.escape(between.sign)}[0-9]+"
     return _Reader(f"{before}[-+][0-9]+{after}", marker.component, read)
-
-
-def _combined(values: dict[str, float | None], now_ms: float) -> float:
-    """Return the instant of components; raises JException D3136 if one is missing between others."""
-    given = {sign for sign, value in values.items() if value and not math.isnan(value)}
-    date, time = given & set("YXMxWwdD"), given & set("PHhmsf")
-    by_day = not _only(date, "YMD") and _only(date, "Yd")
-    of_weeks = "XxwF" if _only(date, "Xxw") else "XWF" if _only(date, "XW") else ""
-    by_half = not _only(time, "Hmsf") and _only(time, "Phmsf")
-    # In 2.0.6 a day of the year is not among the components that are filled in.
-    order = ("YD" if by_day else of_weeks or "YMD") + ("Phmsf" if by_half else "Hmsf")
-    filled = _filled(values, order, now_ms)
-    if of_weeks:
-        raise JException("D3136", -1)
-    year, month, day = filled["Y"], filled.get("M") or 0, filled.get("D", math.nan)
-    month = month - 1 if month > 0 else 0
-    if by_day:
-        begin = utc(year, 0, 1) + (filled["d"] - 1) * MS_OF_DAY
-        _, month, day = date_of(begin) if not math.isnan(begin) else (0, math.nan, math.nan)
-    hour = filled["h"] if by_half else filled["H"]
-    if by_half:
-        hour = (0 if hour == 12 else hour) + (12 if filled["P"] == 1 else 0)
-    millis = utc(year, month, day, hour, filled["m"], filled["s"], filled["f"])
-    zone = next((filled[sign] for sign in "Zz" if sign in given), 0)
-    return millis - zone * 60_000
-
-
-def _only(given: set[str], allowed: str) -> bool:
-    return bool(given) and given <= set(allowed)
-
-
-def _filled(values: dict[str, float | None], order: str, now_ms: float) -> dict[str, float]:
-    """Return the components; those before the first given one are today's, those after the last are the least."""
-    filled = {sign: value for sign, value in values.items() if value is not None}
-    begun = ended = False
-    for sign in order:
-        if sign in filled:
-            if ended:
-                raise JException("D3136", -1)
-            begun = True
-        elif begun:
-            filled[sign], ended = float(sign in "MDd"), True
-        else:
-            filled[sign] = _of_now(now_ms, sign)
-    return filled
-
-
-def _of_now(now_ms: float, sign: str) -> float:
-    return math.nan if sign == "P" else component(now_ms, sign)

@@ -14,6 +14,7 @@ from states_language.jsonata.bounds import DEEPEST_FUNCTIONS, SHORT, TOO_DEEP, B
 from states_language.jsonata.compiled import THEMSELVES, compiled, truth
 from states_language.jsonata.library import Functions, JException, Utils
 from states_language.jsonata.numbers import calculate, to_text
+from states_language.jsonata.patterns import called
 from states_language.jsonata.reads import PLAIN
 from states_language.jsonata.signatures import check_arguments
 from states_language.values import parts, units
@@ -45,15 +46,6 @@ def _is_function(value: Any) -> bool:
 def _arity(function: Any) -> Any:
     """Return how many arguments a function takes from another; a regular expression takes a text and a place."""
     return 2 if Functions.is_regex(function) else _arity_of(function)
-
-
-def _search(matches: Any) -> Any:
-    """Return the next match in the form that a regular expression, called as a function, returns; else undefined."""
-    match = next(matches, None)
-    if match is None:
-        return None
-    found = {"match": match.group(), "start": match.start(), "end": match.end(), "groups": list(match.groups())}
-    return found | {"next": library.Jsonata.JLambda(lambda: _search(matches))}
 
 
 def _call(function: Any, _input: Any, arguments: Any) -> Any:
@@ -296,8 +288,5 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
         if not (Functions.is_lambda(proc) or Utils.is_function(proc) or Functions.is_regex(proc)):
             raise JException("T1006", -1)
         if Functions.is_regex(proc):
-            text, begin = [*args, None, None][:2]
-            begins = isinstance(begin, int) and not isinstance(begin, bool) and begin > 0
-            written = to_text(text) if isinstance(text, str | int | float) else None
-            return None if written is None else _search(proc.finditer(written, begin if begins else 0))
+            return called(proc, *args)
         return super().apply_inner(proc, args, input, environment)

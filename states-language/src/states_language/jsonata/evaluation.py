@@ -9,7 +9,6 @@ needs more begins again in a process of its own, within WHOLE.
 """
 
 import functools
-import math
 import re
 from typing import Any
 
@@ -29,22 +28,15 @@ from states_language.jsonata.bounds import (
 from states_language.jsonata.compiled import compiled
 from states_language.jsonata.engine import Frame, Jsonata, begin
 from states_language.jsonata.engine import bounds as used
-from states_language.jsonata.library import Utils
-from states_language.jsonata.numbers import NAMES, plain
+from states_language.jsonata.json_values import NESTED, Unsupported, from_library, kind, to_library
 from states_language.jsonata.patterns import pattern
 from states_language.jsonata.reads import names
 from states_language.jsonata.syntax import bound_names, fault, message, nodes, reads_error_output, top_level
 from states_language.scheduling.lanes import Costly, Job, Lane, here
-from states_language.values import MISSING, exceeds, joined, well_formed
-
-NULL = Utils.NULL_VALUE
+from states_language.values import MISSING, exceeds, joined
 
 PARTS_HERE = 2_000
 """The largest data that an expression may read while others wait, as `exceeds` counts."""
-
-
-class Unsupported(Exception):
-    """The value is a function, which JSON cannot hold."""
 
 
 class Query:
@@ -101,7 +93,7 @@ class Query:
                 if type(result) in _AS_IT_IS or (type(result) is str and result.isascii()):
                     value = result
                 else:
-                    if isinstance(result, _NESTED):
+                    if isinstance(result, NESTED):
                         bounds.check(result)
                     value = from_library(result)
                 if self._is_fixed and isinstance(value, _SCALARS):
@@ -238,66 +230,3 @@ def _compiled(inner: str, caught: bool) -> Query | str:
         if node.type in ("string", "name") and isinstance(node.value, str):
             node.value = joined(node.value)
     return Query(inner, machine, every)
-
-
-_KINDS = {
-    type(None): "null", bool: "boolean", int: "number", float: "number", dict: "object", list: "array", str: "string",
-}  # fmt: skip
-
-
-def kind(value: Any) -> str:
-    """Return the JSON name of the value's type."""
-    return _KINDS.get(type(value)) or next((name for each, name in _KINDS.items() if isinstance(value, each)), "number")
-
-
-# ---- null: None is the library's undefined; for null it has an object of its own ----
-
-
-_NESTED = (dict, list)
-
-
-def to_library(value: Any) -> Any:
-    """Return a JSON value as the library represents it; the value itself if it holds no null."""
-    if value is None:
-        return NULL
-    if isinstance(value, dict):
-        members = None
-        for key, member in value.items():
-            if (member is None or isinstance(member, _NESTED)) and (inner := to_library(member)) is not member:
-                members = members or {}
-                members[key] = inner
-        return {**value, **members} if members else value
-    if isinstance(value, list):
-        if not any(element is None or isinstance(element, _NESTED) for element in value):
-            return value
-        elements = []
-        for element in value:
-            elements.append(to_library(element))
-        return elements if any(new is not old for new, old in zip(elements, value, strict=True)) else value
-    return value
-
-
-def from_library(value: Any) -> Any:
-    """Return the library's value as JSON; raises Unsupported for a function."""
-    if isinstance(value, str):
-        return value if value.isascii() else well_formed(value)
-    if isinstance(value, int):
-        return value
-    if value is NULL or value is None:
-        return None
-    if isinstance(value, float):
-        # JSON has no Infinity and no NaN; AWS returns JavaScript's names for them.
-        return plain(value) if math.isfinite(value) else NAMES[str(value)]
-    if isinstance(value, dict):
-        members = {}
-        for key, member in value.items():
-            members[well_formed(key)] = from_library(member)
-        return members
-    if isinstance(value, Utils.RangeList):
-        return list(value)
-    if isinstance(value, list):
-        elements = []
-        for element in value:
-            elements.append(from_library(element))
-        return elements
-    raise Unsupported

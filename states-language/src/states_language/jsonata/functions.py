@@ -14,7 +14,7 @@ from typing import Any
 from states_language.clock import uuid4
 from states_language.jsonata import dates, library, numbers, pictures, texts
 from states_language.jsonata.engine import Frame, Jsonata, bounds
-from states_language.jsonata.evaluation import to_library
+from states_language.jsonata.json_values import to_library
 from states_language.jsonata.library import Functions, JException, Utils
 from states_language.jsonata.patterns import Matcher
 from states_language.jsonpath.intrinsic_functions import ALGORITHMS, scrambled

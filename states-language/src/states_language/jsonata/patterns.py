@@ -14,6 +14,7 @@ import regex
 from states_language.clock import worked_s
 from states_language.jsonata.ecmascript import translated
 from states_language.jsonata.library import Functions, JException, Jsonata
+from states_language.jsonata.numbers import to_text
 from states_language.values import joined, units
 
 
@@ -115,6 +116,25 @@ class _Match:
     def groups(self) -> tuple[Any, ...]:
         """Return the texts of all groups."""
         return tuple(self._texts[1:])
+
+
+def called(expression: Pattern, text: Any = None, begin: Any = None, *_: Any) -> Any:
+    """Return what a regular expression returns that is called as a function: its first match from a place on.
+
+    A match names the function that finds the next one; undefined if there is none.
+    """
+    begins = isinstance(begin, int) and not isinstance(begin, bool) and begin > 0
+    if not isinstance(text, str | int | float):
+        return None
+    return _found(expression.finditer(to_text(text), begin if begins else 0))
+
+
+def _found(matches: Iterator[Any]) -> Any:
+    match = next(matches, None)
+    if match is None:
+        return None
+    found = {"match": match.group(), "start": match.start(), "end": match.end(), "groups": list(match.groups())}
+    return found | {"next": Jsonata.JLambda(lambda: _found(matches))}
 
 
 def _joined(match: Any) -> Any:

@@ -12,7 +12,8 @@ from states_language.branch import Branch
 from states_language.context import Environment
 from states_language.definition.fields import Fields, below
 from states_language.failures import Oversized
-from states_language.jsonata.evaluation import Data, Query, compile_query, compiles, is_query, kind
+from states_language.jsonata.evaluation import Data, Query, compile_query, compiles, is_query
+from states_language.jsonata.json_values import kind
 from states_language.values import FEW, LARGEST_BETWEEN, compact, weight
 from states_language.variables import check_names
 

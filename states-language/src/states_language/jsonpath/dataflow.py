@@ -19,7 +19,8 @@ from states_language.definition.fields import DefinitionError, Fields, below
 from states_language.failures import EvaluationError, Oversized
 from states_language.jsonpath.expressions import Expression, compile_expression, evaluate, sources
 from states_language.jsonpath.grammar import PathSyntaxError, compile_path
-from states_language.jsonpath.selection import Index, Path
+from states_language.jsonpath.selection import Path
+from states_language.jsonpath.steps import Index
 from states_language.values import FEW, LARGEST_BETWEEN, MISSING, compact, weight
 from states_language.variables import check_names
 

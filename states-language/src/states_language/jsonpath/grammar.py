@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from states_language.jsonpath.selection import (
+from states_language.jsonpath.selection import Path
+from states_language.jsonpath.steps import (
     Index,
     Many,
     Name,
     Names,
-    Path,
     Step,
     children,
     compared,

@@ -6,79 +6,28 @@ deep scan) always gives a list: compile_path("$.a[*].b").read({"a": [{"b": 1}, {
 
 import functools
 import itertools
-import operator
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from states_language.context import Environment
 from states_language.failures import EvaluationError, ResultPathFailure
+from states_language.jsonpath.steps import (
+    MOST_SELECTED,
+    MOST_VISITED,
+    VISITED_HERE,
+    Index,
+    Many,
+    Name,
+    Step,
+    bracket,
+    child,
+    search,
+    visit,
+    written,
+)
 from states_language.scheduling.lanes import Costly, here
 from states_language.values import MISSING, NESTED, compact
-
-
-@dataclass(frozen=True)
-class Name:
-    """A member of an object."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Names:
-    """Several members of an object, at the end of a path: an object of those that exist (measured by others).
-
-    whole: whether all of them must exist, as after a deep scan.
-    """
-
-    names: tuple[str, ...]
-    whole: bool = False
-
-
-@dataclass(frozen=True)
-class Index:
-    """An element of an array; negative counts from the end."""
-
-    index: int
-
-
-@dataclass(frozen=True)
-class Many:
-    """Several elements: `select` yields them for one value; `text` is how the path writes the step."""
-
-    text: str
-    select: Callable[[Any, Any], Iterator[Any]] = field(compare=False)
-
-
-Step = Name | Names | Index | Many
-
-MOST_SELECTED = 200_000
-"""How many nodes a step of a path may select. No payload holds as many, but deep scans in one path multiply."""
-MOST_VISITED = 5_000_000
-"""How many nodes a path, with its filters' paths, may visit: some seconds' work. AWS documents no bound."""
-VISITED_HERE = 1_600
-"""How many nodes they may visit while others wait: a few milliseconds' work."""
-
-
-class _Search(threading.local):
-    """The search that runs in this thread: how many nodes it may still visit; None if none runs."""
-
-    left: int | None = None
-    most = MOST_VISITED
-
-
-_search = _Search()
-
-
-def visit(nodes: int) -> None:
-    """Count visited nodes; raises EvaluationError past the bound, or Costly if others wait."""
-    if _search.left is not None:
-        _search.left -= nodes
-        if _search.left < 0:
-            if _search.most < MOST_VISITED:
-                raise Costly
-            raise EvaluationError(f"it visits more than {MOST_VISITED} nodes")
 
 
 @dataclass(frozen=True)
@@ -141,12 +90,12 @@ class Path:
                     what = f"Filter: [?] can not be applied to primitives. Current context is: {shown}"
                     raise EvaluationError(f"Invalid path '{self.text}' : {what}")  # as Jayway does
                 return self._many(value, position, root)
-            child = _child(value, step)
-            if child is MISSING:
+            selected = child(value, step)
+            if selected is MISSING:
                 if not self.definite:
                     return []
                 raise EvaluationError(f"Invalid path '{self.text}' : {self._complaint(value, position)}")
-            value = child
+            value = selected
         return value
 
     def find(self, root: Any) -> Any:
@@ -175,7 +124,7 @@ class Path:
             raise ResultPathFailure(f"Unable to apply ReferencePath {self.text} to the state's input") from None
 
     def _many(self, value: Any, position: int, root: Any) -> list[Any]:
-        if _search.left is not None:
+        if search.left is not None:
             return self._select([value], position, root)
         host = here()
         if host is None:
@@ -186,7 +135,7 @@ class Path:
         except Costly:
             pass
         finally:
-            host.spend(max(1, (VISITED_HERE - (_search.left or 0)) >> 2))
+            host.spend(max(1, (VISITED_HERE - (search.left or 0)) >> 2))
         answer = host.ask({"path": self.text, "root": root})
         if "value" not in answer:
             reason = NESTED if "nested" in answer else f"Invalid path '{self.text}' : it visits too many nodes"
@@ -195,15 +144,15 @@ class Path:
         return selected
 
     def _search(self, value: Any, position: int, root: Any, most: int) -> list[Any]:
-        _search.left = _search.most = most
+        search.left = search.most = most
         try:
             return self._select([value], position, root)
         except EvaluationError as problem:
-            if _search.left >= 0 and str(problem).startswith("Invalid path"):
+            if search.left >= 0 and str(problem).startswith("Invalid path"):
                 raise
             raise EvaluationError(f"Invalid path '{self.text}' : {problem}") from None
         finally:
-            _search.left = None
+            search.left = None
 
     def _select(self, values: list[Any], position: int, root: Any) -> list[Any]:
         for step in self.steps[position:]:
@@ -213,51 +162,22 @@ class Path:
                 if len(values) > MOST_SELECTED:
                     raise EvaluationError(f"Invalid path '{self.text}' : it selects more than {MOST_SELECTED} nodes")
             else:
-                nodes = (_child(value, step) for value in values)
+                nodes = (child(value, step) for value in values)
                 values = [node for node in nodes if node is not MISSING]
         return values
 
     def _complaint(self, value: Any, position: int) -> str:
         step = self.steps[position]
         if isinstance(step, Index):
-            where = _written(self.steps[:position])
+            where = written(self.steps[:position])
             if not isinstance(value, list):
                 return f"Filter: [{step.index}] can only be applied to arrays. Current context is: {value}"
             return f"Index out of bounds when evaluating path {where}[{step.index}]"
         if isinstance(value, dict) and position == len(self.steps) - 1:
-            return f"No results for path: {_written(self.steps)}"
+            return f"No results for path: {written(self.steps)}"
         if isinstance(value, dict):
-            return f"Missing property in path {_written(self.steps[: position + 1])}"
-        return f"Expected to find an object with property {_bracket(step)} in path {_written(self.steps[:position])}"
-
-
-def _visited(nodes: Iterator[Any]) -> Iterator[Any]:
-    """Yield the nodes, and count them in groups."""
-    while few := list(itertools.islice(nodes, 64)):
-        visit(len(few))
-        yield from few
-
-
-def _written(steps: Iterable[Step]) -> str:
-    return "$" + "".join(_bracket(step) for step in steps if not isinstance(step, Many))
-
-
-def _bracket(step: Step) -> str:
-    if isinstance(step, Index):
-        return f"[{step.index}]"
-    names = step.names if isinstance(step, Names) else [step.name] if isinstance(step, Name) else []
-    return "['" + "', '".join(names) + "']"
-
-
-def _child(value: Any, step: Step) -> Any:
-    if isinstance(step, Name):
-        return value.get(step.name, MISSING) if isinstance(value, dict) else MISSING
-    if isinstance(step, Names) and isinstance(value, dict):
-        there = {name: value[name] for name in step.names if name in value}
-        return MISSING if step.whole and len(there) < len(step.names) else there
-    if isinstance(step, Index) and isinstance(value, list) and -len(value) <= step.index < len(value):
-        return value[step.index]
-    return MISSING
+            return f"Missing property in path {written(self.steps[: position + 1])}"
+        return f"Expected to find an object with property {bracket(step)} in path {written(self.steps[:position])}"
 
 
 def _put(value: Any, steps: tuple[Step, ...], new: Any) -> Any:
@@ -277,71 +197,8 @@ def _put(value: Any, steps: tuple[Step, ...], new: Any) -> Any:
     return elements
 
 
-def compared(
-    compare: Callable[[Any, Any], bool],
-    left: Callable[[Any, Any], Any],
-    right: Callable[[Any, Any], Any],
-    here: Any,
-    root: Any,
-) -> bool:
-    """Return a filter's comparison; with a missing value or one of another type, only != is true."""
-    a, b = left(here, root), right(here, root)
-    if a is MISSING or b is MISSING or isinstance(a, bool) != isinstance(b, bool):
-        return compare is operator.ne
-    try:
-        return compare(a, b)
-    except TypeError:
-        return False
-
-
-def children(value: Any, _root: Any) -> Iterator[Any]:
-    """Yield the members of an object or the elements of an array."""
-    if isinstance(value, dict):
-        yield from value.values()
-    elif isinstance(value, list):
-        yield from value
-
-
-def everything(value: Any, root: Any) -> Iterator[Any]:
-    """Yield the value itself and every value within it, at any depth."""
-    waiting = [value]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        waiting.extend(reversed(list(children(node, root))))
-
-
-def sliced(part: slice, value: Any, _root: Any) -> Iterator[Any]:
-    """Yield a slice of an array."""
-    if isinstance(value, list):
-        yield from value[part]
-
-
-def union(members: tuple[Step, ...], value: Any, _root: Any) -> Iterator[Any]:
-    """Yield those of the listed members that exist."""
-    for member in members:
-        node = _child(value, member)
-        if node is not MISSING:
-            yield node
-
-
-def refused(problem: str, _value: Any, _root: Any) -> Iterator[Any]:
-    """Raise EvaluationError: AWS accepts the step when a machine is created, and fails the state."""
-    raise EvaluationError(problem)
-
-
-def leaf_only(steps: list[Step]) -> list[Step]:
-    """Return the steps of a path, which fails if several members are not its end (measured by others)."""
-    for position, step in enumerate(steps[:-1]):
-        if isinstance(step, Names):
-            problem = f"Multi properties can only be used as path leafs: {_written(steps[: position + 1])}"
-            return [Many(",", functools.partial(refused, problem))]
-    return steps
-
-
-def filtered(test: Callable[[Any, Any], bool], value: Any, root: Any) -> Iterator[Any]:
-    """Yield the elements of an array, or the one object, that pass the test; for another value, nothing."""
-    for candidate in children(value, root) if isinstance(value, list) else [value] if isinstance(value, dict) else ():
-        visit(1)
-        if test(candidate, root):
-            yield candidate
+def _visited(nodes: Iterator[Any]) -> Iterator[Any]:
+    """Yield the nodes, and count them in groups."""
+    while few := list(itertools.islice(nodes, 64)):
+        visit(len(few))
+        yield from few

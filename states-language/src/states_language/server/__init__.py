@@ -15,9 +15,9 @@ All else may change without notice.
 """
 
 from states_language.server.actions import StepFunctions, application, settle
-from states_language.server.executions import Executions, Retention
+from states_language.server.executions import Executions
 from states_language.server.journals import Closing, Opening
-from states_language.server.known_executions import KnownExecution
+from states_language.server.known_executions import KnownExecution, Retention
 from states_language.server.machines import StateMachine, loaded_stack
 from states_language.server.requests import ACCOUNT, REGION, Refusal, is_name
 from states_language.server.task_performer import Answer, Invoke, TaskPerformer, TooManyRequests, UnknownFunction

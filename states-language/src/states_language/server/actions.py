@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -28,9 +28,9 @@ from states_language.server.activities import Activities
 from states_language.server.activity_actions import ActivityActions
 from states_language.server.diagnostics import examine, is_examined
 from states_language.server.execution_actions import ExecutionActions, Express
-from states_language.server.executions import Executions, Retention
+from states_language.server.executions import Executions
 from states_language.server.journals import Journals
-from states_language.server.known_executions import KnownExecution
+from states_language.server.known_executions import KnownExecution, Retention
 from states_language.server.machine_actions import MachineActions
 from states_language.server.machines import Machines, StateMachine
 from states_language.server.map_run_actions import MapRunActions
@@ -53,6 +53,8 @@ _DEFINING = ("CreateStateMachine", "UpdateStateMachine", "ValidateStateMachineDe
 # Source: "Authorization header", AWS Signature Version 4.
 _SIGNED_FOR = re.compile(r"Credential=[^/,]+/\d+/([a-z0-9-]+)/")
 _MEDIA_TYPE = "application/x-amz-json-1.0"
+LARGEST = 16 * 1024 * 1024
+"""The bytes of a request: more than a definition and an input of the largest size take, each character escaped."""
 _LITTLE_S, _LEFT = 0.1, 50
 """At most so many CPU seconds in a second are rest; after so many collections of the young, the old are collected."""
 
@@ -140,7 +142,7 @@ class StepFunctions:
                 raise Refusal("SerializationException", "The request is not a JSON object.")
             return _json(200, await self.call(action, request, region))
         except Refusal as refusal:
-            return _json(400, {"__type": f"com.amazonaws.states#{refusal.code}", "message": str(refusal)})
+            return _json(400, _refused(refusal.code, str(refusal)))
 
     async def call(self, action: str, request: dict[str, Any], region: str = REGION) -> dict[str, Any]:
         """Returns an action's answer, times as epoch seconds; raises Refusal."""
@@ -185,9 +187,21 @@ def application(states: StepFunctions) -> Starlette:
     async def answer(request: Request) -> Response:
         target = request.headers.get("x-amz-target", "").removeprefix("AWSStepFunctions.")
         signed = _SIGNED_FOR.search(request.headers.get("authorization", ""))
-        return await states.answer(target, await request.body(), signed[1] if signed else REGION)
+        body = bytearray()
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > LARGEST:
+                    return _json(413, _refused("RequestEntityTooLargeException", f"It is longer than {LARGEST} bytes."))
+        except ClientDisconnect:
+            return _json(400, {})  # Half a request is none, and nobody reads the answer.
+        return await states.answer(target, bytes(body), signed[1] if signed else REGION)
 
     return Starlette(routes=[Route("/", answer, methods=["POST"])])
+
+
+def _refused(code: str, message: str) -> dict[str, str]:
+    return {"__type": f"com.amazonaws.states#{code}", "message": message}
 
 
 def _json(status: int, value: dict[str, Any]) -> Response:

@@ -1,6 +1,6 @@
-"""Keeps the executions of the local service: starts, stops, redrives and resumes them after a crash of the service.
+"""Runs the executions of the local service: starts, stops, redrives and resumes them after a crash of the service.
 
-Invariants: an ARN belongs to one execution for ever; an execution that this process does not run is not RUNNING.
+Invariant: an ARN belongs to one execution for ever.
 """
 
 import asyncio
@@ -9,8 +9,7 @@ import functools
 import json
 import random
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from states_language import Execution, Machine, Perform
@@ -25,34 +24,23 @@ from states_language.server.journals import (
     Journal,
     Journals,
     Opening,
-    Record,
     Redrive,
     harmless,
     open_runs,
     repeated,
 )
-from states_language.server.known_executions import KnownExecution, ended
+from states_language.server.known_executions import KnownExecution, Registry, Retention, ended
 from states_language.server.machines import Machines, Started, deleting
 from states_language.server.requests import INPUT_LIMIT_BYTES, Refusal, is_name, read_input
 from states_language.server.skipping import SkippingClock
-from states_language.server.stored_events import StoredEvents
-from states_language.tasks.callbacks import Ended
 from states_language.values import Document, parsed, same
 
-STOPPED_ERROR = "LocalServiceStopped"
-STOPPED_CAUSE = "The local service stopped while this execution ran."
 
+class Executions(Registry):
+    """The registry of the executions that run here.
 
-@dataclass(frozen=True)
-class Retention:
-    """Which executions are kept after their end: the last `count` to end, each for `age_s`."""
-
-    count: int = 1_000
-    age_s: int = 90 * 86_400
-
-
-class Executions:
-    """The registry; `perform` performs Task states, `on_change` is called at each start and end."""
+    `perform` performs Task states, `on_change` is called at each start and end.
+    """
 
     def __init__(
         self,
@@ -63,40 +51,15 @@ class Executions:
         retention: Retention | None = None,
         virtual_time: bool = False,
     ) -> None:
+        super().__init__(records, clock, retention)
         self.machines = machines
-        self._retention = retention or Retention()
         self._virtual_time = virtual_time
-        self._finished: dict[str, int] = {}  # when each ended execution ended, in the order of the ends
-        self._records = records
-        self._clock = clock
         self._on_change = on_change
-        self._known: dict[str, KnownExecution] = {}
         self._waiting: set[asyncio.Task[None]] = set()
         self._closed = False
-        self._serial = 0
         self.perform: Perform | None = None
         self.evaluators = Pool()
         self.lanes = Lanes(self.evaluators)
-
-    def all(self) -> list[KnownExecution]:
-        """Returns every execution, oldest first."""
-        return list(self._known.values())
-
-    def running(self) -> list[KnownExecution]:
-        """Returns the running executions."""
-        return [known for known in self._known.values() if known.closing is None]
-
-    def get(self, arn: str) -> KnownExecution:
-        """Returns one execution; raises Refusal for an unknown ARN."""
-        if arn not in self._known:
-            raise Refusal("ExecutionDoesNotExist", f"Execution Does Not Exist: '{arn}'")
-        return self._known[arn]
-
-    def history(self, known: KnownExecution) -> Sequence[dict[str, Any]]:
-        """Returns the history events of an execution, as far as they are stored."""
-        if known.journal is None or known.redrives:
-            return StoredEvents(known.path)
-        return known.journal.events
 
     def start(self, machine_arn: str, text: str = "{}", name: str | None = None) -> KnownExecution:
         """Returns a new execution, or the one that already runs with this name and input; raises Refusal."""
@@ -128,14 +91,6 @@ class Executions:
             raise Refusal("InvalidName", f"Invalid Name: '{name}'")
         return started, document
 
-    def on_end(self, arn: str, listener: Callable[[Ended], None]) -> None:
-        """Calls the listener once, when the execution has ended; KeyError for an unknown ARN."""
-        known = self._known[arn]
-        if known.closing is not None:
-            listener(ended(known, known.closing))
-        else:
-            known.listeners.append(listener)
-
     def forget_deleted(self) -> None:
         """Removes the machines that are being deleted once none of their executions runs."""
         gone = [arn for arn, entry in self.machines.items() if entry.deleting]
@@ -145,12 +100,6 @@ class Executions:
                 if arn not in running:
                     self.machines.remove(arn)
                     self._forget(known for known in self.all() if known.opening.machine_arn == arn)
-
-    def _forget(self, gone: Iterable[KnownExecution]) -> None:
-        for known in list(gone):
-            known.path.unlink(missing_ok=True)
-            self._finished.pop(known.opening.arn, None)
-            del self._known[known.opening.arn]
 
     def stop(self, arn: str, error: str | None, cause: str | None) -> KnownExecution:
         """Aborts the execution at once if it runs, and returns it; raises Refusal. Running functions are not killed."""
@@ -162,10 +111,6 @@ class Executions:
             known.live.stop(error, cause)
             self._close(known)
         return known
-
-    def now_ms(self) -> int:
-        """Returns the time of the executions' clock."""
-        return self._clock.now_ms()
 
     def not_redrivable(self, known: KnownExecution) -> str | None:
         """Returns why an execution cannot be redriven; None if it can."""
@@ -193,20 +138,6 @@ class Executions:
         known.live = self._run(opening, machine, known.journal, parsed(opening.input), redriven, ended_ms)
         self._follow(known, known.live)
         return now_ms
-
-    def restore(self) -> list[KnownExecution]:
-        """Reads every execution from disk, and returns those that an earlier service left running, now ABORTED."""
-        left = []
-        for record in self._records.read():
-            known = KnownExecution(**vars(record), serial=self._next_serial())
-            self._known[record.opening.arn] = known
-            if record.closing is None:
-                known.closing = self._abort(record)
-                left.append(known)
-        ends = sorted((known.closing.stopped_ms, arn) for arn, known in self._known.items() if known.closing)
-        self._finished = {arn: stopped_ms for stopped_ms, arn in ends}
-        self._prune()
-        return left
 
     def resume(
         self, left: Iterable[KnownExecution], first_input: Callable[[str], str] = lambda text: text
@@ -240,7 +171,7 @@ class Executions:
         )  # fmt: skip
         journal = self._records.journal(opening)
         live = self._run(opening, started.machine, journal, document)
-        known = KnownExecution(opening, journal.path, live=live, journal=journal, serial=self._next_serial())
+        known = KnownExecution(opening, journal.path, live=live, journal=journal, serial=next(self._serials))
         self._known[arn] = known
         self._follow(known, live)
         with harmless("the removal of old executions"):
@@ -323,36 +254,6 @@ class Executions:
             self._prune()
             self.forget_deleted()
         self._report(known)
-
-    def _next_serial(self) -> int:
-        self._serial += 1
-        return self._serial
-
-    def _abort(self, record: Record) -> Closing:
-        history = StoredEvents(record.path)
-        now_ms = self._clock.now_ms()
-        closing = Closing("ABORTED", now_ms, None, STOPPED_ERROR, STOPPED_CAUSE)
-        journal = self._records.reopened(record.path)
-        journal.event(
-            {
-                "timestamp": now_ms,
-                "type": "ExecutionAborted",
-                "id": len(history) + 1,
-                "previousEventId": 0,
-                "executionAbortedEventDetails": {"error": STOPPED_ERROR, "cause": STOPPED_CAUSE},
-            }
-        )
-        journal.closing(closing)
-        return closing
-
-    def _prune(self) -> None:
-        """Forgets the executions that ended first, until only those to keep are left; running ones do not count."""
-        oldest_ms = self._clock.now_ms() - self._retention.age_s * 1000
-        while self._finished:
-            arn = next(iter(self._finished))
-            if len(self._finished) <= self._retention.count and self._finished[arn] >= oldest_ms:
-                break
-            self._forget([self._known[arn]])
 
 
 def _same(text: str, data: Any) -> bool:

@@ -11,6 +11,8 @@ from typing import Any
 from states_language.values import Duplicate, once, parse_json
 
 _SHOWN = 500
+_LONGEST_TOKEN = 256
+"""How much of a text, and of an unrecognized token, Jackson shows."""
 _TOKEN = re.compile(r"[A-Za-z_$][\w$]*")
 _VALUES = "(JSON String, Number, Array, Object or token 'null', 'true' or 'false')"
 _SKIPPED = re.compile(r'"(?:[^"\\]|\\.)*"?|[^"\[\]{}]+', re.DOTALL)
@@ -65,7 +67,8 @@ def _message(text: str, problem: ValueError) -> tuple[str, int]:
         return f"Unrecognized character escape '{sign}' (code {ord(sign)})", at + 2
     token = _TOKEN.match(text, at)
     if token is not None and reason.startswith("Expecting value"):
-        return f"Unrecognized token '{token[0]}': was expecting {_VALUES}", token.end()
+        word = token[0] if len(token[0]) <= _LONGEST_TOKEN else f"{token[0][:_LONGEST_TOKEN]}..."
+        return f"Unrecognized token '{word}': was expecting {_VALUES}", token.end()
     brackets = _brackets(text[:at])
     kind = "Array" if brackets and brackets[-1][0] == "[" else "Object"
     expected = next(

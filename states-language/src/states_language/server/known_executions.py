@@ -1,13 +1,16 @@
-"""Describes an execution of the registry, whether it runs or has ended.
+"""Keeps the executions of the local service, whether they run or have ended, and describes them.
 
-Invariant: the description of an ended execution comes from its last line on disk.
+Invariants: an execution that this process does not run is not RUNNING; the description of an ended execution comes from
+its last line on disk.
 """
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from states_language import Execution
+from states_language.clock import Clock
 from states_language.place import PERIOD_MS, TOO_MANY_EVENTS
 from states_language.server import map_runs
 from states_language.server.journals import (
@@ -18,10 +21,16 @@ from states_language.server.journals import (
     TOO_OLD,
     Closing,
     Journal,
+    Journals,
     Record,
     not_ended,
 )
+from states_language.server.requests import Refusal
+from states_language.server.stored_events import StoredEvents
 from states_language.tasks.callbacks import Ended
+
+STOPPED_ERROR = "LocalServiceStopped"
+STOPPED_CAUSE = "The local service stopped while this execution ran."
 
 
 @dataclass
@@ -67,6 +76,104 @@ class KnownExecution(Record):
             (self.open_runs is None, NOT_KEPT),
         )
         return next((reason for holds, reason in reasons if holds), None)
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Which executions are kept after their end: the last `count` to end, each for `age_s`."""
+
+    count: int = 1_000
+    age_s: int = 90 * 86_400
+
+
+class Registry:
+    """All executions by ARN: those that run, and the ended ones that the retention keeps."""
+
+    def __init__(self, records: Journals, clock: Clock, retention: Retention | None) -> None:
+        self._records = records
+        self._clock = clock
+        self._retention = retention or Retention()
+        self._known: dict[str, KnownExecution] = {}
+        self._finished: dict[str, int] = {}  # when each ended execution ended, in the order of the ends
+        self._serials = itertools.count(1)
+
+    def now_ms(self) -> int:
+        """Returns the time of the executions' clock."""
+        return self._clock.now_ms()
+
+    def all(self) -> list[KnownExecution]:
+        """Returns every execution, oldest first."""
+        return list(self._known.values())
+
+    def running(self) -> list[KnownExecution]:
+        """Returns the running executions."""
+        return [known for known in self._known.values() if known.closing is None]
+
+    def get(self, arn: str) -> KnownExecution:
+        """Returns one execution; raises Refusal for an unknown ARN."""
+        if arn not in self._known:
+            raise Refusal("ExecutionDoesNotExist", f"Execution Does Not Exist: '{arn}'")
+        return self._known[arn]
+
+    def history(self, known: KnownExecution) -> Sequence[dict[str, Any]]:
+        """Returns the history events of an execution, as far as they are stored."""
+        if known.journal is None or known.redrives:
+            return StoredEvents(known.path)
+        return known.journal.events
+
+    def on_end(self, arn: str, listener: Callable[[Ended], None]) -> None:
+        """Calls the listener once, when the execution has ended; KeyError for an unknown ARN."""
+        known = self._known[arn]
+        if known.closing is not None:
+            listener(ended(known, known.closing))
+        else:
+            known.listeners.append(listener)
+
+    def restore(self) -> list[KnownExecution]:
+        """Reads every execution from disk, and returns those that an earlier service left running, now ABORTED."""
+        left = []
+        for record in self._records.read():
+            known = KnownExecution(**vars(record), serial=next(self._serials))
+            self._known[record.opening.arn] = known
+            if record.closing is None:
+                known.closing = self._abort(record)
+                left.append(known)
+        ends = sorted((known.closing.stopped_ms, arn) for arn, known in self._known.items() if known.closing)
+        self._finished = {arn: stopped_ms for stopped_ms, arn in ends}
+        self._prune()
+        return left
+
+    def _forget(self, gone: Iterable[KnownExecution]) -> None:
+        for known in list(gone):
+            known.path.unlink(missing_ok=True)
+            self._finished.pop(known.opening.arn, None)
+            del self._known[known.opening.arn]
+
+    def _prune(self) -> None:
+        """Forgets the executions that ended first, until only those to keep are left; running ones do not count."""
+        oldest_ms = self._clock.now_ms() - self._retention.age_s * 1000
+        while self._finished:
+            arn = next(iter(self._finished))
+            if len(self._finished) <= self._retention.count and self._finished[arn] >= oldest_ms:
+                break
+            self._forget([self._known[arn]])
+
+    def _abort(self, record: Record) -> Closing:
+        history = StoredEvents(record.path)
+        now_ms = self._clock.now_ms()
+        closing = Closing("ABORTED", now_ms, None, STOPPED_ERROR, STOPPED_CAUSE)
+        journal = self._records.reopened(record.path)
+        journal.event(
+            {
+                "timestamp": now_ms,
+                "type": "ExecutionAborted",
+                "id": len(history) + 1,
+                "previousEventId": 0,
+                "executionAbortedEventDetails": {"error": STOPPED_ERROR, "cause": STOPPED_CAUSE},
+            }
+        )
+        journal.closing(closing)
+        return closing
 
 
 def ended(known: KnownExecution, closing: Closing) -> Ended:

@@ -17,6 +17,9 @@ from states_language.workbench import Mistake
 HOST = "127.0.0.1"
 _GRACE_S = 1
 """How long requests that run may still take when the serving ends."""
+_IDLE_S = 75
+"""How long a connection stays open between two requests. After uvicorn's five seconds a client that was busy meanwhile
+would find it closed under its next request."""
 
 
 class _Server(uvicorn.Server):
@@ -46,7 +49,7 @@ async def serving(application: ASGIApp, port: int = 0, host: str = HOST) -> Asyn
     listening = bound(port, host)
     config = uvicorn.Config(
         application, loop="none", ws="none", lifespan="off", log_config=None, log_level="error", access_log=False,
-        timeout_graceful_shutdown=_GRACE_S,
+        timeout_graceful_shutdown=_GRACE_S, timeout_keep_alive=_IDLE_S,
     )  # fmt: skip
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[listening]))

@@ -6,13 +6,13 @@ Retriers and Catchers once and never waits for them. The members that each type 
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from states_language import Execution, Machine, TaskCall, TaskFailure, Whole, load
 from states_language.definition.fields import Fields
-from states_language.definition.pointers import lines_in, ways
+from states_language.definition.pointers import ways
 from states_language.failures import StateError
 from states_language.states.retry import compile_retry, named
 
@@ -33,10 +33,6 @@ _DATAFLOW = ("QueryLanguage", "InputPath", "OutputPath", "ResultPath", "ResultSe
 _WAYS = ("Next", "End", "Retry", "Catch")
 
 
-class NoSuchState(ValueError):
-    """The definition has no state of this name."""
-
-
 @dataclass(frozen=True)
 class StateTestRequest:
     """A request of TestState: the mock (a result or an error), the number of retries and failed items so far, and what
@@ -55,28 +51,6 @@ class StateTestRequest:
     def mocked(self) -> bool:
         """Returns whether the mock replaces the state's own work."""
         return self.result is not None or self.error is not None
-
-
-def cut_out(definition: Mapping[str, Any], name: str | None) -> dict[str, Any]:
-    """Returns the state to run, with the query language that applies to it; raises NoSuchState."""
-    if "States" not in definition:
-        return dict(definition)
-    state = next(_named(definition, name, definition.get("QueryLanguage")), None)
-    if state is None:
-        raise NoSuchState(f"State not found in the definition: '{name}'")
-    return state
-
-
-def _named(line: Any, name: str | None, language: Any) -> Iterator[dict[str, Any]]:
-    states = line.get("States", {}) if isinstance(line, dict) else {}
-    for key, state in states.items():
-        if not isinstance(state, dict):
-            continue
-        inner = state.get("QueryLanguage", language)
-        if key == name:
-            yield state if inner is None else {"QueryLanguage": inner, **state}
-        for _, each in lines_in(state):
-            yield from _named(each, name, each.get("QueryLanguage", language) if isinstance(each, dict) else language)
 
 
 def machine(state: Mapping[str, Any], variables: Mapping[str, Any] | None = None) -> Machine:

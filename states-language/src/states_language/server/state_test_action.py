@@ -9,6 +9,7 @@ from typing import Any
 
 from states_language import DefinitionError, Execution, Machine, TaskCall
 from states_language.clock import Clock, RealClock
+from states_language.definition.pointers import states_of
 from states_language.failures import StateError
 from states_language.scheduling.lanes import yield_for
 from states_language.server.diagnostics import diagnostics, invalid, refuse_bad
@@ -17,7 +18,7 @@ from states_language.server.json_messages import message_and_place, strict
 from states_language.server.mock_validation import STRICT, check_result
 from states_language.server.reading import Reader
 from states_language.server.requests import PREFIX, Actions, Answer, Parameters, Refusal, read_input
-from states_language.server.single_state import NAME, NoSuchState, StateTest, StateTestRequest, cut_out, machine
+from states_language.server.single_state import NAME, StateTest, StateTestRequest, machine
 from states_language.tasks.resources import Resource, read_resource
 from states_language.timestamps import written
 from states_language.values import compact, parsed
@@ -145,15 +146,17 @@ def _state(parameters: Parameters) -> dict[str, Any]:
         definition = None
     if not isinstance(definition, dict):
         raise Refusal("InvalidDefinition", "Invalid State Machine Definition: 'Definition must be a valid JSON object'")
-    if "States" in definition and name is None:
-        raise Refusal("ValidationException", "The stateName is required to test a state of a state machine.")
+    state = definition
     if "States" in definition:
+        if name is None:
+            raise Refusal("ValidationException", "The stateName is required to test a state of a state machine.")
         refuse_bad(text, "STANDARD")
+        named = next((one for path, one in states_of(definition) if path[-1] == name), None)
+        if named is None:
+            raise Refusal("ValidationException", f"State not found in the definition: '{name}'")
+        state = {name: definition[name] for name in ("QueryLanguage",) if name in definition} | named
     try:
-        state = cut_out(definition, name)
         machine(state)
-    except NoSuchState as problem:
-        raise Refusal("ValidationException", str(problem)) from None
     except DefinitionError as problem:
         raise invalid(problem, definition) from None
     return state

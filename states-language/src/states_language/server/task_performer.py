@@ -22,7 +22,7 @@ from states_language.server.http_task import Connections, HttpTask
 from states_language.server.requests import Refusal
 from states_language.server.requests import model as states_model
 from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, settle
-from states_language.tasks.lambdas import missing, throttled
+from states_language.tasks.lambda_answers import missing, throttled
 from states_language.tasks.resources import ACTIVITY, SYNC
 from states_language.values import compact
 

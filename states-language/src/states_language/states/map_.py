@@ -17,7 +17,7 @@ from states_language.failures import EvaluationError, QueryFailure
 from states_language.jsonata.evaluation import is_query
 from states_language.jsonata.query_flow import QueryFlow, Template, states_of
 from states_language.jsonpath.dataflow import Dataflow, Flow, compiled
-from states_language.jsonpath.selection import Name
+from states_language.jsonpath.steps import Name
 from states_language.machine import Machine
 from states_language.states.amounts import Amount, filled
 from states_language.states.base import Line

@@ -7,17 +7,16 @@ process ends. (Cancelling would run them.)
 import asyncio
 import ctypes
 import inspect
-import json
-import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from typing import Any
 
-from states_language.clock import Clock, owner, uuid4
+from states_language.clock import Clock, uuid4
 from states_language.failures import TaskFailure
 from states_language.tasks.callbacks import Tokens
 from states_language.tasks.calls import Perform, TaskCall
+from states_language.tasks.lambda_answers import awaited, marshalled, missing, raised_error
 from states_language.tasks.resources import ACTIVITY, TOKEN
 from states_language.tasks.stubs import (
     KILLED,
@@ -31,6 +30,7 @@ from states_language.tasks.stubs import (
     named,
 )
 from states_language.values import compact, copied
+from states_language.virtual_loop import owner
 
 Function = Callable[[Any, Any], Any]
 """Called with the payload and a lambda_context; returns the result, or an awaitable of it."""
@@ -200,8 +200,8 @@ async def _run(invocation: Invocation, function: Function, payload: Any, lambda_
     try:
         result = function(payload, lambda_context)
         if inspect.isawaitable(result):
-            result = await _awaited(result)
-        answer = _marshalled(result, invocation.request_id)
+            result = await awaited(result)
+        answer = marshalled(result, invocation.request_id)
     except (SystemExit, asyncio.CancelledError, GeneratorExit) as left:
         # SystemExit and KeyboardInterrupt end the runtime itself; only the function can have raised them here.
         status = left.code if isinstance(left, SystemExit) and isinstance(left.code, int) else 1
@@ -212,94 +212,3 @@ async def _run(invocation: Invocation, function: Function, payload: Any, lambda_
         answer = raised_error(raised, invocation.request_id)
     if not invocation.answered.done():
         invocation.answered.set_result(answer)
-
-
-def _marshalled(result: Any, request_id: str) -> Any:
-    try:
-        text = json.dumps(result, allow_nan=False)
-        if len(text) > RESPONSE_LIMIT_BYTES:
-            return TaskFailure(TOO_LARGE, too_large())
-        return json.loads(text)
-    except (TypeError, ValueError, RecursionError) as problem:
-        error = {"errorType": "Runtime.MarshalError", "errorMessage": f"Unable to marshal response: {problem}"}
-        payload = {**error, "requestId": request_id, "stackTrace": []}
-        return TaskFailure("Runtime.MarshalError", compact(payload))
-
-
-async def _awaited(result: Awaitable[Any]) -> Any:
-    return await result
-
-
-def raised_error(raised: Exception, request_id: str) -> TaskFailure:
-    """Return the failure of a function that raised: Error is the class's name, Cause the payload as JSON."""
-    payload = {
-        "errorMessage": str(raised),
-        "errorType": type(raised).__name__,
-        "requestId": request_id,
-        "stackTrace": _stack_trace(raised),
-    }
-    return TaskFailure(type(raised).__name__, compact(payload))
-
-
-_FORMATTED: dict[tuple[Any, int], str] = {}
-"""The text of a frame by its code and place, kept because a function usually raises at the same few places."""
-
-
-def _stack_trace(raised: Exception) -> list[str]:
-    """Return the frames of the function, as AWS's runtime formats them."""
-    frames = raised.__traceback__.tb_next if raised.__traceback__ is not None else None  # the first is ours
-    lines: list[str] = []
-    while frames is not None:
-        code = frames.tb_frame.f_code
-        if code.co_name != _awaited.__name__:
-            key = code, frames.tb_lasti
-            if key not in _FORMATTED:
-                if len(_FORMATTED) > 1000:
-                    _FORMATTED.clear()
-                _FORMATTED[key] = traceback.format_list(traceback.extract_tb(frames, limit=1))[0]
-            lines.append(_FORMATTED[key])
-        frames = frames.tb_next
-    # The runtime says how often a line of a recursion is repeated.
-    return lines if len(lines) < 2 or len(set(lines)) == len(lines) else _folded(raised)
-
-
-def _folded(raised: Exception) -> list[str]:
-    frames = traceback.extract_tb(raised.__traceback__)[1:]
-    return traceback.format_list([frame for frame in frames if frame.name != _awaited.__name__])
-
-
-def throttled(request_id: str) -> TaskFailure:
-    """Return the failure of a call for a function that already runs as often as it may.
-
-    Source: the AWS Lambda API reference, Invoke: TooManyRequestsException, 429. We assume that Step Functions words it
-    like Lambda's other errors.
-    """
-    return TaskFailure(
-        "Lambda.TooManyRequestsException",
-        "Rate Exceeded. (Service: AWSLambda; Status Code: 429; Error Code: TooManyRequestsException; "
-        f"Request ID: {request_id}; Proxy: null)",
-    )
-
-
-def missing(call: TaskCall, request_id: str) -> TaskFailure:
-    """Return the failure of a call for a function that does not exist (recorded)."""
-    region, account = call.execution_arn.split(":")[3:5]
-    return TaskFailure(
-        "Lambda.ResourceNotFoundException",
-        f"Function not found: arn:aws:lambda:{region}:{account}:function:{call.function}:$LATEST "
-        "(Service: AWSLambda; Status Code: 404; Error Code: ResourceNotFoundException; "
-        f"Request ID: {request_id}; Proxy: null)",
-    )
-
-
-REQUEST_LIMIT_BYTES = 6_291_456
-EVENT_LIMIT_BYTES = 1_048_576
-"""The longest payload of a synchronous Invoke, and of an asynchronous one."""
-RESPONSE_LIMIT_BYTES = 6_291_556
-TOO_LARGE = "Function.ResponseSizeTooLarge"
-
-
-def too_large() -> str:
-    """Return as JSON text the error payload of a function whose answer is longer than Lambda takes."""
-    message = f"Response payload size exceeded maximum allowed payload size ({RESPONSE_LIMIT_BYTES} bytes)."
-    return compact({"errorType": TOO_LARGE, "errorMessage": message})
