@@ -16,7 +16,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
-from states_language.virtual_loop import Deadlock, VirtualLoop
+from states_language.virtual_loop import Deadlock as Deadlock
+from states_language.virtual_loop import VirtualLoop
 
 T = TypeVar("T")
 

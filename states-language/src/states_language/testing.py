@@ -42,6 +42,7 @@ class RunMachine(Protocol):
         input: Any = None,
         *,
         functions: Mapping[str, Answer] | None = None,
+        seed: int = 0,
         **options: Unpack[Options],
     ) -> "MachineRun":
         """Run the machine to its end and return the run."""

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from states_language.clock import EPOCH_2026_MS, RealClock, VirtualClock, calculated_s, uuid4
-from states_language.virtual_loop import Deadlock
+from states_language.clock import EPOCH_2026_MS, Deadlock, RealClock, VirtualClock, calculated_s, uuid4
 
 
 @given(st.integers(0, 10**11), st.integers(1, 10**7))
