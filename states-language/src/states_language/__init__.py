@@ -19,7 +19,7 @@ from states_language.definition.fields import DefinitionError
 from states_language.definition.load import load
 from states_language.definition.practices import Advice, warnings
 from states_language.definition.problems import problems
-from states_language.definition.source import parse_definition, read_definition
+from states_language.definition.source import read_definition
 from states_language.execution import Execution
 from states_language.failures import TaskFailure
 from states_language.fuzzing import fuzz
@@ -58,7 +58,6 @@ __all__ = [
     "Whole",
     "fuzz",
     "load",
-    "parse_definition",
     "problems",
     "read_definition",
     "warnings",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from states_language.failures import StateError
-from states_language.states.retry import YEAR_MS, Attempts, Retrier, matches
+from states_language.states.retry import YEAR_MS, Attempts, Retrier, named
 
 RETRIERS = st.builds(
     Retrier,
@@ -29,7 +29,7 @@ def test_the_waits_are_those_of_a_plain_reading_of_the_specification(
     attempts = Attempts(tuple(retriers))
     uses: list[list[str]] = [[] for _ in retriers]
     for error in errors:
-        met = [i for i, retrier in enumerate(retriers) if matches(retrier.errors, error)]
+        met = [i for i, retrier in enumerate(retriers) if named(retrier.errors, StateError(error))]
         expected = None
         if met and uses[met[0]].count(error) < retriers[met[0]].max_attempts:
             retrier, expected = retriers[met[0]], 1000.0 * retriers[met[0]].interval_s
@@ -65,4 +65,4 @@ def test_full_jitter_lies_between_nothing_and_the_whole_delay(retrier: Retrier, 
     ],
 )
 def test_error_names(names: tuple[str, ...], error: str | None, met: bool) -> None:
-    assert matches(names, error) is met
+    assert named(names, StateError(error)) is met

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from states_language import DefinitionError, load, parse_definition, problems, warnings
+from states_language import DefinitionError, load, problems, read_definition, warnings
 from states_language.testing import run_machine
 
 CHARGE = {"Type": "Task", "Resource": "${ChargeArn}", "End": True}
@@ -31,7 +31,7 @@ def test_json_is_json_whatever_the_files_name(tmp_path: Path, name: str, encodin
 @pytest.mark.parametrize("source", ['{"a": 1e400}', "a: 1e400\n", '{"a": -1e400, "b": [\n]}', "\na: .9e999"])
 def test_a_number_that_is_none_is_refused(source: str) -> None:
     with pytest.raises(DefinitionError, match=r"not a valid JSON number|too large for a number"):
-        parse_definition(source)
+        read_definition(source)
 
 
 def test_a_broken_utf_16_file_is_named(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_a_broken_utf_16_file_is_named(tmp_path: Path) -> None:
 @given(st.recursive(st.none() | st.booleans() | st.floats(-1e300, 1e300) | st.text(), st.lists))
 def test_a_json_text_is_read_as_json_reads_it(value: Any) -> None:
     text = json.dumps({"a": value}, indent="\t")
-    assert parse_definition(text) == json.loads(text)
+    assert read_definition(text) == json.loads(text)
 
 
 def test_problems_and_warnings_take_what_load_takes(tmp_path: Path) -> None:

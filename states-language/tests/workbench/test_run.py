@@ -27,13 +27,14 @@ def ran(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
 
 
 def test_answers_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A sequence is used in turn; two hours of waiting take no time; the path has every visit."""
-    functions = written(tmp_path, "f.yml", "work: {sequence: [{error: Busy, delay_s: 1.5}, {answer: {n: 2}}]}")
+    """A sequence is used in turn; two hours of waiting take no time; the path has every visit; a date is a text."""
+    answers = "work: {sequence: [{error: Busy, delay_s: 1.5}, {answer: {n: 2, on: 2026-01-31}}]}"
+    functions = written(tmp_path, "f.yml", answers)
     status, result = ran(capsys, written(tmp_path, "a.json", WORK), "--virtual", "--functions", functions)
     assert status == 0
     assert result == {
         "status": "SUCCEEDED",
-        "output": {"n": 2},
+        "output": {"n": 2, "on": "2026-01-31"},
         "error": None,
         "cause": None,
         "path": ["Rest", "Do it", "Rest", "Do it"],
@@ -105,7 +106,7 @@ def test_the_history_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ("work: {sequence: [{delay_s: -1}]}", "work: sequence[0]: delay_s must be a number of seconds"),
         ("work: {cause: X}", "work: cause is allowed only with error"),
         ("[1]", "must be a mapping from functions' names"),
-        ("a: {", "is neither JSON nor YAML"),
+        ("a: {", "is neither YAML nor JSON"),
     ],
 )
 def test_a_mistake_in_the_file_of_functions(

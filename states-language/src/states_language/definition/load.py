@@ -10,7 +10,7 @@ from typing import Any
 from states_language.clock import few_collections
 from states_language.definition.fields import JSONPATH, CompileLine, DefinitionError, Fields, below, query_language
 from states_language.definition.shapes import learn, ways
-from states_language.definition.source import Source, as_json, definition_of
+from states_language.definition.source import Source, as_json, read_definition
 from states_language.definition.substitutions import Substitutions
 from states_language.machine import Machine
 from states_language.scheduling.lanes import give_way
@@ -42,7 +42,7 @@ def load(
     """
     try:
         with few_collections():
-            loaded = _machine(as_json(source) if deployed else definition_of(source, substitutions, machine))
+            loaded = _machine(as_json(source) if deployed else read_definition(source, substitutions, machine))
         if deployed:
             _check_filled(loaded.line)
     except RecursionError:

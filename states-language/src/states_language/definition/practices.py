@@ -16,7 +16,7 @@ from typing import Any
 from states_language.definition.fields import below
 from states_language.definition.load import load
 from states_language.definition.pointers import Key, lines_in, lines_of, ways
-from states_language.definition.source import Source, definition_of
+from states_language.definition.source import Source, read_definition
 from states_language.definition.substitutions import Substitutions
 from states_language.history import LIMIT
 
@@ -46,7 +46,7 @@ def warnings(source: Source, *, substitutions: Substitutions | None = None, mach
 
     It accepts wrong values, such as a `${Name}` that is left; raises DefinitionError if the definition has no states.
     """
-    definition = definition_of(source, substitutions, machine)
+    definition = read_definition(source, substitutions, machine)
     try:
         return list(_advice(definition))
     except (AttributeError, KeyError, TypeError):

@@ -14,7 +14,7 @@ from typing import Any
 from states_language.definition.fields import DefinitionError
 from states_language.definition.load import load
 from states_language.definition.pointers import Key, Place, keys, locate, value_at, ways
-from states_language.definition.source import Source, as_json, definition_of
+from states_language.definition.source import Source, as_json, read_definition
 from states_language.definition.substitutions import Substitutions
 
 MOST = 200
@@ -61,7 +61,7 @@ def problems(
     one.
     """
     try:
-        definition = as_json(source) if deployed else definition_of(source, substitutions, machine)
+        definition = as_json(source) if deployed else read_definition(source, substitutions, machine)
     except DefinitionError as problem:
         return [problem]
     repairs = _Repairs(_apart(definition))

@@ -100,20 +100,23 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _object)
 _Loader.add_multi_constructor("!", _function)
 
 
-def definition_of(source: Source, substitutions: Substitutions | None = None, machine: str | None = None) -> Definition:
+def read_definition(
+    source: Source, substitutions: Substitutions | None = None, machine: str | None = None
+) -> Definition:
     """Return a copy of the definition that a source holds; a template's has its names filled in.
 
     source: data, a path, or a text, which has several lines or begins with {. Each may be a template of SAM or
-    CloudFormation; `machine` then chooses a state machine by its logical id. Raises DefinitionError.
+    CloudFormation, beside which the files lie that it names; `machine` then chooses a state machine by its logical id.
+    Raises DefinitionError.
     """
+    text, name = source, "the text"
     try:
-        if isinstance(source, Mapping):
-            return _definition(as_json(source), "the definition", Path(), substitutions, machine)
-        if isinstance(source, str) and ("\n" in source or source.lstrip(" \t\r\ufeff").startswith("{")):
-            return parse_definition(source, substitutions=substitutions, machine=machine)
-        if isinstance(source, str | os.PathLike):
-            return read_definition(source, substitutions, machine)
-        return as_json(source)
+        if not isinstance(source, str | os.PathLike):
+            return _definition(as_json(source), "the definition", substitutions, machine)
+        if not (isinstance(source, str) and ("\n" in source or source.lstrip(" \t\r\ufeff").startswith("{"))):
+            name = os.fspath(source)
+            text = _read(name)
+        return _definition(_parsed(str(text), name, substitutions), name, substitutions, machine)
     except RecursionError:
         raise DefinitionError("/", "is nested too deeply") from None
 
@@ -127,14 +130,6 @@ def as_json(source: Any) -> Definition:
     except (TypeError, ValueError) as problem:
         raise DefinitionError("/", f"is not valid JSON: {problem}") from None
     return copy
-
-
-def read_definition(
-    path: str | os.PathLike[str], substitutions: Substitutions | None = None, machine: str | None = None
-) -> Definition:
-    """Return the definition in a file; the other arguments are those of `definition_of`. Raises DefinitionError."""
-    name = os.fspath(path)
-    return parse_definition(_read(name), name, substitutions, machine)
 
 
 def _read(name: str) -> str:
@@ -156,20 +151,9 @@ def read_data(path: str | os.PathLike[str]) -> Any:
     return parse_data(_read(name), name)
 
 
-def parse_definition(
-    text: str, name: str = "the text", substitutions: Substitutions | None = None, machine: str | None = None
-) -> Definition:
-    """Return the definition in a text, JSON or YAML; the other arguments are those of `definition_of`.
-
-    `name` begins the text of a DefinitionError; files that a template names lie beside it.
-    """
-    return _definition(_parsed(text, name, substitutions), name, Path(name).parent, substitutions, machine)
-
-
-def _definition(
-    data: Any, name: str, folder: Path, substitutions: Substitutions | None, machine: str | None
-) -> Definition:
-    values = substitutions
+def _definition(data: Any, name: str, substitutions: Substitutions | None, machine: str | None) -> Definition:
+    """`name` begins the text of a DefinitionError; files that a template names lie beside it."""
+    values, folder = substitutions, Path(name).parent
     if is_template(data):
         template = Template(data)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from states_language.history import Event, details_of
+from states_language.history import ENTERED, EXITED, Event, details_of
 
 WAITING, RUNNING, FAILED = "·", "━", "╳"
 ASCII = str.maketrans({WAITING: ".", RUNNING: "=", FAILED: "x"})
@@ -142,9 +142,6 @@ def _bar(rest_ms: int, from_ms: int, to_ms: int, until_ms: int, width: int, last
     return bar.ljust(width)
 
 
-_ENTERED, _EXITED = "stateEnteredEventDetails", "stateExitedEventDetails"
-
-
 @dataclass
 class Marks:
     """How often each state and each transition between two was taken; `left` are the states that were left, `failed`
@@ -166,10 +163,10 @@ def marks(history: Iterable[Mapping[str, Any]]) -> Marks:
     by_id: dict[int, Mapping[str, Any]] = {}
     for event in sorted(history, key=lambda one: int(one["id"])):
         by_id[event["id"]] = event
-        if _EXITED in event:
-            counted.left.add(event[_EXITED]["name"])
-        if _ENTERED in event:
-            name = event[_ENTERED]["name"]
+        if EXITED in event:
+            counted.left.add(event[EXITED]["name"])
+        if ENTERED in event:
+            name = event[ENTERED]["name"]
             counted.states[name] += 1
             before = _owner(by_id, event.get("previousEventId", 0))
             if before is not None:
@@ -183,7 +180,7 @@ def _owner(by_id: Mapping[int, Mapping[str, Any]], at: int) -> str | None:
     """Return the state that an event belongs to: the nearest one that was entered or left before it."""
     while at in by_id:
         event = by_id[at]
-        details = event.get(_ENTERED) or event.get(_EXITED)
+        details = event.get(ENTERED) or event.get(EXITED)
         if details is not None:
             return str(details["name"])
         at = event.get("previousEventId", 0)

@@ -31,7 +31,7 @@ from states_language.server.journals import (
 )
 from states_language.server.known_executions import KnownExecution, Registry, Retention, ended
 from states_language.server.machines import Machines, Started, deleting
-from states_language.server.requests import INPUT_LIMIT_BYTES, Refusal, is_name, read_input
+from states_language.server.requests import INPUT_LIMIT_BYTES, Refusal, checked_name, read_input
 from states_language.server.skipping import SkippingClock
 from states_language.values import Document, parsed, same
 
@@ -64,15 +64,26 @@ class Executions(Registry):
     def start(self, machine_arn: str, text: str = "{}", name: str | None = None) -> KnownExecution:
         """Returns a new execution, or the one that already runs with this name and input; raises Refusal."""
         started, document = self.checked(machine_arn, text, name)
-        name = name or str(uuid.uuid4())
-        arn = f"{started.described.arn.replace(':stateMachine:', ':execution:')}:{name}"
-        existing = self._known.get(arn)
-        if existing is not None:
+        name, described = name or str(uuid.uuid4()), started.described
+        arn = f"{described.arn.replace(':stateMachine:', ':execution:')}:{name}"
+        if (existing := self._known.get(arn)) is not None:
             # A running execution with the same input is the answer again; otherwise the name is in use.
             if existing.closing is None and _same(existing.opening.input, document.value):
                 return existing
             raise Refusal("ExecutionAlreadyExists", f"Execution Already Exists: '{arn}'")
-        return self._begin(started, arn, name, text, document)
+        opening = Opening(
+            arn, name, described.arn, text, self._clock.now_ms(), definition=described.definition,
+            role_arn=described.role_arn, revision_id=described.revision_id, machine_updated_ms=described.updated_ms,
+            version_arn=started.version_arn, alias_arn=started.alias_arn,
+        )  # fmt: skip
+        journal = self._records.journal(opening)
+        live = self._run(opening, started.machine, journal, document)
+        known = KnownExecution(opening, journal.path, live=live, journal=journal, serial=next(self._serials))
+        self._known[arn] = known
+        self._follow(known, live)
+        with harmless("the removal of old executions"):
+            self._prune()
+        return known
 
     def checked(self, machine_arn: str, text: str, name: str | None) -> tuple[Started, Document]:
         """Returns what an ARN starts, and the input; raises Refusal for a bad machine, input or name.
@@ -87,8 +98,8 @@ class Executions(Registry):
             raise document
         if len(text.encode()) > INPUT_LIMIT_BYTES:
             raise Refusal("InvalidExecutionInput", "The input is longer than 262144 bytes of UTF-8.")
-        if name is not None and not is_name(name):
-            raise Refusal("InvalidName", f"Invalid Name: '{name}'")
+        if name is not None:
+            checked_name(name)
         return started, document
 
     def forget_deleted(self) -> None:
@@ -162,22 +173,6 @@ class Executions(Registry):
             if known.live is not None:
                 known.live.stop()
 
-    def _begin(self, started: Started, arn: str, name: str, text: str, document: Document) -> KnownExecution:
-        described = started.described
-        opening = Opening(
-            arn, name, described.arn, text, self._clock.now_ms(), definition=described.definition,
-            role_arn=described.role_arn, revision_id=described.revision_id, machine_updated_ms=described.updated_ms,
-            version_arn=started.version_arn, alias_arn=started.alias_arn,
-        )  # fmt: skip
-        journal = self._records.journal(opening)
-        live = self._run(opening, started.machine, journal, document)
-        known = KnownExecution(opening, journal.path, live=live, journal=journal, serial=next(self._serials))
-        self._known[arn] = known
-        self._follow(known, live)
-        with harmless("the removal of old executions"):
-            self._prune()
-        return known
-
     def _run(
         self,
         opening: Opening,
@@ -216,7 +211,11 @@ class Executions(Registry):
             self.stop(arn, None, None)
 
     def _follow(self, known: KnownExecution, live: Execution) -> None:
-        waiting = asyncio.create_task(self._wait(known, live))
+        async def end() -> None:
+            await live.wait()
+            self._close(known)
+
+        waiting = asyncio.create_task(end())
         self._waiting.add(waiting)
         waiting.add_done_callback(self._waiting.discard)
         self._report(known)
@@ -224,10 +223,6 @@ class Executions(Registry):
     def _report(self, known: KnownExecution) -> None:
         with harmless("the report of an execution"):
             self._on_change(known)
-
-    async def _wait(self, known: KnownExecution, live: Execution) -> None:
-        await live.wait()
-        self._close(known)
 
     def _close(self, known: KnownExecution) -> None:
         live = known.live

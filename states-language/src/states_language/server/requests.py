@@ -183,7 +183,6 @@ def page(
     """Returns the elements of one page and the rest of the answer: `nextToken` unless it is the last page.
 
     `name` says what is listed, and by which filter: a token of another list is refused. `place` returns an element's
-
     key; the elements are in ascending order of it, and `descending` shows the last first. It reads only the page's
     elements, and a few to find them. maxResults is 0 (the usual 100) to 1000.
     """
@@ -192,15 +191,10 @@ def page(
     after = _after(name, token, elements, place) if token else None
     if descending:
         end = len(elements) if after is None else bisect.bisect_left(elements, after, key=place)
-        begin = max(0, end - size)
-        is_last = begin == 0
+        shown, is_last = list(elements[max(0, end - size) : end])[::-1], end <= size
     else:
         begin = 0 if after is None else bisect.bisect_right(elements, after, key=place)
-        end = begin + size
-        is_last = end >= len(elements)
-    shown = list(elements[begin:end])
-    if descending:
-        shown.reverse()
+        shown, is_last = list(elements[begin : begin + size]), begin + size >= len(elements)
     if is_last:
         return shown, {}
     text = json.dumps([name, place(shown[-1])])

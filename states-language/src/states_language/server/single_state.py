@@ -85,11 +85,12 @@ class StateTest:
             return {"status": "FAILED", **self.shown.pop("error")}
         execution = await self._execute()
         if execution.status == "SUCCEEDED":
-            answer: dict[str, Any] = {"status": "SUCCEEDED", "output": _output(execution)}
-            following = _next(execution)
+            # The output of the state is the input of the next one.
+            answer: dict[str, Any] = {"status": "SUCCEEDED", "output": json.loads(_left(execution)["output"])}
+            following = execution.path[execution.path.index(NAME) + 1 :]
             await self._show_after(execution)
             self._show_variables(execution)
-            return answer | ({"nextState": following} if following else {})
+            return answer | ({"nextState": following[0]} if following else {})
         return await self._failed(execution)
 
     # ---- the state itself ----
@@ -159,12 +160,8 @@ class StateTest:
 
     async def _show_before(self) -> None:
         if self._jsonata:
-            if self._kind == "Task":
-                arguments = self.state.get("Arguments")
-                if arguments is not None:
-                    await self._show(
-                        "afterArguments", {"Type": "Pass", "QueryLanguage": "JSONata", "Output": arguments}
-                    )
+            if self._kind == "Task" and (arguments := self.state.get("Arguments")) is not None:
+                await self._show("afterArguments", {"Type": "Pass", "QueryLanguage": "JSONata", "Output": arguments})
         elif self._kind == "Pass" and "Result" in self.state:
             self.shown["result"] = self.state["Result"]
         elif self._kind != "Parallel":
@@ -275,20 +272,10 @@ def _mock(result: tuple[Any] | None, error: StateError | None) -> Perform:
     return perform
 
 
-def _output(execution: Execution) -> Any:
-    """Returns the output of the state: the input of the next one."""
-    return json.loads(_left(execution)["output"])
-
-
 def _left(execution: Execution) -> dict[str, Any]:
     """Returns the details of the event with which the state was left; {} if it was not."""
     exits = (dict(event.get("stateExitedEventDetails", {})) for event in execution.history)
     return next((details for details in exits if details.get("name") == NAME), {})
-
-
-def _next(execution: Execution) -> str | None:
-    after = execution.path[execution.path.index(NAME) + 1 :]
-    return after[0] if after else None
 
 
 def _result(execution: Execution) -> Any:

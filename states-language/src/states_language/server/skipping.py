@@ -111,18 +111,20 @@ class SkippingClock:
             asyncio.get_running_loop().call_soon(self._watch)
         else:
             self._watching = False
-            self._ahead_ms += max(0, self._earliest() - self.now_ms())
+            self._ahead_ms += max(0, (self._earliest() or 0) - self.now_ms())
             self._fire()
 
-    def _earliest(self) -> int:
-        while self._timers[0][2].callback is None:
+    def _earliest(self) -> int | None:
+        """Drop the timers that were cancelled, and return when the next one is due."""
+        while self._timers and self._timers[0][2].callback is None:
             heapq.heappop(self._timers)
-        return self._timers[0][0]
+        return self._timers[0][0] if self._timers else None
 
     def _arm(self) -> None:
         if self._due is not None:
             self._due.cancel()
-        self._due = self._base.call_at(self._earliest() - self._ahead_ms, self._fire) if self._timers else None
+        at_ms = self._earliest()
+        self._due = None if at_ms is None else self._base.call_at(at_ms - self._ahead_ms, self._fire)
 
     def _fire(self) -> None:
         """Call the timers that are due: those of one millisecond together, late ones in their order."""
@@ -131,7 +133,5 @@ class SkippingClock:
             _, _, timer = heapq.heappop(self._timers)
             if timer.callback is not None:
                 timer.callback()
-        while self._timers and self._timers[0][2].callback is None:
-            heapq.heappop(self._timers)
         self._arm()
         self.stir()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from states_language.definition.fields import DefinitionError
-from states_language.definition.source import definition_of, read_data
+from states_language.definition.source import read_data, read_definition
 from states_language.definition.templates import FUNCTIONS, TYPES, is_template
 from states_language.server.requests import PREFIX, REGION
 from states_language.values import compact
@@ -41,7 +41,7 @@ def machines_of(path: str | os.PathLike[str], substitutions: Mapping[str, Any]) 
     for id_, one in resources.items():
         if one.get("Type") in TYPES:
             properties, name = one.get("Properties") or {}, _name(id_, one)
-            definition = definition_of(path, {**values, **substitutions}, id_)
+            definition = read_definition(path, {**values, **substitutions}, id_)
             kind = properties.get("Type", properties.get("StateMachineType", "STANDARD"))
             machines.append(Deployed(name, f"{PREFIX}:stateMachine:{name}", compact(definition), str(kind)))
     return machines

@@ -69,11 +69,12 @@ class StateTestAction(Actions):
         ) -> Execution:
             tested = await self._reader.run(length, loading)
             real = perform is None and state.get("Type") == "Task"
+            assert self._executions.perform is not None
             # A service sees the same account as from every other execution here.
             execution = tested.start(
                 document if data is document.value else data,
                 clock=self._clock if real else _NoWaiting(),
-                perform=perform or self._perform,
+                perform=perform or self._executions.perform,
                 machine_arn=f"{PREFIX}:stateMachine:{uuid.uuid4()}",
                 context=context,
                 lanes=self._executions.lanes,
@@ -92,10 +93,6 @@ class StateTestAction(Actions):
             shown = state_test.shown
             response["inspectionData"] = {key: shown[key] if key in _NUMBERS else _text(shown[key]) for key in shown}
         return response
-
-    async def _perform(self, call: TaskCall) -> Any:
-        assert self._executions.perform is not None
-        return await self._executions.perform(call)
 
     def _context(self, parameters: Parameters, state: dict[str, Any], data: Any) -> dict[str, Any]:
         """Returns the request's Context Object, or else that of an Express execution of a new machine (recorded)."""

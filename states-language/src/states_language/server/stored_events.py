@@ -9,7 +9,7 @@ import json
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 _MOST_PLACES_KEPT = 16
 _AT_ONCE = 100
@@ -22,13 +22,7 @@ class _Events(Sequence[dict[str, Any]]):
     def _read(self, part: slice) -> list[dict[str, Any]]:
         raise NotImplementedError
 
-    @overload
-    def __getitem__(self, at: int) -> dict[str, Any]: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> list[dict[str, Any]]: ...
-
-    def __getitem__(self, at: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+    def __getitem__(self, at: int | slice) -> Any:
         if isinstance(at, slice):
             return self._read(at)
         return self._read(slice(at, at + 1 or None))[0]

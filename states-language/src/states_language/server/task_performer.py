@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
+from botocore import xform_name
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError, UnknownServiceError
 from botocore.model import OperationModel
 
@@ -164,7 +165,7 @@ class TaskPerformer:
             operation = self._operation(sdk.client_name(call.service), call.action)
             client = self._client(sdk.client_name(call.service))
             arguments = sdk.arguments(_completed(call), operation.input_shape)
-            answer = getattr(client, _method(client, operation.name))(**arguments)
+            answer = getattr(client, xform_name(operation.name))(**arguments)
         except ClientError as refusal:
             model = operation.service_model
             failure = sdk.refused(call.service, sdk=call.sdk, model=model, refusal=refusal)
@@ -222,8 +223,3 @@ def _dated(answer: dict[str, Any]) -> dict[str, Any]:
         name: datetime.datetime.fromtimestamp(value, datetime.UTC) if name.endswith("Date") else value
         for name, value in answer.items()
     }
-
-
-def _method(client: Any, operation: str) -> str:
-    methods: dict[str, str] = client.meta.method_to_api_mapping
-    return next(method for method, name in methods.items() if name == operation)

@@ -77,20 +77,13 @@ class Attempts:
         return None
 
 
-def matches(names: tuple[str, ...], error: str | None) -> bool:
-    """Return whether ErrorEquals names the error; States.TaskFailed names every one but States.Timeout."""
-    if error in names or "States.ALL" in names:
-        return True
-    return "States.TaskFailed" in names and error != "States.Timeout"
-
-
 def named(names: tuple[str, ...], error: StateError) -> bool:
     """Return whether ErrorEquals names the error under any of its names; States.TaskFailed names no time-out."""
     if error.error in names or error.terminal:
         return error.error in names
     if "States.Timeout" in error.names:
         return any(name in (*error.names, "States.ALL") for name in names)
-    return matches(names, error.error)
+    return "States.ALL" in names or "States.TaskFailed" in names
 
 
 def caught(catchers: tuple[Catcher, ...], error: StateError) -> Catcher | None:

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from states_language.definition.fields import DefinitionError
 from states_language.definition.load import load
-from states_language.definition.source import read_definition
+from states_language.definition.source import read_data, read_definition
 from states_language.machine import Machine
 from states_language.values import parsed
 
@@ -115,11 +113,7 @@ def machine(path: Path, args: argparse.Namespace) -> Machine:
 def data(path: Path, what: str) -> Any:
     """Return the JSON or YAML in a file; raises Mistake, in which `what` names the file's purpose."""
     try:
-        text = path.read_text(encoding="utf-8")
-        return parsed(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except OSError as problem:
-        raise Mistake(f"{what} {path} cannot be read: {problem.strerror}.") from None
-    except RecursionError:
-        raise Mistake(f"{what} {path} is nested too deeply.") from None
-    except (ValueError, yaml.YAMLError) as problem:
-        raise Mistake(f"{what} {path} is neither JSON nor YAML: {' '.join(str(problem).split())}.") from None
+        return read_data(path)
+    except DefinitionError as problem:
+        place = "" if problem.rule.startswith(str(path)) else f"{path}: "
+        raise Mistake(f"{what} {place}{problem.rule}.") from None
