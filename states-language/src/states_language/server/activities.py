@@ -9,7 +9,7 @@ import collections
 import contextlib
 import json
 import os
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ class Activities:
         self._path = path
         self._known: dict[str, Activity] = {}
         self._work: dict[str, collections.deque[TaskCall]] = {}
-        self._waiting: dict[str, collections.deque[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, asyncio.Future[None]] = {}  # for a change, by the ARN of the activity
         if path.exists():
             for one in json.loads(path.read_text(encoding="utf-8")):
                 self._known[one["arn"]] = Activity(**one)
@@ -57,16 +57,12 @@ class Activities:
         self._known[activity.arn] = activity
         self._save()
 
-    def tag(self, arn: str, tags: dict[str, str]) -> None:
-        """Replaces the activity's tags."""
-        self.put(replace(self._known[arn], tags=tags))
-
     def remove(self, arn: str) -> None:
         """Removes the activity and the work that waits for a worker; its Tasks time out."""
         if self._known.pop(arn, None) is not None:
             self._work.pop(arn, None)
             self._save()
-            self._wake(arn, everybody=True)
+            self._wake(arn)
 
     def offer(self, call: TaskCall) -> None:
         """Queues the work for a worker; raises TaskFailure for an activity that does not exist."""
@@ -77,7 +73,6 @@ class Activities:
 
     async def take(self, arn: str, wait_s: float) -> TaskCall | None:
         """Returns the oldest work whose Task still waits; None if there is none within `wait_s`."""
-        waiting_workers = self._waiting.setdefault(arn, collections.deque())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 while arn in self._known:
@@ -86,25 +81,20 @@ class Activities:
                         call = calls.popleft()
                         if call.pending is not None and call.pending.open:
                             return call
-                    turn = asyncio.get_running_loop().create_future()
-                    waiting_workers.append(turn)
-                    await turn
+                    changed = self._waiting.setdefault(arn, asyncio.get_running_loop().create_future())
+                    await asyncio.shield(changed)  # the others wait for it, too
         return None
 
     def close(self) -> None:
         """Answers every waiting worker with nothing."""
         self._known = {}
-        for arn in self._waiting:
-            self._wake(arn, everybody=True)
+        for arn in list(self._waiting):
+            self._wake(arn)
 
-    def _wake(self, arn: str, *, everybody: bool = False) -> None:
-        waiting_workers = self._waiting.get(arn, collections.deque())
-        while waiting_workers:
-            turn = waiting_workers.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                if not everybody:
-                    return
+    def _wake(self, arn: str) -> None:
+        """Lets the workers look that wait; the first one takes the work."""
+        if arn in self._waiting:
+            self._waiting.pop(arn).set_result(None)
 
     def _save(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -156,9 +156,9 @@ class MachineActions(Actions):
 
     def _put(self, resource_arn: str, tags: dict[str, str]) -> None:
         if resource_arn in self._machines:
-            self._machines.tag(resource_arn, tags)
+            self._machines.put(replace(self._machines[resource_arn].described, tags=tags))
         else:
-            self._activities.tag(resource_arn, tags)
+            self._activities.put(replace(self._activities.get(resource_arn), tags=tags))
 
 
 def _described(one: Described) -> Answer:

@@ -162,10 +162,6 @@ class Machines(Mapping[str, Entry]):
         self._entries[state_machine.arn] = Entry(described, machine)
         return True
 
-    def tag(self, arn: str, tags: dict[str, str]) -> None:
-        """Replaces the machine's tags."""
-        self.put(replace(self._entries[arn].described, tags=tags))
-
     def publish(self, arn: str, published: Published) -> None:
         """Replaces the machine's versions and aliases."""
         self.put(replace(self._entries[arn].described, published=published))
