@@ -44,6 +44,7 @@ class Coverage:
     connected_since_ms: int | None
     reaches_start: bool
     is_over: bool
+    dead_lettered: int
 
     @property
     def missing(self) -> list[Gap]:
@@ -103,6 +104,7 @@ def coverage(status: str, connections: Connections, records: Records) -> Coverag
         connected_since_ms(spans) if connections.open else None,
         reaches_start(connections, records),
         _asked_until_ms(status, connections) < connections.now_ms,
+        sum(one.dead_lettered for one in run),
     )
 
 

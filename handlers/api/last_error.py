@@ -63,7 +63,7 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
     at_ms, by_ms, words = _next_try(status, connections, one, rest, retries)
     final_ms = _final_ms(status, connections, one, rest)
     if final_ms is not None:
-        words = ", ".join(filter(None, (words, "final if it goes on")))
+        words = ", ".join(filter(None, (words, "final if the refusals go on")))
     if over_ms is not None:
         at_ms, by_ms, final_ms, words = None, None, None, "over"
     return {

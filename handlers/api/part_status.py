@@ -112,6 +112,7 @@ def _whole(records: Iterable[Records | None], now_ms: int, dead_after_ms: int) -
         since_ms, to_ms, tuple(_outside(lacking, since_ms, to_ms)), tuple(sorted(gaps, key=lambda gap: gap.from_ms)),
         None, max(connected) if len(connected) == len(every) else None,
         all(one.reaches_start for one in covered), all(one.is_over for one in covered),
+        sum(one.dead_lettered for one in covered),
     )  # fmt: skip
 
 

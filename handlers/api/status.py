@@ -20,7 +20,7 @@ from handlers.api.connection_records import OVER, UNHEARD, Connection, Connectio
 from handlers.api.figures import Coverage, coverage
 from handlers.api.last_error import Retries, last_error, last_failed
 from handlers.api.queries import Listing
-from handlers.api.verdict import Standing, lost, verdict
+from handlers.api.verdict import Standing, dead_letters, lost, verdict
 from handlers.connection.failures import STUCK_AFTER
 from handlers.connection.gap_record import LOST
 from handlers.connection.spending import DAY_MS
@@ -65,7 +65,7 @@ def answer(
     damage = _damage(records)
     unwell = status_words.unwell(status, connections, records)
     trouble = damage or _stuck_words(stuck) or (unwell.partition(" for ")[0] if is_brief else unwell)
-    losses = lost(covered) if status == "running" and covered is not None else ""
+    losses = "" if status != "running" or covered is None else lost(covered) or dead_letters(covered)
     fault = _fault(status, error)
     reasons = (damage, status_words.reason(status, connections), _stuck_words(stuck), fault, unwell, losses)
     since_ms, at_least = _since_ms(status, connections, covered, records.connected_ms)

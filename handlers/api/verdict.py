@@ -51,10 +51,13 @@ def verdict(standing: Standing, coverage: Coverage | None) -> str:
     keeps_ms = standing.keeps_ms if is_away else 0
     # Events that were sent meanwhile can still be fetched.
     is_kept = 0 < (standing.for_ms or 0) <= keeps_ms
-    losses = ""
+    dead = losses = ""
     if coverage is not None and standing.status != "starting":
-        losses = _losses(coverage, standing.is_brief, "0 events lost so far" if is_kept else "Nothing lost")
-    said = " ".join(filter(None, (_first(standing), trouble, losses)))
+        dead = f"{words}." if (words := dead_letters(coverage)) else ""
+        # The queue has only the beginning of an event that was too long.
+        nothing = "0 events lost so far" if is_kept else "" if dead else "Nothing lost"
+        losses = _losses(coverage, standing.is_brief, nothing)
+    said = " ".join(filter(None, (_first(standing), trouble, dead, losses)))
     if is_kept:
         return f"{said.removesuffix('.')}; the upstream keeps {spelled(keeps_ms)}."
     return f"{said} The upstream keeps {spelled(keeps_ms)}: what it sent before may be lost." if keeps_ms else said
@@ -96,7 +99,7 @@ def _length(for_ms: int | None, is_brief: bool) -> str:
 def _losses(coverage: Coverage, is_brief: bool, nothing: str) -> str:
     """Returns what was lost, and what is not proved; the first sentence has the gap that goes on.
 
-    `nothing` is what to say if nothing was lost.
+    `nothing` is what to say if nothing was lost; "" for no sentence.
     """
     failed = [gap for gap in coverage.gaps if gap.state in (PARTLY, FAILED)]
     unproved = [gap for gap in coverage.gaps if gap.state == OPEN]
@@ -110,7 +113,7 @@ def _losses(coverage: Coverage, is_brief: bool, nothing: str) -> str:
     if failed:
         is_over = all(gap.repair is None or not gap.repair.next_ms for gap in failed)
         said.append(f"{_gaps(failed)} could not be repaired{'' if is_over else ' yet'}.")
-    if said or is_brief:  # a brief verdict has not read all records
+    if said or not nothing or is_brief:  # a brief verdict has not read all records
         return " ".join(said)
     where = "" if coverage.away is None or nothing.endswith("so far") else " before that"
     if not coverage.reaches_start:
@@ -137,6 +140,12 @@ def lost(coverage: Coverage) -> str:
     who = "" if any(gap.cause in _OURS for gap in gaps) else ", as the upstream said"
     what = f"Events lost in {_gaps(gaps)}" if events is None else f"{counted(events, 'event')} lost"
     return f"{what}{who}"
+
+
+def dead_letters(coverage: Coverage) -> str:
+    """Returns how many events were not stored but sent to the dead-letter queue; "" if none were."""
+    sent = coverage.dead_lettered
+    return f"{counted(sent, 'event')} went to the dead-letter queue" if sent else ""
 
 
 def _gaps(gaps: Sequence[Gap]) -> str:

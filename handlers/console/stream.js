@@ -89,9 +89,17 @@ export function streamView(parent, server, id) {
       stopAll();
       server.answered();
       parent.replaceChildren(...[...parent.children].slice(0, 2), element('section', { class: 'card', 'aria-label': 'Unknown stream' },
-        element('p', { class: 'lead' }, failure.message), element('p', {}, failure.fix)));
+        element('p', { class: 'lead' }, failure.message), element('p', {}, ...meant(failure.fix))));
     }
     return [null, null];
+  }
+
+  /** The advice, with a link to the stream that may be meant. */
+  function meant(fix) {
+    const [, name] = /^Did you mean '(.+)'\?/.exec(fix) ?? [];
+    if (!name) return [fix];
+    const other = name + id.replace(/^[^:]*/, '');
+    return ['Did you mean ', element('a', { href: `#/streams/${encodeURIComponent(other)}` }, other), '?'];
   }
 
   async function change(button, method) {

@@ -32,13 +32,14 @@ const BY_REASON = [
   [/ids start over/, 'Set on_conflict = "epoch" in its profile, and deploy.', 'Unconnected'],
   [/its lease cannot be read/, 'Correct the named attributes in the record lease of the control table.', 'Unconnected'],
   [/ budget /, 'Raise the budget in its profile and deploy, or find out why the upstream sends so much.', 'Unconnected'],
+  [/ dead-letter queue$/, 'Look into the queue below: it says why. Redrive stores the events that are whole.', 'DeadLetters'],
   [/ lost/, 'Each loss is among the gaps, with its cause.', 'Missing'],
   [/./, 'Read the upstream directly (streamkeeper profile try) and compare.', 'Unconnected'],
 ];
 const USUAL = ['Nothing, if it ends soon: it is tried again automatically.', 'Unconnected'];
 
 /** What to do, and the runbook's section about it; null if all is well. */
-function advice({ status, reason, last_error: error, stuck_at_cursor: stuck, delivery }) {
+function advice({ status, reason, counts, last_error: error, stuck_at_cursor: stuck, delivery }) {
   const section = status === 'rejected' ? 'Rejections' : 'Unconnected';
   if (stuck) return ['Ask the operator of the upstream: it fails at one event. Tries become less and less frequent.', 'Stuck'];
   if (status === 'broken') return ['Start it; it continues from its cursor. If it breaks again, see the error of its execution.', 'ExecutionFailed'];
@@ -50,6 +51,9 @@ function advice({ status, reason, last_error: error, stuck_at_cursor: stuck, del
     const found = known ? [known[1], section] : (secret ?? BY_CAUSE[error.cause]);
     if (status !== 'rejected') return found ?? USUAL;
     return [`${found?.[0] ?? 'Correct its profile.'} Then start it.`, section];
+  }
+  if (status === 'running' && reason?.startsWith('quiet') && counts.duplicates > counts.stored) {
+    return ['It brings events that are stored already. See whether the upstream counts its ids from the beginning again.', section];
   }
   if (status === 'running' && reason) return BY_REASON.find(([words]) => words.test(reason)).slice(1);
   const waiting = delivery?.find((row) => row.waits);

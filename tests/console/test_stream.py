@@ -253,7 +253,7 @@ def test_axe_finds_nothing(service: LocalRun, browser: Chromium, ways: tuple[tup
 
 
 def test_a_stream_that_no_profile_describes_has_a_view_of_its_own(service: LocalRun, browser: Chromium) -> None:
-    """It names the profile that may be meant, and offers no start."""
+    """It has a link to the stream of the profile that may be meant, and offers no start."""
     shown(browser, address(service, "dmeo:x"))
     said = browser.do(
         """await page.getByRole('region', { name: 'Unknown stream' }).waitFor();
@@ -261,5 +261,6 @@ def test_a_stream_that_no_profile_describes_has_a_view_of_its_own(service: Local
         return [await page.locator('main section p').allTextContents(), buttons]"""
     )
     words = "There is no stream 'dmeo:x': no profile is named 'dmeo'."
-    assert said == [[words, "Did you mean 'demo'? GET / lists all profiles."], 0]
+    assert said == [[words, "Did you mean demo:x?"], 0]
+    assert browser.do("return page.locator('main section a').getAttribute('href')") == "#/streams/demo%3Ax"
     assert violations(browser) == []

@@ -205,9 +205,9 @@ def test_a_refusal_that_may_pass_says_from_when_on_it_is_final() -> None:
     row = Rest("refused", 2, LATER_MS, refused_since_ms=NOW - 9_000, final_ms=LATER_MS + 9)
     forbidden = refused(1, NOW - 1_000, http_status=403)
     shown_error = error(forbidden, rest=row)
-    words = f"refused: 403 Forbidden; {LATER_WORDS}, final if it goes on"
+    words = f"refused: 403 Forbidden; {LATER_WORDS}, final if the refusals go on"
     assert (shown_error["message"], shown_error["final_at"]) == (words, at(LATER_MS + 9))
-    assert error(forbidden, fence=2, rest=row)["message"].endswith("is being tried again, final if it goes on")
+    assert error(forbidden, fence=2, rest=row)["message"].endswith("is being tried again, final if the refusals go on")
     others = [
         error(forbidden, rest=replace(row, final_ms=NOW)),
         error(forbidden, rest=replace(row, kind="network")),

@@ -49,12 +49,13 @@ def test_a_running_stream_is_shown_whole() -> None:
     assert body.pop("last_error")["cause"] == "dead_lettered"
     assert body.pop("bill")["since_at"] == body["started_at"]
     assert body == {
-        **dict.fromkeys(("reason", "stop_requested_at", "ended_at", "last_event_at", "ids_restarted_at")),
+        **dict.fromkeys(("stop_requested_at", "ended_at", "last_event_at", "ids_restarted_at")),
+        "reason": "1 event went to the dead-letter queue",
         "stuck_at_cursor": None,
         "budget": None,
         "stream": "demo",
         "status": "running",
-        "verdict": "Connected 15 min. Nothing lost.",
+        "verdict": "Connected 15 min. 1 event went to the dead-letter queue.",
         "since_at": "1970-01-01T00:01:40.000Z",
         "execution": MINE,
         "generation": 1,
