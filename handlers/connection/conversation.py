@@ -7,8 +7,8 @@
     a close by this side       Send leave, Send close
 
 It knows no socket and no clock: `now_ms` comes with each call. Invariants: a message is sent only after the one before
-it was answered; an answer is waited for no longer than the profile says; the reply to an event is sent once that is
-stored; the report of a refusal holds no secret.
+it was answered; an answer is waited for no longer than the profile says; a refusal ends the connection whenever it
+comes; the reply to an event is sent once that is stored; the report of a refusal holds no secret.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class Conversation:
 
     def __init__(self, profile: Profile, stream_id: str, secrets: Secrets) -> None:
         self._profile, self._stream_id, self._secrets = profile, stream_id, secrets
-        self._left: list[Exchange] = []  # the first is sent and not answered yet
+        self._left: list[Exchange] = []  # not sent yet
+        self._awaited: list[Exchange] = []  # sent and not answered yet
+        self._may_refuse = any(one.refuse for one in profile.subscribe)
         self._cursor: str | None = None
         self._answer_by_ms: int | None = None
         self._unread_until_ms = 0  # what has arrived may be read until then
@@ -75,7 +77,12 @@ class Conversation:
     @property
     def is_complete(self) -> bool:
         """Whether all first messages are sent and answered."""
-        return not self._left
+        return not (self._left or self._awaited)
+
+    @property
+    def awaited(self) -> str:
+        """Which first message has no answer yet, and what came instead; "" if none is awaited."""
+        return f"{self._name_of(self._awaited[0])}{self._instead}" if self._awaited else ""
 
     @property
     def is_connected(self) -> bool:
@@ -93,7 +100,7 @@ class Conversation:
         """Returns the first messages, which resume after the cursor; `places` are the token and the ticket, if any."""
         self._secrets = {**self._secrets, **(places or {})}
         self._left, self._cursor = list(self._profile.subscribe), cursor
-        said = self._next(now_ms, is_sent=False)
+        said = self._next(now_ms)
         self._is_connected = self.is_complete
         return said
 
@@ -127,7 +134,8 @@ class Conversation:
 
         `decoder` has decoded the bytes; `failure` is why it can decode no more.
         """
-        said, end = self._hears(now_ms, as_frames(decoded)) if self._answer_by_ms is not None else ([], None)
+        listens = self._may_refuse or self._answer_by_ms is not None
+        said, end = self._hears(now_ms, as_frames(decoded)) if listens else ([], None)
         if self._profile.reply:
             said += self._replies(as_frames(decoded), to_events=False)
         if not self._is_connected:
@@ -164,7 +172,7 @@ class Conversation:
         """Returns how a close by the upstream ends the connection."""
         profile, code = self._profile, ended.code
         reason = f": {self._shown(ended.reason)}" if ended.reason else ""
-        before = "" if self.is_complete else f" before it answered {self._name_of_first}{self._instead}"
+        before = f" before it answered {self.awaited}" if self._awaited else ""
         message = f"the upstream closed the socket with {code}{reason}{before}"
         match profile.close_meaning(code):
             case "ended":
@@ -179,49 +187,50 @@ class Conversation:
                 return End(Outcome("StreamRejected", "", message, detail=message), "rejected", refused_ms=limit_ms)
         return End(Outcome("StreamDropped", "", message), "ended_by_upstream", asks_lease=True)
 
-    def _next(self, now_ms: int, *, is_sent: bool) -> list[Effect]:
-        """Returns the messages left to send, up to one that needs an answer; without the first if that `is_sent`."""
-        self._answer_by_ms = None
+    def _next(self, now_ms: int) -> list[Effect]:
+        """Returns the messages to send up to one that needs an answer.
+
+        What is awaited without a message is awaited together with that one, because answers may come in any order.
+        """
         effects: list[Effect] = []
-        if is_sent:
-            del self._left[0]
-        while self._left:
-            exchange = self._left[0]
+        while self._left and (not self._awaited or self._left[0].send is None):
+            exchange = self._left.pop(0)
             effects += [] if exchange.send is None else [self._says(exchange)]
-            if exchange.expect:
-                self._answer_by_ms = now_ms + exchange.within_ms
-                return effects
-            del self._left[0]
-        ping = self._profile.ping
-        self._ping_ms = None if ping is None else now_ms + ping.every_ms
+            self._awaited += [exchange] if exchange.expect else []
+        self._answer_by_ms = now_ms + self._awaited[0].within_ms if self._awaited else None
+        if self.is_complete:
+            ping = self._profile.ping
+            self._ping_ms = None if ping is None else now_ms + ping.every_ms
         return effects
 
     def _hears(self, now_ms: int, frames: Sequence[Frame]) -> tuple[list[Effect], End | None]:
         """Returns the next messages if `frames` hold the answer, and the end if they hold a refusal."""
         effects: list[Effect] = []
         for frame in frames:
-            if self._answer_by_ms is None:
-                break
+            # A refusal is looked for first: many look like an answer with an error added.
+            if self._may_refuse and (refused := self._refused(frame)) is not None:
+                return effects, refused
             if self._awaits_pong:
                 ping = self._profile.ping
                 if ping is not None and _fits(ping.expect, frame):
                     self._awaits_pong, self._answer_by_ms = False, None
-                continue
-            exchange = self._left[0]
-            # A refusal is looked for first: many look like an answer with an error added.
-            if _fits(exchange.refuse, frame):
-                return effects, self._refused(exchange, frame)
-            if _fits(exchange.expect, frame):
-                effects += self._next(now_ms, is_sent=True)
+            elif (answered := next((one for one in self._awaited if _fits(one.expect, frame)), None)) is not None:
+                self._awaited.remove(answered)
+                effects += self._next(now_ms)
                 self._instead = ""
-            elif isinstance(frame.data, str):
+            elif self._awaited and isinstance(frame.data, str):
                 self._instead = f"; it said {self._shown(frame.data)}"
         return effects, None
 
-    def _refused(self, exchange: Exchange, frame: Frame) -> End:
+    def _refused(self, frame: Frame) -> End | None:
+        """Returns the end if the frame refuses a first message: one that is awaited, or else the last that it may."""
+        exchanges = (*self._awaited, *reversed(self._profile.subscribe))
+        exchange = next((one for one in exchanges if _fits(one.refuse, frame)), None)
+        if exchange is None:
+            return None
         said = None if exchange.reason is None else text_at(parse_json(frame.data), exchange.reason)
         said = said if said is not None else frame.data if isinstance(frame.data, str) else "no text"
-        message = f"the upstream refused {self._name_of_first}: {self._shown(said)}"
+        message = f"the upstream refused {self._name_of(exchange)}: {self._shown(said)}"
         limit_ms = self._profile.reject_after_ms
         return End(Outcome("StreamRejected", "", message, detail=message), "rejected", refused_ms=limit_ms)
 
@@ -234,7 +243,9 @@ class Conversation:
             return [], None
         if self._answer_by_ms is not None and now_ms >= self._answer_by_ms:
             if unread_ms is None or unread_ms >= self._answer_by_ms:
-                what = "ping in time" if self._awaits_pong else f"{self._name_of_first} in time{self._instead}"
+                what = (
+                    "ping in time" if self._awaits_pong else f"{self._name_of(self._awaited[0])} in time{self._instead}"
+                )
                 outcome = Outcome("StreamDropped", "", f"the upstream did not answer {what}")
                 return [], End(outcome, "stalled", asks_lease=True)
             # The answer may be among the bytes that came in time and are unread because the store is slow.
@@ -247,10 +258,8 @@ class Conversation:
             self._awaits_pong, self._answer_by_ms = True, now_ms + ping.within_ms
         return [Send(PING, b"") if ping.send is None else self._says(ping)], None
 
-    @property
-    def _name_of_first(self) -> str:
-        subscribe = self._profile.subscribe
-        return f"subscribe[{len(subscribe) - len(self._left)}]"
+    def _name_of(self, exchange: Exchange) -> str:
+        return f"subscribe[{self._profile.subscribe.index(exchange)}]"
 
     def leaves(self, code: int = NORMAL) -> list[Effect]:
         """Returns the last messages: the profile's own, and the close with this code. A second call returns nothing."""

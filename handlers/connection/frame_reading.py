@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Frames that announce an end or a loss are events as well: what the upstream said is stored. A comment never is.
 STORED = frozenset({Kind.EVENT, Kind.END, Kind.LOSS, Kind.SNAPSHOT})
-_STOPS = frozenset({Kind.END, Kind.DISCONNECT, Kind.EXPIRED})
+_STOPS = frozenset({Kind.END, Kind.DISCONNECT, Kind.EXPIRED, Kind.REFUSAL})
 # These are not events, but may have how far the stream has come.
 _BESIDE = frozenset({Kind.HEARTBEAT, Kind.DISCONNECT})
 
@@ -125,7 +125,7 @@ def taken_apart(profile: Profile, frame: Frame, now_ms: int) -> tuple[Kind, Sequ
     if not batch:
         is_empty = batch is not None and kind is Kind.EVENT
         return (Kind.HEARTBEAT if is_empty else kind), ()
-    if kind is Kind.ANSWER:
+    if kind in (Kind.ANSWER, Kind.REFUSAL):
         return kind, ()
     if kind is Kind.HEARTBEAT:
         # { "$.revision" = "*" } fits frames with elements too, which are events; { "$.channel" = "status" } names them.

@@ -139,7 +139,8 @@ class Intake:
         if goes_on:
             return said + taken, None
         self._discards = True
-        if end is None or reading.stop is not None:
+        # The conversation has explained a refusal.
+        if end is None or reading.stop not in (None, Kind.REFUSAL):
             end = self._stopped(now_ms, reading, failure, record, before_ms)
         elif end.is_expired:
             end = self._cursor_expired(now_ms, record, before_ms, None)

@@ -30,6 +30,7 @@ class Kind(enum.Enum):
     DISCONNECT = "disconnect"
     EXPIRED = "expired"
     ANSWER = "answer"
+    REFUSAL = "refusal"
     SNAPSHOT = "snapshot"
     # Each kind has one instance, so it can be hashed by identity, in a fifth of the time of hashing its name.
     __hash__ = object.__hash__

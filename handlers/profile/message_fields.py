@@ -51,9 +51,12 @@ class Conversation:
         return {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
 
     def marks(self) -> list[tuple[Kind, Mark]]:
-        """Returns the marks of messages that are answers, which are not events."""
+        """Returns the marks of messages that are answers or refusals, which are not events."""
         answered = (*self.subscribe, *(() if self.ping is None else (self.ping,)))
-        return [(Kind.ANSWER, mark) for one in answered for mark in one.expect]
+        return [
+            *((Kind.REFUSAL, mark) for one in answered for mark in one.refuse),
+            *((Kind.ANSWER, mark) for one in answered for mark in one.expect),
+        ]
 
 
 def conversation(fields: Fields) -> Conversation:

@@ -30,6 +30,11 @@ class Talking:
         if self._talk is not None:
             self._send(self._talk.begins(_now_ms(), cursor, answer.places))
 
+    @property
+    def awaited(self) -> str:
+        """Which first message has no answer yet, and what came instead; "" if none is awaited."""
+        return "" if self._talk is None else self._talk.awaited
+
     def wait_s(self, left_s: float) -> float:
         """How long to wait for the next input, at most `left_s`."""
         due_ms = None if self._talk is None else self._talk.due_ms

@@ -276,6 +276,8 @@ def _read(upstream: Upstream, trial: Trial, talking: Talking, until: float) -> b
             return was_stream
     if not was_stream and not trial.ended:
         trial.say("no answer within this time")
+    elif talking.awaited and not trial.ended:
+        trial.say(printable(f"still no answer to {talking.awaited}"))
     return was_stream
 
 

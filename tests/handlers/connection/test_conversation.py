@@ -173,6 +173,35 @@ def test_a_refusal_says_why_and_no_secret() -> None:
     assert (said.ended_by, said.detail) == ("rejected", "the upstream refused subscribe[0]: no such key: …")
 
 
+def test_a_refusal_may_come_after_the_first_answer() -> None:
+    """An upstream that answers each of three channels refuses the last: what came before is stored, it is not."""
+    manager = connected()
+    effects = manager.handle(50, says({"n": 1}, {"op": "error", "text": "no XRP"}, {"n": 2}))
+    assert (stored(effects), CloseUpstream() in effects) == (["1"], True)
+    assert manager.ending.message == "the upstream refused subscribe[0]: no XRP: final if it goes on for 300 s"
+    assert manager.refusal is not None
+    manager = talking(subscribe=[SUBSCRIBE], key="hash", split={"path": "$.trades"})
+    manager.handle(30, Opened(101))
+    manager.handle(40, says(SUBSCRIBED))
+    assert stored(manager.handle(50, says({"op": "error", "trades": [1]}))) == []
+
+
+def test_answers_may_come_in_any_order() -> None:
+    """What is awaited without a message of its own is awaited together with the message before it."""
+    names = ("BTC", "ETH", "XRP")
+    first, *others = ({"expect": {"$.op": "subscribed", "$.channel": name}, "within_s": 3} for name in names)
+    last = {"send": "go", "expect": "OK"}
+    manager = talking(subscribe=[{"send": {"channels": list(names)}, **first}, *others, last])
+    manager.handle(30, Opened(101))
+    for at, name in enumerate(("XRP", "BTC")):
+        assert sent(manager.handle(1_000 + at, says({"op": "subscribed", "channel": name}))) == []
+    assert manager.wake_at_ms == 4_001
+    effects = manager.handle(2_000, says({"op": "subscribed", "channel": "ETH"}))
+    assert [one.payload for one in effects if isinstance(one, Send)] == [b"go"]
+    manager.handle(12_000, Woken())
+    assert manager.ending.message == "the upstream did not answer subscribe[3] in time"
+
+
 def test_a_close_before_the_answer_says_what_came_instead() -> None:
     """If the profile names no refusal, the reason is the last text since the last answer, without secrets."""
     manager = talking(subscribe=[SUBSCRIBE, {"send": "b", "expect": "OK"}])
