@@ -63,7 +63,7 @@ def add(subparsers: Any) -> None:
     try_once.add_argument("--repair", action="store_true", help="also compare with the profile's repair address")
     folders.add(try_once)
     try_once.set_defaults(run=_try)
-    new.add(verbs)
+    new.add(verbs, stage)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from handlers.api.verdict import counted
+from handlers.errors import StreamkeeperError
 from handlers.framing.decoders import FRAMINGS, framing_of
 from handlers.framing.events import parse_json
 from handlers.framing.frames import Frame
@@ -46,8 +47,8 @@ _COUNT_DIGITS = 9
 _LEAST_STALL_S, _STALL_S, _MISSED = 15, 60, 4
 
 
-def add(verbs: Any) -> None:
-    """Adds the verb to those of `profile`."""
+def add(verbs: Any, stage: str) -> None:
+    """Adds the verb to those of `profile`; `stage` is the default of its option."""
     parser = verbs.add_parser(
         "new",
         help="inspect an address and write a commented profile",
@@ -55,10 +56,11 @@ def add(verbs: Any) -> None:
         "the reason for each line.",
         epilog="Exit status: 0 a profile was written, 1 the answer is not a stream, 2 a mistake.",
     )
-    parser.add_argument("address", metavar="URL", help="http(s):// or ws(s)://; tokens in it are refused")
+    parser.add_argument("address", metavar="URL", help="http(s):// or ws(s)://; write a token as ${secret:NAME}")
     parser.add_argument("--name", help="the profile's name (default: from the host's)")
     parser.add_argument("--body", metavar="JSON", help="send a POST with this body")
     parser.add_argument("--say", metavar="MESSAGE", action="append", help="send this first on a WebSocket; repeatable")
+    parser.add_argument("--stage", default=stage, metavar="S", help=f"the stage whose secrets are read ({stage})")
     parser.add_argument("--seconds", type=seconds, default=10.0, metavar="N", help="how long to read each time (10)")
     parser.add_argument("--eks", metavar="CLUSTER:REGION", help="an EKS cluster; your AWS credentials sign its token")
     certificates.add(parser)
@@ -70,7 +72,7 @@ def add(verbs: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if a profile was written, 1 if there is no stream; raises UserError."""
     says, trust = tuple(arguments.say or ()), certificates.trust(arguments)
-    address = Address(str(arguments.address), arguments.body, says, trust, _eks(arguments.eks))
+    address = Address(str(arguments.address), arguments.body, says, trust, _eks(arguments.eks), arguments.stage)
     if address.says and not address.is_socket:
         raise UserError("--say is only for ws:// and wss:// addresses: an HTTP stream accepts no messages.")
     host = _host(address.url)
@@ -90,9 +92,9 @@ def run(arguments: argparse.Namespace) -> int:
         if address.is_socket and not (seen.frames or seen.problem or address.says) and (first := _asked()):
             address = replace(address, says=(first,))
             seen = probe(address, "websocket", arguments.seconds)
-    except ProfileError as problem:
+    except (StreamkeeperError, ProfileError) as problem:
         reason = str(problem).removeprefix("the profile 'new': ")
-        raise UserError(f"The address cannot be used: {printable(reason)}.") from None
+        raise UserError(f"Nothing was requested: {printable(reason)}.") from None
     framing, why = ("websocket", "the address says so") if address.is_socket else _framing(seen)
     if (refusal := _refusal(seen, framing)) is not None:
         print(f"streamkeeper: {refusal}", file=sys.stderr)
@@ -187,7 +189,7 @@ def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: fl
     lines.append(f'framing = "{framing}"  # {why}')
     answers = probing.answers(address, seen)
     lines += _said_first(address, seen, answers)
-    answered = {place for place, _ in answers}
+    answered = {one[0] for one in answers if one is not None}
     seen.frames = [frame for place, frame in enumerate(seen.frames) if place not in answered]
     heartbeats = sorted({mark for frame in seen.frames if (mark := _heartbeat(frame))})
     seen.frames = [frame for frame in seen.frames if not _heartbeat(frame)]
@@ -220,7 +222,7 @@ def _heartbeat(frame: Frame) -> str:
     return ""
 
 
-def _said_first(address: Address, seen: Probe, answers: list[tuple[int, str]]) -> list[str]:
+def _said_first(address: Address, seen: Probe, answers: list[tuple[int, str] | None]) -> list[str]:
     """The lines about the messages on a socket."""
     if not address.is_socket:
         return []
@@ -228,9 +230,9 @@ def _said_first(address: Address, seen: Probe, answers: list[tuple[int, str]]) -
     if not address.says:
         ask = "# Nothing was said first" + ("." if seen.frames else ", and nothing came: --say sends a message.")
         return [*ended, ask, '# subscribe = [{ send = { op = "subscribe" }, expect = { "$.op" = "subscribed" } }]']
-    marks = [f", expect = {mark}" for _, mark in answers] + [""] * len(address.messages)
-    messages = [f"{{ send = {toml(one)}{mark} }}" for one, mark in zip(address.messages, marks, strict=False)]
-    why = "this answer came" if answers else "no answer came"
+    marks = ["" if one is None else f", expect = {one[1]}" for one in answers]
+    messages = [f"{{ send = {toml(one)}{mark} }}" for one, mark in zip(address.messages, marks, strict=True)]
+    why = "this answer came" if any(answers) else "no answer came"
     return [*ended, f"subscribe = [{', '.join(messages)}]  # {why}"]
 
 

@@ -16,16 +16,19 @@ from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from handlers.aws.eks_tokens import signed
+from handlers.aws.secret_values import SecretValues
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.opening_steps import Tokens
 from handlers.framing.frames import Decoder, Frame, FramingError, as_frames
 from handlers.framing.oversize import Oversize
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
+from handlers.profile.secret_references import Secrets
 from handlers.profile.tls_field import Trust
 from handlers.profile.upstream_requests import request_of
 from handlers.run.ports import prepared
 from handlers.upstream.reader import Upstream
+from local import stages
 from local.profiles.profile_files import toml
 from local.profiles.talking import Talking
 
@@ -40,7 +43,8 @@ _NAME = "new"
 class Address:
     """The request: a GET, or a POST with a JSON body; and the first messages on a socket.
 
-    `trust` is needed unless its authority is a public one. `token` is the field of that name.
+    `trust` is needed unless its authority is a public one. `token` is the field of that name. `stage` has the secrets
+    that they refer to.
     """
 
     url: str
@@ -48,6 +52,7 @@ class Address:
     says: tuple[str, ...] = ()
     trust: Trust | None = None
     token: Mapping[str, str] | None = None
+    stage: str = "local"
 
     @property
     def is_socket(self) -> bool:
@@ -81,7 +86,7 @@ class Address:
 class Probe:
     """The result of one connection; `heartbeats_s` has the instants of bytes that are not frames.
 
-    `end` says how a socket was closed.
+    `end` says how a socket was closed; `secrets` are the values that were sent, which must not be written.
     """
 
     status: int = 0
@@ -92,6 +97,7 @@ class Probe:
     frames: list[Frame] = field(default_factory=list)
     heartbeats_s: list[float] = field(default_factory=list)
     first: bytes = b""
+    secrets: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def ids(self) -> list[str]:
@@ -106,17 +112,26 @@ class Probe:
 
 
 def probe(address: Address, framing: str, seconds: float, cursor: str | None = None, most: int = _FRAMES) -> Probe:
-    """What arrives within these seconds, at most `most` frames; raises ProfileError for a bad address."""
+    """What arrives within these seconds, at most `most` frames.
+
+    Raises ProfileError for a bad address, StreamkeeperError for a secret that cannot be read.
+    """
     # An address that is refused is refused for good; probing one's own machine is allowed.
     table = {**address.table(), "framing": framing, "allow_private": True, "connect_timeout_s": 10}
     profile: Profile = replace(parse(_NAME, table, {}), tls=address.trust)
+    secrets: Secrets = {}
+    if profile.secrets:
+        # Imported late, because few addresses need it.
+        import boto3
+
+        secrets = SecretValues(boto3.client, stages.names(address.stage)["secrets"]).read(profile.secrets)
     # A token of EKS is signed with the credentials of whoever probes.
     tokens = Tokens(threading.Lock(), sign=functools.partial(signed, None))
-    before = prepared(profile, _NAME, cursor, {}, lambda: round(1000 * time.monotonic()), tokens)
-    request = request_of(profile, _NAME, cursor, {})
+    before = prepared(profile, _NAME, cursor, secrets, lambda: round(1000 * time.monotonic()), tokens)
+    request = request_of(profile, _NAME, cursor, secrets)
     upstream = Upstream(request, connect_timeout_s=10, stall_after_s=max(1.0, seconds), before=before)
-    seen, until_s, decoder = Probe(), time.monotonic() + seconds, profile.decoder()
-    talking = Talking(profile, _NAME, {}, upstream)
+    seen, until_s = Probe(secrets=tuple(secrets.values())), time.monotonic() + seconds
+    decoder, talking = profile.decoder(), Talking(profile, _NAME, secrets, upstream)
     upstream.start()
     try:
         while (left_s := until_s - time.monotonic()) > 0 and len(seen.frames) < most:
@@ -176,24 +191,29 @@ def _json(data: str | bytes) -> Any:
         return None
 
 
-def answers(address: Address, seen: Probe) -> list[tuple[int, str]]:
-    """Returns the answers to the first messages, each as its frame's place and a mark.
+def answers(address: Address, seen: Probe) -> list[tuple[int, str] | None]:
+    """Returns the answer to each first message, as its frame's place and a mark; None for a message without one.
 
     An answer repeats a value of the message, such as its id; or it is the next frame, and has other members than an
-    event.
+    event. A mark holds no secret.
     """
-    bodies, found_all = seen.bodies, list[tuple[int, str]]()
+    bodies, answered, first = seen.bodies, list[tuple[int, str] | None](), 0
     usual = bodies[-1] if bodies else {}
-    for message in address.messages:
-        said, first = set(_values(message)), found_all[-1][0] + 1 if found_all else 0
+    for number, message in enumerate(address.messages, start=1):
+        said, later = set(_values(message)), set(_values(address.messages[number:]))
         found = [at for at in range(first, len(bodies)) if not said.isdisjoint(_new(bodies[at], usual).values())]
         if not found and first < len(bodies) and set(bodies[first]) != set(usual):
-            found = [first]
-        for at in found[:1]:
-            members = _new(bodies[at], usual).items()
-            names = [name for name, value in members if value in said or re.fullmatch(r"[A-Za-z_:-]+", str(value))]
-            found_all += [(at, f'{{ "$.{name}" = {toml(bodies[at][name])} }}') for name in names[:1]]
-    return found_all
+            found = [first] if later.isdisjoint(_new(bodies[first], usual).values()) else []
+        names = [
+            name
+            for at in found[:1]
+            for name, value in _new(bodies[at], usual).items()
+            if (value in said or re.fullmatch(r"[A-Za-z_:-]+", str(value)))
+            and not any(secret in str(value) for secret in seen.secrets)
+        ]
+        answered.append((found[0], f'{{ "$.{names[0]}" = {toml(bodies[found[0]][names[0]])} }}') if names else None)
+        first = found[0] + 1 if names else first
+    return answered
 
 
 def _new(body: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, str | int]:

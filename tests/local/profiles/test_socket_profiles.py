@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from handlers.framing.frames import Frame
 from local.cli import main
+from local.profiles.probing import Address, Probe, answers
 from local.upstreams.playing import playing
+from tests.http_server import Answer, answering
 
 SAY = '{"op": "subscribe", "channel": "eur-usd"}'
 
@@ -58,6 +61,37 @@ def test_an_answer_is_known_by_what_it_repeats(
     assert profile["subscribe"] == [{"send": say, "expect": expect}]
 
 
+def test_a_message_may_hold_a_secret(
+    exchange: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is read from the stage and sent; the profile has the reference, even if the answer repeats the value."""
+    say = SAY.replace("eur-usd", "${secret:feed:channel}")
+    given: dict[str, str] = {"SecretString": json.dumps({"channel": "s3cret-channel"}), "VersionId": "1"}
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    with answering(lambda _: Answer(200, {}, json.dumps(given).encode())) as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        profile = made(tmp_path, exchange, "--say", say)
+        given.clear()
+        with pytest.raises(SystemExit) as ends:
+            raise SystemExit(main(["profile", "new", exchange, "--say", say, "--output", "-"]))
+    assert profile["subscribe"] == [{"send": json.loads(say), "expect": {"$.op": "subscribed"}}]
+    assert "s3cret-channel" not in (tmp_path / "seen.toml").read_text(encoding="utf-8")
+    assert ends.value.code == 2
+    assert "Nothing was requested: " in capsys.readouterr().err
+
+
+def test_each_answer_belongs_to_its_message() -> None:
+    """What repeats a later message is not the answer to an earlier one, which then has none."""
+    came: list[dict[str, Any]] = [{"event": "on", "channel": "eur-usd"}, {"n": 1}, {"n": 2}]
+    seen = Probe(frames=[Frame(json.dumps(one)) for one in came])
+    assert answers(Address("ws://x", says=("hello", SAY)), seen) == [None, (0, '{ "$.event" = "on" }')]
+    assert answers(Address("ws://x", says=("hello",)), seen) == [(0, '{ "$.event" = "on" }')]
+    seen.secrets = ("on",)
+    assert answers(Address("ws://x", says=("hello", SAY)), seen) == [None, (0, '{ "$.channel" = "eur-usd" }')]
+
+
 def test_a_terminal_is_asked_for_the_first_message(
     exchange: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,7 +127,7 @@ def test_what_is_no_socket_is_named(
 def test_a_trial_says_why_a_message_was_refused(
     exchange: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It prints the exchange's own words, and that it sends the cursor."""
+    """It prints the exchange's own words, which message is not answered yet, and that it sends the cursor."""
     file = tmp_path / "seen.toml"
     lines = [f'address = "{exchange}"', "allow_private = true", 'framing = "websocket"', 'cursor = "$.n"']
     says = 'subscribe = {{ send = {{ op = "{}", since = "{{cursor}}" }}, expect = {{ "$.op" = "subscribed" }}, {} }}'
@@ -102,6 +136,9 @@ def test_a_trial_says_why_a_message_was_refused(
     assert main(["profile", "try", str(file), "--seconds", "5"]) == 1
     why = "refused: the upstream refused subscribe[0]: the first message must be a subscribe with a channel"
     assert why in capsys.readouterr().out
+    file.write_text("\n".join([*lines, says.format("subscribe", refuses).replace('"subscribed"', '"taken"')]))
+    assert main(["profile", "try", str(file), "--seconds", "0.5"]) == 0
+    assert "still no answer to subscribe[0]; it said {" in capsys.readouterr().out
     file.write_text("\n".join([*lines, says.format("subscribe", refuses)]))
     assert main(["profile", "try", str(file), "--seconds", "0.5", "--cursor", "1"]) == 0
     shown = capsys.readouterr().out
