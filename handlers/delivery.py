@@ -159,7 +159,9 @@ def answer(delivery: Delivery, rung: Sequence[Any]) -> None:
 
 def command(delivery: Delivery, event: Mapping[str, Any]) -> dict[str, Any]:
     """Carries out a person's command for each of the streams; raises StoreUnavailable."""
-    asked = Command(event["command"], event.get("from_ms", 0), bool(event.get("all")))
+    known = delivery.ports.targets(event["streams"][0])
+    begins_ms = next((one.from_ms for one in known if one.label == event["sink"]), None)
+    asked = Command(event["command"], event.get("from_ms", 0), bool(event.get("all")), begins_ms)
 
     def carry_out(stream_id: str) -> str:
         place = Place(stream_id, event["sink"])

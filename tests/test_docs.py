@@ -89,6 +89,12 @@ def test_lines_of_prose_end_before_column_100() -> None:
     assert long == []
 
 
+def test_no_command_of_a_page_has_a_comment_behind_it() -> None:
+    """An interactive zsh takes # for a word, so `make run  # ...` would be another command there."""
+    behind = re.compile(r"^ *(?:make|curl|npx|aws|(?:\.venv/bin/)?streamkeeper) .* #.*$", re.MULTILINE)
+    assert [line for page in PAGES for line in behind.findall(page.read_text(encoding="utf-8"))] == []
+
+
 def test_a_broken_page_is_noticed(tmp_path: Path) -> None:
     """A link, a fragment, a path, a module and a target that lead nowhere are each named."""
     page = tmp_path / "page.md"

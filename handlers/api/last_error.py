@@ -10,9 +10,8 @@ It says when the next try comes, as far as that is known:
 While a connection tries, the recorded back-off only keeps others from trying: it is not the instant of a try. A refusal
 that may pass has `final_at`: from then on the next refusal ends the stream.
 
-If no connection failed, dead-lettered events are the error. Once a later connection was answered the error is over:
-`over_at` has the instant, and nothing is shown as present. Invariant: an instant that has passed is never shown as one
-at which something will be tried.
+Once a later connection was answered the error is over: `over_at` has the instant, and nothing is shown as present.
+Invariant: an instant that has passed is never shown as one at which something will be tried.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from typing import Any, NamedTuple
 from handlers.api import status_words
 from handlers.api.answers import at
 from handlers.api.connection_records import Connection, Connections
-from handlers.api.verdict import counted
 from handlers.connection.backoff import Rest
 
 # The ends that are not errors.
@@ -53,7 +51,7 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
         return _NOTHING | said | {"at": at(lease.ended_at_ms), "since": at(lease.ended_at_ms), "failures": 1}
     one = last_failed(connections)
     if one is None:
-        return _dead_lettered(connections)
+        return None
     number = connections.all.index(one)
     cause = connections.cause(one)
     phrase = status_words.of_connection(cause, one)
@@ -81,22 +79,6 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
         "final_at": at(final_ms),
         "over_at": at(over_ms),
     }
-
-
-def _dead_lettered(connections: Connections) -> dict[str, Any] | None:
-    """Returns the error that events were dead-lettered, if no connection failed since; None if none were.
-
-    It is over at once, because the stream goes on after them. Their arrival was not recorded, so the instants are those
-    at which the connections were answered.
-    """
-    sent = [one for one in connections.all if one.dead_lettered]
-    if not sent:
-        return None
-    count, first, last = sum(one.dead_lettered for one in sent), sent[0], sent[-1]
-    words = f"{counted(count, 'event')} could not be stored: see dead-letters, and redrive"
-    instants = {"at": at(last.opened_ms), "since": at(first.opened_ms), "over_at": at(last.opened_ms)}
-    said = {"message": words, "cause": "dead_lettered", "failures": count, "lane": last.lane, "fence": last.fence}
-    return _NOTHING | said | instants
 
 
 def last_failed(connections: Connections) -> Connection | None:

@@ -20,11 +20,11 @@ about to be proved by an open one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from handlers.connection.evidence import CURSOR_EXPIRED, STOPPED, UNRECORDED, Record, by_fence, settled
-from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap, Interval
+from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap, Interval, covers
 
 _FOR_EVER = 1 << 62
 _HANDOVERS = ("taken_over", "let_go", "claimed_by_successor")
@@ -94,18 +94,17 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
     return _judged(holes, list(_without(proved, begin_ms, stop_ms)), ordered)
 
 
-def is_unfounded(gap: Gap, shown: Iterable[Gap], records: Iterable[Record]) -> bool:
+def is_unfounded(gap: Gap, shown: Sequence[Gap], records: Iterable[Record]) -> bool:
     """Returns whether a gap that was recorded as open is none by now; `shown` are the gaps that `records` leave now.
 
-    A connection that only counted as dead then has recorded since that it lasted throughout.
+    A connection that only counted as dead then has recorded since that it lasted throughout. Or two opened at once and
+    were answered in another order than that of their tokens: the other one ends the gap by now, and all of it came.
     """
     if gap.state != OPEN or gap.number:
         return False
-    lasted = any(
-        record.closed_ms is not None and record.opened_ms <= gap.from_ms and gap.to_ms <= record.closed_ms
-        for record in records
-    )
-    return lasted and all(
+    spans = [(record.opened_ms, record.last_ms) for record in records]
+    spans += [other.span for other in shown if other.state == DELIVERED]
+    return covers(sorted(spans), gap.span) and all(
         other.fence != gap.fence
         and (other.state == DELIVERED or other.to_ms <= gap.from_ms or gap.to_ms <= other.from_ms)
         for other in shown

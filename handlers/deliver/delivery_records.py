@@ -31,7 +31,9 @@ class SinkRecord:
     """How far a stream's sink has come: `done` events of the arrival `number`, or ALL of them; 0 and 0 at first.
 
     While `replay_until_ms` is not 0, the sink first gets what came from `replay_from_ms` until then, read from the
-    events themselves after the position `replay_after`; `is_backfill` is set if none of that was sent before.
+    events themselves after the position `replay_after`; `is_backfill` is set if none of that was sent before. A replay
+    interrupts a backfill, whose rest is kept in `backfill_…` until the replay is over; `left_ms` is when the next event
+    of the backfill came, or the one before it, 0 before its first try.
     `failures` counts tries in a row without an event taken, `waits` is why, "" if nothing failed; `newest_ms` is when
     the newest taken event came; `took_ms` is how long the slowest of a worker's last requests took, 0 if none is known.
     """
@@ -44,6 +46,10 @@ class SinkRecord:
     replay_until_ms: int = 0
     replay_after: str = ""
     is_backfill: bool = False
+    backfill_from_ms: int = 0
+    backfill_until_ms: int = 0
+    backfill_after: str = ""
+    left_ms: int = 0
     is_paused: bool = False
     delivered: int = 0
     failed: int = 0
@@ -63,6 +69,32 @@ class SinkRecord:
     def is_at(self, end: Arrival) -> bool:
         """Whether it has come to the end of an arrival."""
         return (self.number, self.done) == (end.number, ALL)
+
+    @property
+    def unsent_ms(self) -> int:
+        """When the next event came that a backfill has still to send; 0 if there is none, or before the first try."""
+        if self.backfill_until_ms:
+            return self.left_ms or self.backfill_from_ms
+        return self.left_ms or self.replay_from_ms if self.is_replaying and self.is_backfill else 0
+
+    def replaying(self, from_ms: int, until_ms: int) -> SinkRecord:
+        """Returns the record with a replay of what was sent before, for which a backfill waits."""
+        made = replace(self, replay_from_ms=from_ms, replay_until_ms=until_ms, replay_after="", is_backfill=False)
+        if not (self.is_replaying and self.is_backfill):
+            return made
+        return replace(
+            made, backfill_from_ms=self.replay_from_ms, backfill_until_ms=self.replay_until_ms,
+            backfill_after=self.replay_after,
+        )  # fmt: skip
+
+    def replayed(self) -> SinkRecord:
+        """Returns the record at the end of a replay: with the backfill that waited for it, if there is one."""
+        if not self.backfill_until_ms:
+            return replace(self, replay_from_ms=self.replay_until_ms, replay_until_ms=0, replay_after="")
+        return replace(
+            self, replay_from_ms=self.backfill_from_ms, replay_until_ms=self.backfill_until_ms,
+            replay_after=self.backfill_after, is_backfill=True, backfill_until_ms=0,
+        )  # fmt: skip
 
 
 def settled(record: SinkRecord, arrival: Arrival | None) -> SinkRecord:

@@ -73,7 +73,7 @@ class Feed:
             since_ms = max(record.newest_ms - LATE_MS, record.replay_from_ms, 0)
             lost = replace(
                 record, number=found[0].number, done=0,
-                replay_from_ms=since_ms, replay_until_ms=found[0].at_ms, replay_after="", is_backfill=True,
+                replay_from_ms=since_ms, replay_until_ms=found[0].at_ms, replay_after="", is_backfill=True, left_ms=0,
             )  # fmt: skip
             return self._replayed(stream_id, lost, most, now_ms)
         return self._arrived(stream_id, record, found, most)
@@ -153,8 +153,7 @@ class Feed:
         else:
             is_settled = now_ms >= record.replay_until_ms + SETTLED_MS
             if is_settled:
-                end = replace(record, replay_until_ms=0, replay_after="", replay_from_ms=record.replay_until_ms)
-                return Page(messages, record, end, record.replay_from_ms)
+                return Page(messages, record, record.replayed(), record.replay_from_ms)
             if not messages:
                 return Page(
                     [], record, replace(record, replay_after=place), later_ms=record.replay_until_ms + SETTLED_MS

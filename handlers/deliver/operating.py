@@ -63,9 +63,8 @@ def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> Lag:
                 events = end.total - (arrival.total - arrival.events + done)
                 oldest_ms = min(entry.received_at_ms for entry, _ in left)
                 break
-    if record.is_replaying and record.is_backfill:
-        oldest_ms = min(oldest_ms or record.replay_from_ms, record.replay_from_ms or oldest_ms)
-    return Lag(events, oldest_ms)
+    unsent_ms = record.unsent_ms
+    return Lag(events, min(oldest_ms or unsent_ms, unsent_ms or oldest_ms))
 
 
 def new(arrivals: Arrivals, place: Place, arrival: int, from_ms: int | None, now_ms: int) -> SinkRecord:
@@ -83,24 +82,34 @@ def new(arrivals: Arrivals, place: Place, arrival: int, from_ms: int | None, now
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A person's command to a sink; `from_ms` is for a replay, `is_all` for a skip."""
+    """A person's command to a sink; `from_ms` is for a replay, `is_all` for a skip.
+
+    A sink that has not begun begins as its target says, from `begins_ms` on if that is not None, or from the replay's
+    instant if that is earlier.
+    """
 
     name: str
     from_ms: int = 0
     is_all: bool = False
+    begins_ms: int | None = None
 
     def carried_out(
         self, place: Place, records: SinkRecords, arrivals: Arrivals, page: Callable[..., Page], now_ms: int
     ) -> SinkRecord | None:
         """Returns the record after the command; None if others saved it each time. Raises StoreUnavailable."""
         for _ in range(TRIES):
-            record = records.read(place) or new(arrivals, place, 0, None, now_ms)
+            record = records.read(place) or new(arrivals, place, 0, self._first_ms(), now_ms)
             came = current(arrivals, place.stream_id, record)
             changed = self._changed(place, came, arrivals, page, now_ms)
             saved = record if changed == record and record.turn else records.save(place, changed)
             if saved is not None:
                 return saved
         return None
+
+    def _first_ms(self) -> int | None:
+        """Returns from when on a new sink gets events, None if only later ones."""
+        given = [one for one in (self.begins_ms, self.from_ms if self.name == "replay" else None) if one is not None]
+        return min(given, default=None)
 
     def _changed(
         self, place: Place, record: SinkRecord, arrivals: Arrivals, page: Callable[..., Page], now_ms: int
@@ -110,11 +119,11 @@ class Command:
         if self.name == "resume":
             return replace(record, is_paused=False, failures=0)
         if self.name == "replay":
-            record = replace(record, replay_from_ms=self.from_ms, replay_until_ms=now_ms, replay_after="")
-            return replace(record, is_backfill=False, failures=0)
+            # To a new sink, nothing was sent before.
+            return replace(record.replaying(self.from_ms, now_ms), failures=0) if record.turn else record
         if self.is_all:
             skipped, end = lag(arrivals, place.stream_id, record).events, new(arrivals, place, 0, None, now_ms)
-            record = replace(record, number=end.number, done=end.done, replay_until_ms=0, replay_after="")
+            record = replace(record, number=end.number, done=end.done, replay_until_ms=0, backfill_until_ms=0)
         else:
             messages = page(place.stream_id, record, 1, now_ms).messages
             skipped = len(messages[:1])

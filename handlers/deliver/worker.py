@@ -209,10 +209,16 @@ class Worker:
             waits=reason,
             newest_ms=max([page.begin.newest_ms, *(one.received_at_ms for one in outcomes.taken)]),
             at_ms=ports.now_ms(),
+            left_ms=record.left_ms if record.backfill_until_ms else self._left_ms(page),
             took_ms=took_ms or record.took_ms,
         )
         again_ms = 0 if not reason else PART_REST_MS if has_moved else rest_ms(failures)
         return self.records.save(self.place, saved), again_ms
+
+    def _left_ms(self, page: Page) -> int:
+        """Returns when the first message came that is not done; if all are, the last one."""
+        left = (one.received_at_ms for one in page.messages if (one.key, one.position) not in self._finished)
+        return next(left, page.messages[-1].received_at_ms if page.messages else 0)
 
     def _behind(self, page: Page, *, is_all: bool) -> SinkRecord:
         """Returns the record after the leading messages that are done."""

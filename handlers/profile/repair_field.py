@@ -33,7 +33,7 @@ class Next:
     """Where the next page is: at a cursor in the answer, in its Link header, or by counting pages.
 
     A cursor goes into the query parameter `query`; if that is "", the cursor is itself an address. The parameter
-    `number` begins with `first` and grows by `step`: 1 counts pages, more counts items.
+    `number` begins with `first` and grows by `step`: 1 counts pages, more counts the items of a full page.
     """
 
     cursor: JsonPath | None = None
@@ -201,8 +201,8 @@ def _next(inner: Fields) -> Next | None:
     if table is None:
         return None
     cursor, link, count = table.read("cursor", A_PATH), table.read("link", TEXT, ""), table.read("number", TEXT, "")
-    query, first = table.read("query", TEXT, ""), table.read("first", whole(1_000_000, least=0), 1)
-    step = table.read("step", whole(10_000), 1)
+    query, step = table.read("query", TEXT, ""), table.read("step", whole(10_000), 1)
+    first = table.read("first", whole(1_000_000, least=0), 1 if step == 1 else 0)
     if sum(map(bool, (cursor, link, count))) != 1 or (query and cursor is None):
         table.wrong("", f"must be one of {_SHAPES}")
     table.refuse_the_rest("next: cursor and query, link, or number, first and step")

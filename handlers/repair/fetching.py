@@ -39,7 +39,8 @@ def fetch(request: UpstreamRequest) -> Fetched:
     try:
         timeout = urllib3.Timeout(connect=CONNECT_S, read=READ_S)
         with opened(request, timeout, lambda _socket: None, StrictResponse) as response:
-            headers = {name.lower(): value for name, value in response.headers.items()}
+            # A field with several lines, such as Link, becomes one list (RFC 9110, section 5.3).
+            headers = {name.lower(): response.headers[name] for name in response.headers}
             if not 200 <= response.status < 300:
                 retry_s = retry_after_s(headers.get("retry-after", ""), headers.get("date", ""))
                 retry_s = rate_limit_s(headers) if retry_s is None else retry_s

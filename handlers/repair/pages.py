@@ -77,7 +77,7 @@ def page(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int)
         raise BadPage(f"the answer is not JSON with a list at {repair.split.path.text}")
     events = repair.split.events(frame, batch, now_ms, key=repair.key, cursor=None)
     times = [repair.time.within(value) for value in at(batch.body, repair.split.path)[1]]
-    return Page(events, times, _next(repair, address, pages, answer, batch.body, is_empty=not events))
+    return Page(events, times, _next(repair, address, pages, answer, batch.body, len(events)))
 
 
 def is_kept(profile: Profile, data: Body) -> bool:
@@ -94,15 +94,26 @@ def is_kept(profile: Profile, data: Body) -> bool:
     return keeps(rules, None, data)
 
 
-def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: object, *, is_empty: bool) -> str:
+def numbered(repair: Repair, address: str, pages: int) -> str:
+    """Returns the address with the number of the page after this many, even of the first: the profile's count may be
+    another than the address's own, and would leave out a page between them."""
+    named = repair.next
+    if named is None or not named.number:
+        return address
+    return with_query(address, named.number, str(named.first + named.step * pages))
+
+
+def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: object, items: int) -> str:
     """Returns the next page's address; "" if there is none, or if it is this address, which brings nothing new."""
     named = repair.next
     if named is None:
         return ""
     if named.number:
-        return "" if is_empty else with_query(address, named.number, str(named.first + named.step * (pages + 1)))
+        # Behind a page of fewer items than a step, a step would leave out some.
+        is_last = not items or items < named.step
+        return "" if is_last else numbered(repair, address, pages + 1)
     if named.cursor is not None:
-        place = text_at(body, named.cursor) or ""
+        place = text_at(body, named.cursor) or "" if at(body, named.cursor)[1] else ""  # 0 and false are none.
     else:
         place = linked((answer.headers or {}).get("link", ""), named.link)
     if not place:

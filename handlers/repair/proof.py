@@ -9,7 +9,7 @@ cannot be seen (`unproved`).
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -78,6 +78,15 @@ def proves(field: Field, repair: Repair) -> bool:
     # Pages without an order may change between two requests, and an event may move to a page that was read.
     is_sure = repair.way != NO_ORDER or repair.pages == 1
     return (repair.saw_before and repair.saw_after and is_sure) or bool(field.unproved)
+
+
+def foreign(own: Collection[str], items: Collection[str]) -> bool:
+    """Returns whether the stream's keys are whole numbers and no item's is, or the other way round.
+
+    Then 9 is 9.0 or 009 at the address, and each event that is known already would be stored again.
+    """
+    forms = [{bool(_NUMBER.fullmatch(key)) and str(int(key)) == key for key in keys} for keys in (own, items)]
+    return {len(form) for form in forms} == {1} and forms[0] != forms[1]
 
 
 def ordered(repair: Repair, keys: Sequence[str], times: Sequence[int | None]) -> Repair:

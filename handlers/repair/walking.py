@@ -26,8 +26,8 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.repair_field import Repair as Field
 from handlers.profile.secret_references import Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
-from handlers.repair.pages import BadPage, Fetched, Page, is_kept, page, request
-from handlers.repair.proof import WIDE, Border, Borders, begun, can_widen, judged, ordered, proves, unaskable
+from handlers.repair.pages import BadPage, Fetched, Page, is_kept, numbered, page, request
+from handlers.repair.proof import WIDE, Border, Borders, begun, can_widen, foreign, judged, ordered, proves, unaskable
 from handlers.run.group_ports import Ask, Wait
 from handlers.values import dataclass
 
@@ -141,7 +141,7 @@ class _Walk:
     def steps(self, repair: Repair) -> Generator[Ask | Wait, Any, tuple[Repair, str, float]]:
         """Returns the repair after the walk, why it is not whole ("" if it is), and the address's back-off."""
         ports, field = self._ports, self._ports.field
-        begin = address = field.address_for(ports.stream_id, self._edges(), ports.secrets)
+        begin = address = numbered(field, field.address_for(ports.stream_id, self._edges(), ports.secrets), 0)
         # The profile may name another host since, whose credentials no former one gets.
         if is_resumed := bool(repair.at) and origin(repair.at) == origin(address):
             address = repair.at
@@ -173,6 +173,8 @@ class _Walk:
                 return replace(repair, at="" if is_lost else address), answer.problem, retry_s
             try:
                 read = page(field, address, repair.pages, answer, ports.now_ms())
+                if foreign(self._borders.keys, [event.key for event in read.events]):
+                    raise BadPage("the address names its items in another form than the stream, so none would be known")
             except BadPage as problem:
                 return replace(repair, at=""), str(problem), 0
             if is_resumed and not read.events:

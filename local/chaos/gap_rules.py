@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from handlers.connection.evidence import KEPT_MS, Record
-from handlers.connection.gap_record import LOST, Gap
+from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap
 from handlers.connection.ledger import gaps
 from handlers.connection.liveness import BROKEN
 from handlers.store import ledger_records
@@ -53,7 +53,7 @@ def invented(world: World) -> list[str]:
 
 
 def unrecorded(world: World) -> list[str]:
-    """Returns a sentence for each gap whose item is missing or differs from the records, while a connection is open.
+    """Returns a sentence for each gap of the records and of the table in which they differ, while a connection is open.
 
     The newest gaps are left out: a connection that was silent may not be dead.
     """
@@ -68,13 +68,19 @@ def unrecorded(world: World) -> list[str]:
     ):
         return []  # an open connection may still close an old gap, which it has not checked yet
     texts = []
-    for gap in gaps(records, now_ms, lease_ttl_ms(world)):
+    shown = gaps(records, now_ms, lease_ttl_ms(world))
+    for gap in shown:
         item = ledger_records.gap_item(world.stream, gap)
         # The attributes of a repair are left out.
         known = {name: value for name, value in there.get(item["SK"]["S"], {}).items() if name[:6] != "repair"}
         if gap.to_ms <= now_ms - RECORDED_AFTER_MS and known != item:
             span = f"from {world.at(gap.from_ms)} to {world.at(gap.to_ms)}"
             texts.append(f"the gap {span} does not stand in the table as it is")
+    for gap in map(ledger_records.recorded_gap, there.values()):
+        lacking = [other for other in shown if other.state != DELIVERED and other.from_ms < gap.to_ms]
+        if gap.state == OPEN and not any(gap.from_ms < other.to_ms for other in lacking):
+            span = f"from {world.at(gap.from_ms)} to {world.at(gap.to_ms)}"
+            texts.append(f"the gap {span} stands open in the table, and by the records it is none")
     return texts
 
 

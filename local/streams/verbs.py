@@ -125,7 +125,8 @@ def sink_words(row: dict[str, Any]) -> str:
     words = [f"{row['delivered']} delivered", f"{row['failed']} failed", f"{row['dead_lettered']} dead"]
     words += [f"{row['skipped']} skipped"] if row["skipped"] else []
     words += [f"{row['waiting']} waiting"] + ([f"oldest {row['lag_ms'] / 1000:g} s"] if row["lag_ms"] else [])
-    state = "; replaying" if row["replaying"] else ""
+    is_new = not (row["seen_at"] or row["waits"] or row["replaying"])
+    state = "; replaying" if row["replaying"] else "; begins with the next event, or with resume" if is_new else ""
     part = f"{row['stream']}  " if "stream" in row else ""
     return f"{part}{row['sink']}  {', '.join(words)}{state}{'; waits: ' + row['waits'] if row['waits'] else ''}"
 

@@ -17,7 +17,7 @@ DOCS = support.PROJECT / "docs"
 STREAMS = ("demo", "demo:eu-west", "demo-log", "demo-ndjson")
 # Name, light or dark, width, height, and what is shown.
 VIEWS = (
-    ("console-streams", "light", 1200, 420, "#/"),
+    ("console-streams", "light", 1200, 440, "#/"),
     ("console-stream-light", "light", 1200, 1000, "#/streams/demo"),
     ("console-stream-dark", "dark", 1200, 1000, "#/streams/demo"),
     ("console-phone", "light", 390, 1000, "#/streams/demo"),

@@ -16,6 +16,9 @@ Span = tuple[int, int]
 # As much earlier or later than an end of its gap an event may have happened, and so much later the upstream may notice
 # that a connection was closed: two instants of a busy machine.
 EDGE_MS = 400
+# How long an event is on its way at most: the worst latency of a bad network. One that arrives after its connection was
+# closed is lost with what comes next, and happened before that gap.
+ON_ITS_WAY_MS = 500
 # A connection is silent after four of its renewals of a second; the rest is for the request and a busy machine.
 SILENT_MS = 7_000
 # For as long a stream has been connected, and nothing was wrong, that is to be shown as connected.
@@ -63,9 +66,9 @@ class Case:
         return [number for number in between if number not in stored and not _touch(self.happened(number), self.away)]
 
     def happened(self, number: int) -> Span:
-        """Returns the interval from when an event happened to when it was last sent."""
+        """Returns the interval from when an event happened to when it should have arrived at last."""
         at_ms = number * INTERVAL_MS
-        return at_ms, max(at_ms, self.journal.sent[self.stream].get(number, 0))
+        return at_ms, max(at_ms, self.journal.sent[self.stream].get(number, 0)) + ON_ITS_WAY_MS
 
     def is_calm(self, from_ms: int, to_ms: int) -> bool:
         """Returns whether nothing was wrong between two instants."""

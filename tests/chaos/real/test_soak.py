@@ -28,7 +28,8 @@ def case(stream: str, what: Told, *connected: tuple[int, int]) -> Case:
 HOLE = [*range(40), *range(60, 100)]
 CASES = [
     ("nothing", case("live:a", told())),
-    ("nothing", case("live:a", told(HOLE, gaps=[(9_900, 15_000)]))),
+    ("nothing", case("live:a", told(HOLE, gaps=[(10_900, 15_000)]))),
+    ("lost", case("live:a", told(HOLE, gaps=[(10_901, 15_000)]))),
     ("lost", case("live:a", told(HOLE, gaps=[(9_900, 12_000)]))),
     ("lost", case("ids-evict:a", told(HOLE, gaps=[(9_900, 15_000)]))),
     ("twice", case("live:a", told([*range(100), 7]))),

@@ -159,19 +159,6 @@ def test_a_function_that_has_connected_again_is_done_with_the_connection_before(
     assert (body["last_error"]["cause"], body["counts"]["at_least"]) == ("unrecorded", True)
 
 
-def test_events_that_were_dead_lettered_are_told_where_nothing_else_failed() -> None:
-    """The message says how many, and which connection. It is over, for the stream goes on; any failure goes first."""
-    rows = [connection(1, "A", 10, 20, ended_by="taken_over", dead_lettered=8), connection(2, "B", 15, dead_lettered=1)]
-    told = error(*rows)
-    assert (told["message"], told["cause"]) == (
-        "9 events could not be stored: see dead-letters, and redrive",
-        "dead_lettered",
-    )
-    assert (told["failures"], told["fence"], told["over_at"]) == (9, 2, told["at"])
-    assert error(connection(1, "A", 10, 20, ended_by="taken_over")) is None
-    assert error(*rows[:1], refused(2, 600_000))["cause"] == "refused"
-
-
 def test_the_last_error_is_the_executions_where_it_ended_by_one() -> None:
     """A request that no connection met, and a dirty end, are shown in their words; a refusal with its lane."""
     met = refused(1, 7, error="StreamRejected", http_status=401)

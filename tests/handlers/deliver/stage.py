@@ -124,12 +124,13 @@ def of(stage: Stage, place: Place = PLACE) -> SinkRecord:
     return found
 
 
-def asked(stage: Stage, name: str, **more: Any) -> SinkRecord:
+def asked(stage: Stage, name: str, place: Place = PLACE, **more: Any) -> SinkRecord:
     """Carry out a command, and ring for the sink."""
     delivery = stage.virtual.delivery
+    begins_ms = next((one.from_ms for one in stage.targets if one.label == place.label), None)
     arguments = delivery.records, delivery.arrivals, delivery.feed.page, stage.clock.now_ms
-    done = Command(name, **more).carried_out(PLACE, *arguments)
+    done = Command(name, begins_ms=begins_ms, **more).carried_out(place, *arguments)
     assert done is not None
     if name != "pause":
-        delivery.force(PLACE, done.number)
+        delivery.force(place, done.number)
     return done

@@ -7,6 +7,7 @@ import pytest
 
 from handlers.connection.inputs import Layout
 from handlers.deliver.arrivals import KEEP_DAYS
+from handlers.deliver.bells import Place
 from handlers.deliver.operating import current, lag
 from tests.handlers.deliver.records import NOW_MS, event
 from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Stage, asked, of
@@ -112,3 +113,44 @@ def test_what_an_expired_arrival_had_is_read_from_the_events() -> None:
     stage.run(120)
     assert list(dict.fromkeys(stage.keys())) == ["0", "1", "2", "3", "4"]
     assert stage.is_over
+
+
+def test_a_replay_amid_a_backfill_lets_none_of_it_be_lost() -> None:
+    """A new sink refuses the fourth of its old events, and a person has the last two replayed: marked, and first.
+
+    Then the backfill goes on where it was, and until then its lag is the age of the event that it must send next.
+    """
+    stage = Stage()
+    stage.come("a", *(event(str(n), at_ms=NOW_MS + 1000 * n) for n in range(6)), at_ms=NOW_MS + 9_000)
+    stage.run(20)
+    stage.taken.clear()
+    stage.targets = (replace(OTHER, from_ms=0),)
+    stage.answer = lambda _target, batch: {0: AWAY} if batch[0].key == "3" else TAKE
+    stage.come("a", event("6", at_ms=stage.clock.now_ms))
+    stage.run(5)
+    place = Place("a", OTHER.label)
+    assert lag(stage.virtual.delivery.arrivals, "a", of(stage, place)) == (1, NOW_MS + 3_000)
+    asked(stage, "replay", place, from_ms=NOW_MS + 4_000)
+    assert lag(stage.virtual.delivery.arrivals, "a", of(stage, place)) == (1, NOW_MS + 3_000)
+    stage.answer = lambda _target, _batch: TAKE
+    stage.run(150)
+    sent = [(one.key, "replayed" in one.text) for _, one in stage.taken]
+    assert sent[:6] == [("0", False), ("1", False), ("2", False), ("4", True), ("5", True), ("6", True)]
+    assert sent[6:] == [("3", False), ("4", False), ("5", False), ("6", False), ("6", False)]
+    assert lag(stage.virtual.delivery.arrivals, "a", of(stage, place)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("names", "keys"), [(["resume"], ["1", "2"]), (["pause", "resume"], ["1", "2"]), (["replay"], ["0", "1", "2"])]
+)
+def test_a_sink_that_has_not_begun_begins_by_hand_as_its_profile_says(names: list[str], keys: list[str]) -> None:
+    """Even if the stream brings nothing more, or it is paused first. A replay to it is no repetition."""
+    stage = Stage()
+    stage.come("a", *(event(str(n), at_ms=NOW_MS + 1000 * n) for n in range(3)), at_ms=NOW_MS + 3_000)
+    stage.run(20)
+    stage.targets, place = (TARGET, replace(OTHER, from_ms=NOW_MS + 1_000)), Place("a", OTHER.label)
+    for name in names:
+        asked(stage, name, place)
+    stage.run(150)
+    assert (stage.keys(OTHER.label), of(stage, place).is_replaying) == (keys, False)
+    assert not [one for _, one in stage.taken if "replayed" in one.text]

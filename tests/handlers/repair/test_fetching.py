@@ -76,3 +76,12 @@ def test_a_used_up_rate_limit_is_a_back_off(headers: str, rest_s: float | None) 
     with serving(sends("\r\n".join(lines).encode())) as server:
         answer = fetch(UpstreamRequest("GET", server.address, {}, None, allow_private=True))
     assert (answer.status, answer.retry_after_s) == (403, rest_s)
+
+
+def test_a_header_in_several_lines_is_one_list() -> None:
+    """Some servers send a Link for each relation, and any of them may be the next page."""
+    links = '</a?page=2>; rel="next"', '</schema>; rel="describedby"'
+    lines = ("HTTP/1.1 200 OK", *(f"Link: {link}" for link in links), "Content-Length: 0", "", "")
+    with serving(sends("\r\n".join(lines).encode())) as server:
+        answer = fetch(UpstreamRequest("GET", server.address, {}, None, allow_private=True))
+    assert (answer.headers or {})["link"] == ", ".join(links)

@@ -1,5 +1,6 @@
 """The pages of a repair address: their order, their end, the next one, and a walk that was interrupted."""
 
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -34,22 +35,23 @@ def test_an_address_without_an_order_hides_nothing(address: str, limit: int) -> 
 
 
 class Numbered(VirtualRest):
-    """An address of numbered pages of three, from 1 on: behind the last, or behind page `ends_after`, it has none."""
+    """An address of numbered pages of three: behind the last, or behind page `ends_after`, it has none."""
 
-    ends_after = 1000
+    ends_after, begins = 1000, 1
 
     def fetch(self, request: UpstreamRequest) -> Fetched:
         self.addresses.append(request.address)
         asked = {name: int(values[0]) for name, values in parse_qs(urlsplit(request.address).query).items()}
-        number = asked.get("page", asked.get("skip", 0) // 3 + 1)
+        skipped = asked.get("skip", 3 * (asked.get("page", self.begins) - self.begins))
+        number = skipped // 3 + 1
         numbers = range(asked["after"], asked["before"] + 1)
-        page = numbers[3 * number - 3 : 3 * number]
+        page = numbers[skipped : skipped + 3]
         if not page or number > self.ends_after:
             return Fetched(404, problem="answered 404")
         return Fetched(200, {}, f'{{"events":[{",".join(map(body, page))}]}}'.encode())
 
 
-@pytest.mark.parametrize("following", [{"number": "page"}, {"number": "skip", "first": 0, "step": 3}])
+@pytest.mark.parametrize("following", [{"number": "page"}, {"number": "skip", "step": 3}])
 @pytest.mark.parametrize(("ends_after", "state", "asked"), [(1000, REPAIRED, 4), (1, PARTLY, 4)])
 def test_numbered_pages_may_end_with_a_404(ends_after: int, state: str, asked: int, following: dict[str, Any]) -> None:
     """Counted by pages or items, it ends the walk, which proves what it showed; on the first page it is a refusal."""
@@ -57,7 +59,8 @@ def test_numbered_pages_may_end_with_a_404(ends_after: int, state: str, asked: i
     rest = rig.rest = Numbered(RestWays(), lambda: rig.now, rig.emitted_ms, body)
     rest.ends_after = ends_after
     rig.run(left_ms=1)
-    assert (rig.repaired.state, len(rest.addresses)) == (state, asked)
+    shorter = state == REPAIRED and "step" in following  # Its last page is not full.
+    assert (rig.repaired.state, len(rest.addresses)) == (state, asked - shorter)
     rest.ends_after = 0
     if state == PARTLY:
         rig.now = rig.repaired.next_ms
@@ -65,6 +68,41 @@ def test_numbered_pages_may_end_with_a_404(ends_after: int, state: str, asked: i
         assert (rig.repaired.state, rig.repaired.reason) == (PARTLY, "answered 404")
     else:
         assert brought(rig) == MISSED
+
+
+@pytest.mark.parametrize(
+    ("following", "begins"), [({"number": "page"}, 0), ({"number": "skip", "first": 1, "step": 3}, 1),
+                              ({"number": "skip", "step": 5}, 1)],
+)  # fmt: skip
+def test_a_profile_that_counts_pages_otherwise_than_the_address_leaves_out_none(
+    following: dict[str, Any], begins: int
+) -> None:
+    """The address counts from 0, the profile from 1; or a step is longer than a page: nothing is proved by a hole."""
+    rig = Rig(next=following)
+    rest = rig.rest = Numbered(RestWays(), lambda: rig.now, rig.emitted_ms, body)
+    rest.begins = begins
+    rig.run(left_ms=1)
+    assert set(MISSED) <= {number for number, _ in rig.stored()} or rig.repaired.state == PARTLY
+
+
+@pytest.mark.parametrize("named", ["{}.0", '"0{}"', '"n{}"'])
+def test_items_named_in_another_form_than_the_stream_are_not_stored(named: str) -> None:
+    """Their keys would meet none that is known, so each event would come twice."""
+    rig = Rig()
+    rest = rig.rest = VirtualRest(RestWays(), lambda: rig.now, rig.emitted_ms, lambda n: f'{{"id":{named.format(n)}}}')
+    rig.run(left_ms=1)
+    assert (rig.repaired.state, rig.repaired.stored, len(rest.addresses)) == (FAILED, 0, 1)
+    assert rig.repaired.reason.startswith("the address names its items in another form")
+
+
+@pytest.mark.parametrize("last", ["false", "0", "null", '""'])
+def test_a_cursor_that_says_no_ends_the_walk(last: str) -> None:
+    """An address that answers with `"next": false` has no page of that name."""
+    rig, rest = linked("", next_={"cursor": "$.next", "query": "page"})
+    fetch = rest.fetch
+    rest.fetch = lambda request: replace(fetch(request), body=fetch(request).body.replace(b'""', last.encode()))  # type: ignore[method-assign]
+    rig.run(left_ms=1)
+    assert {urlsplit(one).query.partition("page=")[1] for one in rest.addresses} == {""}
 
 
 class Linked(VirtualRest):

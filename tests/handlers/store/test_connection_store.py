@@ -331,18 +331,33 @@ def test_a_loss_that_grows_is_recorded_so(aws: Aws) -> None:
     assert (item["from_ms"], item["to_ms"], item["events"]) == (100, 150, 20)
 
 
-def test_a_later_gap_shows_that_an_older_one_was_none(aws: Aws) -> None:
-    """Both connections of a handover broke off at once, and the older recorded its end last."""
-    store = aws.store()
-    slow, own = Progress(1, 5, opened_ms=10, seen_ms=60), Progress(2, 95, opened_ms=100, seen_ms=110)
-    keep(store, slow, replace(own, closed_ms=110, ended_by="reset"))
-    assert record_gaps(store, STREAM, 310, dead_after_ms=20) == GapsRecorded(1, is_open=True)
-    keep(
-        store, replace(slow, seen_ms=108, closed_ms=108, ended_by="reset"), Progress(3, 390, opened_ms=400, seen_ms=410)
-    )
+SLOW, OWN = Progress(1, 5, opened_ms=10, seen_ms=60), Progress(2, 95, opened_ms=100, seen_ms=110)
+LIVES, RESUMED = Progress(3, 390, opened_ms=400, seen_ms=410), replace(OWN, resumed=True, since_ms=60, live_ms=140)
+
+
+@pytest.mark.parametrize(
+    ("own", "later", "states"),
+    [
+        # Both broke off at once, and the older recorded last that it had lasted, or was killed then.
+        (OWN, (replace(SLOW, seen_ms=108, closed_ms=108), LIVES), {2: DELIVERED, 3: OPEN}),
+        (OWN, (replace(SLOW, seen_ms=108), LIVES), {2: DELIVERED, 3: OPEN}),
+        # Two opened at once after an outage, and the newer, which was answered first, left its record later.
+        (
+            RESUMED,
+            (replace(RESUMED, fence=3, opened_ms=97), replace(RESUMED, fence=4, opened_ms=190, seen_ms=400)),
+            {2: DELIVERED, 3: DELIVERED, 4: DELIVERED},
+        ),
+    ],
+)
+def test_a_later_gap_shows_that_an_older_one_was_none(
+    aws: Aws, own: Progress, later: tuple[Progress, ...], states: dict[int, str]
+) -> None:
+    """An older connection lasted throughout, or a newer one ended the gap, and all of it came."""
+    keep(store := aws.store(), SLOW, replace(own, closed_ms=110, ended_by="reset"))
+    assert record_gaps(store, STREAM, 310, dead_after_ms=20).is_open
+    keep(store, *later)
     record_gaps(store, STREAM, 420, dead_after_ms=20)
-    shown = {fence: aws.items(CONTROL, STREAM)[f"gap#{fence:012d}"]["state"] for fence in (2, 3)}
-    assert shown == {2: DELIVERED, 3: OPEN}
+    assert {int(key[4:]): gap["state"] for key, gap in gaps_of(aws).items()} == states
 
 
 def test_a_gap_is_written_again_however_many_losses_were_announced_since(aws: Aws) -> None:
