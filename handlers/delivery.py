@@ -165,7 +165,8 @@ def command(delivery: Delivery, event: Mapping[str, Any]) -> dict[str, Any]:
 
     def carry_out(stream_id: str) -> str:
         place = Place(stream_id, event["sink"])
-        record = asked.carried_out(place, delivery.records, arrivals, delivery.feed.page, now_ms())
+        rung = delivery.bells.at(place)
+        record = asked.carried_out(place, delivery.records, arrivals, delivery.feed.page, now_ms(), rung)
         if record is not None and asked.name != "pause":
             delivery.force(place, record.number)
         return stream_id if record is None else ""

@@ -63,6 +63,12 @@ class Bells:
         """Takes the bell back, unless it was rung anew since."""
         self._table.delete(_key(bell.place), "#until_ms = :mine", _mine(bell))
 
+    def at(self, place: Place) -> Bell | None:
+        """Returns the bell of a place; None if none is out."""
+        key_ = _key(place)
+        item = self._table.get(key_["PK"]["S"], key_["SK"]["S"])
+        return None if item is None else _bell(item)
+
     def out(self) -> Iterator[Bell]:
         """Yields every bell that is out; raises StoreUnavailable."""
         for partition in range(PARTITIONS):

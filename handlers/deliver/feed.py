@@ -155,9 +155,10 @@ class Feed:
             if is_settled:
                 return Page(messages, record, record.replayed(), record.replay_from_ms)
             if not messages:
-                return Page(
-                    [], record, replace(record, replay_after=place), later_ms=record.replay_until_ms + SETTLED_MS
-                )
+                # All that is visible was sent.
+                left_ms = record.replay_until_ms if record.is_backfill else record.left_ms
+                end = replace(record, replay_after=place, left_ms=left_ms)
+                return Page([], record, end, later_ms=record.replay_until_ms + SETTLED_MS)
         return Page(messages, record, replace(record, replay_after=place), record.replay_from_ms)
 
     def _between(self, stream_id: str, record: SinkRecord, now_ms: int) -> Iterator[tuple[str, StoredEvent | None]]:

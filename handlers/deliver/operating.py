@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from handlers.deliver.arrivals import Arrivals
-from handlers.deliver.bells import Place
+from handlers.deliver.bells import Bell, Place
 from handlers.deliver.delivery_records import ALL, SinkRecord, SinkRecords, settled
 from handlers.deliver.feed import Page, advanced
 from handlers.values import dataclass
@@ -94,11 +94,16 @@ class Command:
     begins_ms: int | None = None
 
     def carried_out(
-        self, place: Place, records: SinkRecords, arrivals: Arrivals, page: Callable[..., Page], now_ms: int
-    ) -> SinkRecord | None:
-        """Returns the record after the command; None if others saved it each time. Raises StoreUnavailable."""
+        self, place: Place, records: SinkRecords, arrivals: Arrivals, page: Callable[..., Page], now_ms: int,
+        rung: Bell | None,
+    ) -> SinkRecord | None:  # fmt: skip
+        """Returns the record after the command; None if others saved it each time. Raises StoreUnavailable.
+
+        `rung` is the place's bell: its worker may not have come yet, and a new sink begins with its arrival.
+        """
+        first = 0 if rung is None else rung.arrival
         for _ in range(TRIES):
-            record = records.read(place) or new(arrivals, place, 0, self._first_ms(), now_ms)
+            record = records.read(place) or new(arrivals, place, first, self._first_ms(), now_ms)
             came = current(arrivals, place.stream_id, record)
             changed = self._changed(place, came, arrivals, page, now_ms)
             saved = record if changed == record and record.turn else records.save(place, changed)

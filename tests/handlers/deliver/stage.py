@@ -128,7 +128,7 @@ def asked(stage: Stage, name: str, place: Place = PLACE, **more: Any) -> SinkRec
     """Carry out a command, and ring for the sink."""
     delivery = stage.virtual.delivery
     begins_ms = next((one.from_ms for one in stage.targets if one.label == place.label), None)
-    arguments = delivery.records, delivery.arrivals, delivery.feed.page, stage.clock.now_ms
+    arguments = delivery.records, delivery.arrivals, delivery.feed.page, stage.clock.now_ms, delivery.bells.at(place)
     done = Command(name, begins_ms=begins_ms, **more).carried_out(place, *arguments)
     assert done is not None
     if name != "pause":

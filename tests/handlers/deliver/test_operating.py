@@ -154,3 +154,15 @@ def test_a_sink_that_has_not_begun_begins_by_hand_as_its_profile_says(names: lis
     stage.run(150)
     assert (stage.keys(OTHER.label), of(stage, place).is_replaying) == (keys, False)
     assert not [one for _, one in stage.taken if "replayed" in one.text]
+
+
+@pytest.mark.parametrize("name", ["pause", "resume", "replay"])
+def test_a_command_before_a_new_sinks_worker_has_come_leaves_nothing_out(name: str) -> None:
+    """Its first event has rung for it: it begins with that one, whatever a person asks meanwhile."""
+    stage = Stage(replace(OTHER, from_ms=NOW_MS + 500), TARGET)
+    place = Place("a", OTHER.label)
+    stage.virtual.delivery.note(stage.stored("a", event("0", at_ms=NOW_MS)))
+    asked(stage, name, place, from_ms=NOW_MS + 500)
+    asked(stage, "resume", place)
+    stage.run(150)
+    assert (stage.keys(OTHER.label), stage.is_over) == (["0"], True)
