@@ -32,8 +32,8 @@ class Talking:
 
     @property
     def awaited(self) -> str:
-        """Which first message has no answer yet, and what came instead; "" if none is awaited."""
-        return "" if self._talk is None else self._talk.awaited
+        """Says which first message has no answer yet, and what came instead; "" if none is awaited."""
+        return f"still no answer to {self._talk.awaited}" if self._talk is not None and self._talk.awaited else ""
 
     def wait_s(self, left_s: float) -> float:
         """How long to wait for the next input, at most `left_s`."""

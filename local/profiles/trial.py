@@ -98,11 +98,7 @@ class Trial:
         if refusal is None and self.requested and not is_confirmed(self.profile, answer, self.requested):
             self.say("the answer does not begin after the cursor: a gap")
         if refusal is not None:
-            self.ended = True
-            # Whether this is final depends on how long it lasts, which only a function decides.
-            outcome = refusal.outcome
-            error = "refused" if outcome.error == "StreamRejected" else outcome.error
-            self.say(f"{error or outcome.status}: {outcome.message}")
+            self.ends(refusal)
 
     def frame(self, frame: Frame) -> None:
         """Prints one frame; after an end, nothing counts."""
@@ -143,8 +139,9 @@ class Trial:
         self.say(head + (body if len(body) <= most else f"{body[: most - 1]}…"))
 
     def ends(self, end: End) -> None:
-        """Prints which message, or missing message, on the socket ended the connection."""
+        """Prints how the upstream's answer, or a message on the socket that came or is missing, ends the connection."""
         self.ended = True
+        # Whether a refusal is final depends on how long it lasts, which only a function decides.
         error = "refused" if end.outcome.error == "StreamRejected" else end.outcome.error
         self.say(f"{error or end.outcome.status}: {printable(end.outcome.message)}")
 
@@ -274,10 +271,9 @@ def _read(upstream: Upstream, trial: Trial, talking: Talking, until: float) -> b
         elif isinstance(arrival, Closed):
             trial.say(f"closed: {arrival.reason}{': ' if arrival.detail else ''}{arrival.detail}")
             return was_stream
-    if not was_stream and not trial.ended:
-        trial.say("no answer within this time")
-    elif talking.awaited and not trial.ended:
-        trial.say(printable(f"still no answer to {talking.awaited}"))
+    missing = talking.awaited if was_stream else "no answer within this time"
+    if missing and not trial.ended:
+        trial.say(printable(missing))
     return was_stream
 
 
