@@ -60,9 +60,10 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
     if first.since_ms is not None and all(record.fence == first.fence for record in ordered):
         # There were so many unanswered tries before it that the last connection is not among the records read.
         covered_ms, cause = min(first.since_ms, first.opened_ms), UNRECORDED
-    begin_ms = first.opened_ms if covered_ms is None else covered_ms
+    begin_ms = stop_ms = first.opened_ms if covered_ms is None else covered_ms
     ends: list[int] = []
     for before, record in zip([first, *ordered], ordered, strict=False):
+        stop_ms = stop_ms if covered_ms == _FOR_EVER else max(stop_ms, record.opened_ms)
         if covered_ms is not None and record.opened_ms > covered_ms:
             asked_until_ms = record.opened_ms
             # A stop that no connection saw before the next start has ended nothing.
@@ -88,10 +89,10 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
         read_ms = max(read_ms, record.read_ms)
         if covered_ms is None or end_ms >= covered_ms:
             covered_ms, cause = end_ms, record.ended_by or UNRECORDED
-    # What the last connection has not brought yet, it or its successor will: its end makes no gap longer.
+    # What the last connection has not brought yet, it or its successor will: its end makes no gap longer, and neither
+    # does the opening of its successor while it is open itself.
     over = ends if len(ends) < len(ordered) else sorted(ends)[:-1]
-    stop_ms = max([begin_ms, ordered[-1].opened_ms, *over])
-    return _judged(holes, list(_without(proved, begin_ms, stop_ms)), ordered)
+    return _judged(holes, list(_without(proved, begin_ms, max([stop_ms, *over]))), ordered)
 
 
 def is_unfounded(gap: Gap, shown: Sequence[Gap], records: Iterable[Record]) -> bool:
@@ -145,7 +146,7 @@ def _without(proved: list[Interval], begin_ms: int, stop_ms: int) -> Iterator[In
     """Returns the intervals of [begin_ms, stop_ms) that none of `proved` covers."""
     at_ms = begin_ms
     for from_ms, to_ms in sorted(interval for interval in proved if interval[0] < interval[1]):
-        if from_ms > at_ms:
+        if at_ms < min(from_ms, stop_ms):
             yield at_ms, min(from_ms, stop_ms)
         at_ms = max(at_ms, to_ms)
     if at_ms < stop_ms:

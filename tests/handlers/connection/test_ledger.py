@@ -167,6 +167,17 @@ def test_an_open_connection_covers_all_that_follows() -> None:
     assert gaps([later, short, open_one], 100, DEAD_AFTER_MS) == []
 
 
+def test_a_successor_that_opens_before_the_backlog_has_come_makes_no_gap_longer() -> None:
+    """Until the older connection ends, it brings the rest; whoever asks at that moment is told of the hole alone."""
+    first, hole = connection(1, 0, 5_000, live_ms=0), Gap(2, 5_000, 55_000, "reset", DELIVERED)
+    older = connection(2, 55_000, None, since_ms=5_000, live_ms=105_000)
+    newer = connection(3, 99_000, None, since_ms=30_000, live_ms=168_000)
+    afresh = replace(newer, resumed=False, live_ms=99_000)
+    assert gaps([first, older, newer], NOW, DEAD_AFTER_MS) == gaps([first, older, afresh], NOW, DEAD_AFTER_MS) == [hole]
+    broken = replace(older, closed_ms=NOW, ended_by="reset")
+    assert gaps([first, broken, afresh], NOW, DEAD_AFTER_MS) == [hole, Gap(3, 95_000, 99_000, "reset", OPEN)]
+
+
 def test_one_whose_events_wait_is_open_as_long_as_it_is_written_down() -> None:
     """It is known good until the first of them came, and is not dead for that; if it falls silent, it ended there."""
     waits = Record(fence=1, opened_ms=0, seen_ms=40, closed_ms=None, ended_by="", resumed=False, saved_ms=98)
