@@ -11,7 +11,7 @@ from streamkeeper.bulk import FOR_EVER, Archive, Tables, from_tables, instant_ms
 from streamkeeper.event import Event
 from streamkeeper.exceptions import InvalidRequest
 from streamkeeper.follower import Checkpoint, FileCheckpoint, Place, follow
-from streamkeeper.instants import Instant, instant
+from streamkeeper.instants import Instant, instant, is_ago
 from streamkeeper.replies import Gap, Started, Status, Stopped, StreamRow
 from streamkeeper.retrying import Send, Wait, asking, performed
 from streamkeeper.stored import MOST, StoredEvents, pages
@@ -90,13 +90,15 @@ class Client:
 
     def _bulk(self, stream_id: str, from_ms: int, to_ms: int, after: str) -> Iterator[Any]:
         """The archive's batches of the time of which it has all events; before and after it, the pages of the rest."""
-        first_ms, until_ms = (0, 0) if self._archive is None else self._archive.span_ms(stream_id)
-        begin_ms = min(max(from_ms, first_ms), to_ms)
-        end_ms = min(max(begin_ms, until_ms), to_ms)
-        yield from self._rest(stream_id, from_ms, begin_ms, after)
+        at_ms = from_ms
         if self._archive is not None:
-            yield from self._archive.batches(stream_id, begin_ms, end_ms, after, self._jobs)
-        yield from self._rest(stream_id, end_ms, to_ms, after)
+            at_ms = min(max(from_ms, self._archive.span_ms(stream_id)[0]), to_ms)
+            yield from self._rest(stream_id, from_ms, at_ms, after)
+            # While a slow reader is in the archive, it grows, and events expire elsewhere.
+            while (end_ms := min(self._archive.span_ms(stream_id)[1], to_ms)) > at_ms:
+                yield from self._archive.batches(stream_id, at_ms, end_ms, after, self._jobs)
+                at_ms = end_ms
+        yield from self._rest(stream_id, at_ms, to_ms, after)
 
     def _rest(self, stream_id: str, from_ms: int, to_ms: int, after: str) -> Iterator[Any]:
         """The pages of the tables, or of the API."""
@@ -119,14 +121,16 @@ class Client:
         an API that has answered before, and warns in the log `streamkeeper`. With a checkpoint, each event comes at
         least once even if the consumer is killed: events of the last 25 s before the kill may come again. See `once`.
         """
-        begin = _times(since or (None if after else timedelta()), None).get("from")
+        begin = since or (None if after else timedelta())
+        from_at = _times(begin, None).get("from")
         known = FileCheckpoint(checkpoint) if isinstance(checkpoint, str | PathLike) else checkpoint
         base = path_of(stream_id, "/events")
 
         def path(after: str, since: str | None) -> str:
             return with_query(base, {"after": after, "from": since, "limit": MOST})
 
-        return follow(self._transport.send, path, Place(stream_id, known, after, begin), every_s)
+        place = Place(stream_id, known, after, from_at, is_ago=begin is not None and is_ago(begin))
+        return follow(self._transport.send, path, place, every_s)
 
     def close(self) -> None:
         """Closes the idle connections."""

@@ -1,10 +1,11 @@
 """The errors of the client. No message contains the key, a header, or a body other than the API's own problems."""
 
-import email.utils
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
+
+from streamkeeper.instants import http_date
 
 _TRANSIENT = (429, 500, 502, 503, 504)
 # The stream was written by a later version: a retry cannot help, although the status is 503.
@@ -47,7 +48,7 @@ class Refused(StreamkeeperError):
         self.detail, self.fix = problem.get("detail", ""), problem.get("fix", "")
         self.field, self.request_id = problem.get("field"), problem.get("request_id")
         self.may_pass = is_transient(status, self.kind)
-        self.retry_after_s = wanted_rest_s(headers.get("retry-after", ""))
+        self.retry_after_s = wanted_rest_s(headers.get("retry-after", ""), headers.get("date", ""))
         words = phrase(status)
         super().__init__(f"{words}: {self.detail} {self.fix}".rstrip() if self.detail else f"{words}.")
 
@@ -89,15 +90,18 @@ def is_transient(status: int, kind: str) -> bool:
     return status in _TRANSIENT and kind != _LASTING
 
 
-def wanted_rest_s(text: str) -> float:
-    """The seconds to wait by a Retry-After, which is a number or a date (RFC 9110, 10.2.3); 0 if it is neither."""
+def wanted_rest_s(text: str, sent: str = "") -> float:
+    """The seconds to wait by a Retry-After, which is a number or a date (RFC 9110, 10.2.3); 0 if it is neither.
+
+    A date is compared with the answer's own Date, `sent`, if it has one: this machine's clock may differ.
+    """
     if text.isascii() and text.isdigit():
         return float(text[:9])
     try:
-        at = email.utils.parsedate_to_datetime(text)
-    except (ValueError, OverflowError):
+        rest = http_date(text) - (http_date(sent) if sent else datetime.now(UTC))
+    except ValueError:
         return 0.0
-    return max(0.0, (at.replace(tzinfo=at.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+    return max(0.0, rest.total_seconds())
 
 
 def _problem(body: str) -> dict[str, str]:

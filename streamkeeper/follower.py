@@ -18,11 +18,18 @@ from typing import Any, Protocol
 
 from streamkeeper.event import Event, event_of
 from streamkeeper.exceptions import StreamkeeperError
-from streamkeeper.following import Following, polling
+from streamkeeper.following import Following, by_its_clock, polling
 from streamkeeper.retrying import Outcome, Send, Steps, T, Wait
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 # Within a page, a checkpoint is saved at most this often; at the end of a page it is always saved.
 SAVE_EVERY_S = 0.2
+# The checkpoints in files that this process has locked, and its id, because a fork inherits no lock.
+_RESERVED: set[tuple[int, Path]] = set()
 _LOG = logging.getLogger("streamkeeper")
 Sender = Callable[[Send], Outcome]
 # Makes the path of the page after a position, with events from an instant on.
@@ -40,13 +47,17 @@ class Checkpoint(Protocol):
 
 
 class FileCheckpoint:
-    """A checkpoint in a file that only one consumer uses."""
+    """A checkpoint in a file; only one process may use it, until it ends."""
 
     def __init__(self, path: "str | os.PathLike[str]") -> None:
         self.path = Path(path)
 
     def load(self) -> dict[str, Any] | None:
-        """Returns the saved state; None without a file. Raises StreamkeeperError if the file is no checkpoint."""
+        """Returns the saved state; None without a file.
+
+        Raises StreamkeeperError if the file is no checkpoint, or another process uses it.
+        """
+        self._reserve()
         try:
             state = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -66,26 +77,39 @@ class FileCheckpoint:
             os.fsync(file.fileno())
         os.replace(part, self.path)
 
+    def _reserve(self) -> None:
+        if fcntl is None or (mine := (os.getpid(), self.path.resolve())) in _RESERVED:
+            return
+        # Never closed: a process loses its lock on a file when it closes it.
+        file = os.open(self.path.with_name(f".{self.path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            os.close(file)
+            raise StreamkeeperError(f"Another process uses the checkpoint {self.path}: give each its own.") from None
+        _RESERVED.add(mine)
+
 
 class Place:
     """How far a consumer is; kept in the checkpoint if there is one."""
 
-    def __init__(self, stream_id: str, checkpoint: Checkpoint | None, after: str, since: str | None) -> None:
+    def __init__(
+        self, stream_id: str, checkpoint: Checkpoint | None, after: str, since: str | None, *, is_ago: bool
+    ) -> None:  # fmt: skip
         self.after, self.since = after, since
+        # Whether this machine's clock gave `since`.
+        self.is_ago = is_ago
         self._stream_id = stream_id
         self._checkpoint = checkpoint
         self._saved: tuple[str, str | None] | None = None
         self._saved_s = -math.inf
 
     async def load(self) -> None:
-        """Uses the saved place instead of `after` and `since`, or saves these if no place was saved."""
-        if self._checkpoint is None:
-            return
-        state = await asyncio.to_thread(self._checkpoint.load)
+        """Uses the saved place instead of `after` and `since`, if one was saved."""
+        state = None if self._checkpoint is None else await asyncio.to_thread(self._checkpoint.load)
         if state is None:
-            # A consumer that is killed before its first event must begin here again, not later.
-            await self.save()
             return
+        self.is_ago = False
         try:
             stream_id, self.after, self.since = state["stream"], str(state["after"]), state["since"]
         except KeyError:
@@ -116,6 +140,10 @@ class Place:
 async def follow(send: Sender, path: PagePath, place: Place, every_s: float) -> AsyncGenerator[Event, None]:
     """Yields each event as it is stored; raises StreamkeeperError if the API refuses for good."""
     await place.load()
+    if place.since is not None and place.is_ago:
+        place.since = await _performed(send, by_its_clock(place.since))
+    # A consumer that is killed before its first event must begin here again, not later.
+    await place.save()
     following = Following(place.after)
     try:
         while True:

@@ -8,16 +8,19 @@ after an interruption never moves back; a log, and events by key, are never read
 import math
 import time
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from streamkeeper.exceptions import Refused
-from streamkeeper.retrying import Send, Steps, Wait, asking
+from streamkeeper.instants import http_date, instant
+from streamkeeper.retrying import Reply, Send, Steps, Wait, asking
 
 # How long after its arrival an event may be written, and how often the latest events are read again.
 LATE_MS, AGAIN_MS = 15_000, 10_000
 # How long the execution may take to claim the stream after a POST, and how often that is checked.
 STARTS_S, STARTS_EVERY_S = 15.0, 1.0
+# By how much the clock of the API may seem to differ from this machine's and still count as the same.
+CLOCKS = timedelta(seconds=3)
 
 
 # The first number of a log that a stream of items went over to (docs/store.md).
@@ -33,6 +36,8 @@ class Following:
     """
 
     is_behind = True
+    # Whether it has taken an answer.
+    is_known = False
 
     def __init__(self, after: str = "") -> None:
         self._start = self._next = self.place = after
@@ -49,6 +54,7 @@ class Following:
 
     def take(self, page: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The new events of the answer; `place` is then after all events that were ever taken."""
+        self.is_known = True
         events: list[dict[str, Any]] = page["events"]
         fresh = [event for event in events if _own(event["position"]) not in self._recent]
         last = page["next"] or (events[-1]["position"] if events else "")
@@ -72,6 +78,20 @@ class Following:
         return _later(self._start, _earlier(position)) if self._by_arrival and position else position
 
 
+def by_its_clock(since: str) -> Steps[str]:
+    """The step to an instant of this machine's clock by the clock of the API, which the Date of an answer shows.
+
+    The clocks may differ by hours, and a follower that begins later than now would wait in silence.
+    """
+    outcome = yield Send("GET", "/connections?limit=1")
+    try:
+        ahead = datetime.now(UTC) - http_date(outcome.headers["date"] if isinstance(outcome, Reply) else "")
+    except (KeyError, ValueError):
+        return since
+    # A Date has no part of a second, and the answer was under way.
+    return since if abs(ahead) <= CLOCKS else instant(datetime.fromisoformat(since) - ahead)
+
+
 def polling(following: Following, path: Callable[[str], str], every_s: float) -> Steps[list[dict[str, Any]]]:
     """The steps to the next page; returns its new events. `path` makes a path from the position after which to read.
 
@@ -84,7 +104,8 @@ def polling(following: Following, path: Callable[[str], str], every_s: float) ->
     while True:
         try:
             after = following.after(time.monotonic_ns() // 1_000_000)
-            return following.take((yield from asking(Send("GET", path(after)), math.inf)))
+            request = Send("GET", path(after))
+            return following.take((yield from asking(request, math.inf, is_known=following.is_known)))
         except Refused as refusal:
             if refusal.kind != "never-started" or left_s <= 0:
                 raise

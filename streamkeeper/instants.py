@@ -1,5 +1,6 @@
 """Reads an instant that a person or a program writes: an instant, a date, or how long ago."""
 
+import email.utils
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -23,6 +24,20 @@ def instant(written: Instant) -> str:
             "or 2h"
         ) from None
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def is_ago(written: Instant) -> bool:
+    """Whether it says how long ago."""
+    return isinstance(written, timedelta) or (isinstance(written, str) and _AGO.fullmatch(written) is not None)
+
+
+def http_date(text: str) -> datetime:
+    """The instant of a header's date (RFC 9110, 5.6.7); raises ValueError."""
+    try:
+        at = email.utils.parsedate_to_datetime(text)
+    except OverflowError as problem:
+        raise ValueError(str(problem)) from None
+    return at.replace(tzinfo=at.tzinfo or UTC)
 
 
 def _read(text: str) -> datetime | timedelta:

@@ -16,6 +16,8 @@ JSON = {"accept": "application/json"}
 # Each answer of the API has one of these.
 _OURS = {"stream", "streams", "executionArn", "as_wanted"}
 
+_FOREIGN = "This address is not that of a Streamkeeper API: its answer is none of that API's."
+
 # The first wait between two tries, and the longest, unless the API asks for more.
 EVERY_S, LONGEST_S = 1.0, 30.0
 
@@ -75,14 +77,23 @@ def performed(steps: Steps[T], send: Callable[[Send], Outcome], wait: Callable[[
         outcome = send(step) if isinstance(step, Send) else None
 
 
-def asking(request: Send, patient_s: float) -> Steps[dict[str, Any]]:
-    """The steps of a request; returns the answer's JSON, or raises the error of the last try."""
+def asking(request: Send, patient_s: float, *, is_known: bool = False) -> Steps[dict[str, Any]]:
+    """The steps of a request; returns the answer's JSON, or raises the error of the last try.
+
+    If the address `is_known` as an API's, another answer, such as a proxy's page, is an outage.
+    """
     left_s, rest_s = patient_s, EVERY_S
     while True:
         outcome = yield request
-        if isinstance(outcome, Reply) and outcome.is_success:
-            return _json(outcome.body)
-        problem = outcome.refusal if isinstance(outcome, Reply) else outcome
+        if not isinstance(outcome, Reply):
+            problem = outcome
+        elif not outcome.is_success:
+            problem = outcome.refusal
+        elif (read := _json(outcome.body)) is not None:
+            return read
+        else:
+            problem = StreamkeeperError(_FOREIGN)
+            problem.may_pass = is_known
         assert problem is not None
         wait_s = max(rest_s, problem.retry_after_s)
         if not problem.may_pass or wait_s > left_s:
@@ -91,11 +102,10 @@ def asking(request: Send, patient_s: float) -> Steps[dict[str, Any]]:
         yield Wait(wait_s, f"{problem} Trying again in {wait_s:g} s.")
 
 
-def _json(body: str) -> dict[str, Any]:
+def _json(body: str) -> dict[str, Any] | None:
+    """An answer of the API; None for any other."""
     try:
         read = json.loads(body)
     except (ValueError, RecursionError):
-        read = None
-    if not isinstance(read, dict) or _OURS.isdisjoint(read):
-        raise StreamkeeperError("This address is not that of a Streamkeeper API: its answer is none of that API's.")
-    return read
+        return None
+    return read if isinstance(read, dict) and not _OURS.isdisjoint(read) else None

@@ -36,7 +36,7 @@ _DENIED = (401, 403)
 _CONDITIONS = ("if-none-match",)
 _PASSED = (
     *("content-type", "content-security-policy", "x-content-type-options", "referrer-policy"),
-    *("cache-control", "etag", "retry-after", "allow"),
+    *("cache-control", "date", "etag", "retry-after", "allow"),
 )
 # How often new events are polled; a deployed API costs money per request.
 EVERY_S = 2.0

@@ -42,9 +42,8 @@ def known(environment: Mapping[str, str]) -> dict[str, Path]:
 
 
 def no_profile(name: str, environment: Mapping[str, str]) -> str:
-    """Returns the sentence about a name that no profile has: what resembles it, or else where profiles are."""
-    places = " or ".join(str(folder) for folder in (SHIPPED, own(environment)) if folder.is_dir())
-    return f"There is no profile {name!r}{did_you_mean(name, known(environment)) or f' in {places}.'}"
+    """Returns the sentence about a name that no profile has: what resembles it, or else where it would be."""
+    return f"There is no profile {name!r}{did_you_mean(name, known(environment)) or f' in {for_new(environment)}.'}"
 
 
 def for_new(environment: Mapping[str, str]) -> Path:

@@ -21,7 +21,7 @@ from local.metrics import export
 from local.options import read_port
 from local.permissions.guard import RECORD
 from local.profiles import folders
-from local.service import capacity, osls
+from local.service import capacity, embedded_dynamodb, osls
 from local.service.backend import Sockets
 from local.service.embedded_aws import lock, try_lock
 from local.service.lifecycle import Service
@@ -189,7 +189,7 @@ def welcome(options: Options, service: Service, screen: Screen) -> None:
         lines += [
             "",
             "  The tables are saved about once a second: kill -9 may cost the writes since the last save.",
-            "  (dynoxide, which loses nothing, has no build for this machine in node_modules.)",
+            f"  {embedded_dynamodb.remedy()}",
         ]
     lines += _first_commands(api, path.replace("{streamId}", "demo"), service.signing_keys)
     lines += ["", "A changed file is deployed at once. Ctrl-C stops the service; streams resume at the next start.", ""]

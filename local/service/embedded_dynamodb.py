@@ -33,6 +33,13 @@ def program(root: Path) -> Path | None:
     return path if os.access(path, os.X_OK) else None
 
 
+def remedy() -> str:
+    """Returns what to do where there is no `program`."""
+    build = _BUILDS.get((sys.platform, platform.machine()))
+    install = f"After `npm install @dynoxide/{build}` in this folder it costs none."
+    return install if build else "Dynoxide, which loses nothing, has no build for this machine."
+
+
 def database(folder: Path) -> Path:
     """Returns the file with the tables of a data folder."""
     return folder / "dynamodb.sqlite"

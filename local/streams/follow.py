@@ -17,7 +17,7 @@ from typing import Any
 from local.printable import printable
 from local.streams import asking
 from local.streams.asking import path_of
-from streamkeeper.following import Following, polling
+from streamkeeper.following import Following, by_its_clock, polling
 from streamkeeper.stored import MOST
 from streamkeeper.transport import with_query
 
@@ -40,8 +40,9 @@ def add(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Ends when the API refuses; raises KeyboardInterrupt at Ctrl-C."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    from_at = arguments.from_at or (None if arguments.all or arguments.after else now)
     streams, following = asking.streams(arguments), Following(arguments.after)
+    is_now = not (arguments.from_at or arguments.all or arguments.after)
+    from_at = streams.performed(by_its_clock(now)) if is_now else arguments.from_at
     base, printed = path_of(arguments.stream_id, "/events"), arguments.after
 
     def path(after: str) -> str:

@@ -33,8 +33,10 @@ export class Streamkeeper extends Construct {
 
   constructor(scope: Construct, id: string, props: StreamkeeperProps) {
     super(scope, id);
-    const template = fs.readdirSync(props.release).find((name) => TEMPLATE.test(name));
-    if (template === undefined) throw new Error(`there is no release in ${props.release}: \`make release\` makes one`);
+    const [template, ...others] = fs.readdirSync(props.release).filter((name) => TEMPLATE.test(name));
+    if (template === undefined || others.length > 0) {
+      throw new Error(`${props.release} must have the files of one release, which \`make release\` makes`);
+    }
     this.version = TEMPLATE.exec(template)![1];
     const { stage = 'prod', settings = {}, profiles = {} } = props;
     const wrong = Object.keys(settings).find((name) => OWN.includes(name));

@@ -35,9 +35,10 @@ class Streamkeeper(Construct):
         bucket: IBucket | None = None,
     ) -> None:
         super().__init__(scope, id)
-        template = next(iter(sorted(Path(release).glob("streamkeeper-*.template.json"))), None)
-        if template is None:
-            raise ValueError(f"there is no release in {release}: `make release` makes one")
+        found = sorted(Path(release).glob("streamkeeper-*.template.json"))
+        if len(found) != 1:
+            raise ValueError(f"{release} must have the files of one release, which `make release` makes")
+        (template,) = found
         self.version = template.name.removeprefix("streamkeeper-").removesuffix(".template.json")
         said = settings or {}
         if wrong := [name for name in said if name in _OWN]:

@@ -47,9 +47,11 @@ resource "aws_s3_object" "zip" {
 }
 
 resource "aws_s3_object" "template" {
-  bucket  = local.bucket
-  key     = "${local.prefix}${sha256(file("${var.release}/${local.template}"))}.template.json"
-  content = file("${var.release}/${local.template}")
+  bucket = local.bucket
+  # Its content is not written here: a plan would show all of it.
+  key         = "${local.prefix}${filesha256("${var.release}/${local.template}")}.template.json"
+  source      = "${var.release}/${local.template}"
+  source_hash = filesha256("${var.release}/${local.template}")
 }
 
 # The functions read the profiles each minute, so none of these changes the stack.

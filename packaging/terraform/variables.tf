@@ -1,6 +1,10 @@
 variable "release" {
   type        = string
   description = "The folder with the files of a release: streamkeeper-VERSION.zip and its template"
+  validation {
+    condition     = length(fileset(var.release, "streamkeeper-*.template.json")) == 1
+    error_message = "The folder must have the files of one release, which `make release` makes."
+  }
 }
 
 variable "stage" {

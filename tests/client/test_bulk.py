@@ -108,6 +108,17 @@ def test_the_rest_comes_from_the_api(tmp_path: Path) -> None:
     assert f"after={first}" in lines[1]
 
 
+def test_the_archive_may_grow_while_it_is_read(tmp_path: Path) -> None:
+    """What a slow reader has not reached leaves the tables once it is archived, and is read from there."""
+    rig = Rig(tmp_path, [number * HOUR_MS for number in range(6)])
+    rig.archive().run(ORIGIN_MS + 2 * HOUR_MS)
+    found = iter(Client(NOWHERE, archive=rig.folder, tables=rig.source()).events(STREAM))
+    keys = [next(found).key]
+    rig.archive().run(ORIGIN_MS + 5 * HOUR_MS)
+    leave(rig, 0, ORIGIN_MS + 5 * HOUR_MS)
+    assert keys + [event.key for event in found] == [str(number) for number in range(6)]
+
+
 def test_a_table_has_an_event_whole() -> None:
     """A part's `stream` is the column `part`, and an archive gives each event back as it was."""
     events = [event(1) | {"stream": "prices:btc"}, event(2) | {"repaired": True}]

@@ -2,7 +2,12 @@
 
 import asyncio
 import contextlib
+import email.utils
+import re
+import subprocess
+import sys
 from collections.abc import AsyncGenerator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +15,13 @@ import pytest
 
 from streamkeeper import Client, Event, NotFound, Seen, StreamkeeperError, Unreachable, once
 from streamkeeper.event import event_of
+from streamkeeper.follower import FileCheckpoint
 from streamkeeper.following import LATE_MS, Following
-from tests.client.api_server import STREAM, afters, answers, event, page, problem
-from tests.handlers.servers import Peer, serving
+from tests.client.api_server import STREAM, afters, answers, asked, event, page, problem
+from tests.handlers.servers import Peer, sends, serving
+
+SINCE = "2026-11-24"
+HOLDER = "import sys; from streamkeeper.follower import FileCheckpoint as F; print(F(sys.argv[1]).load()); input()"
 
 
 class Memory:
@@ -78,9 +87,33 @@ def test_it_waits_out_an_outage_and_a_start(waits: list[float]) -> None:
     starting, throttled = answers(problem("never-started"), 404), answers({}, 429, "Retry-After: 90")
     scripts = [starting, page(1), throttled, Peer.reset, page(2)]
     with serving(*scripts) as server:
-        assert asyncio.run(taken(Client(server.address, patient_s=0).follow(STREAM), 2)) == ["1", "2"]
+        assert asyncio.run(taken(Client(server.address, patient_s=0).follow(STREAM, since=SINCE), 2)) == ["1", "2"]
         assert afters(server) == [None, None, 1, 1, 1]
     assert waits == [1.0, 1.0, 90.0, 2.0]
+
+
+def test_an_answer_of_somebody_else_is_an_outage_of_a_known_api(waits: list[float]) -> None:
+    """A proxy's page comes with 200 too; at an address that has never answered as an API it is an error."""
+    foreign = sends(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n<html>Back soon</html>")
+    with serving(page(1), foreign, answers({}), page(2)) as server:
+        assert asyncio.run(taken(Client(server.address).follow(STREAM, since=SINCE), 2)) == ["1", "2"]
+    assert waits == [1.0, 1.0, 2.0]
+    with serving(foreign) as server, pytest.raises(StreamkeeperError, match="not that of a Streamkeeper API"):
+        asyncio.run(taken(Client(server.address).follow(STREAM, since=SINCE), 1))
+
+
+@pytest.mark.parametrize(("ahead", "ago", "since"), [(7200, 0, None), (-7200, 0, None), (7200, 60, "1m")])
+def test_it_begins_by_the_clock_of_the_api(waits: list[float], ahead: int, ago: int, since: str | None) -> None:
+    """A follower whose clock is ahead would see nothing for that long; the Date of an answer has the other clock."""
+    there = datetime.now(UTC) - timedelta(seconds=ahead)
+    date = f"Date: {email.utils.format_datetime(there, usegmt=True)}"
+    with serving(answers({"streams": []}, 200, date), page(1)) as server:
+        assert asyncio.run(taken(Client(server.address).follow(STREAM, since=since), 1)) == ["1"]
+        found = re.search(r"from=([^& ]+)", asked(server)[-1])
+    assert found is not None
+    begin = datetime.fromisoformat(found[1].replace("%3A", ":"))
+    assert abs(begin - there + timedelta(seconds=ago)) < timedelta(seconds=60)
+    assert waits == []
 
 
 def test_it_ends_where_nothing_will_come(waits: list[float]) -> None:
@@ -88,7 +121,7 @@ def test_it_ends_where_nothing_will_come(waits: list[float]) -> None:
     for kind, requests in (("unknown-stream", 1), ("never-started", 16)):
         with serving(answers(problem(kind), 404)) as server:
             with pytest.raises(NotFound):
-                asyncio.run(taken(Client(server.address).follow(STREAM), 1))
+                asyncio.run(taken(Client(server.address).follow(STREAM, since=SINCE), 1))
             assert len(server.peers) == requests
     with pytest.raises(Unreachable):
         asyncio.run(taken(Client("http://127.0.0.1:9").follow(STREAM), 1))
@@ -103,7 +136,7 @@ def test_a_file_keeps_the_place(tmp_path: Path, waits: list[float]) -> None:
         assert asyncio.run(taken(client.follow(STREAM, event(6)["position"], checkpoint=file), 2)) == ["7", "8"]
         assert asyncio.run(taken(client.follow(STREAM, event(1)["position"], checkpoint=str(file)), 1)) == ["7"]
         assert afters(server) == [6, 7]
-        assert [path.name for path in tmp_path.iterdir()] == [file.name]
+        assert sorted(path.name for path in tmp_path.iterdir()) == [f".{file.name}.lock", file.name]
         kept = file.read_text()
         with pytest.raises(StreamkeeperError, match="belongs to the stream 'prices', not to 'others'"):
             asyncio.run(taken(client.follow("others", checkpoint=file), 1))
@@ -114,6 +147,19 @@ def test_a_file_keeps_the_place(tmp_path: Path, waits: list[float]) -> None:
                 asyncio.run(taken(client.follow(STREAM, checkpoint=file), 1))
             assert file.read_text() == text
     assert waits == []
+
+
+def test_another_process_cannot_use_the_checkpoint(tmp_path: Path) -> None:
+    """Each would save its own place over the other's; once that process has ended, or was killed, it is free."""
+    file = tmp_path / "prices.checkpoint"
+    command = [sys.executable, "-c", HOLDER, str(file)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "None\n"
+        with pytest.raises(StreamkeeperError, match="Another process uses the checkpoint"):
+            FileCheckpoint(file).load()
+        holder.kill()
+    assert [FileCheckpoint(file).load() for _ in range(2)] == [None, None]
 
 
 def test_what_may_be_written_late_is_read_again(waits: list[float]) -> None:

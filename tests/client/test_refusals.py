@@ -162,6 +162,10 @@ def test_a_retry_after_may_be_a_date() -> None:
     """RFC 9110 has both forms; any other text, and a date in the past, mean no wait."""
     later = email.utils.format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
     assert 55 < wanted_rest_s(later) <= 60
+    # Its clock is an hour ahead of this machine's.
+    there = datetime.now(UTC) + timedelta(hours=1)
+    dates = [email.utils.format_datetime(there + timedelta(seconds=more), usegmt=True) for more in (60, 0)]
+    assert wanted_rest_s(*dates) == 60
     others = ("", "soon", "-1", "Wed, 21 Oct 2015 07:28:00 GMT", f"Wed, 21 Oct {10**20} 07:28:00 GMT")
     assert [wanted_rest_s(text) for text in ("7", *others)] == [7, 0, 0, 0, 0, 0]
 

@@ -99,7 +99,8 @@ def check(given: dict[str, Any], parameters: dict[str, Any]) -> None:
 def test_both_constructs_synthesize_the_same(project: Path, parameters: dict[str, Any], tmp_path: Path) -> None:
     """In TypeScript and Python it is one nested stack of the release's template, with the profile as an object.
 
-    The profiles are in a folder of the stage, because an upload removes what is not its own from its folder.
+    The profiles are in a folder of the stage, because an upload removes what is not its own from its folder. A folder
+    with two releases is refused, because neither is the one that is meant.
     """
     python = python_with(tmp_path, f"aws-cdk-lib=={CDK}", f"constructs=={CONSTRUCTS}")
     wanted = (f"aws-cdk-lib@{CDK}", f"constructs@{CONSTRUCTS}", "typescript@5", "@types/node@20")
@@ -107,8 +108,16 @@ def test_both_constructs_synthesize_the_same(project: Path, parameters: dict[str
     options = ("--strict", "--target", "es2022", "--module", "commonjs", "--moduleResolution", "node")
     run(project, "node_modules/.bin/tsc", *options, "--outDir", "build", "examples/cdk/app.ts")
     examples = project / "examples" / "cdk"
-    run(examples, "node", "../../build/examples/cdk/app.js", CDK_OUTDIR=str(project / "ts"))
-    run(examples, str(python), "app.py", PYTHONPATH=str(project / "packaging" / "cdk"), CDK_OUTDIR=str(project / "py"))
+    apps = {"ts": ("node", "../../build/examples/cdk/app.js"), "py": (str(python), "app.py")}
+    place = {"PYTHONPATH": str(project / "packaging" / "cdk")}
+    for name, command in apps.items():
+        run(examples, *command, CDK_OUTDIR=str(project / name), **place)
+    second = project / "release" / "streamkeeper-0.0.9.template.json"
+    second.touch()
+    for command in apps.values():
+        with pytest.raises(AssertionError, match="must have the files of one release"):
+            run(examples, *command, CDK_OUTDIR=str(project / "none"), **place)
+    second.unlink()
     (name,) = (path.name for path in (project / "ts").glob("*.template.json"))
     made = json.loads((project / "ts" / name).read_text())
     for one in made["Resources"].values():
@@ -132,6 +141,7 @@ def test_both_constructs_synthesize_the_same(project: Path, parameters: dict[str
 def test_the_terraform_module_makes_its_example(project: Path, parameters: dict[str, Any], tmp_path: Path) -> None:
     """If `terraform` and its provider exist, it plans and applies to an emulator; otherwise only the test below runs.
 
+    A person can read the plan: it does not show the template.
     TERRAFORM_PLUGINS names a folder with the provider, if no registry of Terraform answers.
     """
     check(handed_over(project), parameters)
@@ -145,6 +155,7 @@ def test_the_terraform_module_makes_its_example(project: Path, parameters: dict[
         plan = planned(example)
         assert set(plan.values()) == {"create"}
         assert {one.partition(".")[0] for one in plan} >= {"aws_cloudformation_stack", "aws_s3_object"}
+        assert len(run(example, "terraform", "show", "-no-color", "plan")) < 20_000
         run(example, "terraform", "apply", "-input=false", "plan")
         assert account.status("streamkeeper-prod") == "CREATE_COMPLETE"
         outputs = json.loads(run(example, "terraform", "output", "-json"))
