@@ -105,6 +105,8 @@ def _of_profile(stream_id: str, environment: dict[str, str]) -> tuple[tuple[Colu
     name = stream_id.partition(":")[0]
     path = folders.known(environment).get(name)
     if path is None:
+        words = folders.no_profile(name, environment)
+        _say(f"{stream_id}: archived without the columns and keep_days of its profile. {words}")
         return (), 0
     try:
         table = tomllib.loads(profile_text(path))

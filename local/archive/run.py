@@ -29,11 +29,12 @@ from streamkeeper.bulk import STATES, Page, Tables, folder_of
 
 @dataclass(frozen=True)
 class Done:
-    """The result of a unit: its end, the number of events, and its files and sizes."""
+    """The result of a unit: its end, the number of events, that of bodies it lacks, and its files and sizes."""
 
     from_ms: int
     until_ms: int
     events: int
+    left_out: int
     files: int
     size_bytes: int
 
@@ -140,7 +141,7 @@ class Archive:
             from_ms = end_ms
 
     def _archive(self, table: Table, from_ms: int, until_ms: int) -> Done:
-        schema, by_hour = table.schema(), dict[int, HourFiles]()
+        schema, by_hour, left_out = table.schema(), dict[int, HourFiles](), 0
         with tempfile.TemporaryDirectory(prefix="streamkeeper-archive-") as name:
             for event in itertools.chain.from_iterable(self.source.pages(self.stream_id, from_ms, until_ms)):
                 hour_ms = hours.hour_of(hours.instant_ms(event["received_at"]))
@@ -149,12 +150,13 @@ class Archive:
                     folder.mkdir()
                     by_hour[hour_ms] = HourFiles(folder, schema, self.most_bytes, self.least_bytes)
                 by_hour[hour_ms].add(table.row(event))
+                left_out += "left_out" in event
             written = {hour_ms: one.close() for hour_ms, one in by_hour.items()}
             size = sum(path.stat().st_size for paths in written.values() for path in paths)
             for hour_ms in range(from_ms, until_ms, hours.HOUR_MS):
                 self._put(hours.partition(self.stream_id, hour_ms), written.get(hour_ms, []))
         events = sum(one.events for one in by_hour.values())
-        return Done(from_ms, until_ms, events, sum(map(len, written.values())), size)
+        return Done(from_ms, until_ms, events, left_out, sum(map(len, written.values())), size)
 
     def _put(self, partition: str, paths: list[Path]) -> None:
         """Uploads the files of an hour, and removes what a killed run has left there."""
@@ -167,8 +169,9 @@ class Archive:
 
     def _say(self, done: Done) -> None:
         if done.events:
-            words = f"{counted(done.events, 'event')} in {counted(done.files, 'file')}"
-            self.say(f"{self.stream_id} {hours.written(done.from_ms)[:13]}h: {words}, {done.size_bytes / 1e6:,.1f} MB")
+            words = f"{counted(done.events, 'event')} in {counted(done.files, 'file')}, {done.size_bytes / 1e6:,.1f} MB"
+            words += f"; {done.left_out:,} without their bodies (left_out)" if done.left_out else ""
+            self.say(f"{self.stream_id} {hours.written(done.from_ms)[:13]}h: {words}")
 
     @property
     def _state_name(self) -> str:

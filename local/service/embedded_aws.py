@@ -124,6 +124,9 @@ class EmbeddedAws(Supervisor):
         return {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | {
             "PERSIST_STATE": "1",
             "STATE_DIR": str((self._folder / "engine").resolve()),
+            # The state has no object of a bucket: each is written when it is put.
+            "S3_PERSIST": "1",
+            "S3_DATA_DIR": str((self._folder / "objects").resolve()),
             "BIND_HOST": HOST,
             "GATEWAY_PORT": str(port_of(self._listening)),
             "LOG_LEVEL": "WARNING",

@@ -37,7 +37,7 @@ from local.simulation.tables import MemoryDynamoDB
 from local.user_error import UserError
 from streamkeeper import dataframes
 from streamkeeper.bulk import folder_of
-from tests.client.api_server import asked, page
+from tests.client.api_server import answers, asked, event, page
 from tests.examples import examples
 from tests.handlers import engine
 from tests.handlers.servers import serving
@@ -304,9 +304,13 @@ def test_a_mistake_is_one_sentence(capsys: pytest.CaptureFixture[str], monkeypat
 def test_the_api_is_read_page_by_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command asks for the stream's order and beginning, for the hour, and for the next hour with events."""
+    """The command asks for the stream's order and beginning, for the hour, and for the next hour with events.
+
+    It says what the files lack: the columns of a profile that this machine does not have, and bodies.
+    """
     monkeypatch.chdir(tmp_path)
-    with serving(page(), page(1), page(), page(1), page(1, 2, is_last=False), page(3), page()) as server:
+    last = answers({"stream": "prices", "events": [event(3) | {"data": None, "left_out": "key"}], "next": None})
+    with serving(page(), page(1), page(), page(1), page(1, 2, is_last=False), last, page()) as server:
         assert main(["archive", "prices", "--to", "archive", "--url", server.address]) == 0
     asked_for = [re.sub(r"%3A00\.000Z|%3A|%2F", "", line.partition("?")[2]) for line in asked(server)]
     assert asked_for == [
@@ -318,7 +322,10 @@ def test_the_api_is_read_page_by_page(
         "from=2026-11-24T0000&to=2026-11-24T0100&after=000000000000002000000000000000000000000&limit=1000",
         "from=2026-11-24T0100&limit=1",
     ]
-    assert capsys.readouterr().err.splitlines()[-1] == "prices 2026-11-24T00h: 3 events in 1 file, 0.0 MB"
+    said = capsys.readouterr().err
+    assert "prices 2026-11-24T00h: 3 events in 1 file, 0.0 MB; 1 without their bodies (left_out)\n" in said
+    # Nobody would find a column missing before it is needed.
+    assert said.startswith("prices: archived without the columns and keep_days of its profile. There is no profile ")
 
 
 @pytest.mark.long

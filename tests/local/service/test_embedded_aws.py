@@ -33,7 +33,7 @@ LATER = TABLE | {"AttributeDefinitions": NAMES, "GlobalSecondaryIndexes": [INDEX
 
 
 def test_what_is_stored_survives_a_clean_end(tmp_path: Path) -> None:
-    """SIGTERM saves everything, and the next child on the folder has it, tables and queues too.
+    """SIGTERM saves everything, and the next child on the folder has it: tables, queues and the bodies in buckets.
 
     A table of an older release gets its index, through which its items can be read. If the disk refuses data at the
     next end, a line names the services and the log that has the reason.
@@ -46,6 +46,7 @@ def test_what_is_stored_survives_a_clean_end(tmp_path: Path) -> None:
         ttl = dynamodb.describe_time_to_live(TableName="events")["TimeToLiveDescription"]
         assert ttl == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expires_at"}
         dynamodb.put_item(TableName="events", Item={"PK": {"S": "one"}, "position": {"S": "5"}})
+        client("s3", aws.url).put_object(Bucket="bodies", Key="kept-30d/demo:a/1", Body=b"large")
     assert log == []
     with in_thread(lambda: embedded_aws_in(tmp_path, log)) as aws:
         # Making what is there changes nothing.
@@ -56,6 +57,7 @@ def test_what_is_stored_survives_a_clean_end(tmp_path: Path) -> None:
         wanted = {"KeyConditionExpression": "PK = :one", "ExpressionAttributeValues": {":one": {"S": "one"}}}
         (item,) = dynamodb.query(TableName="events", IndexName="by-position", **wanted)["Items"]
         assert item["position"] == {"S": "5"}
+        assert client("s3", aws.url).get_object(Bucket="bodies", Key="kept-30d/demo:a/1")["Body"].read() == b"large"
         # The state is written to this name, and then renamed.
         (tmp_path / "engine" / "sqs.json.tmp").mkdir()
     reason = tmp_path / "logs" / "engine.log"

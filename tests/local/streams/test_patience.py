@@ -41,17 +41,18 @@ def test_follow_waits_for_a_stream_that_starts(waits: list[float], capsys: pytes
     reported at once.
     """
     never = problem("never-started")
-    with serving(answers(never, 404), answers(never, 404), page(1, is_last=False), answers({}, 403)) as server:
+    # The first request is that for the clock of the API.
+    with serving(*[answers(never, 404)] * 3, page(1, is_last=False), answers({}, 403)) as server:
         assert cli.main(["follow", "demo", "--url", server.address]) == 1
     said = capsys.readouterr()
     assert (waits[:2], said.out) == ([1.0, 1.0], "2026-11-24T00:00:01.000Z  1  1\n")
     assert said.err.startswith("streamkeeper: The stream has not started yet; waiting 15 s.\n")
     with serving(answers(never, 404)) as server:
         assert cli.main(["follow", "demo", "--url", server.address]) == 4
-    assert len(server.peers) == 16
+    assert len(server.peers) == 17
     with serving(answers(problem("unknown-stream"), 404)) as server:
         assert cli.main(["follow", "demo", "--url", server.address]) == 4
-    assert len(server.peers) == 1
+    assert len(server.peers) == 2
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_follow_says_that_no_answer_comes(monkeypatch: pytest.MonkeyPatch, capsy
         assert until(lambda: "has not answered yet; waiting." in capsys.readouterr().err, 60)
         peer.send(b"HTTP/1.1 404 X\r\nContent-Length: 2\r\n\r\n{}")
 
-    with serving(late) as server:
+    with serving(late, answers({}, 404)) as server:
         assert cli.main(["follow", "demo", "--url", server.address]) == 2
 
 
