@@ -16,7 +16,6 @@ from aws_lambda_powertools import Logger
 from handlers.api import (
     dead_letter_pages,
     event_pages,
-    gaps,
     problems,
     routes,
     status,
@@ -142,12 +141,6 @@ def _view(show: Callable[[str, Records], dict[str, Any]]) -> Callable[[Asked], A
     return lambda asked: said(200, show(asked.stream_id, stage.readable(asked)))
 
 
-def _timeline(asked: Asked) -> Answer:
-    """200 with the lanes of the last hour, and whether the stream's profile can repair gaps."""
-    shown = views.timeline(asked.stream_id, stage.readable(asked), *stage.judged[:2])
-    return said(200, shown | {"is_repairable": "repair" in stage.known.fields(asked.profile)})
-
-
 def _sinks(asked: Asked) -> Answer:
     """200 with the stream's sinks, or with those of each of its parts."""
     return said(200, {"stream": asked.stream_id, "sinks": stage.rows(asked, stage.started(asked))})
@@ -192,12 +185,6 @@ def _events(asked: Asked) -> Answer:
     page = stream_pages.events(stage, asked, request, is_late)
     headers, text = event_pages.answer(kind, page, request)
     return text_answer(200, text, headers)
-
-
-def _gaps(asked: Asked) -> Answer:
-    """200 with a page of gaps, as handlers/api/gaps.py builds it."""
-    request = gaps.LISTING.read(asked.query)
-    return said(200, stream_pages.gap_list(stage, asked, request))
 
 
 def _delete(asked: Asked) -> Answer:
@@ -276,7 +263,7 @@ _OF_ALL: dict[str, Callable[[Asked], Answer]] = {
     f"GET {STREAM}": _status,
     f"DELETE {STREAM}": _delete,
     f"GET {STREAM}/events": _events,
-    f"GET {STREAM}/gaps": _gaps,
+    f"GET {STREAM}/gaps": lambda asked: said(200, stream_pages.gap_list(stage, asked)),
     f"GET {STREAM}/sinks": _sinks,
     f"POST {STREAM}/sinks": _command,
     f"POST {STREAM}/redrive": _redrive,
@@ -291,7 +278,7 @@ _ROUTES: dict[str, Callable[[Asked], Answer]] = {
     "GET /console/{file}": lambda asked: routes.console(str((asked.fields.get("pathParameters") or {}).get("file"))),
     "GET /fleet": _fleet,
     "PUT /fleet": functools.partial(_fleet, is_put=True),
-    f"GET {STREAM}/timeline": _timeline,
+    f"GET {STREAM}/timeline": lambda asked: said(200, stream_pages.timeline(stage, asked)),
     f"GET {STREAM}/machine": _view(functools.partial(views.newest_machine, stage.states)),
     f"GET {STREAM}/cost": _view(lambda one, records: cost(one, records, *stage.judged[:2])),
     f"GET {STREAM}/dead-letters": _view(_dead_letters),

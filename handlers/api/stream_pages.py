@@ -1,9 +1,12 @@
-"""Reads a page of a stream's events or gaps, or the page that those of its parts come to. Nothing is written."""
+"""Reads a page of a stream's events or gaps, or the page that those of its parts come to; or its timeline.
+
+Nothing is written.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from handlers.api import event_pages, gaps, status_words
+from handlers.api import event_pages, gaps, status_words, views
 from handlers.api.connection_records import Connections
 from handlers.api.control_stage import Asked, ControlStage
 from handlers.api.queries import PageRequest
@@ -18,10 +21,16 @@ def events(stage: ControlStage, asked: Asked, request: PageRequest, is_late: Cal
     return _paged(stage, asked, request, "events", lambda one, part: _events(stage, one, part, is_late), at_ms)
 
 
-def gap_list(stage: ControlStage, asked: Asked, request: PageRequest) -> dict[str, Any]:
+def gap_list(stage: ControlStage, asked: Asked) -> dict[str, Any]:
     """Returns a page of gaps, as handlers/api/gaps.py builds it."""
-    begin = "from_at"
+    request, begin = gaps.LISTING.read(asked.query), "from_at"
     return _paged(stage, asked, request, "gaps", lambda one, part: _gaps(stage, one, part), lambda gap: str(gap[begin]))
+
+
+def timeline(stage: ControlStage, asked: Asked) -> dict[str, Any]:
+    """Returns the lanes of the last hour, and whether the stream's profile can repair gaps."""
+    shown = views.timeline(asked.stream_id, stage.readable(asked), *stage.judged[:2])
+    return shown | {"is_repairable": "repair" in stage.known.fields(asked.profile)}
 
 
 def _paged(

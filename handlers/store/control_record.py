@@ -20,8 +20,8 @@ from handlers.connection.epochs import NO_EPOCH, Epoch
 from handlers.connection.evidence import Known
 from handlers.connection.inputs import LOG, MOST_PARTITIONS, Layout, Order, Resumption
 from handlers.connection.lease import Lease
-from handlers.connection.liveness import Silence, remembered
-from handlers.connection.spending import is_pause, spending_of
+from handlers.connection.liveness import remembered
+from handlers.connection.spending import is_pause
 from handlers.store import ledger_records, typed_values
 from handlers.store.ledger_records import live_record
 from handlers.store.typed_values import Item, count, instant_ms, number, refusal, text
@@ -242,25 +242,6 @@ def epoch_of(item: Item) -> Epoch:
         return NO_EPOCH
     which, since_ms, seen_ms, is_stored = map(int, numbers)
     return Epoch(which, since_ms, seen_ms, bool(is_stored))
-
-
-def silence_of(item: Item) -> Silence:
-    """Returns the pauses between new events, by the record of the newest connection, which the control record shows."""
-    live: Item = item.get("live", {}).get("M", {})
-    return Silence(count(live, "event_ms"), count(live, "pause_ms"), count(live, "expect_ms"))
-
-
-def quiet_words(item: Item, now_ms: int) -> str:
-    """Returns the alert about a connected stream whose profile expects events; "" if it is not quiet."""
-    silence, started_ms = silence_of(item), instant_ms(text(item, "started_at")) or 0
-    return "" if silence.expect_ms is None else silence.words(started_ms, now_ms, is_late="group" in item)
-
-
-def budget_words(item: Item, now_ms: int) -> str:
-    """Returns the alert about a stream that has used most of its budget; "" if it has not, or has none."""
-    live: Item = item.get("live", {}).get("M", {})
-    spending = spending_of(text(live, "spending") or "")
-    return "" if spending is None else spending.words(now_ms)
 
 
 def check_lease(item: Item) -> None:

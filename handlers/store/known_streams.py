@@ -19,8 +19,9 @@ from handlers.connection.lease import Lease
 from handlers.group.group_lease import GroupLease, composed
 from handlers.store import ledger_records
 from handlers.store.connection_store import Reply, Store
-from handlers.store.control_record import ControlRecord, budget_words, epoch_of, quiet_words, silence_of, to_record
+from handlers.store.control_record import ControlRecord, epoch_of, to_record
 from handlers.store.group_store import GroupStore, live_of_member
+from handlers.store.leases import budget_words, quiet_words, silence_of
 from handlers.store.typed_values import Item, number, text
 from handlers.values import dataclass
 

@@ -1,4 +1,6 @@
-"""Lists the streams and reads their leases, by pages and batches. This decides what a check of all streams costs.
+"""Lists the streams, reads their leases by pages and batches, and says what a lease's record gives alarm for.
+
+This decides what a check of all streams costs.
 
 The index `by-record` has the records of the control table by their sort keys: its partition `lease` has every stream in
 the order of the ids, and for each whether an execution holds it. The leases themselves are read from the table, 100 in
@@ -15,13 +17,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from handlers.connection.lease import Lease
+from handlers.connection.liveness import Silence
+from handlers.connection.spending import spending_of
 from handlers.group import is_group
 from handlers.group.group_lease import GroupLease
 from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.control_record import ATTRIBUTES
 from handlers.store.control_table import BY_RECORD, KEYS, Table
 from handlers.store.group_store import group_lease, lease_of_group
-from handlers.store.typed_values import Item, text
+from handlers.store.typed_values import Item, count, instant_ms, text
 
 LEASE = "lease"
 
@@ -171,3 +175,22 @@ def _is_enough(rows: Sequence[Item], lease: Item) -> bool:
         return True
     oldest = read.get(wanted[0])
     return oldest is not None and typed_values.count(oldest, "opened_ms") is not None
+
+
+def silence_of(item: Item) -> Silence:
+    """Returns the pauses between new events, by the record of the newest connection, which the control record shows."""
+    live: Item = item.get("live", {}).get("M", {})
+    return Silence(count(live, "event_ms"), count(live, "pause_ms"), count(live, "expect_ms"))
+
+
+def quiet_words(item: Item, now_ms: int) -> str:
+    """Returns the alert about a connected stream whose profile expects events; "" if it is not quiet."""
+    silence, started_ms = silence_of(item), instant_ms(text(item, "started_at")) or 0
+    return "" if silence.expect_ms is None else silence.words(started_ms, now_ms, is_late="group" in item)
+
+
+def budget_words(item: Item, now_ms: int) -> str:
+    """Returns the alert about a stream that has used most of its budget; "" if it has not, or has none."""
+    live: Item = item.get("live", {}).get("M", {})
+    spending = spending_of(text(live, "spending") or "")
+    return "" if spending is None else spending.words(now_ms)

@@ -24,10 +24,10 @@ from handlers.connection.orphans import is_suspect
 from handlers.group import is_group
 from handlers.group.group_lease import GroupLease, is_well
 from handlers.store import control_record, typed_values
-from handlers.store.control_record import ATTRIBUTES, budget_words, damage, epoch_of, quiet_words
+from handlers.store.control_record import ATTRIBUTES, damage, epoch_of
 from handlers.store.control_table import KEYS
 from handlers.store.group_store import group_lease, lease_of_group, member_lease
-from handlers.store.leases import Leases, batches
+from handlers.store.leases import Leases, batches, budget_words, quiet_words
 from handlers.values import dataclass
 from handlers.watching.alerts import KINDS
 

@@ -16,7 +16,7 @@ from handlers.profile.budget_field import Budget, Wide, with_stage
 from handlers.profile.checked_fields import BadProfile
 from handlers.profile.parse import parse
 from handlers.segments.codec import unpack
-from handlers.store.control_record import budget_words
+from handlers.store.leases import budget_words
 from handlers.store.stream_records import StreamRecords
 from local.costs import month
 from local.costs.counted_run import NAMES, CountedSandbox, GroupSandbox, Stream, machine_of

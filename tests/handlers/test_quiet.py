@@ -9,7 +9,7 @@ from handlers.connection.epochs import NO_EPOCH, Epoch
 from handlers.connection.inputs import Chunk, Opened
 from handlers.connection.liveness import FORGOTTEN_MS, LEAST_MS, Silence, remembered
 from handlers.store import ledger_records, typed_values
-from handlers.store.control_record import quiet_words, silence_of
+from handlers.store.leases import quiet_words, silence_of
 from tests.handlers.aws import Client
 from tests.handlers.scripted import Functions, Script
 from tests.handlers.store.test_grouped_store import NOW_MS, STREAM, claim, client, store_of
