@@ -137,6 +137,7 @@ class _Walk:
         self._before = borders.before[0].key if borders.before else None
         self._after = borders.after[0].key if borders.after else None
         self._keys: set[str] = set()  # The keys of the page before.
+        self._first: list[str] | None = None  # Those of the first page, unless an earlier invocation read it.
 
     def steps(self, repair: Repair) -> Generator[Ask | Wait, Any, tuple[Repair, str, float]]:
         """Returns the repair after the walk, why it is not whole ("" if it is), and the address's back-off."""
@@ -166,7 +167,7 @@ class _Walk:
                 continue
             if answer.status == NOT_FOUND and repair.pages and field.next is not None and field.next.number:
                 # After the last page, many addresses answer 404; others answer with an empty page.
-                return replace(repair, at=""), "", 0
+                return (yield from self._unmoved(replace(repair, at=""), begin))
             if answer.problem:
                 # The next try continues with this page, or begins anew if the page's cursor may be invalid by now.
                 is_lost = answer.status in CURSOR_LOST or self._has_secret(address)
@@ -183,8 +184,28 @@ class _Walk:
                 continue
             repair, is_over = yield from self._take(repair, read)
             if is_over:
-                return repair, "", 0
+                return (yield from self._unmoved(repair, begin))
             address, is_resumed = read.next, False
+
+    def _unmoved(self, repair: Repair, begin: str) -> Generator[Ask | Wait, Any, tuple[Repair, str, float]]:
+        """Returns the end of a whole walk. Numbered pages from the oldest event on have no order if that is gone now.
+
+        Each event that an address forgets moves all later ones, and one of them to a page that was read before.
+        """
+        ports, field = self._ports, self._ports.field
+        if field.next is None or not field.next.number or repair.pages < 2 or repair.way != UP:
+            return repair, "", 0
+        yield Wait(ports.pace.wait_s(ports.now_ms(), field.pace_s))
+        wanted = request(ports.profile, field, begin, ports.secrets)
+        answer: Fetched = yield Ask(lambda: ports.fetch(wanted))
+        if answer.problem:
+            return repair, answer.problem, answer.retry_after_s or 0
+        try:
+            read = page(field, begin, 0, answer, ports.now_ms())
+        except BadPage as problem:
+            return repair, str(problem), 0
+        is_same = self._first == [event.key for event in read.events]
+        return (repair if is_same else replace(repair, way=NO_ORDER)), "", 0
 
     def _take(self, repair: Repair, read: Page) -> Generator[Ask, Any, tuple[Repair, bool]]:
         """Stores what the page brings and saves that it was read; returns whether it is the last page."""
@@ -207,6 +228,8 @@ class _Walk:
                 first_ms=min([*times, *([] if repair.first_ms is None else [repair.first_ms])], default=None),
                 last_ms=max([*times, *([] if repair.last_ms is None else [repair.last_ms])], default=None),
             )
+        if not repair.pages:
+            self._first = [event.key for event in read.events]
         keys = {event.key for event in read.events}
         # A page that has nothing new comes again and again.
         is_over = not read.next or bool(keys and keys <= self._keys) or self._is_whole(repair)

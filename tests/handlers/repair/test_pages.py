@@ -1,5 +1,6 @@
 """The pages of a repair address: their order, their end, the next one, and a walk that was interrupted."""
 
+import re
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -52,7 +53,7 @@ class Numbered(VirtualRest):
 
 
 @pytest.mark.parametrize("following", [{"number": "page"}, {"number": "skip", "step": 3}])
-@pytest.mark.parametrize(("ends_after", "state", "asked"), [(1000, REPAIRED, 4), (1, PARTLY, 4)])
+@pytest.mark.parametrize(("ends_after", "state", "asked"), [(1000, REPAIRED, 5), (1, PARTLY, 4)])
 def test_numbered_pages_may_end_with_a_404(ends_after: int, state: str, asked: int, following: dict[str, Any]) -> None:
     """Counted by pages or items, it ends the walk, which proves what it showed; on the first page it is a refusal."""
     rig = Rig(next=following)
@@ -83,6 +84,21 @@ def test_a_profile_that_counts_pages_otherwise_than_the_address_leaves_out_none(
     rest.begins = begins
     rig.run(left_ms=1)
     assert set(MISSED) <= {number for number, _ in rig.stored()} or rig.repaired.state == PARTLY
+
+
+def test_an_address_that_forgets_between_two_numbered_pages_proves_nothing() -> None:
+    """The oldest event goes after the first page, so one of the second moves to that; it comes by the next try."""
+    rig = Rig(next={"number": "page"}, pace_s=0)
+    rest = rig.rest = Numbered(RestWays(), lambda: rig.now, rig.emitted_ms, body)
+    fetch, asked = rest.fetch, rest.addresses
+
+    def forgets(request: UpstreamRequest) -> Fetched:
+        address = re.sub("after=[89]&", "after=10&", request.address) if asked else request.address
+        return fetch(replace(request, address=address))
+
+    rest.fetch = forgets  # type: ignore[method-assign]
+    rig.run(left_ms=1)
+    assert (brought(rig), rig.repaired.state) == ([10, 11, 13, 14, 12], PARTLY)
 
 
 @pytest.mark.parametrize("named", ["{}.0", '"0{}"', '"n{}"'])
