@@ -77,7 +77,8 @@ def reach(name: str | None, region: str = "", port: int = 0) -> Reached:
         queue_url = clients["sqs"].get_queue_url(QueueName=names["dead_letter_queue"])["QueueUrl"]
         answer = clients["sqs"].get_queue_attributes(QueueUrl=queue_url, AttributeNames=["QueueArn"])
     except (BotoCoreError, ClientError, ValueError) as problem:
-        whether = "is the stage deployed there" if name is not None else "does `streamkeeper run` run there (PORT)"
+        there = "is the stage deployed there, and do the credentials of the environment allow it"
+        whether = there if name is not None else "does `streamkeeper run` run there (PORT)"
         reason = f"{problem}".rstrip(".")
         raise UserError(
             f"The queue {names['dead_letter_queue']} cannot be reached {place}: {whether}? ({reason})."

@@ -37,6 +37,8 @@ def with_faults(source: Scenario, kind: str) -> Scenario:
         )
         kills_ms = tuple(_instants(draw, 8 * HOUR_MS, until_ms))
     elif kind != "none":
+        if not Path(kind).exists():
+            raise UserError(f"--faults must be {', '.join(KINDS)}, or a YAML file: there is none at {kind}.")
         said, kills_ms = faults_of(Path(kind))
         if replace(said, drops_ms=(), stalls=(), refusals=()) != Upstream():
             raise UserError(f"{kind}: upstream: the faults of a comparison can only be drops, stalls and refusals.")

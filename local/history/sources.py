@@ -61,7 +61,7 @@ def of_execution(arn: str) -> Named:
         error = refusal.response["Error"]
         raise UserError(f"Step Functions refused {arn}: {error['Code']}: {error.get('Message', '')}") from None
     except BotoCoreError as problem:
-        raise UserError(f"Step Functions cannot be asked for {arn}: {problem}") from None
+        raise UserError(f"{arn} cannot be read: {str(problem).rstrip('.')}.") from None
 
 
 def place_of(arn: str) -> tuple[str, str]:

@@ -158,7 +158,7 @@ def test_the_page_says_all_that_the_command_says() -> None:
             "--limit and --wait: wait_s + margin_s must be less than function_timeout_s",
         ),
         (["--upstream", "kind"], "--upstream must be one of evicts, tolerates, forbids, not 'kind'."),
-        (["--faults", "absent.yml"], "absent.yml: cannot be read: No such file or directory"),
+        (["--faults", "absent.yml"], "--faults must be none, calm, rough, or a YAML file: there is none at absent.yml"),
         (["--picture", "out.png"], "--picture must end in .svg or .html, not 'out.png'."),
         (["--strategy", "hope"], f"--strategy must be one of {', '.join(one.name for one in STRATEGIES)}, not 'hope'."),
         (["--limit", "45", "--wait", "45"], "--limit and --wait: "),

@@ -191,4 +191,4 @@ def test_what_aws_refuses_is_one_sentence(
     assert main(["timeline", "--execution", arn]) == 2
     # Beside the line of progress, which comes after a second.
     (said,) = (line for line in capsys.readouterr().err.splitlines() if not line.endswith("…"))
-    assert "cannot be asked" in said
+    assert "cannot be read: " in said
