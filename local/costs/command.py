@@ -60,7 +60,7 @@ def add(subparsers: Any) -> None:
     """Adds the verb and its options."""
     parser = subparsers.add_parser(
         "cost",
-        description="Shows what a stream costs a month on AWS, in US dollars and by part. It replays a month of the "
+        description="Shows what a stream costs a month on AWS, in US dollars and by part. It replays a week of the "
         "stage's machine, counts the requests of its functions, and prices both.",
         epilog="docs/costs.md says how it is counted. The prices are in local/costs/prices.toml.",
     )
@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         return 0
     _need_room(load, source.settings)
-    with saying("replaying a month of the machine in virtual time, which takes about 15 s …"):
+    with saying("replaying the machine in virtual time …"):
         months = month.replayed(source)
     with saying("counting the requests of its functions …"):
         found = model.costs(source, months, load, listed)

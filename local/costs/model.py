@@ -13,6 +13,7 @@ from typing import Any
 
 from handlers.profile.addresses import ProfileError
 from handlers.profile.parse import parse
+from handlers.segments.codec import SEGMENT_BYTES
 from local.costs import delivered, stage_costs
 from local.costs.counted_run import NAMES, Counted, Stream, count, count_group, machine_of
 from local.costs.month import MONTH_S, Month, Months
@@ -34,6 +35,9 @@ SEGMENTS, MOST_EVENTS = 20, 150_000
 IDLE_CYCLES, FLOW_CYCLES, OFTEN_PER_S = 1, 2, 0.2
 # A run would have no rarer events; each of them costs as much as one of these.
 RAREST_PER_S = 20 / STRETCH_S
+# Nor denser ones: each item costs the same, and so does a log's event once its segments are full, because so many come
+# in the time that events wait for one.
+DENSEST_PER_S, FULL_SEGMENTS = 1_000, 2
 STREAM_ID = "replay"
 # "A partition … 1,000 write units a second"; an event takes one there, besides those of its index.
 PARTITION_UNITS = 1000
@@ -140,14 +144,17 @@ def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage
     added = _requests_usd(flow, settings, prices)
     # The wanted events in such a length, for each that was counted; they come at random.
     share = load.events_per_s * flow.length_ms / 1000 * flow.streams / flow.events if flow.events else 0.0
+    is_dense = load.events_per_s > most_counted_per_s(load)
     for name, usd in _requests_usd(idle, settings, prices).items():
-        parts[name] += usd + share * added[name]
+        # Dense events do not make the cursor's writes more frequent.
+        added[name] *= 1 if is_dense and name in ("control_writes", "reads") else share
+        parts[name] += usd + added[name]
     fixed = stage_costs.fixed_usd(settings, prices)
     if load.deliver:
         parts |= delivered.usd(load.deliver, _delivered(load, flow), settings, prices)
         fixed |= delivered.fixed_usd(load.deliver, settings, prices)
-    counted_month = flow.events / flow.streams * MONTH_S * 1000 / flow.length_ms
-    million = {name: usd / counted_month * MILLION for name, usd in added.items()} if flow.events else {}
+    events_month = load.events_per_s * MONTH_S
+    million = {name: usd / events_month * MILLION for name, usd in added.items()} if flow.events else {}
     kept_usd = million.pop("storage", None)
     return Costs(
         stream_month=_summed(parts),
@@ -156,7 +163,7 @@ def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage
         million_kept=kept_usd,
         beside=_beside(months.always_two, settings, prices),
         used=used,
-        events_month=load.events_per_s * MONTH_S,
+        events_month=events_month,
     )
 
 
@@ -170,12 +177,12 @@ def _delivered(load: Load, flow: Counted) -> delivered.Flow:
 
 
 def counted(source: Scenario, load: Load, known: Usage | None = None) -> Usage:
-    """The counts of the streams without events, and what events add to them, at RAREST_PER_S at least.
+    """The counts of the streams without events, and what events add to them, neither too rare nor too dense to run.
 
     What events add is counted for one stream, or for a few of a group. If counts are `known`, those of the streams
     without events are reused.
     """
-    machine, rate = machine_of(source), max(load.events_per_s, RAREST_PER_S)
+    machine, rate = machine_of(source), max(min(load.events_per_s, most_counted_per_s(load)), RAREST_PER_S)
     asked, is_clocked = profile(source, load), load.arrivals == "clock"
     still, moving = (Stream(asked, each, load.event_bytes, is_clocked, load.keep) for each in (0.0, rate))
     length_s = _stretch_s(rate, load.keep, load.event_bytes, load.flush_s or 0.0)
@@ -196,10 +203,19 @@ def counted(source: Scenario, load: Load, known: Usage | None = None) -> Usage:
     return Usage(idle, count(source, machine, moving, length_ms).minus(base), functions)
 
 
+def most_counted_per_s(load: Load) -> float:
+    """The most events per second of a run; denser ones cost as much each."""
+    if load.store == "items":
+        return DENSEST_PER_S
+    wait_s = 1 if load.flush_s is None else load.flush_s
+    return max(DENSEST_PER_S, FULL_SEGMENTS * SEGMENT_BYTES / load.event_bytes / wait_s) if wait_s else math.inf
+
+
 def _stretch_s(rate: float, keep: float, event_bytes: int, flush_s: float) -> float:
     """The length of a run with events: the full one if few are stored."""
     most = min(MOST_EVENTS, BYTES / event_bytes)
-    for_segments_s = min(SEGMENTS * flush_s, most / rate)
+    # Segments are written when they are full, at the latest after `flush_s`.
+    for_segments_s = min(SEGMENTS * min(flush_s, SEGMENT_BYTES / event_bytes / rate), most / rate)
     for_events_s = min(EVENTS / max(keep, LEAST_KEPT), BYTES / event_bytes) / rate
     return min(STRETCH_S, max(for_events_s, for_segments_s, STRETCH_LEAST_S))
 

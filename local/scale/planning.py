@@ -135,7 +135,7 @@ class Plan:
         known = limits_of_a_day(one, cycle, asked.within_s, settings["api_requests_per_s"], asked.region)
         # Events are written all day long, in addition to the worst second of the control table.
         flow = self.usage.flow
-        units = flow.counts.write_units(NAMES["events_table"]) * 1000 / flow.length_ms / flow.streams
+        units = flow.counts.write_units(NAMES["events_table"]) / flow.events * load.events_per_s
         events = load.streams * units
         of_stream = units if load.store == "log" else load.stored_per_s * -(-load.event_bytes // 1024) / load.partitions
         rate = stage_costs.events_per_s(self.fit.memory_mb, load.event_bytes)
