@@ -1,7 +1,8 @@
 """Estimates what a stream has cost since it was last started, and what a month of it costs, in US dollars.
 
 The rates are those of `streamkeeper cost` for the stage `prod` (rates.json, which local/costs/cost_pages.py writes):
-the price list is read in one place only. Invariant: a cost is called an estimate, and names the rates behind it.
+the price list is read in one place only. Streams of a group share its function's hours. Invariant: a cost is called an
+estimate, and names the rates behind it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ HOUR_MS, MILLION, MONTH_HOURS = 3_600_000, 1_000_000, 730
 
 @cache
 def rates() -> dict[str, Any]:
-    """Returns the rates: `stream_hour_usd`, `million_events_usd` by how events are stored, and of what they are."""
+    """Returns the rates, and of what they are.
+
+    `stream_hour_usd` is a stream's with a function of its own, `shared_hour_usd` is what of it the streams of a group
+    share, and `million_events_usd` is by how events are stored.
+    """
     read: dict[str, Any] = json.loads(RATES.read_text(encoding="utf-8"))
     return read
 
@@ -44,7 +49,7 @@ def cost(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> d
         shown_ms = max(1, to_ms - run[0].claimed_ms)
         events = round(events * max(1.0, (to_ms - from_ms) / shown_ms))
     table = rates()
-    connected_usd = hours * table["stream_hour_usd"]
+    connected_usd = hours * (table["stream_hour_usd"] - table["shared_hour_usd"] * (1 - 1 / records.together))
     events_usd = events / MILLION * table["million_events_usd"][records.stored_as]
     month_usd = (connected_usd + events_usd) / hours * MONTH_HOURS if hours and lease.execution else 0.0
     return {

@@ -68,9 +68,10 @@ class Records:
     are those of the newest gaps that are written down, each beside its gap. `is_all` is whether there is no older
     connection than these; those from before `kept_since_ms` may have expired. Losses from before `losses_since_ms` are
     not among these. `damage` names the attributes of the lease that cannot be read. `group` is the one in which it
-    shares a function, "" for none. `epoch` is the newest of its keys, `logged_ms` when its log was last appended to, 0
-    if it has none or that was not read. `connected_ms` is when the uninterrupted row of connections began that ends
-    with the newest answered one. `stored_as` is how its events are stored, in the words of the rates.
+    shares a function, "" for none, and `together` how many streams share it. `epoch` is the newest of its keys,
+    `logged_ms` when its log was last appended to, 0 if it has none or that was not read. `connected_ms` is when the
+    uninterrupted row of connections began that ends with the newest answered one. `stored_as` is how its events are
+    stored, in the words of the rates.
     """
 
     lease: Lease
@@ -83,6 +84,7 @@ class Records:
     kept_since_ms: int = 0
     damage: tuple[str, ...] = ()
     group: str = ""
+    together: int = 1
     epoch: Epoch = NO_EPOCH
     logged_ms: int = 0
     connected_ms: int | None = None

@@ -107,6 +107,7 @@ class StreamRecords:
         return Records(
             lease=record.lease,
             group=text(lease, "group") or "",
+            together=1 if group is None else max(1, group.size),
             cursor=None,
             cursor_saved_ms=None,
             connections=[read_as(Connection, item) for item in ledger_records.with_live(items, record.live)],

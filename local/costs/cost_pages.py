@@ -169,6 +169,7 @@ def _name(part: str) -> str:
 def rates(found: Quoted) -> str:
     """The rates for the page of a stream, by hours and events (handlers/api/bill.py), as JSON."""
     idle_usd, listed = found.alone["idle"].stream_month["sum"], prices.read()
+    shared_usd = (idle_usd - found.together[0].stream_month["sum"]) / (1 - 1 / TOGETHER[0].together)
     loads = {"items": "light", "items without an order": "unordered", "log": "packed"}
     events_usd = {name: found.alone[load].stream_month["sum"] - idle_usd for name, load in loads.items()}
     table = {
@@ -176,6 +177,7 @@ def rates(found: Quoted) -> str:
         "region": listed.region,
         "prices_as_of": str(listed.as_of),
         "stream_hour_usd": round(idle_usd / prices.HOURS, 8),
+        "shared_hour_usd": round(shared_usd / prices.HOURS, 8),
         "million_events_usd": {
             name: round(events_usd[name] / found.alone[load].events_month * prices.MILLION, 4)
             for name, load in loads.items()

@@ -140,7 +140,7 @@ _COST = _object(
         "parts": _object("connected_usd:usd events_usd:usd"),
         **_members("hours:usd events:count"),
         "stored_as": {"type": "string", "enum": ["items", "items without an order", "log"]},
-        "rates": _object("stage region prices_as_of stream_hour_usd:usd million_events_usd:usd{}"),
+        "rates": _object("stage region prices_as_of stream_hour_usd:usd shared_hour_usd:usd million_events_usd:usd{}"),
     },
     description="An estimate, by the rates of the cost model.",
 )

@@ -96,6 +96,9 @@ def test_the_cost_is_that_of_the_rates(aws: Aws, function: ModuleType) -> None:
         assert (body["about_usd"], body["events"], body["stored_as"]) == (round(usd, 6), 1000, stored)
         # A second of it, and a month of such seconds.
         assert body["forecast_month_usd"] == round(usd * 730 * HOUR_MS / 1_000, 2)
+    # One of a hundred in a function; docs/costs.md has 0.0794 US dollars a month.
+    shared = cost("demo", replace(records(started_at_ms=NOW - HOUR_MS), together=100), NOW, DEAD_AFTER_MS)
+    assert (shared["forecast_month_usd"], shared["parts"]["events_usd"]) == (0.08, 0)
     half = Records(Lease(execution="x", started_at_ms=NOW - 2_000), None, None, run, is_all=False)
     assert cost("demo", half, NOW, DEAD_AFTER_MS)["events"] == 2000
     # Its execution died without a stop, and a POST replaced it: what was stored before it took its time as well.
