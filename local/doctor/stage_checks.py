@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from handlers.api.verdict import counted
+from handlers.upgrade.deployed import LATEST, OURS
 from local.doctor import account_facts
 from local.doctor.account_facts import DELIVERY, MANAGER, Facts
 from local.doctor.findings import Finding, Mend, State, Unasked, compared, unasked
@@ -23,6 +24,11 @@ _RUNBOOK = "docs/runbook.md"
 # The states of a stack in which nothing is under way or half done.
 _SETTLED = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE", "UPDATE_ROLLBACK_COMPLETE",
             "IMPORT_ROLLBACK_COMPLETE")  # fmt: skip
+
+
+# What differs between a version of a function and the deployed one, as Lambda calls it, and in words.
+_DEPLOYED = {"CodeSha256": "code", "MemorySize": "memory", "Timeout": "time limit", "Environment": "variables",
+             "VpcConfig": "VPC"}  # fmt: skip
 
 
 def judged(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
@@ -151,14 +157,21 @@ def _functions(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
     if isinstance(version, Unasked):
         yield unasked(f"version {number}, which streams run", version, f"{upgrade} moves them to what is deployed")
         return
-    if number == "$LATEST":
-        follows = "$LATEST: each deployment reaches all streams at their next handover"
-        yield Finding(State.NOTE, "version that streams run", follows, fix=f"{upgrade} moves later ones in waves")
+    if number == LATEST:
+        advice = f"With `deploy_by_waves: true` the next deployment reaches streams only by {upgrade}"
+        yield Finding(State.NOTE, "version that streams run", f"{LATEST}, always the deployed one", fix=advice)
         return
-    is_same = not isinstance(now, Unasked) and version.get("CodeSha256") == (now or {}).get("CodeSha256")
-    words = f"{number}, {'the' if is_same else 'not the'} deployed one"
-    yield Finding(State.OK if is_same else State.NOTE, "version that streams run", words,
-                  fix="" if is_same else f"{upgrade} moves them to it")  # fmt: skip
+    other = []
+    if now is not None and not isinstance(now, Unasked):
+        other = [word for name, word in _DEPLOYED.items() if version.get(name) != now.get(name)]
+    machine = facts["machines"].get("Connections")
+    if machine is not None and not isinstance(machine, Unasked) and machine.get("definition", "").endswith(OURS):
+        other.append("definition")
+    words = f"{number}, the deployed one"
+    if other:
+        words = f"{number}, not the deployed one, whose {' and '.join(other)} {'differ' if other[1:] else 'differs'}"
+    yield Finding(State.NOTE if other else State.OK, "version that streams run", words,
+                  fix=f"{upgrade} moves them to it" if other else "")  # fmt: skip
 
 
 def _mappings(deployed: Deployed, facts: Facts) -> Iterator[Finding]:

@@ -85,6 +85,25 @@ def test_a_stage_that_is_well_has_no_finding() -> None:
     assert found() == {}
 
 
+@pytest.mark.parametrize(
+    ("changed", "definition", "words"),
+    [
+        ({}, "{}", "4, the deployed one"),
+        ({"CodeSha256": "y"}, "{}", "4, not the deployed one, whose code differs"),
+        # As after "raise memory_mb" of the runbook.
+        ({"MemorySize": 512}, "{} ", "4, not the deployed one, whose memory and definition differ"),
+    ],
+)
+def test_streams_run_what_is_deployed_or_the_difference_is_named(
+    changed: dict[str, Any], definition: str, words: str
+) -> None:
+    """Code, settings and the machine's definition wait for an upgrade; a definition that waits leaves a space."""
+    facts = answers(machines={"Connections": {"status": "ACTIVE", "definition": definition}})
+    facts["functions"] = {key: one | changed for key, one in facts["functions"].items()}
+    (one,) = (each for each in stage_checks.judged(STAGE, facts) if each.what == "version that streams run")
+    assert (one.found, one.state is State.NOTE) == (words, words[3:6] == "not")
+
+
 # What is answered otherwise, what the finding is about, and its state.
 ONE: dict[str, tuple[dict[str, Any], str, State]] = {
     "a machine is deleted": ({"machines": {"Connections": GONE}}, "state machine Connections", State.WRONG),
