@@ -50,7 +50,9 @@ class Refused(StreamkeeperError):
         self.may_pass = is_transient(status, self.kind)
         self.retry_after_s = wanted_rest_s(headers.get("retry-after", ""), headers.get("date", ""))
         words = phrase(status)
-        super().__init__(f"{words}: {self.detail} {self.fix}".rstrip() if self.detail else f"{words}.")
+        # API Gateway's own answers, such as "Forbidden", end without a full stop.
+        sentences = " ".join(one if one.endswith((".", "?")) else f"{one}." for one in (self.detail, self.fix) if one)
+        super().__init__(f"{words}: {sentences}" if self.detail else f"{words}.")
 
 
 class NotFound(Refused, LookupError):

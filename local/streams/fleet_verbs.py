@@ -68,7 +68,7 @@ def apply(arguments: argparse.Namespace, text: str, kind: str) -> int:
     query = {"dry_run": "true"} if is_dry else None
     answer, changed_s, shown = api.ask("PUT", PATH, query, text.encode(), kind), time.monotonic(), ""
     while answer["state"] == "applying":
-        if answer["message"] != shown and not arguments.json:
+        if answer["message"] != shown and not (arguments.json or is_dry):
             shown = answer["message"]
             print(printable(shown), flush=True)
         time.sleep(CHECK_EVERY_S)
