@@ -52,8 +52,12 @@ def ended(process: "subprocess.Popen[str]", number: signal.Signals) -> str:
     return said
 
 
-def test_it_answers_until_ctrl_c_and_knows_everything_when_it_is_started_again(tmp_path: Path) -> None:
+def test_it_answers_until_ctrl_c_and_knows_everything_when_it_is_started_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Functions answer as the file says, a service without an endpoint fails its Task; what ran is ABORTED.
+
+    A second server beside it would abort what it runs, and does not begin.
 
     The machine of a template, in virtual time, calls the function by its name; what ended first is forgotten as --keep
     says.
@@ -69,6 +73,8 @@ def test_it_answers_until_ctrl_c_and_knows_everything_when_it_is_started_again(t
     put = ran(states, created(states, "puts", PUT))
     assert (put["error"], "AWS_ENDPOINT_URL_DYNAMODB" in put["cause"]) == ("States.Runtime", True)
     left = states.start_execution(stateMachineArn=created(states, "waits", WAIT))["executionArn"]
+    assert main(["--port", "0", "--data", str(tmp_path / "data")]) == 2
+    assert f"Another server uses the folder {tmp_path / 'data'}" in capsys.readouterr().err
     assert "Traceback" not in ended(process, signal.SIGINT)
     options = ("--virtual-time", "--template", str(template), "--keep", "3")
     process, address = started(tmp_path / "data", "--functions", str(functions), *options)

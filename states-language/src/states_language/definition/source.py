@@ -199,7 +199,9 @@ def parse_data(text: str, name: str = "the text") -> Any:
             value = loader.get_single_data()
             size = parts(value, {})
             if loader.functions and not is_template(value):
-                raise DefinitionError("/", f"{name}, {loader.functions[0]} is only for templates") from None
+                raise DefinitionError(
+                    "/", f"{name}, {loader.functions[0]} is only for templates of SAM and CloudFormation"
+                ) from None
     except RecursionError:
         raise DefinitionError("/", f"{name} is nested too deeply") from None
     except Duplicate as problem:

@@ -7,11 +7,13 @@ Invariant: all state is in one folder, so a server that starts there again knows
 
 import argparse
 import asyncio
+import contextlib
+import fcntl
 import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -115,6 +117,22 @@ class Endpoints:
         return self.client("lambda").invoke(FunctionName=name, Payload=payload)
 
 
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold the folder: a second server would take what the first one runs for aborted. Raises Mistake."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+    except OSError as problem:
+        raise Mistake(f"The folder {folder} cannot be used: {problem.strerror}.") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Mistake(f"Another server uses the folder {folder}: end that, or choose another by --data.") from None
+        yield
+
+
 async def serve(arguments: argparse.Namespace, answers: Mapping[str, Answer], ended: asyncio.Event) -> None:
     """Serve until `ended` is set; raises Mistake if the server cannot begin."""
     clock, endpoints = RealClock(), Endpoints()
@@ -124,8 +142,6 @@ async def serve(arguments: argparse.Namespace, answers: Mapping[str, Answer], en
         states = StepFunctions(
             arguments.data, clock, loaded_stack(machines), retention=retention, virtual_time=arguments.virtual_time
         )
-    except OSError as problem:
-        raise Mistake(f"The folder {arguments.data} cannot be used: {problem.strerror}.") from None
     except (DefinitionError, Refusal) as problem:
         raise Mistake(f"{arguments.template}: {problem}") from None
     connections = by_name(_connections(arguments.connections))
@@ -175,7 +191,8 @@ def run(arguments: argparse.Namespace) -> int:
             loop.add_signal_handler(number, ended.set)
         await serve(arguments, answers, ended)
 
-    asyncio.run(until_ended())
+    with alone(arguments.data):
+        asyncio.run(until_ended())
     return 0
 
 
