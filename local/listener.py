@@ -23,6 +23,9 @@ from local.user_error import UserError
 
 HOST = "127.0.0.1"
 _BACKLOG = 512
+# How long a connection stays open between two requests: a client that was busy for longer than uvicorn's five seconds
+# would find it closed under its next one.
+IDLE_S = 75
 # How often a socket is pinged.
 WS_PING_S = 5.0
 
@@ -68,7 +71,7 @@ class Server(uvicorn.Server):
             own_hosts.guarded(app, port_of(listening), names, hosts), http=own_hosts.Protocol, loop="none",
             ws="wsproto" if has_sockets else "none", ws_ping_interval=WS_PING_S,
             lifespan=lifespan, log_config=None, log_level="error", access_log=False, date_header=False,
-            server_header=False, timeout_graceful_shutdown=1,
+            server_header=False, timeout_graceful_shutdown=1, timeout_keep_alive=IDLE_S,
         )  # fmt: skip
         super().__init__(config)
         self.ready = asyncio.Event()

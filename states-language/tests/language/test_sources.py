@@ -177,6 +177,29 @@ def test_the_definition_in_a_template_may_be_inline_or_a_text() -> None:
     assert run_machine(cdk, functions={"Charge": 7}).output["Payload"] == 7
 
 
+SERVERLESS = """
+    service: shop
+    functions: {charge: {handler: a.b}}
+    stepFunctions:
+      stateMachines:
+        order:
+          definition:
+            StartAt: Charge
+            States: {Charge: {Type: Task, Resource: !GetAtt charge.Arn, End: True}}
+        elsewhere: {name: "${self:service}-2", definition: "${file(./order.yml)}"}
+    resources: {Outputs: {Order: {Value: !Ref order}}}
+"""
+
+
+def test_the_machines_of_a_serverless_yml(tmp_path: Path) -> None:
+    """Serverless Framework's plugin has them by name, inline or in a file beside it."""
+    (tmp_path / "serverless.yml").write_text(textwrap.dedent(SERVERLESS), encoding="utf-8")
+    (tmp_path / "order.yml").write_text(json.dumps(ORDER), encoding="utf-8")
+    path = tmp_path / "serverless.yml"
+    assert run_machine(load(path, machine="order"), functions={"charge": 7}).output == 7
+    assert load(path, machine="elsewhere").definition == ORDER
+
+
 def test_cdk_puts_a_file_beside_its_template(tmp_path: Path) -> None:
     """Its name is its hash; the construct's id is enough to choose the machine."""
     key, arn = f"{'9d' * 32}.json", {"Fn::GetAtt": ["ChargeEC431097", "Arn"]}

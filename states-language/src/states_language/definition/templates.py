@@ -1,4 +1,4 @@
-"""Finds the state machines of a template of SAM or CloudFormation, or of one that CDK wrote.
+"""Finds the state machines of a template of SAM or CloudFormation, of one that CDK wrote, or of a serverless.yml.
 
 A reference to another resource becomes a placeholder: `!GetAtt Charge.Arn` is `${Charge.Arn}`; `!Ref Name` is the
 parameter's default, or `${Name}`. Invariant: a value that only a deployment knows is never guessed.
@@ -19,16 +19,36 @@ _CDK_ID = re.compile(r"(.+)[0-9A-F]{8}")
 """The logical id that CDK makes of a construct's id."""
 
 
+_FILE = re.compile(r"\$\{file\(([^()]+)\)\}")
+
+
 def is_template(data: Any) -> bool:
     """Return whether the data is a template and not a definition."""
-    return isinstance(data, Mapping) and isinstance(data.get("Resources"), Mapping) and "States" not in data
+    return isinstance(data, Mapping) and _resources(data) is not None and "States" not in data
+
+
+def _resources(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the resources of a template; for a serverless.yml, its machines in the same form; None for other data."""
+    resources, plugin = data.get("Resources"), data.get("stepFunctions")
+    machines = plugin.get("stateMachines") if isinstance(plugin, Mapping) else None
+    if isinstance(resources, Mapping) or not isinstance(machines, Mapping):
+        return resources if isinstance(resources, Mapping) else None
+    made = {}
+    for name, machine in machines.items():
+        definition = machine.get("definition") if isinstance(machine, Mapping) else None
+        file = _FILE.fullmatch(definition) if isinstance(definition, str) else None
+        made[name] = {
+            "Type": TYPES[1],
+            "Properties": {"DefinitionUri": file[1]} if file else {"Definition": definition},
+        }
+    return made
 
 
 class Template:
     """A template, and what it says of its state machines, which are named by their logical ids."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
-        resources = data["Resources"].items()
+        resources = (_resources(data) or {}).items()
         self._machines = {name: one for name, one in resources if isinstance(one, Mapping) and one.get("Type") in TYPES}
         parameters = data.get("Parameters")
         values = parameters.items() if isinstance(parameters, Mapping) else ()

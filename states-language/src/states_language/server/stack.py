@@ -27,7 +27,7 @@ class Deployed(NamedTuple):
 def machines_of(path: str | os.PathLike[str], substitutions: Mapping[str, Any]) -> list[Deployed]:
     """Returns the state machines of a template, for `loaded_stack`; raises DefinitionError."""
     template = read_data(path)
-    if not is_template(template):
+    if not is_template(template) or "Resources" not in template:
         raise DefinitionError("/", f"{os.fspath(path)} is no template: it has no Resources")
     resources = {name: one for name, one in template["Resources"].items() if isinstance(one, Mapping)}
     values: dict[str, Any] = {}
