@@ -15,16 +15,7 @@ from typing import Any
 from states_language.context import Environment
 from states_language.definition.fields import DefinitionError
 from states_language.failures import QueryFailure
-from states_language.jsonata.bounds import (
-    HERE,
-    TOO_DEEP,
-    TOO_LARGE,
-    TOO_LONG,
-    WHOLE,
-    Exceeded,
-    Limits,
-    on_new_stack,
-)
+from states_language.jsonata.bounds import HERE, TOO_DEEP, TOO_LARGE, TOO_LONG, WHOLE, Exceeded, Limits, on_new_stack
 from states_language.jsonata.compiled import compiled
 from states_language.jsonata.engine import Frame, Jsonata, begin
 from states_language.jsonata.engine import bounds as used

@@ -12,22 +12,14 @@ from typing import Any
 
 from states_language.context import Environment
 from states_language.failures import EvaluationError, ResultPathFailure
-from states_language.jsonpath.steps import (
-    MOST_SELECTED,
-    MOST_VISITED,
-    VISITED_HERE,
-    Index,
-    Many,
-    Name,
-    Step,
-    bracket,
-    child,
-    search,
-    visit,
-    written,
-)
+from states_language.jsonpath.steps import MOST_VISITED, Index, Many, Name, Step, bracket, child, search, visit, written
 from states_language.scheduling.lanes import Costly, here
 from states_language.values import MISSING, NESTED, compact
+
+MOST_SELECTED = 200_000
+"""How many nodes a step of a path may select. No payload holds as many, but deep scans in one path multiply."""
+VISITED_HERE = 1_600
+"""How many nodes a path may visit while others wait: a few milliseconds' work."""
 
 
 @dataclass(frozen=True)

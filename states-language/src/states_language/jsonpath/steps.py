@@ -50,12 +50,8 @@ class Many:
 
 Step = Name | Names | Index | Many
 
-MOST_SELECTED = 200_000
-"""How many nodes a step of a path may select. No payload holds as many, but deep scans in one path multiply."""
 MOST_VISITED = 5_000_000
 """How many nodes a path, with its filters' paths, may visit: some seconds' work. AWS documents no bound."""
-VISITED_HERE = 1_600
-"""How many nodes they may visit while others wait: a few milliseconds' work."""
 
 
 class Search(threading.local):
