@@ -1,7 +1,7 @@
 """Computes three figures of a stream since its last start, which are never mixed: connected, complete and missing.
 
     connected   the time in which a connection was open, and nothing else
-    complete    the time of which every event is known to be stored: all but open and lost gaps
+    complete    the time of which every event is known to be stored: all but open and lost gaps, and what waits
     missing     those gaps: how many, how long, and how many events if the upstream gave a number
 
     connection 1   [0, 60) s     gap [60, 70) s, delivered     connected 95 % of 200 s
@@ -33,7 +33,7 @@ class Coverage:
 
     `spans` are the intervals of the connections, `gaps` all that have ended, oldest first, and `away` the one that has
     not, or that ended because no connection was wanted any more: then it `is_over`. `connected_since_ms` is None while
-    no connection is open.
+    no connection is open. `waiting_since_ms` is since when what came waits to be stored, None if that is not for long.
     """
 
     since_ms: int
@@ -45,6 +45,7 @@ class Coverage:
     reaches_start: bool
     is_over: bool
     dead_lettered: int
+    waiting_since_ms: int | None = None
 
     @property
     def missing(self) -> list[Gap]:
@@ -59,6 +60,7 @@ class Coverage:
         open_parts = map(gap_record.lacking, self.missing)
         within = ((max(from_ms, self.since_ms), min(to_ms, self.to_ms)) for from_ms, to_ms in open_parts)
         lacking = [(from_ms, max(from_ms + 1, to_ms)) for from_ms, to_ms in within]
+        waiting = [] if self.waiting_since_ms is None else [(self.waiting_since_ms, self.to_ms)]
         away = [] if self.away is None else [shown_gap(self.away, goes_on=not self.is_over)]
         return {
             "since": at(self.since_ms),
@@ -67,7 +69,8 @@ class Coverage:
             "connected_since_at": at(self.connected_since_ms),
             "connections": len(self.spans),
             "connected_percent": percent(whole_ms, whole_ms - length_ms(self.spans)),
-            "complete_percent": percent(whole_ms, length_ms(lacking)),
+            "complete_percent": percent(whole_ms, length_ms([*lacking, *waiting])),
+            "waiting_since_at": at(self.waiting_since_ms),
             "missing": {
                 "intervals": len(lacking),
                 "seconds": length_ms(lacking) / 1000,
@@ -105,7 +108,17 @@ def coverage(status: str, connections: Connections, records: Records) -> Coverag
         reaches_start(connections, records),
         _asked_until_ms(status, connections) < connections.now_ms,
         sum(one.dead_lettered for one in run),
+        _waiting_since_ms(connections, shown_records),
     )
+
+
+def _waiting_since_ms(connections: Connections, shown_records: list[Record]) -> int | None:
+    """Since when what came waits to be stored; None if no connection is open, or if its store keeps up.
+
+    A connection that counts as alive by its writes, and was known good only long before, has not stored what came.
+    """
+    seen_ms = max((record.seen_ms for record in shown_records if record.closed_ms is None), default=None)
+    return seen_ms if seen_ms is not None and connections.now_ms - seen_ms > connections.dead_after_ms else None
 
 
 def connected_since_ms(spans: Iterable[Interval]) -> int | None:

@@ -113,6 +113,7 @@ def _whole(records: Iterable[Records | None], now_ms: int, dead_after_ms: int) -
         None, max(connected) if len(connected) == len(every) else None,
         all(one.reaches_start for one in covered), all(one.is_over for one in covered),
         sum(one.dead_lettered for one in covered),
+        min((one.waiting_since_ms for one in covered if one.waiting_since_ms is not None), default=None),
     )  # fmt: skip
 
 

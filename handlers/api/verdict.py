@@ -107,6 +107,8 @@ def _losses(coverage: Coverage, is_brief: bool, nothing: str) -> str:
     if coverage.away is not None and coverage.is_over:
         unproved.append(coverage.away)
     said = [f"{words}."] if (words := lost(coverage)) else []
+    waits_ms = 0 if coverage.waiting_since_ms is None else coverage.to_ms - coverage.waiting_since_ms
+    waiting = f"What came in the last {spelled(waits_ms, 1 if is_brief else 2)} is not stored yet. " if waits_ms else ""
     if unproved:
         verb, yet = "is" if len(unproved) == 1 else "are", "" if coverage.is_over else " yet"
         said.append(f"{_gaps(unproved)} {verb} not proved complete{yet}.")
@@ -114,11 +116,12 @@ def _losses(coverage: Coverage, is_brief: bool, nothing: str) -> str:
         is_over = all(gap.repair is None or not gap.repair.next_ms for gap in failed)
         said.append(f"{_gaps(failed)} could not be repaired{'' if is_over else ' yet'}.")
     if said or not nothing or is_brief:  # a brief verdict has not read all records
-        return " ".join(said)
-    where = "" if coverage.away is None or nothing.endswith("so far") else " before that"
+        return f"{waiting}{' '.join(said)}".strip()
+    is_all = coverage.away is None and not waiting
+    where = "" if is_all or nothing.endswith("so far") else " before that"
     if not coverage.reaches_start:
         where += f" in the last {spelled(coverage.to_ms - coverage.since_ms)}"
-    return f"{nothing}{where}{_later(coverage.gaps)}."
+    return f"{waiting}{nothing}{where}{_later(coverage.gaps)}."
 
 
 def _later(gaps: Sequence[Gap]) -> str:

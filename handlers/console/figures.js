@@ -22,8 +22,8 @@ export function figuresPart() {
   const share = (percent) => `${Math.floor(percent * 100) / 100} %`;
 
   /** The verdict has what is missing; these are the shares. */
-  function showCoverage({ since, connected_percent: connected, complete_percent: complete, missing, gaps, overlap_ms: overlap }) {
-    const lacking = missing.intervals ? `all but ${length(missing.seconds * 1000)}` : 'nothing is missing';
+  function showCoverage({ since, connected_percent: connected, complete_percent: complete, waiting_since_at: waiting, missing, gaps, overlap_ms: overlap }) {
+    const lacking = waiting ? `not stored yet since ${clock(waiting)}` : missing.intervals ? `all but ${length(missing.seconds * 1000)}` : 'nothing is missing';
     put('complete', share(complete), gaps.length ? `${lacking}; ${counted(gaps.length, 'gap')}` : 'no gap');
     put('connected', share(connected), `since ${clock(since)}; overlaps ${length(overlap)}`);
   }

@@ -44,8 +44,12 @@ def wrong_shares(world: World, coverage: dict[str, Any], told_until_ms: Callable
         truth = f"{length_ms(least)} to {length_ms(most)} were"
         yield f"{shown_ms} ms of {to_ms - since_ms} are shown as connected, and {truth}"
     lacking = [_span(gap, span) for gap in coverage["gaps"] if gap["state"] in LACKING]
+    waits_ms = instant_ms(coverage["waiting_since_at"] or "")
+    waiting = [] if waits_ms is None else [(max(waits_ms, since_ms), to_ms)]
     shown_ms = round(coverage["complete_percent"] * max(1, to_ms - since_ms) / 100)
-    if abs(shown_ms - (to_ms - since_ms - length_ms(lacking))) > 1 or coverage["missing"]["intervals"] != len(lacking):
+    if abs(shown_ms - (to_ms - since_ms - length_ms([*lacking, *waiting]))) > 1 or coverage["missing"][
+        "intervals"
+    ] != len(lacking):
         yield f"{shown_ms} ms of {to_ms - since_ms} are shown as complete, and {length_ms(lacking)} are in gaps"
 
 

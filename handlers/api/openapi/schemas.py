@@ -99,7 +99,9 @@ _IN_PARTS = {"parts": _list(_object("stream status:status verdict reason?"))}
 _LANE = _object("phase", "fence:count opened_at:instant? seen_at:instant? closed_at:instant? ended_by?")
 _COVERAGE = _object(
     _members("since:instant? to_at:instant? reaches_start:flag connected_since_at:instant?")
-    | _members("connections:count connected_percent:number complete_percent:number overlap_ms:count")
+    | _members(
+        "connections:count connected_percent:number complete_percent:number overlap_ms:count waiting_since_at:instant?"
+    )
     | {"missing": _object("intervals:count seconds:number events:count?"), "gaps": _list(_SHOWN_GAP)}
 )
 _COUNTS = _object(

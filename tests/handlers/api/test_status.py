@@ -30,6 +30,7 @@ WHOLE = {
     "connections": 2,
     "connected_percent": 100.0,
     "complete_percent": 100.0,
+    "waiting_since_at": None,
     "missing": {"intervals": 0, "seconds": 0.0, "events": 0},
     "overlap_ms": 2000,
     "gaps": [],
@@ -238,6 +239,7 @@ def test_gaps_with_their_causes() -> None:
         "connections": 3,
         "connected_percent": 88.8,
         "complete_percent": 88.9,
+        "waiting_since_at": None,
         "missing": {"intervals": 2, "seconds": 111.0, "events": None},
         "overlap_ms": 0,
         "gaps": [

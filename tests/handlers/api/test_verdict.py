@@ -55,6 +55,17 @@ CONNECTED = [
         {},
         "Connected 4 min 48 s. 2 gaps of 12 s in all are not proved complete yet.",
     ),
+    # Its record is written, and what came since 49 s before is not stored.
+    (
+        [connection(1, "B", 100_000, seen_ms=NOW - 49_000, saved_ms=NOW)],
+        {},
+        "Connected 15 min. What came in the last 49 s is not stored yet. Nothing lost before that.",
+    ),
+    (
+        [FIRST, replace(LEAVES, seen_ms=NOW - 49_000, saved_ms=NOW)],
+        {},
+        "Connected 4 min 48 s. What came in the last 49 s is not stored yet. 1 gap of 12 s is not proved complete yet.",
+    ),
     # Older connections may be left out.
     ([WHOLE], {"is_all": False}, "Connected at least 15 min. Nothing lost in the last 15 min."),
     # What the upstream announced, with a number and without; what a version of ours dropped it did not.
@@ -248,6 +259,17 @@ def drawn(given_steps: Steps, is_open: bool) -> tuple[list[Connection], int]:
     if is_open:
         rows[-1] = replace(rows[-1], closed_ms=None, ended_by="", seen_ms=until_ms + 50)
     return rows, until_ms + 50
+
+
+@pytest.mark.parametrize(
+    ("waits_ms", "complete"), [(DEAD_AFTER_MS, 100.0), (DEAD_AFTER_MS + 1, 99.111), (450_000, 50.0)]
+)
+def test_what_waits_to_be_stored_is_not_complete(waits_ms: int, complete: float) -> None:
+    """Its function lives, for its record was just written; a pause as long as a lease is nothing unusual."""
+    body = shown(connection(1, "B", 100_000, seen_ms=NOW - waits_ms, saved_ms=NOW))["coverage"]
+    since_at = None if complete == 100 else at(NOW - waits_ms)
+    assert (body["complete_percent"], body["connected_percent"], body["waiting_since_at"]) == (complete, 100, since_at)
+    assert body["missing"] == {"intervals": 0, "seconds": 0, "events": 0}
 
 
 def test_an_upstream_that_closes_every_three_seconds_is_complete_all_the_same() -> None:
