@@ -135,11 +135,11 @@ class GroupedStore(KnownStreams):
         held, now_ms = self._held(stream_id), self._clock_ms()
         held.unsaved |= shown
         held.seen_ms = _seen_ms(shown)
-        stored = count(shown["live"]["M"], "stored") or 0
+        stored, is_log = count(shown["live"]["M"], "stored") or 0, control_record.partitions(held.item) == LOG
         if "cursor" in shown:
             # In a log each segment has the cursor. A connection appends none if another one beside it brings every
             # event first.
-            held.is_logged = control_record.partitions(held.item) == LOG and stored > held.stored
+            held.is_logged = is_log and stored > held.stored
         held.stored = stored
         is_first = "cursor" in held.unsaved and "cursor" not in held.item
         is_behind = held.lag_ms is not None and self._lag_ms(stream_id, held.seen_ms) is None
@@ -147,6 +147,9 @@ class GroupedStore(KnownStreams):
         counts = "spending" in held.unsaved["live"]["M"]
         waits = held.lag_ms is None or counts or ("cursor" in held.unsaved and not held.is_logged)
         every_ms = 0 if stream_id in self.evicting else self._cursor_every_ms
+        if is_log:
+            # The next event of this connection's own saves it, so a handover alone is no reason to write.
+            every_ms += self._cursor_every_ms + self.lags.get(stream_id, 0)
         # What decides a gap's state is written at once, and only once: the function's heartbeats do not have it.
         proves = not held.has_proved and ledger_records.has_caught_up(held.unsaved["live"]["M"])
         is_due = waits and now_ms - held.saved_ms >= every_ms
