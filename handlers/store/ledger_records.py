@@ -151,6 +151,16 @@ LOOK_BACK = 25
 FARTHEST = 400
 
 
+def _certain_ms(records: Sequence[Record], *, is_cut: bool) -> int:
+    """Returns after when it is certain from these connections when a gap began; `is_cut` is whether older ones exist.
+
+    An older connection may have lasted longer than the one after it, and two lanes make two connections at a time.
+    """
+    if not is_cut:
+        return min((record.opened_ms for record in records), default=0)
+    return max(record.last_ms for record in sorted(records, key=evidence.by_fence)[:2])
+
+
 class LedgerRecords:
     """The ledger of all streams; records expire after `keep_days`, 0 for never."""
 
@@ -204,13 +214,13 @@ class LedgerRecords:
             if shown or again
             else {}
         )
-        oldest_ms = min((record.opened_ms for record in records), default=0)
+        begin_ms = _certain_ms(records, is_cut=len(rows) >= LOOK_BACK)
         for gap in shown:
             item = gap_item(stream_id, gap)
             key = item["SK"]["S"]
             # There may be so many announced losses in between that the gap is not among the items read.
             before = known.get(key) or self._table.get(stream_id, key)
-            if before is not None and gap.from_ms == oldest_ms:
+            if before is not None and gap.from_ms <= begin_ms:
                 # Whoever recorded it read older connections, so it knew better when and why the gap began.
                 item |= {name: before[name] for name in ("from_ms", "cause")}
             if before is None or any(before[name] != value for name, value in item.items()):

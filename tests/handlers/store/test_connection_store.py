@@ -373,11 +373,16 @@ def test_a_gap_is_written_again_however_many_losses_were_announced_since(aws: Aw
     assert (item["from_ms"], item["to_ms"], item["state"]) == (90, 100, DELIVERED)
 
 
-def test_a_gap_keeps_its_beginning_when_the_connection_before_it_is_no_longer_read(aws: Aws) -> None:
-    """The oldest connection that a look back reads broke off at once; an older one lasted until the gap."""
+@pytest.mark.parametrize(("over_ms", "live_ms"), [(20, 900), (60, 20)])
+def test_a_gap_keeps_its_beginning_when_the_connection_before_it_is_no_longer_read(
+    aws: Aws, over_ms: int, live_ms: int
+) -> None:
+    """The oldest connection that a look back reads broke off, at once or later; an older one lasted until the gap."""
     store = aws.store()
     lasted = Progress(1, 5, opened_ms=10, seen_ms=95, closed_ms=95, ended_by="let_go")
-    stalled = Progress(2, 15, opened_ms=20, seen_ms=20, closed_ms=20, ended_by="stalled", reach_ms=0, live_ms=900)
+    stalled = Progress(
+        2, 15, opened_ms=20, seen_ms=over_ms, closed_ms=over_ms, ended_by="stalled", reach_ms=0, live_ms=live_ms
+    )
     own = replace(stalled, fence=3, opened_ms=100, seen_ms=110, closed_ms=110, ended_by="truncated")
     keep(store, lasted, replace(stalled, resumed=True), own)
     shown = []
