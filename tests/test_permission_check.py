@@ -64,8 +64,8 @@ def test_each_permission_of_the_tables_is_missed(template: dict[str, Any]) -> No
 
 
 CALLERS = [
-    *("ConnectionControlRole", "ConnectionFleetRole", "ConnectionRepairRole"),
-    *("ConnectionUpgradeRole", "ConnectionWatchRole"),
+    *("ConnectionControlRole", "ConnectionFleetRole", "ConnectionManagerRole"),
+    *("ConnectionRepairRole", "ConnectionUpgradeRole", "ConnectionWatchRole"),
 ]
 
 

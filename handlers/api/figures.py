@@ -117,8 +117,10 @@ def _waiting_since_ms(connections: Connections, shown_records: list[Record]) -> 
 
     A connection that counts as alive by its writes, and was known good only long before, has not stored what came.
     """
-    seen_ms = max((record.seen_ms for record in shown_records if record.closed_ms is None), default=None)
-    return seen_ms if seen_ms is not None and connections.now_ms - seen_ms > connections.dead_after_ms else None
+    late_ms = connections.now_ms - connections.dead_after_ms
+    written = [record for record in shown_records if record.closed_ms is None and record.saved_ms >= late_ms]
+    seen_ms = max((record.seen_ms for record in written), default=late_ms)
+    return seen_ms if seen_ms < late_ms else None
 
 
 def connected_since_ms(spans: Iterable[Interval]) -> int | None:

@@ -39,7 +39,7 @@ def test_a_profile_is_written_with_what_was_said_and_answered(exchange: str, tmp
     assert profile["subscribe"] == [
         {"send": {"op": "subscribe", "channel": "eur-usd"}, "expect": {"$.op": "subscribed"}}
     ]
-    assert main(["profile", "try", str(tmp_path / "seen.toml"), "--seconds", "0.5"]) == 0
+    assert main(["profile", "try", str(tmp_path / "seen.toml"), "--seconds", "2"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_what_is_no_socket_is_named(
     place, *more = arguments
     origin = exchange.rpartition("/")[0]
     url = origin + place if place.startswith("/") else exchange.replace("ws", "http", 1)
-    assert main(["profile", "new", url, "--seconds", "0.5", "--output", "-", *more]) == status
+    assert main(["profile", "new", url, "--seconds", "2", "--output", "-", *more]) == status
     said = capsys.readouterr().err
     assert sentence in said
     assert "credential" not in said
@@ -137,10 +137,10 @@ def test_a_trial_says_why_a_message_was_refused(
     why = "refused: the upstream refused subscribe[0]: the first message must be a subscribe with a channel"
     assert why in capsys.readouterr().out
     file.write_text("\n".join([*lines, says.format("subscribe", refuses).replace('"subscribed"', '"taken"')]))
-    assert main(["profile", "try", str(file), "--seconds", "0.5"]) == 0
+    assert main(["profile", "try", str(file), "--seconds", "2"]) == 0
     assert "still no answer to subscribe[0]; it said {" in capsys.readouterr().out
     file.write_text("\n".join([*lines, says.format("subscribe", refuses)]))
-    assert main(["profile", "try", str(file), "--seconds", "0.5", "--cursor", "1"]) == 0
+    assert main(["profile", "try", str(file), "--seconds", "2", "--cursor", "1"]) == 0
     shown = capsys.readouterr().out
     assert "resumes with $.n in a message (subscribe)" in shown
     assert "answer     {" in shown
@@ -155,5 +155,5 @@ def test_a_trial_fills_the_ticket_into_messages(tmp_path: Path, capsys: pytest.C
             f'framing = "websocket"\nticket = {{ address = "{origin}/mcp/mcp", header = "Mcp-Session-Id" }}\n'
             'subscribe = { send = { op = "subscribe", channel = "{ticket}" }, expect = { "$.op" = "subscribed" } }\n'
         )
-        assert main(["profile", "try", str(file), "--seconds", "0.5"]) == 0
+        assert main(["profile", "try", str(file), "--seconds", "2"]) == 0
     assert '"channel": "session-0"' in capsys.readouterr().out

@@ -108,7 +108,7 @@ def said(status: int, body: dict[str, Any]) -> dict[str, Any]:
 
 ARN = "arn:aws:states:us-east-1:000000000000:stateMachine:streamkeeper-test-connections"
 NO_MORE = "Step Functions starts no more executions now. Try again in 5 s."
-COULD_NOT = "Step Functions could not start the execution. Try again."
+COULD_NOT = "Step Functions could not start the execution."
 
 
 def failed_start(folder: Path, **options: Any) -> tuple[int, str | None, dict[str, Any]]:
