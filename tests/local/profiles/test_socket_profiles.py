@@ -137,10 +137,10 @@ def test_a_trial_says_why_a_message_was_refused(
     why = "refused: the upstream refused subscribe[0]: the first message must be a subscribe with a channel"
     assert why in capsys.readouterr().out
     file.write_text("\n".join([*lines, says.format("subscribe", refuses).replace('"subscribed"', '"taken"')]))
-    assert main(["profile", "try", str(file), "--seconds", "2"]) == 0
+    assert main(["profile", "try", str(file), "--seconds", "1"]) == 0
     assert "still no answer to subscribe[0]; it said {" in capsys.readouterr().out
     file.write_text("\n".join([*lines, says.format("subscribe", refuses)]))
-    assert main(["profile", "try", str(file), "--seconds", "2", "--cursor", "1"]) == 0
+    assert main(["profile", "try", str(file), "--seconds", "1", "--cursor", "1"]) == 0
     shown = capsys.readouterr().out
     assert "resumes with $.n in a message (subscribe)" in shown
     assert "answer     {" in shown
