@@ -100,13 +100,8 @@ class ControlRecord:
         is_own = self.saved_ms is not None and logged is not None and (self.cursor_fence, self.saved_ms) >= logged[:2]
         if logged is None or is_own:
             return self
-        return replace(
-            self,
-            cursor=logged.text,
-            cursor_fence=logged.fence,
-            saved_ms=logged.at_ms,
-            cursor_came_ms=logged.came_ms,
-        )
+        fence, at_ms, cursor, came_ms = logged
+        return replace(self, cursor=cursor, cursor_fence=fence, saved_ms=at_ms, cursor_came_ms=came_ms)
 
 
 def to_record(item: Item | None) -> ControlRecord:
@@ -257,15 +252,8 @@ _INSTANTS = ("started_at", "ended_at", "stop_at", "stopped_at")
 _OF_LAYOUT = ("partitions", "order", "item_partitions", "log_since_ms")
 ATTRIBUTES = (*_NUMBERS, *_TEXTS, *_INSTANTS, "stop_since", *_OF_LAYOUT, "stop", "epoch")
 _OTHER_NUMBERS = (
-    *(
-        "cursor_fence",
-        "saved_at_ms",
-        "cursor_came_ms",
-        "looked",
-        "rest_failures",
-        "rest_reconnection_ms",
-        "rest_same_ends",
-    ),
+    *("cursor_fence", "saved_at_ms", "cursor_came_ms", "looked"),
+    *("rest_failures", "rest_reconnection_ms", "rest_same_ends"),
     *("rest_refused_since_ms", "rest_final_ms", "rest_tried_ms", "item_partitions", "log_since_ms"),
 )
 

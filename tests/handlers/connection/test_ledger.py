@@ -168,7 +168,7 @@ def test_an_open_connection_covers_all_that_follows() -> None:
 
 
 def test_a_successor_that_opens_before_the_backlog_has_come_makes_no_gap_longer() -> None:
-    """Until the older connection ends, it brings the rest; whoever asks at that moment is told of the hole alone."""
+    """Until the older connection ends, it brings the rest; an answer at that moment shows the hole alone."""
     first, hole = connection(1, 0, 5_000, live_ms=0), Gap(2, 5_000, 55_000, "reset", DELIVERED)
     older = connection(2, 55_000, None, since_ms=5_000, live_ms=105_000)
     newer = connection(3, 99_000, None, since_ms=30_000, live_ms=168_000)
