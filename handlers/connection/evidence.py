@@ -104,10 +104,19 @@ class Record:
         return min(self.since_ms, self.opened_ms)
 
     @property
+    def answered_ms(self) -> int:
+        """When the upstream answered it at the earliest, once it is over."""
+        # A function that stood still notices an answer late. If it reads no more, what came meanwhile is lost.
+        return self.opened_ms if self.last_ms > self.opened_ms else self._heard_by(self.opened_ms)
+
+    @property
     def silent_from_ms(self) -> int:
         """When the silence before its end began: its peer may have been dead since then, unnoticed."""
         # A function that stood still notices an answer late, and so counts it from an instant after that of its bytes.
-        return self.last_ms if self.heard_ms is None else max(self.opened_ms, min(self.last_ms, self.heard_ms))
+        return max(self.opened_ms, self._heard_by(self.last_ms))
+
+    def _heard_by(self, at_ms: int) -> int:
+        return at_ms if self.heard_ms is None else min(at_ms, self.heard_ms)
 
     def behind_ms(self, at_ms: int) -> int:
         """How much longer it must last after `at_ms` to have caught up; 0 if it has."""
@@ -143,7 +152,7 @@ def records(record: Record, opened_ms: int | None, forgot_ms: int | None) -> lis
         shown.append(replace(record, opened_ms=opened_ms, refused=CURSOR_UNKNOWN if is_unknown else ""))
     if forgot_ms is not None and record.ended_by == CURSOR_EXPIRED:
         refusal = replace(record, opened_ms=forgot_ms, seen_ms=forgot_ms, closed_ms=forgot_ms, resumed=False)
-        shown.append(replace(refusal, live_ms=None, refused=CURSOR_EXPIRED))
+        shown.append(replace(refusal, live_ms=None, heard_ms=None, refused=CURSOR_EXPIRED))
     return shown
 
 

@@ -60,7 +60,7 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
     if first.since_ms is not None and all(record.fence == first.fence for record in ordered):
         # There were so many unanswered tries before it that the last connection is not among the records read.
         covered_ms, cause = min(first.since_ms, first.opened_ms), UNRECORDED
-    begin_ms = stop_ms = first.opened_ms if covered_ms is None else covered_ms
+    begin_ms = stop_ms = _answered_ms(first, now_ms, dead_after_ms) if covered_ms is None else covered_ms
     ends: list[int] = []
     for before, record in zip([first, *ordered], ordered, strict=False):
         stop_ms = stop_ms if covered_ms == _FOR_EVER else max(stop_ms, record.opened_ms)
@@ -71,8 +71,9 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
             if record.stopped_ms is not None and record.stopped_ms != before.stopped_ms and is_heeded:
                 # From a stop to the first answer after the next start nobody requested the stream. What a killed
                 # connection had read and not stored was requested, whatever the time of the stop.
-                asked_until_ms = min(max(covered_ms, record.stopped_ms, read_ms), record.opened_ms)
-                proved.append((asked_until_ms, record.opened_ms))
+                answered_ms = _answered_ms(record, now_ms, dead_after_ms)
+                asked_until_ms = min(max(covered_ms, record.stopped_ms, read_ms), answered_ms)
+                proved.append((asked_until_ms, answered_ms))
             number = 0 if record.refused == CURSOR_EXPIRED else None
             state = LOST if record.refused else OPEN
             hole = Gap(record.fence, covered_ms, asked_until_ms, record.refused or cause, state, number)
@@ -126,6 +127,11 @@ def unasked(shown: Iterable[Gap], records: Iterable[Record], fence: int) -> list
         and gap.cause not in _HANDOVERS
         and any(gap.from_ms < from_ms and since_ms is not None and since_ms < gap.to_ms for since_ms, from_ms in own)
     ]
+
+
+def _answered_ms(record: Record, now_ms: int, dead_after_ms: int) -> int:
+    """Returns when the upstream answered the connection: at the earliest, if the connection is over."""
+    return record.opened_ms if record.end_ms(now_ms, dead_after_ms) is None else record.answered_ms
 
 
 def _is_relieved(record: Record, end_ms: int, ordered: list[Record]) -> bool:

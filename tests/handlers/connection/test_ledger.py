@@ -150,6 +150,24 @@ def test_what_a_killed_connection_had_read_is_a_gap_though_the_clock_of_a_stop_s
     assert gaps([closed, after], NOW, DEAD_AFTER_MS) == []
 
 
+@pytest.mark.parametrize("ended", [{"closed_ms": 90, "ended_by": "reset"}, {"ended_by": "", "closed_ms": None}])
+def test_what_came_between_an_answer_and_the_thaw_of_its_function_is_a_gap(ended: dict[str, Any]) -> None:
+    """The function stood still from 60 to 90 while the first answer after a stop came, and then nothing more was read.
+
+    An answer after which more was read loses nothing: that was still in the socket.
+    """
+    before = Record(1, 0, 40, 40, "stopped", False, heard_ms=38)
+    late = Record(2, 90, 90, resumed=False, heard_ms=60, stopped_ms=39, started_ms=50, **ended)
+    after = Record(3, 95, NOW, None, "", False, since_ms=90, live_ms=95, heard_ms=NOW, stopped_ms=39, started_ms=50)
+    cause = ended["ended_by"] or "unrecorded"
+    assert gaps([before, late, after], NOW, DEAD_AFTER_MS) == [Gap(3, 60, 95, cause, OPEN)]
+    assert gaps([late, after], NOW, DEAD_AFTER_MS) == [Gap(3, 60, 95, cause, OPEN)]
+    read_on = replace(late, seen_ms=92, closed_ms=92, ended_by="reset", heard_ms=92)
+    assert gaps([before, read_on, after], NOW, DEAD_AFTER_MS) == [Gap(3, 92, 95, "reset", OPEN)]
+    reads = replace(late, seen_ms=92, saved_ms=NOW, closed_ms=None, ended_by="")
+    assert gaps([before, reads], NOW, DEAD_AFTER_MS) == []
+
+
 def test_two_that_were_answered_in_another_order_than_they_claimed_leave_nothing_open() -> None:
     """One evicts the other at once; a default resume that is relieved so leaves nothing open."""
     before = connection(1, 0, 30_000, reach_ms=0)
