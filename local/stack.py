@@ -13,6 +13,8 @@ from local.template import ACCOUNT, REGION, Resources, text_of
 
 # The end of a proxy integration's Uri; source: API Gateway's PutIntegration.
 _INVOCATION = re.compile(r":function:([A-Za-z0-9_-]+)/invocations$")
+# The action of Step Functions that a method without a function calls.
+ACTION = "StartSyncExecution"
 # API Gateway's own template of a gateway response.
 GENERATED = '{"message":$context.error.messageString}'
 
@@ -65,14 +67,10 @@ class StateMachine:
 
 @dataclass(frozen=True)
 class Route:
-    """A method of the REST API that starts an execution; templates by content type, in VTL.
-
-    `waits` says whether the answer is that of the execution, an Express one (StartSyncExecution).
-    """
+    """A method of the REST API that answers with an Express execution; templates by content type, in VTL."""
 
     method: str
     path: str
-    waits: bool
     request_templates: Mapping[str, str]
     passthrough: str
     responses: tuple[Mapping[str, Any], ...]
@@ -186,7 +184,6 @@ def _route(resources: Resources, key: str) -> Route | ProxyRoute | None:
     properties = resources.properties(key)
     integration = properties.get("Integration", {})
     uri = str(integration.get("Uri", ""))
-    action = uri.rpartition(":states:action/")[2]
     called = {
         "method": str(properties["HttpMethod"]),
         "path": resources.path(resources.raw(key)["Properties"]["ResourceId"]) or "/",
@@ -195,11 +192,10 @@ def _route(resources: Resources, key: str) -> Route | ProxyRoute | None:
     if integration.get("Type") == "AWS_PROXY":
         function = _INVOCATION.search(uri)
         return function and ProxyRoute(**called, function=function[1], needs_signature=needs_signature)
-    if action not in ("StartExecution", "StartSyncExecution"):
+    if not uri.endswith(f":states:action/{ACTION}"):
         return None
     return Route(
         **called,
-        waits=action == "StartSyncExecution",
         request_templates={kind: str(text) for kind, text in integration.get("RequestTemplates", {}).items()},
         passthrough=str(integration.get("PassthroughBehavior", "WHEN_NO_MATCH")),
         responses=tuple(integration.get("IntegrationResponses", ())),

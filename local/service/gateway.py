@@ -32,7 +32,7 @@ from local.service import lambda_proxy
 from local.service.capacity import Room
 from local.service.signature_check import SignatureCheck, Signed
 from local.service.vtl import Call, TemplateFailure, render
-from local.stack import GENERATED, GatewayResponse, ProxyRoute, Route
+from local.stack import ACTION, GENERATED, GatewayResponse, ProxyRoute, Route
 from local.template import ACCOUNT
 from states_language.server import Executions, Refusal, TooManyRequests, is_name
 
@@ -164,23 +164,20 @@ class Gateway:
         if template is None and route.passthrough != "WHEN_NO_MATCH":
             return self._answer("UNSUPPORTED_MEDIA_TYPE", context)
         call = Call(body, path, dict(lambda_proxy.query(request)), dict(request.headers), context)
-        action = "StartSyncExecution" if route.waits else "StartExecution"
         try:
             start = json.loads(render(template, call) if template is not None else body or "{}")
             if problem is not None and is_name(start.get("name") or "-"):
                 # The template accepted it, but its profile is wrong, or has changed since the template was compiled.
                 return own_hosts.answer(problem, context["extendedRequestId"])
             if problem is None and "streamId" in path:
-                return await self._start_stream(route, unquote(path["streamId"]), action, start, call)
-            return _mapped(route, 200, await self._states(action, start), call)
+                return await self._start_stream(route, unquote(path["streamId"]), start, call)
+            return _mapped(route, 200, await self._states(ACTION, start), call)
         except (TemplateFailure, ValueError, KeyError, TypeError, AttributeError):
             return self._answer("API_CONFIGURATION_ERROR", context)
         except Refusal as refusal:
             return _mapped(route, 400, {"__type": refusal.code, "message": str(refusal)}, call)
 
-    async def _start_stream(
-        self, route: Route, stream_id: str, action: str, start: dict[str, Any], call: Call
-    ) -> Response:
+    async def _start_stream(self, route: Route, stream_id: str, start: dict[str, Any], call: Call) -> Response:
         # One at a time: nothing else may start between the check of the room and the start.
         async with self._starting:
             parts = json.loads(start.get("input") or "{}").get("parts", [stream_id])
@@ -188,12 +185,10 @@ class Gateway:
                 retry = {"Retry-After": str(_RETRY_AFTER_S)}
                 problem = Problem("full", self._room.refusal, headers=retry)
                 return own_hosts.answer(problem, call.context["extendedRequestId"])
-            answer = await self._states(action, start)
+            answer = await self._states(ACTION, start)
         streams = {"streams": {"running": self._room.running(), "most": self._room.capacity.most}}
         if "output" in answer:
             answer["output"] = json.dumps(json.loads(answer["output"]) | streams)
-        elif not route.waits:
-            answer |= streams
         return _mapped(route, 200, answer, call)
 
 

@@ -14,16 +14,12 @@ from hypothesis import strategies as st
 from handlers.framing.events import StreamEvent
 from handlers.profile.addresses import check_stream_id
 from local.functions.sandbox import Answer
-from local.service import osls
-from local.service.left_streams import stream_of
-from states_language.server import Executions
 from tests import problems
 from tests.examples import examples
 from tests.handlers.aws import BUCKET, Aws
 from tests.handlers.context import Context
-from tests.local.service.test_gateway import service
+from tests.local.service.test_gateway import ARN, service
 from tests.local.support import in_thread
-from tests.local.test_stack import recorded
 from tests.stream_ids import NAMES, PCHAR, is_sound
 
 # Lies in the bucket: no item takes it.
@@ -31,11 +27,11 @@ LARGE = random.Random(1).randbytes(450_000)
 
 
 class Chain:
-    """The API on a socket, the executions that it starts, and the control function on the embedded AWS."""
+    """The API on a socket, the inputs of the executions started, and the control function on the embedded AWS."""
 
-    def __init__(self, origin: str, executions: Executions, aws: Aws) -> None:
+    def __init__(self, origin: str, started: list[Any], aws: Aws) -> None:
         self._origin = origin
-        self._executions = executions
+        self._started = started
         self._aws = aws
         self._http = urllib3.PoolManager(retries=False)
 
@@ -49,12 +45,11 @@ class Chain:
 
     def keep(self, stream_id: str, number: int) -> None:
         """Write for the newest execution what machine and connection manager write: the lease and two events."""
-        known = self._executions.all()[-1]
-        named = json.loads(known.opening.input)["pathParameters"]["streamId"]
-        assert (named, stream_of(known), check_stream_id(named)) == (stream_id, stream_id, "demo")
-        self._aws.put_control(named, "lease", execution={"S": known.opening.arn}, generation={"N": "1"})
+        named = self._started[-1]["pathParameters"]["streamId"]
+        assert (named, check_stream_id(named)) == (stream_id, "demo")
+        self._aws.put_control(named, "lease", execution={"S": ARN}, generation={"N": "1"})
         store = self._aws.store(bucket=BUCKET)
-        store.claim(named, execution=known.opening.arn, holder="A/request")
+        store.claim(named, execution=ARN, holder="A/request")
         events = [
             StreamEvent("k", f"of {stream_id}", None, None, None, number),
             StreamEvent("l", LARGE, None, None, None, number),
@@ -80,10 +75,6 @@ class Chain:
 def test_an_id_means_one_stream_from_end_to_end(aws: Aws, function: ModuleType, tmp_path: Path) -> None:
     """It does so in any percent-encoding. An invalid id gets one sentence with 400, and starts nothing."""
     kept: list[str] = []
-    whole = osls.template("test")
-    # Without the look at the lease that answers a second POST: tests/real/test_played.py has that too.
-    post = "ApiGatewayMethodConnectionsStreamidVarPost"
-    template = whole | {"Resources": whole["Resources"] | {post: recorded()["Resources"][post]}}
 
     async def invoke(_name: str, payload: bytes) -> Answer:
         return Answer(json.dumps(function.handler(json.loads(payload), Context())).encode(), None, "request")
@@ -112,8 +103,8 @@ def test_an_id_means_one_stream_from_end_to_end(aws: Aws, function: ModuleType, 
         code, stopping = chain.ask("DELETE", segment)
         assert (code, stopping["stream"]) == (202, stream_id)
 
-    with in_thread(lambda: service(tmp_path, invoke, template)) as (origin, executions):
-        chain = Chain(origin, executions, aws)
+    with in_thread(lambda: service(tmp_path, invoke)) as (origin, started):
+        chain = Chain(origin, started, aws)
         try:
             follow()
             assert chain.all_streams() == sorted(kept)

@@ -1,22 +1,15 @@
-"""The compiled template: recorded from osls for the resources that the local run uses, and made up for the rest."""
+"""The compiled template: that of the stage test, and made up ones for what it does not use."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from local.stack import Function, ProxyRoute, Route, StateMachine, read
+from local.service import osls
+from local.stack import Function, ProxyRoute, Route, read
 from local.user_error import UserError
 
-RECORDED = Path(__file__).with_name("data") / "template.json"
 ENGINE = "http://127.0.0.1:9"
 URL = f"{ENGINE}/000000000000/streamkeeper-test-dead-letters"
-
-
-def recorded() -> Any:
-    """The template that osls compiled for the stage test; roles without policies, the machine with one state."""
-    return json.loads(RECORDED.read_text())
 
 
 def function_with(variable: Any, **sections: Any) -> Function:
@@ -29,30 +22,29 @@ def function_with(variable: Any, **sections: Any) -> Function:
     return built
 
 
-def test_the_recorded_template() -> None:
-    """Functions, machine, routes, tables and queue of the service have their names on this machine."""
-    stack = read(recorded(), {"streamkeeper-test-dead-letters": URL})
-    function, control = stack.functions
-    assert function.name == "streamkeeper-test-connection-manager"
+def test_the_template_of_a_stage() -> None:
+    """Functions, machines, routes, tables, queues and buckets of the service have their names on this machine."""
+    stack = read(osls.template("test"), {"streamkeeper-test-dead-letters": URL})
+    functions = {function.name.removeprefix("streamkeeper-test-"): function for function in stack.functions}
+    function = functions["connection-manager"]
     assert function.handler == "handlers/connection_manager.handler"
-    assert (function.function_timeout_s, function.memory_mb) == (8, 256)
+    assert (function.function_timeout_s, function.memory_mb) == (8, 128)
     assert function.environment["EVENTS_TABLE"] == "streamkeeper-test-events"
     assert function.environment["DEAD_LETTER_QUEUE_URL"] == URL
-    assert function.environment["MARGIN_S"] == "1"
-    arn = "arn:aws:states:us-east-1:000000000000:stateMachine:streamkeeper-test-connections"
-    definition = '{"StartAt": "Answer", "States": {"Answer": {"Type": "Pass", "End": true}}}'
-    assert stack.machines == (StateMachine("streamkeeper-test-connections", arn, definition),)
-    assert (control.name, control.handler) == ("streamkeeper-test-connection-control", "handlers/control.handler")
-    route = next(route for route in stack.routes if isinstance(route, Route))
-    assert [other for other in stack.routes if other is not route] == [
-        ProxyRoute(method, "/connections/{streamId}", control.name, needs_signature=False)
-        for method in ("GET", "DELETE")
-    ]
-    assert (route.method, route.path, route.passthrough) == ("POST", "/connections/{streamId}", "NEVER")
+    machines = {machine.name.removeprefix("streamkeeper-test-"): machine for machine in stack.machines}
+    arn = "arn:aws:states:us-east-1:000000000000:stateMachine:streamkeeper-test-start"
+    assert (machines["start"].arn, machines["start"].type, machines["connections"].type) == (arn, "EXPRESS", "STANDARD")
+    assert "streamkeeper-test-connection-manager:" in machines["connections"].definition
+    (route,) = (route for route in stack.routes if isinstance(route, Route))
+    assert (route.method, route.path, route.passthrough) == ("POST", "/connections/{streamId}", "WHEN_NO_TEMPLATES")
     assert f'"stateMachineArn": "{arn}"' in route.request_templates["application/json"]
+    control = functions["connection-control"]
+    assert control.handler == "handlers/control.handler"
+    for method in ("GET", "DELETE"):
+        assert ProxyRoute(method, route.path, control.name, needs_signature=False) in stack.routes
     assert [table["TableName"] for table in stack.tables] == ["streamkeeper-test-events", "streamkeeper-test-control"]
     assert [queue["QueueName"] for queue in stack.queues] == ["streamkeeper-test-dead-letters"]
-    assert stack.buckets == ()
+    assert stack.buckets == ("streamkeeper-test-events-000000000000-us-east-1",)
 
 
 QUEUE = {"Type": "AWS::SQS::Queue", "Properties": {"QueueName": "jobs"}}

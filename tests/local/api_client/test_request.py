@@ -1,6 +1,7 @@
 """The verb `request` signs requests, and the gateway of a stage with `api_auth: iam` checks every signature."""
 
 import contextlib
+import copy
 import json
 import urllib.error
 import urllib.request
@@ -23,12 +24,12 @@ from local.api_client.http_client import Api, new_session
 from local.cli import main
 from local.functions.sandbox import Answer
 from local.listener import Listener, bind
+from local.service import osls
 from local.service.signature_check import SignatureCheck, Signed
 from streamkeeper import Client
 from streamkeeper.retrying import Reply
 from tests.local.service.test_gateway import service
 from tests.local.support import in_thread
-from tests.local.test_stack import recorded
 
 KEY, SECRET = "local", "secret"
 STATUS = {"statusCode": 200, "headers": {}, "body": "{}"}
@@ -109,7 +110,7 @@ def test_an_old_a_foreign_and_no_signature_are_refused() -> None:
 @pytest.fixture
 def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a gateway whose methods all use AWS_IAM; the SDK has its pair of keys."""
-    template = recorded()
+    template = copy.deepcopy(osls.template("test"))
     for resource in template["Resources"].values():
         if resource["Type"] == "AWS::ApiGateway::Method":
             resource["Properties"] |= {"AuthorizationType": "AWS_IAM", "ApiKeyRequired": False}
