@@ -83,6 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         accept_any_text(stream)
     try:
+        _refuse_misspelled(arguments[:1])
         parsed = parser_of(arguments[:1]).parse_args(arguments)
         status: int = parsed.run(parsed)
         sys.stdout.flush()
@@ -106,6 +107,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     return status
+
+
+def _refuse_misspelled(names: Sequence[str]) -> None:
+    """Raises UserError with a similar verb if there is one; argparse lists all of them."""
+    if names and names[0] not in VERBS and not names[0].startswith("-"):
+        from difflib import get_close_matches
+
+        if near := get_close_matches(names[0], VERBS, 1):
+            raise UserError(f"There is no verb {names[0]!r}. Did you mean {near[0]!r}? --help lists all verbs.")
 
 
 def _add(name: str, subparsers: Any) -> None:

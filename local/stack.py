@@ -169,13 +169,10 @@ def _function(resources: Resources, key: str) -> Function:
 
 def _machine(resources: Resources, key: str) -> StateMachine:
     properties = resources.properties(key)
-    definition = str(properties["DefinitionString"])
-    for name, value in properties.get("DefinitionSubstitutions", {}).items():
-        definition = definition.replace("${" + name + "}", text_of(value))
     return StateMachine(
         resources.name(key),
         resources.attribute(key, "Arn"),
-        definition,
+        str(properties["DefinitionString"]),
         str(properties.get("StateMachineType", "STANDARD")),
     )
 

@@ -66,14 +66,19 @@ async function compiled(sources, folder) {
   return files;
 }
 
-// Adds __pycache__/<module>.cpython-313.pyc for every <module>.py of the zip at `artifact`, and the addresses.
-async function finishZip(artifact, folder, upstreams) {
-  const zip = await JSZip.loadAsync(await fs.readFile(artifact));
+// Adds __pycache__/<module>.cpython-313.pyc for every <module>.py of the zip, which is kept in `folder`.
+async function addCompiled(zip, folder) {
   const sources = await Promise.all(zip.file(/\.py$/).map(async (file) => [file.name, await file.async('uint8array')]));
   for (const [number, content] of (await compiled(sources, folder)).entries()) {
     const [, place, module] = /^(.*\/)?([^/]+)\.py$/.exec(sources[number][0]);
     zip.file(`${place ?? ''}__pycache__/${module}.${TAG}.pyc`, content, { unixPermissions: 0o644, createFolders: false });
   }
+}
+
+// Adds the compiled files and the addresses to the zip at `artifact`.
+async function finishZip(artifact, folder, upstreams) {
+  const zip = await JSZip.loadAsync(await fs.readFile(artifact));
+  if (!process.env.STREAMKEEPER_TEMPLATE_ONLY) await addCompiled(zip, folder);
   zip.file('env/upstreams.json', JSON.stringify(upstreams), { unixPermissions: 0o644, createFolders: false });
   for (const file of Object.values(zip.files)) file.date = DATE;
   const options = { type: 'nodebuffer', platform: 'UNIX', compression: 'DEFLATE', compressionOptions: { level: 9 } };

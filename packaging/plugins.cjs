@@ -1,6 +1,6 @@
 // Resolves the osls plugins of a stage. The stages "local" and "test" are never deployed: they need the template, but
 // neither the Python requirements nor compiled files in the zip, which take most of the time. So does anything that
-// needs only the template (STREAMKEEPER_TEMPLATE_ONLY).
+// needs only the template (STREAMKEEPER_TEMPLATE_ONLY): its zip has our own files.
 'use strict';
 
 const { STAGES } = require('./never-deployed.cjs');
@@ -22,9 +22,9 @@ module.exports = async ({ resolveVariable }) => {
     // This one comes last of those that write the template.
     './packaging/aws-limits.cjs',
   ];
-  const zipped = process.env.STREAMKEEPER_TEMPLATE_ONLY ? [] : ['serverless-python-requirements', './packaging/compile-pyc.cjs'];
   const deployed = [
-    ...zipped,
+    ...(process.env.STREAMKEEPER_TEMPLATE_ONLY ? [] : ['serverless-python-requirements']),
+    './packaging/compile-pyc.cjs',
     './packaging/shipped-profiles.cjs',
     './packaging/adopt-retained.cjs',
     './packaging/deletion-protection.cjs',

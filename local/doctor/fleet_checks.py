@@ -148,10 +148,11 @@ def _price(deployed: Deployed, facts: Facts, held: int, prices: Prices) -> Itera
 
 
 def _profiles(profiles: Any, in_use: Collection[str]) -> Iterator[Finding]:
-    """The findings about each profile; a problem of one that no stream uses is only a note."""
+    """The findings about each profile. One note names those that no stream uses and that have a problem."""
     if isinstance(profiles, Unasked):
         yield unasked("secrets and upstreams, as the functions reach them", profiles, "")
         return
+    unused = []
     for name, answer in sorted(profiles.items()):
         what = f"profile {name}"
         if isinstance(answer, Unasked):
@@ -170,8 +171,13 @@ def _profiles(profiles: Any, in_use: Collection[str]) -> Iterator[Finding]:
                 yield Finding(State.OK, title, wanted)
             elif name in in_use:
                 yield Finding(State.WRONG, title, why, wanted, fix)
-            else:
-                yield Finding(State.NOTE, title, f"{why}; no stream needs it now", fix=fix)
+            elif name not in unused:
+                unused.append(name)
+    if unused:
+        named = f"{len(unused)} with a problem: {', '.join(unused)}"
+        yield Finding(
+            State.NOTE, "profiles that no stream uses", named, fix="docs/deploy.md#secrets, before one is used"
+        )
 
 
 def _sink(label: str, answers: Mapping[str, Any]) -> Iterator[Finding]:

@@ -73,6 +73,20 @@ def test_without_a_run_one_sentence_names_the_address(
     assert re.search(rf"http://127\.0\.0\.1:({port}|{port + 1})\b", sentence), sentence
 
 
+@pytest.mark.parametrize(("typed", "meant"), [("lst", "list"), ("satus", "status"), ("profiles", "profile")])
+def test_a_misspelled_verb_is_answered_with_the_one_meant(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is one sentence; what resembles no verb gets the list of all."""
+    assert main([typed, "demo"]) == 2
+    assert capsys.readouterr().err == (
+        f"streamkeeper: There is no verb '{typed}'. Did you mean '{meant}'? --help lists all verbs.\n"
+    )
+    with pytest.raises(SystemExit):
+        main(["xyzzy"])
+    assert "choose from run, completion, list" in capsys.readouterr().err.replace("'", "")
+
+
 def test_help_lists_every_verb_by_what_a_person_wants(capsys: pytest.CaptureFixture[str]) -> None:
     """Each verb is listed once, below its group."""
     with pytest.raises(SystemExit):

@@ -197,13 +197,14 @@ def test_the_stream_is_switched_on_before_it_is_read() -> None:
     }  # fmt: skip
 
 
-def test_what_no_stream_needs_is_noted() -> None:
-    """A stage ships profiles that nobody uses, so their secrets may be missing."""
-    broken = {"secrets": {"the secret 'x'": "it cannot be read"}, "hosts": {}}
-    assert found(profiles={"unused": broken}) == {}
-    facts = answers(profiles={"unused": broken})
+def test_what_no_stream_needs_is_one_note() -> None:
+    """A stage ships profiles that nobody uses, so their secrets may be missing; those in use have a line each."""
+    broken = {"secrets": {"the secret 'x'": "it cannot be read"}, "hosts": {"h:443": "it does not answer"}}
+    unused = dict.fromkeys(("kraken", "alpaca"), broken)
+    assert found(profiles=unused) == {}
+    facts = answers(profiles=unused)
     (noted,) = [one for one in fleet_checks.judged(STAGE, facts, prices.read()) if one.what.startswith("profile")]
-    assert (noted.state, noted.found) == (State.NOTE, "it cannot be read; no stream needs it now")
+    assert (noted.state, noted.found) == (State.NOTE, "2 with a problem: alpaca, kraken")
 
 
 def test_a_run_on_this_machine_says_what_it_has_not() -> None:
