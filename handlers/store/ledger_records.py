@@ -208,12 +208,11 @@ class LedgerRecords:
         rows = [own, *(row for row in rows if row["fence"] != own["fence"])]
         records = [record for row in rows for record in records_of(row)]
         shown = gaps(records, now_ms, dead_after_ms)
+        # One that was relieved before it had caught up may have left an open gap that its successor has ended since.
+        is_doubtful = again or any(not record.has_caught_up for record in records)
         # Otherwise, while the stream is down, a put of each known gap would be refused, one after the other.
-        known = (
-            {item["SK"]["S"]: item for item in self._table.newest(stream_id, "gap#", LOOK_BACK)}
-            if shown or again
-            else {}
-        )
+        recorded = self._table.newest(stream_id, "gap#", LOOK_BACK) if shown or is_doubtful else []
+        known = {item["SK"]["S"]: item for item in recorded}
         begin_ms = _certain_ms(records, is_cut=len(rows) >= LOOK_BACK)
         for gap in shown:
             item = gap_item(stream_id, gap)

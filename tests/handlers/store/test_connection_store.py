@@ -323,6 +323,21 @@ def test_a_gap_behind_one_that_only_counted_as_dead_is_none(aws: Aws) -> None:
     assert shown == [(60, 100, OPEN), (60, 100, DELIVERED)]
 
 
+def test_a_gap_behind_one_that_was_relieved_is_none_once_its_successor_has_caught_up(aws: Aws) -> None:
+    """It still lacked 70 ms, and its successor recorded that before it had caught up itself."""
+    store, first = aws.store(), Progress(1, 5, opened_ms=10, seen_ms=320, closed_ms=320, ended_by="taken_over")
+    default = Progress(2, 310, resumed=True, reach_ms=0, since_ms=300, live_ms=430)
+    relieved = replace(default, opened_ms=320, seen_ms=350, closed_ms=360, ended_by="taken_over")
+    own = replace(default, fence=3, claimed_ms=355, opened_ms=360, since_ms=320, live_ms=470)
+    keep(store, first, relieved)
+    shown = []
+    for seen_ms in (400, 480):
+        keep(store, replace(own, seen_ms=seen_ms))
+        record_gaps(store, STREAM, seen_ms, dead_after_ms=20)
+        shown += [(gap["from_ms"], gap["to_ms"], gap["state"]) for gap in gaps_of(aws).values()]
+    assert shown == [(330, 360, OPEN), (330, 360, DELIVERED)]
+
+
 def test_a_loss_that_grows_is_recorded_so(aws: Aws) -> None:
     """Ids start over: the row of dropped events goes on, and a late answer takes nothing back."""
     for to_ms, events in ((110, 3), (150, 20), (120, 5)):
