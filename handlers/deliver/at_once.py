@@ -6,8 +6,9 @@ of a call run side by side and have BOUND_MS together. Invariants: no event is s
 waits for the sink; after BOUND_MS the call continues even if a sink hangs, and rings for what was not taken.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -84,6 +85,14 @@ class AtOnce:
             if self.now_ms() <= self.until_ms and (count or not messages):
                 part = places[count - 1] if count < len(messages) else 0
                 self._took[one.record.sink] = Took(one.record.delivered, count, part)
+            if outcomes.rest_ms:
+                self._rests(one.record.sink, outcomes.rest_ms)
+
+    def _rests(self, label: str, rest_ms: int) -> None:
+        """Has the worker that is rung for leave the sink alone for as long as the sink asks."""
+        known = replace(self._records[label], rest_until_ms=self.now_ms() + rest_ms)
+        with contextlib.suppress(StoreUnavailable):
+            self._records[label] = self.records.save(Place(self.stream_id, label), known) or known
 
     def _messages(self) -> tuple[list[Message], list[int], str]:
         """Returns the messages, how far in the arrival each lies, and what cannot be read."""

@@ -51,10 +51,14 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a sink did not take a message; a `final` one would be refused for ever."""
+    """Why a sink did not take a message; a `final` one would be refused for ever.
+
+    `rest_ms` is for how long the sink does not want to be tried again, 0 if it does not say.
+    """
 
     reason: str
     is_final: bool = False
+    rest_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +105,13 @@ def batched(batch: Sequence[Message]) -> Message:
 class Tools:
     """What a sink works with: a client of an AWS service, the value of a secret, and the time.
 
-    `post` sends a request and returns the status of the answer; if it is None, a webhook opens a socket itself.
+    `post` sends a request and returns the answer's status and headers; if it is None, a webhook opens a socket itself.
     """
 
     client: Callable[[str], Any]
     secret: Callable[[Reference], str]
     now_ms: Callable[[], int]
-    post: Callable[[UpstreamRequest], int] | None = None
+    post: Callable[[UpstreamRequest], tuple[int, Mapping[str, str]]] | None = None
 
 
 @cache

@@ -34,8 +34,9 @@ class SinkRecord:
     events themselves after the position `replay_after`; `is_backfill` is set if none of that was sent before. A replay
     interrupts a backfill, whose rest is kept in `backfill_…` until the replay is over; `left_ms` is when the next event
     of the backfill came, or the one before it, 0 before its first try.
-    `failures` counts tries in a row without an event taken, `waits` is why, "" if nothing failed; `newest_ms` is when
-    the newest taken event came; `took_ms` is how long the slowest of a worker's last requests took, 0 if none is known.
+    `failures` counts tries in a row without an event taken, `waits` is why, "" if nothing failed; before
+    `rest_until_ms` the sink is not tried again. `newest_ms` is when the newest taken event came; `took_ms` is how long
+    the slowest of a worker's last requests took, 0 if none is known.
     """
 
     sink: str
@@ -57,6 +58,7 @@ class SinkRecord:
     skipped: int = 0
     failures: int = 0
     waits: str = ""
+    rest_until_ms: int = 0
     newest_ms: int = 0
     at_ms: int = 0
     took_ms: int = 0
@@ -71,11 +73,17 @@ class SinkRecord:
         return (self.number, self.done) == (end.number, ALL)
 
     @property
+    def has_backfilled(self) -> bool:
+        """Whether a backfill has sent all that is visible, and waits for what the index may show late."""
+        return self.is_replaying and self.is_backfill and self.left_ms == self.replay_until_ms
+
+    @property
     def unsent_ms(self) -> int:
         """When the next event came that a backfill has still to send; 0 if there is none, or before the first try."""
         if self.backfill_until_ms:
             return self.left_ms or self.backfill_from_ms
-        return self.left_ms or self.replay_from_ms if self.is_replaying and self.is_backfill else 0
+        is_left = self.is_replaying and self.is_backfill and not self.has_backfilled
+        return self.left_ms or self.replay_from_ms if is_left else 0
 
     def replaying(self, from_ms: int, until_ms: int) -> SinkRecord:
         """Returns the record with a replay of what was sent before, for which a backfill waits."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from handlers.deliver.arrivals import Arrivals
 from handlers.deliver.bells import Bell, Place
 from handlers.deliver.delivery_records import ALL, SinkRecord, SinkRecords, settled
-from handlers.deliver.feed import Page, advanced
+from handlers.deliver.feed import ARRIVALS, Page, advanced
 from handlers.values import dataclass
 
 COMMANDS = ("pause", "resume", "replay", "skip")
@@ -51,14 +51,15 @@ def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> Lag:
     """Returns how far the sink is behind, for any reason, a pause included. Raises StoreUnavailable.
 
     What a replay sends again does not count, because it was taken before. Of what a new sink reads first, the age
-    counts; the number is unknown.
+    counts; the number is unknown. What was noted before that began is a part of it.
     """
     record, end = current(arrivals, stream_id, record), arrivals.end(stream_id)
     events, oldest_ms = 0, 0
     if end is not None and not record.is_at(end):
-        for arrival in arrivals.since(stream_id, record.number, 2):
+        sent_ms = record.replay_until_ms if record.has_backfilled else 0
+        for arrival in arrivals.since(stream_id, record.number, ARRIVALS if sent_ms else 2):
             done = record.done if arrival.number == record.number else 0
-            left = [] if done == ALL else arrival.after(done)
+            left = [] if done == ALL or arrival.at_ms < sent_ms else arrival.after(done)
             if left:
                 events = end.total - (arrival.total - arrival.events + done)
                 oldest_ms = min(entry.received_at_ms for entry, _ in left)
@@ -122,10 +123,11 @@ class Command:
         if self.name == "pause":
             return replace(record, is_paused=True)
         if self.name == "resume":
-            return replace(record, is_paused=False, failures=0)
+            return replace(record, is_paused=False, failures=0, rest_until_ms=0)
         if self.name == "replay":
             # To a new sink, nothing was sent before.
-            return replace(record.replaying(self.from_ms, now_ms), failures=0) if record.turn else record
+            replaying = replace(record.replaying(self.from_ms, now_ms), failures=0, rest_until_ms=0)
+            return replaying if record.turn else record
         if self.is_all:
             skipped, end = lag(arrivals, place.stream_id, record).events, new(arrivals, place, 0, None, now_ms)
             record = replace(record, number=end.number, done=end.done, replay_until_ms=0, backfill_until_ms=0)
@@ -133,4 +135,4 @@ class Command:
             messages = page(place.stream_id, record, 1, now_ms).messages
             skipped = len(messages[:1])
             record = advanced(record, messages[0].step) if messages else record
-        return replace(record, skipped=record.skipped + skipped, failures=0, waits="")
+        return replace(record, skipped=record.skipped + skipped, failures=0, rest_until_ms=0, waits="")

@@ -18,6 +18,7 @@ Send = Callable[[Sequence[Message]], Mapping[int, Refusal]]
 Each = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 # How many requests are under way at once at a sink without an order.
 PARALLEL = 8
+LONGEST_REST_MS = 300_000
 TAKEN = Refusal("")
 LATE = Refusal("there was no time left")
 
@@ -28,7 +29,7 @@ class Outcomes:
 
     taken: list[Message] = field(default_factory=list)
     poison: list[tuple[Message, str]] = field(default_factory=list)
-    waiting: list[tuple[Message, str]] = field(default_factory=list)
+    waiting: list[tuple[Message, Refusal]] = field(default_factory=list)
 
     def add(self, message: Message, refusal: Refusal) -> bool:
         """Records the outcome of one message; returns whether it waits."""
@@ -37,8 +38,18 @@ class Outcomes:
         elif refusal.is_final:
             self.poison.append((message, refusal.reason))
         else:
-            self.waiting.append((message, refusal.reason))
+            self.waiting.append((message, refusal))
         return refusal is not TAKEN and not refusal.is_final
+
+    @property
+    def refused(self) -> list[Refusal]:
+        """Why the sink did not take those that wait; nothing of those for which there was no time."""
+        return [refusal for _, refusal in self.waiting if refusal is not LATE]
+
+    @property
+    def rest_ms(self) -> int:
+        """How long the sink asks to be left alone, LONGEST_REST_MS at most."""
+        return min(max((refusal.rest_ms for refusal in self.refused), default=0), LONGEST_REST_MS)
 
 
 def send_all(

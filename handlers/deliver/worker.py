@@ -14,8 +14,8 @@ from handlers.deliver.at_once import Sending, Within
 from handlers.deliver.bells import ANSWERED_MS, Bell, Bells, Place
 from handlers.deliver.contract import Message, Refusal
 from handlers.deliver.delivery_records import SinkRecord, SinkRecords
-from handlers.deliver.feed import Feed, Page, advanced
-from handlers.deliver.sending import LATE, Each, send_all
+from handlers.deliver.feed import SETTLED_MS, Feed, Page, advanced
+from handlers.deliver.sending import LONGEST_REST_MS, Each, send_all
 from handlers.profile.deliver_field import Target
 from handlers.values import dataclass
 
@@ -23,13 +23,14 @@ from handlers.values import dataclass
 SINGLE_READ, MOST_READ = 250, 1000
 # How often the place is saved, so that a kill repeats little and a pause takes effect soon.
 SAVED_EVERY_MS = 5_000
-# A sink that fails is tried again after 1, 2, 4 and 8 s, then after 1 minute, which doubles up to 5.
+# A sink that fails is tried again after 1, 2, 4 and 8 s, then after 1 minute, which doubles up to 5; later if it asks
+# for that (`Refusal.rest_ms`).
 SHORT_RESTS_MS = (1_000, 2_000, 4_000, 8_000)
-REST_MS, LONGEST_REST_MS = 60_000, 300_000
+REST_MS = 60_000
 # If it took some of the messages, the others are sent again this soon.
 PART_REST_MS = 250
-# A shorter wait is slept through; a longer one is left to the sweep.
-SLEPT_MS = 10_000
+# A shorter wait is slept through, such as that at the end of a replay; a longer one is left to the sweep.
+SLEPT_MS = SETTLED_MS
 
 # How many records a call brings, as packaging/resources/delivery.cjs has it.
 BATCH = 250
@@ -129,6 +130,9 @@ class Worker:
             self.worked.record = record
             if record.is_paused:
                 return self._ends("paused")
+            rest_ms = record.rest_until_ms - self.ports.now_ms()
+            if rest_ms > 0 and not self._sleeps(rest_ms):
+                return self._ends("rests", record.rest_until_ms)
             if self.ports.left_ms() < self.promises.longest_ms:
                 return self._ends("more")
             # A sink that has long been away is tried with one event, because each try pays for what it reads.
@@ -136,32 +140,31 @@ class Worker:
             most = 1 if is_away else SINGLE_READ if is_single else MOST_READ
             page = self.feed.page(self.place.stream_id, record, most, self.ports.now_ms())
             saved: SinkRecord | None = record
-            if page.messages or page.broken:
-                rest_ms = self._gathered_ms(page)
-                if not rest_ms:
-                    saved, rest_ms = self._sent(record, page)
-            else:
-                rest_ms = max(0, page.later_ms - self.ports.now_ms())
+            wait_ms = 0
+            if not (page.messages or page.broken):
+                wait_ms = page.later_ms - self.ports.now_ms()
                 if page.end != record:
                     saved = self.records.save(self.place, page.end)
-                elif not rest_ms:
+                elif wait_ms <= 0:
                     return self._ends("done")
+            elif (wait_ms := self._gathered_ms(page)) <= 0:
+                saved = self._sent(record, page)
             if saved is None:
                 break
             self.worked.record = record = saved
-            if rest_ms and not self._sleeps(rest_ms):
-                return self._ends("rests", self.ports.now_ms() + rest_ms)
+            if wait_ms > 0 and not self._sleeps(wait_ms):
+                return self._ends("rests", self.ports.now_ms() + wait_ms)
             if page.is_last and (record.number, record.done) == (page.end.number, page.end.done):
                 return self._ends("done")
         return self._ends("lost")
 
     def _gathered_ms(self, page: Page) -> int:
-        """Returns how long a request that is not full still waits for more, 0 if it is sent now."""
+        """Returns how long a request that is not full still waits for more, 0 or less if it is sent now."""
         is_full = len(page.messages) >= self.promises.most_messages
-        return 0 if is_full else max(0, page.oldest_ms + self.target.wait_ms - self.ports.now_ms())
+        return 0 if is_full else page.oldest_ms + self.target.wait_ms - self.ports.now_ms()
 
-    def _sent(self, record: SinkRecord, page: Page) -> tuple[SinkRecord | None, int]:
-        """Sends a page; returns the saved record, and after how long to try the sink again, 0 for at once."""
+    def _sent(self, record: SinkRecord, page: Page) -> SinkRecord | None:
+        """Sends a page; returns the saved record, None if another worker has saved it."""
         ports, worked = self.ports, self.worked
         until_ms = ports.now_ms() + SAVED_EVERY_MS
 
@@ -186,15 +189,18 @@ class Worker:
             return refusals
 
         outcomes = send_all(messages, self.promises, send, is_late, in_order=self.in_order, each=ports.each)
-        refused = [reason for _, reason in outcomes.waiting if reason != LATE.reason]
+        refused = outcomes.refused
         letters += [self._letter(one.key, one.position, reason) for one, reason in outcomes.poison]
         if outcomes.poison:
             more, is_in_queue = self._buried(letters)
             buried += more
         self._finished |= {(one.key, one.position) for one in outcomes.taken}
-        reason = (refused or [""])[0] if is_in_queue else "the dead-letter queue does not take it"
+        reason = "the dead-letter queue does not take it"
+        if is_in_queue:
+            reason = refused[0].reason if refused else ""
         has_moved = bool(outcomes.taken or buried)
         failures = 0 if has_moved or not reason else record.failures + 1
+        again_ms = 0 if not reason else PART_REST_MS if has_moved else rest_ms(failures)
         failed = len(refused) + (0 if is_in_queue else len(letters) - buried)
         worked.delivered += len(outcomes.taken)
         worked.dead_lettered += buried
@@ -207,13 +213,13 @@ class Worker:
             failed=record.failed + failed,
             failures=failures,
             waits=reason,
+            rest_until_ms=ports.now_ms() + max(again_ms, outcomes.rest_ms),
             newest_ms=max([page.begin.newest_ms, *(one.received_at_ms for one in outcomes.taken)]),
             at_ms=ports.now_ms(),
             left_ms=record.left_ms if record.backfill_until_ms else self._left_ms(page),
             took_ms=took_ms or record.took_ms,
         )
-        again_ms = 0 if not reason else PART_REST_MS if has_moved else rest_ms(failures)
-        return self.records.save(self.place, saved), again_ms
+        return self.records.save(self.place, saved)
 
     def _left_ms(self, page: Page) -> int:
         """Returns when the first message came that is not done; if all are, the last one."""

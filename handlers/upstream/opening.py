@@ -9,7 +9,7 @@ import contextlib
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, quote_plus, urljoin, urlsplit
@@ -77,20 +77,22 @@ class KeptConnections:
     def __init__(self) -> None:
         self._pools: dict[tuple[tuple[str, str, int], bool], tuple[Any, float]] = {}
 
-    def post(self, request: UpstreamRequest, timeout: urllib3.Timeout) -> int:
-        """Returns the answer's status, drops its body; raises RedirectRefused, AddressRefused and urllib3's errors."""
+    def post(self, request: UpstreamRequest, timeout: urllib3.Timeout) -> tuple[int, Mapping[str, str]]:
+        """Returns the answer's status and headers, drops its body.
+
+        Raises RedirectRefused, AddressRefused and urllib3's errors.
+        """
         response = _asked(self._pool(request), request, timeout)
         try:
             if response.status in _REDIRECTS and response.headers.get("location") is not None:
                 raise RedirectRefused("the upstream redirected, and this request follows no redirect")
-            status: int = response.status
             # If the body is longer, broken, or does not come, the connection is given up rather than waited for.
             with contextlib.suppress(exceptions.HTTPError, OSError):
                 if (connection := response.connection) is not None and connection.sock is not None:
                     connection.sock.settimeout(DROPPED_WITHIN_S)
                     if not response.read1(DROPPED_BYTES) or not response.read1(1):
                         response.release_conn()
-            return status
+            return response.status, response.headers
         finally:
             response.close()
 

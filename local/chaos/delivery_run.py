@@ -68,8 +68,11 @@ class Lambda:
     def __init__(self, delivery: Delivery) -> None:
         self._of, self._sinks = delivery, delivery.sinks
         self._tables = MemoryDynamoDB(EVENTS, DELIVERY)
-        post = VirtualWebhook(delivery.sinks).post
-        tools = Tools(self._sinks.client, lambda _reference: SECRET, lambda: self._sinks.now_ms, post)
+        webhook = VirtualWebhook(delivery.sinks)
+        tools = Tools(
+            self._sinks.client, lambda _reference: SECRET, lambda: self._sinks.now_ms,
+            lambda request: (webhook.post(request), {}),
+        )  # fmt: skip
         self.virtual = VirtualDelivery(
             _Dying(self._tables, self._sinks), EVENTS, self._sinks, lambda _stream_id: delivery.plan.targets,
             lambda target: contract.sending(target, tools), self._dead_letter, Killed,

@@ -4,9 +4,9 @@
     webhook-timestamp  when it was sent, epoch seconds
     webhook-signature  v1, and the HMAC-SHA256 of "id.timestamp.body" in Base64
 
-The secret is `whsec_` followed by Base64, or any other text, used as it is. Any 2xx takes the event. Without an order
-several POSTs are under way at once. A connection is kept for the next POST. Invariants: no redirect is followed; an
-address that handlers/upstream/address_policy.py refuses is not connected to.
+The secret is `whsec_` followed by Base64, or any other text, used as it is. Any 2xx takes the event; the Retry-After of
+another answer is obeyed. Without an order several POSTs are under way at once. A connection is kept for the next POST.
+Invariants: no redirect is followed; an address that handlers/upstream/address_policy.py refuses is not connected to.
 """
 
 import base64
@@ -14,10 +14,12 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
+from email.utils import formatdate
 
 import urllib3
 from urllib3 import exceptions
 
+from handlers.connection.judging import retry_after_s
 from handlers.deliver.contract import Message, Promises, Refusal, Tools
 from handlers.profile.deliver_field import Target
 from handlers.profile.upstream_requests import UpstreamRequest
@@ -47,16 +49,15 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
     headers |= {"content-type": b"application/json", "user-agent": b"streamkeeper"}
     request = UpstreamRequest("POST", target.name, headers, body, target.allow_private)
     try:
-        status = (tools.post or _post)(request)
+        status, said = (tools.post or _post)(request)
     except (AddressRefused, RedirectRefused, exceptions.HTTPError, OSError) as error:
         # Its own message may hold the address, whose path may be secret.
         return {0: Refusal(f"no answer: {type(error).__name__}")}
-    return {} if is_taken(status) else {0: Refusal(f"answered {status}", str(status) in PROMISES.final)}
-
-
-def is_taken(status: int) -> bool:
-    """Returns whether the server has the event."""
-    return 200 <= status < 300
+    if 200 <= status < 300:
+        return {}
+    sent = said.get("date") or formatdate(tools.now_ms() / 1000, usegmt=True)
+    rest_s = retry_after_s(said.get("retry-after", ""), sent) or 0
+    return {0: Refusal(f"answered {status}", str(status) in PROMISES.final, round(rest_s * 1000))}
 
 
 def message_id(message: Message) -> str:
@@ -86,7 +87,7 @@ def signing_key(secret: str) -> bytes:
     return secret.encode()
 
 
-def _post(request: UpstreamRequest) -> int:
+def _post(request: UpstreamRequest) -> tuple[int, Mapping[str, str]]:
     return kept.post(request, TIMEOUT)
 
 

@@ -8,7 +8,7 @@ import pytest
 from handlers.connection.inputs import Layout
 from handlers.deliver.arrivals import KEEP_DAYS
 from handlers.deliver.bells import Place
-from handlers.deliver.operating import current, lag
+from handlers.deliver.operating import Lag, current, lag
 from tests.handlers.deliver.records import NOW_MS, event
 from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Stage, asked, of
 
@@ -82,13 +82,25 @@ def test_a_replay_sends_again_what_came_since_an_instant(layout: Layout) -> None
     ("from_ms", "keys"), [(None, ["3"]), (NOW_MS + 1_000, ["1", "2", "3"]), (0, ["0", "1", "2", "3"])]
 )
 def test_a_new_sink_begins_now_or_with_what_its_profile_says(from_ms: int | None, keys: list[str]) -> None:
-    """A profile's `from` is an instant, or the start; such events are no repetition and have no mark."""
+    """A profile's `from` is an instant, or the start; such events are no repetition and have no mark.
+
+    Once they are sent, none waits; a call stays for those that the index may show late.
+    """
     stage = Stage()
     stage.come("a", *(event(str(n), at_ms=NOW_MS + 1000 * n) for n in range(3)), at_ms=NOW_MS + 3_000)
     stage.run(20)
     stage.targets = (TARGET, replace(OTHER, from_ms=from_ms))
     stage.come("a", event("3", at_ms=stage.clock.now_ms))
-    stage.run(150)
+    waited: list[Lag] = []
+    sleep = stage.virtual.delivery.ports.sleep
+
+    def sleeps(ms: int) -> None:
+        waited.append(lag(stage.virtual.delivery.arrivals, "a", of(stage, Place("a", OTHER.label))))
+        sleep(ms)
+
+    object.__setattr__(stage.virtual.delivery.ports, "sleep", sleeps)
+    stage.run(20)
+    assert waited == [(0, 0)] * (from_ms is not None)
     assert list(dict.fromkeys(stage.keys(OTHER.label))) == keys
     assert not [one for _, one in stage.taken if "replayed" in one.text]
     assert (stage.keys(), stage.is_over) == (["0", "1", "2", "3"], True)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.deliver.contract import Message, Order, Promises, Refusal
+from handlers.deliver.sending import LONGEST_REST_MS
 from handlers.profile.deliver_field import Target
 from tests.handlers.deliver.records import NOW_MS, event
 from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Stage, of
@@ -157,6 +158,27 @@ def test_what_surrounds_a_message_counts() -> None:
         stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(3)))
         stage.run()
         assert (stage.batches, len(stage.letters)) == (batches, letters)
+
+
+@pytest.mark.parametrize("is_quick", [False, True], ids=["a worker is refused", "the noting call is refused"])
+@pytest.mark.parametrize(("asked_ms", "rest_ms"), [(7_000, 7_000), (90_000, 90_000), (10**9, LONGEST_REST_MS)])
+def test_a_sink_is_left_alone_for_as_long_as_it_asks(asked_ms: int, rest_ms: int, *, is_quick: bool) -> None:
+    """It gets no request for so long, or for five minutes if it asks for more; then it gets everything."""
+    stage, asked_at = Stage(), list[int]()
+    if is_quick:
+        stage.come("a", event("0"))
+        stage.run(1)
+
+    def answer(_target: Target, _batch: Sequence[Message]) -> Mapping[int, Refusal]:
+        asked_at.append(stage.clock.now_ms)
+        return {0: Refusal("answered 429", rest_ms=asked_ms)} if len(asked_at) == 1 else TAKE
+
+    stage.answer = answer
+    begun_ms = stage.clock.now_ms
+    stage.come("a", *(event(str(n), at_ms=begun_ms + n) for n in (1, 2)), at_ms=begun_ms)
+    stage.run(rest_ms / 1000 + 70)
+    assert rest_ms <= asked_at[1] - asked_at[0] < rest_ms + 61_000
+    assert (stage.keys()[is_quick:], stage.is_over) == (["1", "2"], True)
 
 
 def test_a_profile_that_is_wrong_loses_nothing() -> None:

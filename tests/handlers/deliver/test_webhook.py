@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 import urllib3
@@ -24,12 +25,13 @@ class Server:
         self.is_silent = threading.Event()
         self.over = threading.Event()
         self.url = ""
+        self.post: Any = None  # in place of a request to the server
 
     def send(self, key: str = "7", stream_id: str = "orders:a") -> Refusal | None:
         """Return why an event is refused; None if it is taken."""
         target = Target("webhook", self.url, secret=Reference("secret", "hook"), allow_private=True)
         message = Message(stream_id, key, "1", None, 0, '{"x": 1}')
-        tools = Tools(lambda _: None, lambda _: rigs.SECRET, lambda: 1_767_225_600_000)
+        tools = Tools(lambda _: None, lambda _: rigs.SECRET, lambda: 1_767_225_600_000, self.post)
         return webhook.send([message], target, tools).get(0)
 
 
@@ -117,17 +119,21 @@ def test_a_request_ends_before_lambda_ends_the_function() -> None:
     assert (connect_s + 2 * read_s) * 1000 < webhook.PROMISES.longest_ms
 
 
-def test_the_status_alone_says_what_became_of_an_event() -> None:
-    """`post` returns the status, and chaos passes one in."""
-    refusals = {status: posted(status) for status in (204, 307, 422)}
-    assert refusals == {204: None, 307: Refusal("answered 307"), 422: Refusal("answered 422", is_final=True)}
-
-
-def posted(status: int) -> Refusal | None:
-    """Return what happens to an event if the answer has this status."""
-    target = Target("webhook", "https://example.org", secret=Reference("secret", "hook"))
-    tools = Tools(lambda _: None, lambda _: rigs.SECRET, lambda: 0, lambda _request: status)
-    return webhook.send([Message("orders:a", "7", "1", None, 0, "{}")], target, tools).get(0)
+@pytest.mark.parametrize(
+    ("head", "rest_ms"),
+    [
+        ({"retry-after": "7"}, 7_000),
+        ({"retry-after": "Thu, 01 Jan 2026 00:00:09 GMT"}, 9_000),
+        ({"retry-after": "Thu, 01 Jan 2026 00:01:09 GMT", "date": "Thu, 01 Jan 2026 00:01:00 GMT"}, 9_000),
+        ({"retry-after": "Wed, 31 Dec 2025 23:59:59 GMT"}, 0),
+        ({"retry-after": "soon"}, 0),
+    ],
+    ids=["in seconds", "at an instant of our clock", "at an instant of its own clock", "in the past", "not valid"],
+)
+def test_a_webhook_says_when_to_try_again(server: Server, head: dict[str, str], rest_ms: int) -> None:
+    """By a Retry-After with any status that takes no event."""
+    server.post = lambda _request: (429, head)
+    assert server.send() == Refusal("answered 429", rest_ms=rest_ms)
 
 
 def test_an_event_has_one_id_each_time_and_no_other_has_it() -> None:
