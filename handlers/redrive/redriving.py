@@ -75,10 +75,15 @@ class Stage:
         """Makes the message visible to others at once."""
         self.sqs.change_message_visibility(QueueUrl=self.queue_url, ReceiptHandle=message.receipt, VisibilityTimeout=0)
 
+    @property
+    def records(self) -> StreamRecords:
+        """The streams' records in the control table."""
+        return StreamRecords(self.dynamodb, self.control_table)
+
     def layout(self, stream_id: str) -> Layout:
         """Returns the layout of the stream's events, which its lease has."""
         if stream_id not in self._layouts:
-            known = StreamRecords(self.dynamodb, self.control_table).layout(stream_id)
+            known = self.records.layout(stream_id)
             self._layouts[stream_id] = Layout() if known is None else known
         return self._layouts[stream_id]
 
@@ -145,6 +150,9 @@ class Redrive:
         try:
             outcome = self._act(letter)
             if outcome.outcome != LEFT and not self.dry_run:
+                if letter.key:
+                    # Before its message goes, so that a kill in between has it counted by the next walk.
+                    self.stage.records.put_back(letter.stream_id, letter.fence, letter.key)
                 self.stage.delete(letter.messages)
                 for message in letter.messages:
                     del self._held[message.id]

@@ -26,6 +26,8 @@ from handlers.store.typed_values import Item, count, key, read_as, text
 
 # About a day at 15 minutes a connection, and far below the megabyte at which DynamoDB ends a page.
 NEWEST = 100
+# A connection's dead letters that were put back: an attribute for each, beside the item's key.
+PUT_BACK, _KEY = "redriven#", ("PK", "SK")
 
 
 class StreamRecords:
@@ -110,7 +112,7 @@ class StreamRecords:
             together=1 if group is None else max(1, group.size),
             cursor=None,
             cursor_saved_ms=None,
-            connections=[read_as(Connection, item) for item in ledger_records.with_live(items, record.live)],
+            connections=self._connections(stream_id, ledger_records.with_live(items, record.live)),
             rest=record.rest,
             epoch=record.epoch,
             is_all=len(items) < NEWEST if recent is None else record.lease.fence <= FEW,
@@ -120,6 +122,22 @@ class StreamRecords:
             repairs=_shown_repairs(lease),
             stored_as=_stored_as(record),
         )
+
+    def _connections(self, stream_id: str, items: Sequence[Item]) -> list[Connection]:
+        """Returns the connections of these records; a dead letter that was put back is none any more."""
+        found = [read_as(Connection, item) for item in items]
+        if not any(one.dead_lettered for one in found):
+            return found
+        back = {item["SK"]["S"]: len(item) - len(_KEY) for item in self._table.newest(stream_id, PUT_BACK, NEWEST)}
+        left = {one.fence: one.dead_lettered - back.get(_put_back_key(one.fence), 0) for one in found}
+        return [replace(one, dead_lettered=max(0, left[one.fence])) for one in found]
+
+    def put_back(self, stream_id: str, fence: int, event_key: str) -> None:
+        """Records that an event which the connection dead-lettered is stored now; repeating it changes nothing."""
+        # Imported here: only a redrive needs it, and each import lengthens the cold start.
+        from handlers.segments.known import key_hash
+
+        self._table.set(key(stream_id, _put_back_key(fence)), {f"k{key_hash(event_key).hex()}": True})
 
     def streams(self, after: str, limit: int) -> list[str]:
         """The first `limit` ids after `after` of the streams that were ever started, in their order.
@@ -185,6 +203,10 @@ class StreamRecords:
         if group is not None:
             GroupStore(self.dynamodb, self._control_table, group).changed()
         return control_record.lease(response["Attributes"])
+
+
+def _put_back_key(fence: int) -> str:
+    return f"{PUT_BACK}{fence:012d}"
 
 
 def _stored_as(record: ControlRecord) -> str:

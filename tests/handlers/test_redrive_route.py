@@ -4,10 +4,12 @@ import json
 from types import ModuleType
 from typing import Any
 
+from handlers.connection.effects import Progress
 from handlers.framing.events import StreamEvent
 from handlers.store.overflow import messages
-from tests.handlers.api_requests import asked, connected, events_of
-from tests.handlers.aws import Aws
+from handlers.store.stream_records import StreamRecords
+from tests.handlers.api_requests import MINE, asked, connected, events_of
+from tests.handlers.aws import CONTROL, Aws, save_connection
 
 RESOURCE = "/connections/{streamId}/redrive"
 
@@ -18,14 +20,20 @@ def redriven(function: ModuleType, stream_id: str = "demo") -> tuple[int, Any]:
 
 
 def test_a_streams_events_are_put_back_and_others_stay(aws: Aws, function: ModuleType) -> None:
-    """Whole events are stored once, also in parts; one that cannot be put back stays with its reason."""
+    """Whole events are stored once, also in parts; one that cannot be put back stays with its reason.
+
+    The stream's status counts those that are still in the queue, even if a redrive is killed or repeated.
+    """
     connected(aws)
+    progress = Progress(fence=1, claimed_ms=1_000, opened_ms=2_000, seen_ms=4_000, dead_lettered=3)
+    save_connection(aws.store(), "demo", progress, lane="B", execution=MINE, request_id="request-1")
     large = StreamEvent("k2", "x" * 300_000, None, None, None, 2)
     for stream_id, event in (("demo", StreamEvent("k1", "a", "7", "tick", None, 1)), ("demo", large), ("other", large)):
         for body in messages(stream_id, 1, event, "refused"):
             aws.sqs.send_message(QueueUrl=aws.queue_url, MessageBody=body)
     ended = {"stream": "demo", "error": "StreamRejected", "cause": json.dumps({"errorMessage": "401"})}
     aws.sqs.send_message(QueueUrl=aws.queue_url, MessageBody=json.dumps(ended))
+    StreamRecords(aws.dynamodb, CONTROL).put_back("demo", 1, "k1")
     code, body = redriven(function)
     assert (code, body["counts"], body["is_all"]) == (200, {"stored": 2, "left": 1}, True), body
     outcomes = sorted((one["key"] or "", one["outcome"], one["reason"]) for one in body["dead_letters"])
@@ -33,6 +41,7 @@ def test_a_streams_events_are_put_back_and_others_stay(aws: Aws, function: Modul
     assert [event["key"] for event in events_of(function)[1]["events"]] == ["k1", "k2"]
     # Again: what was put back is gone from the queue.
     assert redriven(function)[1]["counts"] == {"left": 1}
+    assert asked(function, "GET")[1]["counts"]["dead_lettered"] == 1
 
 
 def test_a_redrive_of_a_stream_that_is_not_there(function: ModuleType) -> None:
