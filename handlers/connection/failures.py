@@ -42,6 +42,12 @@ def lived(progress: Progress) -> bool:
     return max(closed_ms, progress.heard_ms or 0) - opened_ms >= LIVED_MS
 
 
+def lasted(progress: Progress) -> bool:
+    """Returns whether it was open for longer than a connection that fails soon."""
+    closed_ms, opened_ms = progress.closed_ms, progress.opened_ms
+    return closed_ms is not None and opened_ms is not None and closed_ms - opened_ms >= SOON_MS
+
+
 def failure_kind(report: Report) -> FailureKind | None:
     """Returns the kind of failure that sets the pace of the back-off; None if the end needs no back-off."""
     outcome = report.outcome

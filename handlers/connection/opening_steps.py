@@ -158,7 +158,7 @@ class Tokens:
             return True
         if held.renewed:
             return False
-        del self._held[key]
+        self._held.pop(key, None)  # another stream may have removed it meanwhile
         self._refused.add(key)
         return True
 

@@ -6,6 +6,8 @@ answers in.
     Ask(the ticket's request)      -> Answer(200, {"key": "k7"})
     Try(GET with both)             -> 401: the token is requested anew, once, and it is tried again
 
+A socket may also be refused after its handshake: then the next opening requests the token anew, once (`is_refused`).
+
 A token serves all streams of a process until shortly before it expires, or until it expires if no new one comes by
 then. The performers of the steps make the requests (`handlers/upstream/reader.py`, `local/simulation/slots.py`).
 Invariant: a message quotes nothing that a server sent except an error code of RFC 6749, and nothing of an address
@@ -21,9 +23,11 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
+from handlers.connection.failures import lasted
 from handlers.connection.inputs import Closed
 from handlers.connection.opening_steps import Answer, Ask, Call, Preparation, Tokens, Try, Unready, is_visible
 from handlers.connection.refreshing import name_of, refreshed
+from handlers.connection.steps import Report
 from handlers.framing.events import compact, text_at
 from handlers.profile import addresses
 from handlers.profile.addresses import ProfileError, quoted
@@ -65,7 +69,7 @@ def preparation(
             asked = _opening(profile, stream_id, cursor, values, opens)
             status = yield asked
         is_refused = status == UNAUTHORIZED
-        if profile.token is not None and not is_refused:
+        if profile.token is not None and not is_refused and not profile.is_socket:
             tokens.accepted(key, token)
         if is_refused and profile.token is not None and tokens.refused(key, token) and renewals:
             renewals -= 1
@@ -74,6 +78,20 @@ def preparation(
             raise Unready(Closed("rejected", f"the ticket server {profile.ticket.host} answered {UNAUTHORIZED}"))
         else:
             return
+
+
+def is_refused(profile: Profile, secrets: Secrets, tokens: Tokens, token: str, report: Report) -> bool:
+    """Returns whether a socket that has ended was refused and is opened with another token than this one.
+
+    A server may answer the handshake before it reads the token, and refuse it by a message or by closing the socket: so
+    only the end shows whether the token was accepted.
+    """
+    if not profile.is_socket:
+        return False
+    key = _key(profile.token, secrets)
+    if lasted(report.progress):
+        tokens.accepted(key, token)
+    return report.refusal is not None and tokens.refused(key, token)
 
 
 def with_token(

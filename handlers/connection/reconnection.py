@@ -26,7 +26,7 @@ from handlers.connection.backoff import (
 )
 from handlers.connection.effects import Outcome, Progress
 from handlers.connection.ends import asked_already, once, paused, renewal_due
-from handlers.connection.failures import failure_kind, lived, reconnects
+from handlers.connection.failures import failure_kind, lasted, lived, reconnects
 from handlers.connection.inputs import RestOwed, StoreFailed
 from handlers.connection.lease import is_connected, superseded
 from handlers.connection.loop import connect
@@ -96,7 +96,7 @@ class _Attempts:
         profile, invocation = self._profile, self._invocation
         references = profile.secrets
         values: Secrets = (yield from self._ask(ReadSecrets())) if references else {}
-        may_renew = bool(references)
+        may_renew, may_replace = bool(references), profile.again
         tries = profile.reconnect_tries
         outcome: Outcome | None = None
         if not profile.again and is_connected((yield from self._look()).lease, self._now_ms, invocation.died):
@@ -126,8 +126,14 @@ class _Attempts:
             if rests.found is not None:
                 self._rest = self._before(rests.found)
             report = replace(report, same_ends=failures.count(self._rest, report)[0])
-            yield from self._ask(Ended(report))
+            is_replaced = yield from self._ask(Ended(report))
             self._fence = max(report.progress.fence, self._fence)
+            may_replace = may_replace or (profile.again and lasted(report.progress))
+            if is_replaced and may_replace:
+                # A new token is tried at once, as after a 401, and once in a row of connections that fail soon.
+                may_replace = False
+                yield from self._replace(rests.held, self._rest)
+                continue
             is_renewal = report.outcome.http_status == UNAUTHORIZED and may_renew
             if is_renewal:
                 # The key may just have been changed: the secret is read anew, once.
@@ -177,9 +183,10 @@ class _Attempts:
         return replace(found, until_ms=self._rest.until_ms, tried_ms=0)
 
     def _owed_at_its_release(self, now_ms: int, report: Report, found: Rest) -> Rest | None:
-        """Returns the back-off that the release records; None if nothing failed, or a key may be renewed."""
+        """Returns the back-off that the release records; None if nothing failed, or a key or token may be renewed."""
         is_lost = failure_kind(report) is not None and report.progress.ended_by not in MADE_ROOM
-        if not is_lost or report.outcome.http_status == UNAUTHORIZED:
+        is_of_token = report.refusal is not None and self._profile.is_socket and self._profile.token is not None
+        if not is_lost or is_of_token or report.outcome.http_status == UNAUTHORIZED:
             return None
         self._now_ms = now_ms
         return self._counted_after(self._before(found), report)

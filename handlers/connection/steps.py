@@ -144,7 +144,7 @@ class Await:
 class Ended:
     """A connection has ended, or the invocation ends without one: close what is left open, and log the report.
 
-    Answered by nothing.
+    Answered by whether the next opening has another token, because the upstream refused this one on its socket.
     """
 
     report: Report

@@ -20,14 +20,14 @@ from dataclasses import field
 from typing import Any, Generic, TypeVar
 
 from handlers.connection.effects import CloseUpstream, MarkConnected, Open, Send
-from handlers.connection.inputs import Closed, LeaseRead, StoreFailed
+from handlers.connection.inputs import Closed, LeaseRead, Opened, StoreFailed
 from handlers.connection.lease import Lease
 from handlers.connection.steps import Answer, Await, Ended, Invocation, Pause, ReadSecrets, Step, Steps
 from handlers.errors import StoreUnavailable
 from handlers.framing.websocket import encoded_frame
 from handlers.profile.behaviour import Profile
-from handlers.profile.secret_references import Secrets
-from handlers.run.ports import NO_TIME, STORE, TOO_LATE, Ports, Reader, hard_stop_ms
+from handlers.profile.secret_references import Secrets, places
+from handlers.run.ports import NO_TIME, STORE, TOO_LATE, Ports, Reader, hard_stop_ms, judges_token
 from handlers.run.requests import Requests
 from handlers.run.threads import Answered
 from handlers.upstream.reader import CHUNK_BYTES, INBOX_BYTES, JOIN_S, Share
@@ -51,6 +51,7 @@ class _Stream(Generic[T]):
     requests: Requests
     values: Secrets = field(default_factory=dict)
     unsendable: str = ""  # why no request can be made with the current secrets
+    token: str = ""  # with which the upstream was opened
     upstream: Reader | None = None
     blocked_ms: int = 0
 
@@ -62,7 +63,7 @@ class Performer(Generic[T]):
     """
 
     def __init__(self, ports: Ports, most: Callable[[], int] | None = None) -> None:
-        self._clock, self._bell, self._mask = ports.clock, ports.bell, ports.mask
+        self._clock, self._bell, self._mask, self._tokens = ports.clock, ports.bell, ports.mask, ports.tokens
         self._pool = ports.pool(1 if most is None else THREADS, STORE)
         self._open_upstream, self._secrets, self._log_report = ports.open_upstream, ports.secrets, ports.log_report
         self._most = most
@@ -134,10 +135,8 @@ class Performer(Generic[T]):
     @property
     def due_ms(self) -> int | None:
         """Returns the earliest instant at which a stream needs a turn; None if none does."""
-        instants = [*self._awaits.values(), *self._pauses.values()]
-        if self._at_store:
-            instants.append(self._stop_ms)
-        return min(instants, default=None)
+        at_store = [self._stop_ms] if self._at_store else []
+        return min([*self._awaits.values(), *self._pauses.values(), *at_store], default=None)
 
     def tell(self, stream: str, known: Callable[[], Lease]) -> None:
         """Answers a stream with its changed lease, which `known` returns: now, or once it waits for an arrival."""
@@ -170,12 +169,12 @@ class Performer(Generic[T]):
                 served = True
                 continue
             upstream = self._streams[stream].upstream
-            arrival = upstream.get(0) if stream in self._news and upstream is not None else None
-            if arrival is not None:
-                assert upstream is not None
+            if stream in self._news and upstream is not None and (arrival := upstream.get(0)) is not None:
                 arrived_ms = self._clock.now_ms() - round(upstream.taken_s * 1000)
                 if isinstance(arrival, Closed):
                     self._forget_upstream(stream)
+                elif isinstance(arrival, Opened):
+                    self._streams[stream].token = places(arrival.places).get("token", "")
                 self._answer(stream, arrival, arrived_ms)
             else:
                 self._news.discard(stream)
@@ -238,11 +237,11 @@ class Performer(Generic[T]):
             self.answered.add(stream)
             (self.connected.add if isinstance(step, MarkConnected) else self.connected.discard)(stream)
         requests: Sequence[Callable[[], Any]] = ()
+        answer: Any = None
         try:
             match step:
                 case Open() if one.unsendable:
-                    self._answer(stream, Closed("rejected", one.unsendable))
-                    return
+                    answer = Closed("rejected", one.unsendable)
                 case Open(cursor):
                     self._open(stream, one, cursor)
                 case Send(opcode, payload):
@@ -256,6 +255,7 @@ class Performer(Generic[T]):
                     self._forget_upstream(stream)
                     blocked_ms, one.blocked_ms = one.blocked_ms, 0
                     self._log_report(one.profile, one.invocation, report, blocked_ms)
+                    answer = one.token and judges_token(one.profile, one.values, self._tokens, one.token, report)
                 case ReadSecrets(anew):
                     requests = [functools.partial(self._reads_secrets, one, anew)]
                 case _:
@@ -270,7 +270,7 @@ class Performer(Generic[T]):
         except Exception as defect:
             self._fail(stream, defect)
         else:
-            self._answer(stream)
+            self._answer(stream, answer)
 
     def _reads_secrets(self, one: _Stream[T], anew: bool) -> Secrets:
         one.values, one.unsendable = self._secrets.sendable(one.profile, one.invocation.stream_id, anew=anew)
@@ -278,10 +278,10 @@ class Performer(Generic[T]):
 
     def _open(self, stream: str, one: _Stream[T], cursor: str | None) -> None:
         self._forget_upstream(stream)
+        one.token = ""
         heard = functools.partial(self._hears, stream)
-        if self._most is None:
-            share = Share(CHUNK_BYTES, INBOX_BYTES, heard)
-        else:
+        share = Share(CHUNK_BYTES, INBOX_BYTES, heard)
+        if self._most is not None:
             # The more streams there are, the fewer bytes of each may wait.
             inbox_bytes = INBOX_BYTES // max(1, self._most())
             share = Share(SHARED_CHUNK_BYTES, max(SHARED_CHUNK_BYTES, inbox_bytes), heard)

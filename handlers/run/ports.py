@@ -104,6 +104,7 @@ class Ports:
     secrets: SecretValues
     log_report: LogReport
     mask: Mask = random_mask
+    tokens: Tokens = TOKENS
 
 
 def hard_stop_ms(deadline_ms: int, margin_ms: int) -> int:
@@ -125,6 +126,13 @@ def prepared(
     from handlers.connection.preparation import preparation
 
     return preparation(profile, stream, cursor, values, tokens, now_ms)
+
+
+def judges_token(profile: Profile, values: Secrets, tokens: Tokens, token: str, report: Report) -> bool:
+    """Records how the upstream took the token of a connection that has ended; returns whether to open with another."""
+    from handlers.connection.preparation import is_refused
+
+    return is_refused(profile, values, tokens, token, report)
 
 
 def open_upstream(

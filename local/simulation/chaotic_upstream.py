@@ -115,7 +115,8 @@ class ChaoticUpstream:
         """Returns a link for which a token and a ticket are requested first."""
         link = self._asked(client, cursor)
 
-        def opens(status: int, _step: Try) -> None:
+        def opens(status: int, step: Try) -> None:
+            link.places = step.places
             if status == 200:
                 self._connect(link)
             else:
@@ -190,7 +191,7 @@ class ChaoticUpstream:
     def _switch(self, link: Link) -> None:
         """Switches to WebSocket; events follow once the client has subscribed."""
         link.peer, link.row = SocketPeer(), link.cursor
-        link.client.arrived(link, Opened(101, self._dated()))
+        link.client.arrived(link, Opened(101, self._dated(), link.places))
 
     def _dated(self) -> dict[str, str]:
         """The answer's Date header, if events carry the time at which they happened."""

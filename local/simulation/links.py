@@ -15,6 +15,7 @@ from handlers.connection.failures import lived
 from handlers.connection.inputs import Claimed, StoreFailed
 from handlers.connection.steps import Answer, ChangeRest, Ended, Invocation, ReadRest, Report, Step, Steps
 from handlers.group.keeping import Keeps
+from handlers.profile.secret_references import Secrets
 from handlers.run.ports import NO_TIME
 from local.simulation.slots import Slot, Upstream, each
 from local.simulation.socket_peer import SocketPeer
@@ -44,7 +45,8 @@ class Link:
     """One opening, from the request to the close; `cursor` is the event from which it resumes, None for the newest.
 
     `asks` says whether a cursor was sent, heeded or not; `has_forgotten` whether it was refused as too old. `again` is
-    None for a function's first opening; `unready` names the server that gave no token or ticket.
+    None for a function's first opening; `unready` names the server that gave no token or ticket, `places`
+    has those that were given.
 
     Instants: `claimed_ms`, the claim was sent; `checked_ms`, the function last checked a back-off; `took_ms`, it took
     the one try after that; `marked_ms`, all could know that it is connected; `settled_ms`, all could know how it ended.
@@ -89,6 +91,7 @@ class Link:
     row: int | None = None
     pinged_ms: int = 0
     unready: str = ""
+    places: Secrets = field(default_factory=dict)
 
     @property
     def notices(self) -> list[int]:

@@ -184,16 +184,15 @@ def _ports(
     function: VirtualFunction, pool: Callable[[int, str], Threads] | None, log_report: LogReport
 ) -> dict[str, Any]:
     """Returns the ports of a function, for one stream or a group; without a pool, requests take no time."""
-    pool = pool or functools.partial(PromptPool, function.bell)
+    pool, tokens = pool or functools.partial(PromptPool, function.bell), Tokens(nullcontext())
     return {
-        "clock": function, "bell": function.bell, "pool": pool, "open_upstream": _opens(function),
-        "secrets": PlayedSecrets(), "log_report": log_report, "mask": function.mask,
+        "clock": function, "bell": function.bell, "pool": pool, "open_upstream": _opens(function, tokens),
+        "secrets": PlayedSecrets(), "log_report": log_report, "mask": function.mask, "tokens": tokens,
     }  # fmt: skip
 
 
-def _opens(function: VirtualFunction) -> OpenUpstream:
+def _opens(function: VirtualFunction, tokens: Tokens) -> OpenUpstream:
     """Returns a function that opens the upstreams of a function's streams by their slots, with shared tokens."""
-    tokens = Tokens(nullcontext())
 
     def opens(stream: str, cursor: str | None, profile: Profile, values: Secrets, share: Share) -> VirtualReader:
         assert share.heard is not None

@@ -8,9 +8,13 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from handlers.connection.backoff import Refusal
+from handlers.connection.effects import Outcome, Progress
+from handlers.connection.failures import SOON_MS
 from handlers.connection.inputs import Closed
 from handlers.connection.opening_steps import Answer, Ask, Call, Preparation, Tokens, Try, Unready
-from handlers.connection.preparation import UNSAID_S, preparation
+from handlers.connection.preparation import UNSAID_S, is_refused, preparation
+from handlers.connection.steps import Report
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Reference
 from handlers.profile.upstream_requests import UpstreamRequest
@@ -195,6 +199,27 @@ def test_after_a_401_a_token_is_requested_anew_once() -> None:
     assert play.opens(200) == ["Bearer t2"]
     # It was accepted since, so a refusal is news again.
     assert play.opens(401, given("t3"), 200) == ["Bearer t2", "Bearer t3"]
+
+
+def test_the_end_of_a_socket_shows_whether_its_token_was_accepted() -> None:
+    """One that was refused after the handshake is replaced once, until a connection with the new one has lasted."""
+    play = Play(profile(address="wss://example.org/x", framing="websocket", key="$.n", token=TOKEN))
+
+    def ends(token: str, open_ms: int, refusal: Refusal | None) -> bool:
+        progress = Progress(1, 0, opened_ms=0, closed_ms=open_ms)
+        report = Report(Outcome("StreamDropped", "", ""), progress, refusal=refusal)
+        return is_refused(play.profile, SECRETS, play.tokens, token, report)
+
+    refusal = Refusal(0, 300_000)
+    play.opens(given(), 101)
+    assert ends("t1", 100, refusal)
+    assert play.opens(given("t2"), 101) == ["Bearer t2"]
+    assert not ends("t2", 100, refusal)
+    assert play.opens(101) == ["Bearer t2"]
+    assert not ends("t2", SOON_MS, None)
+    assert ends("t2", 100, refusal)
+    assert ends("t2", 100, refusal), "another stream's end with the same token is the same news"
+    assert play.opens(given("t3"), 101) == ["Bearer t3"]
 
 
 def test_a_token_of_eks_is_signed_where_one_is_due_and_once_after_a_401() -> None:

@@ -1,6 +1,8 @@
 """Tokens and tickets on real sockets: the order of their requests, and servers that fail."""
 
+import itertools
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -238,6 +240,39 @@ def test_a_ticket_opens_a_socket_at_a_whole_address(
         assert set(aws.items(EVENTS, "feed")) == {"1"}
     else:
         assert (other.peers, aws.items(EVENTS, "feed")) == ([], {})
+
+
+CODES: dict[str, Any] = {"1008": {}, "4001": {"close_codes": {"4001": "rejected", "4000": "ended"}}}
+
+
+@pytest.mark.parametrize("code", CODES, ids=["by the default", "finally, by the profile"])
+def test_a_token_that_a_socket_refuses_by_its_close_is_requested_again_once(aws: Aws, code: str) -> None:
+    """The next opening comes at once and with another token; a refusal of that one counts, and the token is kept."""
+    given, accepted, heard = itertools.count(1), {"t2"}, []
+
+    def script(peer: Peer) -> None:
+        if peer.request.startswith(b"POST"):
+            peer.read_body()
+            token = {"access_token": f"t{next(given)}", "token_type": "Bearer", "expires_in": 3600}
+            sends(answers("200 OK", json.dumps(token).encode()))(peer)
+            return
+        token = re.findall(rb"Bearer (\S+)", peer.request)[0].decode()
+        heard.append(token)
+        switches(encoded_frame(CLOSE, (4000 if token in accepted else int(code)).to_bytes(2)))(peer)
+
+    with serving(script) as server:
+        fields = {
+            "address": server.address.replace("http", "ws"), "allow_private": True, "framing": "websocket",
+            "key": "$.n", "close_codes": {"4000": "ended"}, "backoff": {"refused": {"start_s": 0.01}},
+            "token": {**table(server.address)["token"], "secret": "${secret:key}"},
+        }  # fmt: skip
+        parsed, secrets = parse("feed", fields | CODES[code], {}), SecretValues(lambda _: ONE_SECRET, SECRETS)
+        for stream, wanted in (("feed:1", "ended"), ("feed:2", ""), ("feed:2", "")):
+            outcome = run(parsed, aws.store(), stream_id=stream, secrets=secrets).outcome
+            assert outcome.status == wanted
+            accepted.clear()
+    assert heard == ["t1", "t2", *["t2", "t2"]]
+    assert outcome.error == ("StreamDropped" if code == "1008" else "StreamRejected")
 
 
 def test_a_private_server_is_refused_where_the_profile_allows_none() -> None:
