@@ -46,7 +46,8 @@ class Resumption:
     Everything until `known_ms` is stored or lies in an open gap; `behind_ms` is how long a connection that resumes from
     the cursor must last to have caught up. Both are from the ledger, None if it has no record. `looked` is the last
     connection that recorded the gaps. `connected_ms` is until when any connection is known to have been open, None if
-    none is. `event_ms`, `pause_ms` and `spending` are from the record of the newest connection.
+    none is. `event_ms`, `pause_ms` and `spending` are from the record of the newest connection. It `is_counting` until
+    it is released. `is_logged` is whether the cursor may be from the stream's log, and so be later than that record.
     """
 
     cursor: str | None
@@ -58,6 +59,8 @@ class Resumption:
     event_ms: int | None = None
     pause_ms: int | None = None
     spending: str = ""
+    is_counting: bool = False
+    is_logged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,6 +259,7 @@ class Heartbeats:
         is_holder, pending = lease.connected_token <= record.fence, record.pending
         # Until the first cursor is saved, a kill would leave nothing to resume from.
         is_due = now_ms - record.saved_at_ms >= self._every_ms
+        is_due = is_due or (record.account is not None and record.account.is_due)
         if not (is_due or (pending.saved is None and pending.is_first and is_holder)):
             return []
         # A predecessor that is still silent must be dead by now, so the gap before this connection is known.

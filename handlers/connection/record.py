@@ -120,7 +120,7 @@ class Record:
         self.pending.begins(at.cursor)
         self.backlog.resumes(now_ms, at, is_asked, reach_ms)
         if self.account is not None:
-            self.account.begins(at.spending)
+            self.account.begins(at.spending, is_open=at.is_counting, comes_again=is_asked and not at.is_logged)
         self._looked, self.connected_ms = at.looked, at.connected_ms
         self._event_ms, self._pause_ms = at.event_ms, at.pause_ms
         is_apart = at.connected_ms is None or now_ms - at.connected_ms > APART_MS
@@ -131,6 +131,8 @@ class Record:
         self.liveness.heard()
         self.opened_ms = self._seen_ms = now_ms
         self.backlog.opened(now_ms)
+        if self.account is not None:
+            self.account.opened()
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -231,6 +233,8 @@ class Record:
         self.backlog.settles(self._seen_ms if is_open else None)
         self._is_ended = bool(self._ending)
         self.saved_at_ms = now_ms
+        if self.account is not None:
+            self.account.saves()
         return self.progress
 
     # --- gaps ---------------------------------------------------------------------------------------------------------

@@ -10,8 +10,17 @@ adds once the previous one is released (`settled`). So each event is counted by 
 A budget of the profile or of the stage has one count for all its streams. Each connection adds to it what it has stored
 itself (`counted`), once a minute at most, and reads how much is used.
 
-What a killed connection stored after its last heartbeat is not counted. If some events of a write were known already,
-its bytes are counted in proportion. Pure: instants are integer milliseconds. Invariant: no count shrinks within a day.
+A killed connection leaves no count of what it stored after its last heartbeat. So the count is also saved once it has
+grown by a hundredth of the budget (1 / STEPS), and by the write that saves the cursor. The next connection begins
+behind that cursor: until its predecessor is released, it counts the events that come again. While it is not answered,
+and if none come again, it assumes a hundredth.
+
+    connection 1   saves the count 100 and the cursor 100, stores 101 to 104, is killed
+    connection 2   begins at 100, gets 101 to 104 again: 104; stores 105: 105
+
+If some events of a write were known already, its bytes are counted in proportion. Pure: instants are integer
+milliseconds. Invariant: of what a killed connection stored, at most a hundredth and its unanswered writes are not
+counted by it, and all of that by the next one.
 """
 
 from __future__ import annotations
@@ -28,6 +37,8 @@ from handlers.profile.budget_field import Budget
 DAY_MS = 86_400_000
 # The part of a budget at which a message is sent.
 WARNS_AT = 0.8
+# A count is saved whenever it has grown by one of so many parts of the budget.
+STEPS = 100
 # The ledger's word for the end of a connection whose stream pauses.
 OVER_BUDGET = "over_budget"
 
@@ -83,6 +94,12 @@ class Spending(NamedTuple):
         """Returns the same with these counts added."""
         return self._replace(events=self.events + events, bytes=self.bytes + size, left_out=self.left_out + left_out)
 
+    def is_step(self, saved: Spending) -> bool:
+        """Returns whether it is a hundredth of the own budget more than what is saved, and not beyond the budget."""
+        known = saved.on(self.day)
+        grown = self._replace(events=STEPS * (self.events - known.events), bytes=STEPS * (self.bytes - known.bytes))
+        return self.own_share < 1 <= grown.own_share
+
     def written(self) -> str:
         """Returns it as a text, which `spending_of` reads."""
         return "/".join(map(str, self))
@@ -117,16 +134,48 @@ class Account:
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self.spent = Spending(0, 0, 0, 0, budget.most_events, budget.most_bytes, budget.then)
+        self._known = Spending(0, 0, 0, 0, budget.most_events, budget.most_bytes, budget.then)
         self.counted = (0, 0)  # the events and bytes that this connection has stored, on whichever day
         self._sizes: deque[int] = deque()  # of each unanswered write
+        # The events and bytes that have come again, and that are assumed, of a predecessor without a last count.
+        self._again, self._assumed = (0, 0), (0, 0)
+        self._is_open = self._comes_again = False
+        self._saved = self._known
 
-    def begins(self, before: str) -> None:
-        """Continues the count that the connection before has recorded."""
+    @property
+    def spent(self) -> Spending:
+        """What the stream has stored today, as far as is known."""
+        if not self._is_open:
+            return self._known
+        events, size = map(max, self._again, self._assumed)
+        return self._known.plus(events, size, 0)
+
+    def begins(self, before: str, *, is_open: bool, comes_again: bool) -> None:
+        """Continues the count that the connection before has recorded, which `is_open` if it may have stored more.
+
+        `comes_again` is whether the upstream sends again what it stored since.
+        """
         if (found := spending_of(before)) is not None:
-            self.spent = self.spent._replace(
+            self._known = self._known._replace(
                 day=found.day, events=found.events, bytes=found.bytes, left_out=found.left_out
             )
+            self._is_open, self._comes_again = is_open, comes_again
+            self._assumed = (-(-self._budget.most_events // STEPS), -(-self._budget.most_bytes // STEPS))
+        self.saves()
+
+    def opened(self) -> None:
+        """Records that the upstream has answered: from now on events come again, if any do."""
+        if self._comes_again:
+            self._assumed = (0, 0)
+
+    def saves(self) -> None:
+        """Records that the present count is saved."""
+        self._saved = self.spent
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the count has grown so much that it is saved now."""
+        return self.spent.is_step(self._saved)
 
     def reads(self, now_ms: int, settled: tuple[str, str] | None, wide: tuple[int, str] | None) -> None:
         """Reads what an answer of the store says about the budget: `settled` and `wide` as in LeaseRead."""
@@ -134,17 +183,23 @@ class Account:
             self._settles(*settled)
         if wide is not None:
             percent, whose = wide
-            self.spent = self.spent.on(now_ms // DAY_MS)._replace(wide_percent=percent, whose=whose)
+            self._on(now_ms)
+            self._known = self._known._replace(wide_percent=percent, whose=whose)
 
     def _settles(self, known: str, final: str) -> None:
         """Adds what the connection before stored after its count was `known`, now that it is over."""
+        self._is_open = False
         before, after = spending_of(known), spending_of(final)
-        if after is None or after.day < self.spent.day:
+        if after is None or after.day < self._known.day:
             return
         base = before.on(after.day) if before is not None else Spending(after.day)
-        mine = self.spent.on(after.day)
         more = (after.events - base.events, after.bytes - base.bytes, after.left_out - base.left_out)
-        self.spent = mine.plus(*(max(0, one) for one in more))
+        self._known = self._known.on(after.day).plus(*(max(0, one) for one in more))
+
+    def _on(self, now_ms: int) -> None:
+        """Begins a new count on a new day."""
+        if (today := self._known.on(now_ms // DAY_MS)) is not self._known:
+            self._known, self._again, self._assumed = today, (0, 0), (0, 0)
 
     def sent(self, events: Sequence[StreamEvent], *, joins: bool) -> None:
         """Records that events are on their way, in a write of their own or in the newest (`joins`)."""
@@ -156,9 +211,12 @@ class Account:
 
     def stored(self, came_ms: int, stored: int, count: int) -> None:
         """Records the answer to the oldest write: `stored` of its `count` events were new."""
-        size = self._sizes.popleft() * stored // count if count else 0
-        self.spent = self.spent.on(came_ms // DAY_MS).plus(stored, size, 0)
+        all_bytes = self._sizes.popleft()
+        size = all_bytes * stored // count if count else 0
+        self._on(came_ms)
+        self._known = self._known.plus(stored, size, 0)
         self.counted = (self.counted[0] + stored, self.counted[1] + size)
+        self._again = (self._again[0] + count - stored, self._again[1] + all_bytes - size)
 
     def keeps(self, now_ms: int, events: Sequence[StreamEvent]) -> tuple[StreamEvent, ...]:
         """Returns the events to store: beyond the budget only a sample, if the profile wants one.
@@ -168,7 +226,8 @@ class Account:
         if self._budget.then != "sample" or not self.is_over(now_ms):
             return tuple(events)
         kept = tuple(event for event in events if zlib.crc32(event.key.encode()) % self._budget.one_in == 0)
-        self.spent = self.spent.on(now_ms // DAY_MS).plus(0, 0, len(events) - len(kept))
+        self._on(now_ms)
+        self._known = self._known.plus(0, 0, len(events) - len(kept))
         return kept
 
     def is_over(self, now_ms: int) -> bool:

@@ -115,17 +115,18 @@ class SpendingRequests:
     def shares(self, counted: tuple[int, int], *, is_last: bool = False) -> tuple[int, str] | None:
         """Adds what the connection has stored to the shared budgets; returns how much of the most used one is used.
 
-        It does so once a minute, and only if something was stored since. What the table refuses is added the next time.
+        It does so once a minute and for each hundredth of the budget, and only if something was stored since. What the
+        table refuses is added the next time.
         """
         found, now_ms = list[tuple[int, str]](), self._now_ms()
         for one in () if self._profile.budget is None else self._profile.budget.wide:
             added_ms, added = self._shared.get(one.whose, (0, (0, 0)))
-            is_due = is_last or now_ms - added_ms >= SHARED_EVERY_MS
+            more = (counted[0] - added[0], counted[1] - added[1])
+            is_due = is_last or now_ms - added_ms >= SHARED_EVERY_MS or one.percent(*more) > 0
             if not is_due or (added_ms and added == counted):
                 continue
             whose = one.whose if one.whose == "stage" else f"{one.whose}:{self._profile.name}"
             with contextlib.suppress(StoreUnavailable):
-                more = (counted[0] - added[0], counted[1] - added[1])
                 used = self._store.ledger.spend(whose, now_ms // DAY_MS, *more)
                 self._shared[one.whose] = now_ms, counted
                 found.append((one.percent(*used), one.whose))

@@ -16,6 +16,7 @@ from typing import Any
 
 from handlers.connection.inputs import LOG
 from handlers.connection.lease import Lease
+from handlers.connection.spending import spending_of
 from handlers.errors import StoreUnavailable
 from handlers.group.group_lease import known_over, to_bury
 from handlers.store import control_record, ledger_records, typed_values
@@ -144,7 +145,9 @@ class GroupedStore(KnownStreams):
         is_first = "cursor" in held.unsaved and "cursor" not in held.item
         is_behind = held.lag_ms is not None and self._lag_ms(stream_id, held.seen_ms) is None
         # Everything else that waits goes with the next write, at the latest with the last one, except a budget's count.
-        counts = "spending" in held.unsaved["live"]["M"]
+        spent = spending_of(text(held.unsaved["live"]["M"], "spending") or "")
+        saved = spending_of(text(ledger_records.live_record(held.item) or {}, "spending") or "")
+        counts = spent is not None
         waits = held.lag_ms is None or counts or ("cursor" in held.unsaved and not held.is_logged)
         every_ms = 0 if stream_id in self.evicting else self._cursor_every_ms
         if is_log:
@@ -153,6 +156,7 @@ class GroupedStore(KnownStreams):
         # What decides a gap's state is written at once, and only once: the function's heartbeats do not have it.
         proves = not held.has_proved and ledger_records.has_caught_up(held.unsaved["live"]["M"])
         is_due = waits and now_ms - held.saved_ms >= every_ms
+        is_due = is_due or (spent is not None and saved is not None and spent.is_step(saved))
         is_due = is_due or self._is_outdated(held)
         is_due = is_due or not self._is_member(stream_id)
         if not (is_due or is_first or is_behind or proves or rest is not None) and self._is_alive():

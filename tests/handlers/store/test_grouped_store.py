@@ -184,6 +184,16 @@ def test_the_cursor_of_a_stream_that_is_evicted_is_saved_by_each_heartbeat(clien
     assert record(client)["cursor"] == {"S": "3"}
 
 
+def test_the_count_of_a_budget_is_saved_at_each_hundredth(client: Client) -> None:
+    """What is less, and what comes beyond the budget, waits for the next write."""
+    store, saved = connected(client), []
+    for events in (0, 3, 4, 7, 8, 399, 400, 500):
+        live = shown()["live"]["M"] | {"spending": {"S": f"20000/{events}/0/0/400/0/pause/0/"}}
+        store.heartbeat(STREAM, 1, NOW_MS + 60_000, {"live": {"M": live}} | cursor(str(events), 1, NOW_MS))
+        saved.append(int(record(client)["cursor"]["S"]))
+    assert saved == [0, 0, 4, 4, 8, 399, 399, 399]
+
+
 def test_a_log_s_cursor_is_saved_if_another_connection_brings_every_event_first(client: Client) -> None:
     """Such a connection appends no segment, so its successor would resume from where it began, up to 15 min before."""
     now_ms, saved = NOW_MS, []
