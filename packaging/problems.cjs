@@ -9,10 +9,11 @@ const NOT_STARTED = 'Step Functions could not start the execution.';
 const STREAM_ID =
   "A stream id is a profile's name, optionally with a colon and any text in UTF-8: 256 characters at most, none of them a control character, and no part between colons '.' or '..'.";
 const UNKNOWN = 'There is no such stream: no profile has the name that the stream id begins with.';
+const MEANT = "Did you mean '$meant'? GET / lists all profiles.";
 
 // `detail` is a text, or a variable of API Gateway that holds JSON already.
-function problem(kind, detail, field = null) {
-  const { status, title, fix } = kinds[kind];
+function problem(kind, detail, field = null, fix = kinds[kind].fix) {
+  const { status, title } = kinds[kind];
   const members = { type: `urn:problem-type:streamkeeper:${kind}`, title, status };
   const spelled = detail.startsWith('$') ? detail : JSON.stringify(detail);
   const rest = { field, fix, request_id: '$context.extendedRequestId' };
@@ -25,5 +26,5 @@ module.exports = {
   starts_no_more: problem('throttled', SEVERAL),
   not_started: problem('unavailable', NOT_STARTED),
   malformed: problem('bad-stream-id', STREAM_ID, 'streamId'),
-  unknown: problem('unknown-stream', UNKNOWN, 'streamId'),
+  unknown: problem('unknown-stream', UNKNOWN, 'streamId', `#if($meant != '')${MEANT}#{else}${kinds['unknown-stream'].fix}#end`),
 };

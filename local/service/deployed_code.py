@@ -23,7 +23,7 @@ from local.stack import ProxyRoute, Route
 
 CODE, STREAMS = "handlers", "env/streams"
 # The names of profiles in the request template, as packaging/profile-names.cjs writes them.
-_NAMES = re.compile(r"\(\?:[A-Za-z0-9._|\[\]-]*\)(?=\(\?::\.\*\)\?)")
+_NAMES = re.compile(r"(?<=#set\(\$known = ')[^']*")
 # The streams that are read in parts, as packaging/parts.cjs writes them.
 _PARTS = re.compile(r"(?<=#set\(\$parts = )\{[^}]*\}")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -164,7 +164,7 @@ def with_names(template: str, names: list[str], parts: Mapping[str, Sequence[str
     """
     joined = "|".join(name.replace(".", "[.]") for name in sorted(names))
     listed = ", ".join(f"\"{name}\": '{json.dumps(ids)}'" for name, ids in sorted(parts.items()))
-    return _PARTS.sub(lambda _: f"{{{listed}}}", _NAMES.sub(lambda _: f"(?:{joined})", template))
+    return _PARTS.sub(lambda _: f"{{{listed}}}", _NAMES.sub(joined, template))
 
 
 def by_upgrade(line: str) -> str:

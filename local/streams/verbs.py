@@ -14,7 +14,6 @@ from local.printable import printable, show, wrapped
 from local.streams import asking, fleet_verbs
 from local.streams.asking import DONE, NOT_RUNNING, clock, in_colour, path_of, period, repair_words
 from local.user_error import UserError
-from streamkeeper.exceptions import Refused
 
 
 def add(subparsers: Any, name: str) -> None:
@@ -66,12 +65,7 @@ def _changed(method: str, field: str, words: Callable[[dict[str, Any]], str], ar
     if arguments.dry_run:
         raise UserError("--dry-run works only with --all or --match.")
     streams, path = asking.streams(arguments), path_of(arguments.stream_id)
-    try:
-        answer = streams.ask(method, path)
-    except Refused as refusal:
-        if refusal.kind == "unknown-stream":
-            streams.ask("GET", path)  # its refusal names the profile that was probably meant
-        raise
+    answer = streams.ask(method, path)
     print(json.dumps(answer) if arguments.json else printable(f"{arguments.stream_id} {words(answer)}"))
     return DONE
 
