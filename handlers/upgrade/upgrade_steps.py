@@ -63,7 +63,7 @@ class Work:
             self._deployed.start(version)
         definition = self._deployed.version(last)
         # If every stream runs what is deployed, there is nothing to compare. An earlier upgrade may have ended without
-        # # its last writes.
+        # its last writes.
         is_new = version != stable or definition != (last.definition or definition)
         self._note(f"version {version} starts; {stable} is what streams run now")
         return {
@@ -78,7 +78,8 @@ class Work:
         places = sorted(place(stream_id) for stream_id in self.records.held())
         end = wave_end(places, begin)
         size = sum(begin <= one < end for one in places)
-        self._note(f"a wave of {size} of {counted(len(places), 'stream')}, after {sum(one < begin for one in places)}")
+        wave = f"a wave of {size} of {counted(len(places), 'stream')}, after {sum(one < begin for one in places)}"
+        self._note(wave if size else "no stream is left to hand over")
         return {"end": end, "size": size, "is_aborted": self.records.read().is_aborted}
 
     def ask(self, version: str, definition: str, begin: int, end: int) -> dict[str, Any]:
@@ -245,7 +246,8 @@ class Work:
 
     def _answer(self, verdict: Verdict, streams: Sequence[Stream]) -> dict[str, Any]:
         over = sum(stream.has_handed_over for stream in streams)
-        self._note(f"{over} of {counted(len(streams), 'stream')} that were asked have handed over")
+        if streams:
+            self._note(f"{over} of {counted(len(streams), 'stream')} that were asked have handed over")
         return {"state": verdict.state.value, "reasons": verdict.words()}
 
     def _note(self, progress: str) -> None:

@@ -63,6 +63,13 @@ def test_a_good_version_is_taken_by_all() -> None:
     assert of_streams(world) == dict.fromkeys([*IDS, GROUP], ("2", "D2"))
 
 
+def test_where_no_stream_runs_no_wave_is_told() -> None:
+    """The alias moves, and the progress counts no streams."""
+    world = World([])
+    assert (world.upgrade()[0], world.alias) == ("Success", "2")
+    assert world.records.read().progress == "no stream is left to hand over"
+
+
 @pytest.mark.parametrize("before", ["", "arn:before"])
 def test_an_upgrade_that_begins_again_is_not_refused(before: str) -> None:
     """The answer to the first request may be lost, even for a stage's first upgrade. Another upgrade is refused."""
