@@ -21,6 +21,7 @@ class StreamRow(TypedDict):
     last_event_at: str | None
     events_per_s: float | None
     open_gaps: int
+    open_gaps_at_least: bool
     last_error: dict[str, Any] | None
     ids_restarted_at: str | None
     lag_ms: NotRequired[int | None]

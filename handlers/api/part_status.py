@@ -74,6 +74,7 @@ def answer(
         "events_per_s": _of(sum, known, "events_per_s"),
         "ids_restarted_at": _of(max, known, "ids_restarted_at"),
         "open_gaps": sum(one["open_gaps"] for one in known),
+        "open_gaps_at_least": any(one["open_gaps_at_least"] for one in known),
         "pace": {name: _of(min, (one["pace"] for one in known), name) for name in of_worst["pace"]},
         "coverage": None if whole is None else _shown(whole, known),
         "stuck_at_cursor": next((one["stuck_at_cursor"] for one in known if one["stuck_at_cursor"]), None),

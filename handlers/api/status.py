@@ -34,8 +34,8 @@ LISTING = Listing(re.compile(rf"[^\0-\x1f]{{1,{STREAM_ID_LENGTH}}}"), "a stream 
 # `GET` of the stream shows more: its cursor and its newest connections.
 SHOWN = (
     *("stream", "status", "verdict", "since_at", "reason", "execution", "group", "generation", "fence", "started_at"),
-    *("stop_requested_at", "ended_at", "holder", "last_event_at", "events_per_s", "open_gaps", "ids_restarted_at"),
-    "last_error",
+    *("stop_requested_at", "ended_at", "holder", "last_event_at", "events_per_s", "open_gaps", "open_gaps_at_least"),
+    *("ids_restarted_at", "last_error"),
 )
 
 
@@ -92,6 +92,7 @@ def answer(
         "cursor": None if cursor is None else {"value": cursor, "saved_at": at(records.cursor_saved_ms)},
         "coverage": None if covered is None else covered.as_json(),
         "open_gaps": 0 if covered is None else sum(gap.state != LOST for gap in covered.missing),
+        "open_gaps_at_least": covered is not None and not covered.reaches_start,
         **_pace(connections, records),
         "stuck_at_cursor": stuck,
         "budget": _budget(records, now_ms),

@@ -13,7 +13,7 @@ const PER = 50;
 const EVERY_MS = 2000;
 // After how long without a turn, in a hidden tab, all pages are requested at once.
 const OLD_MS = 30_000;
-const COLUMNS = ['Stream', 'Status', 'Events/s', 'Last event', 'Open gaps (last 4 connections)', 'Lag', 'Why'];
+const COLUMNS = ['Stream', 'Status', 'Events/s', 'Last event', 'Open gaps', 'Lag', 'Why'];
 const WORST_FIRST = ['broken', 'rejected', 'unknown', 'reconnecting', 'unwell', 'starting', 'stopping', 'running', 'ended', 'stopped'];
 const RANKS = new Map(WORST_FIRST.map((status, rank) => [status, rank]));
 
@@ -148,7 +148,7 @@ function update(node, one) {
   text(rate, one.status === 'running' ? perSecond(one.events_per_s) : '–');
   text(last, one.last_event_at ? `${age(one.last_event_at)} ago` : '–');
   set(last, 'title', one.last_event_at && clock(one.last_event_at));
-  text(gaps, one.open_gaps ? number(one.open_gaps) : '–');
+  text(gaps, one.open_gaps_at_least ? `${number(one.open_gaps)} or more` : one.open_gaps ? number(one.open_gaps) : '–');
   text(lag, one.lag_ms === null ? '–' : length(one.lag_ms));
   for (const cell of [rate, last, gaps, lag]) set(cell, 'data-none', cell.textContent === '–');
   text(reason, why(one));

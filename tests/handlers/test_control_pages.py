@@ -124,7 +124,7 @@ def test_all_streams_come_a_page_at_a_time_and_in_order(aws: Aws, function: Modu
     assert list(rest["streams"][0]) == [
         *("stream", "status", "verdict", "since_at", "reason", "execution", "generation", "fence", "started_at"),
         *("stop_requested_at", "ended_at", "holder", "last_event_at", "events_per_s", "open_gaps"),
-        *("ids_restarted_at", "last_error", "lag_ms"),
+        *("open_gaps_at_least", "ids_restarted_at", "last_error", "lag_ms"),
     ]
 
 

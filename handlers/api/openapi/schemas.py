@@ -90,7 +90,7 @@ _OF_PART = _members("stream")
 _BRIEF = _members(
     "stream status:status verdict since_at:instant? reason? execution? generation:count fence:count "
     "started_at:instant? stop_requested_at:instant? ended_at:instant? holder:Holder? last_event_at:instant? "
-    "events_per_s:number? open_gaps:count ids_restarted_at:instant? last_error:LastError?"
+    "events_per_s:number? open_gaps:count open_gaps_at_least:flag ids_restarted_at:instant? last_error:LastError?"
 )
 # For a stream that shares a function with others.
 _IN_GROUP = _members("group")

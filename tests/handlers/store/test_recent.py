@@ -74,9 +74,11 @@ def test_the_list_shows_what_the_stream_itself_does(aws: Aws) -> None:
             assert read is not None
             whole = status.answer(stream_id, read, NOW_MS, DEAD_MS, RETRIES)
             # These are of its four records alone, or of its sinks.
-            own = ("events_per_s", "open_gaps", "lag_ms")
+            own = ("events_per_s", "open_gaps", "open_gaps_at_least", "lag_ms")
             wanted = {name: whole[name] for name in answer if name not in own}
+            assert answer["open_gaps_at_least"] or not whole["open_gaps_at_least"]
             assert 0 <= answer["open_gaps"] <= whole["open_gaps"]
+            assert answer["open_gaps_at_least"] or answer["open_gaps"] == whole["open_gaps"]
             error = wanted["last_error"]
             if answer["last_error"] is None and error is not None:
                 assert error["over_at"] is not None
