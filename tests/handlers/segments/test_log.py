@@ -1,93 +1,120 @@
-"""A log in memory, appended by one connection or two, and read: what each rule of the protocol is for."""
+"""A stream's log in memory, appended by several connections and read back: what each rule of the protocol is for."""
 
+import io
 import json
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+from botocore.exceptions import ClientError
+
 from handlers.connection.effects import Claim, Heartbeat, MarkConnected, Progress, Write
-from handlers.connection.inputs import Claimed, Resumption, Written
+from handlers.connection.inputs import IN_A_LOG, Claimed, Resumption, Written
 from handlers.connection.lease import Lease
 from handlers.connection.steps import Invocation
+from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
+from handlers.framing.oversize import Oversize
 from handlers.run.requests import Requests
+from handlers.segments.appending import JUMP
 from handlers.segments.log_requests import Cursor
 from handlers.store.connection_store import Store
-from handlers.store.segment_reader import SegmentReader
+from handlers.store.event_items import Entry, StoredEvent
+from handlers.store.event_reader import EventReader
+from handlers.store.overflow import Objects
+from handlers.store.segment_reader import position
 from handlers.store.segment_writer import SegmentWriter
 from local.simulation.tables import MemoryDynamoDB
-from tests.handlers.aws import Client, is_sent_twice
+from tests.handlers.aws import Client, Counted, answer_is_lost, fails_with, is_sent_twice
 from tests.handlers.connection.managers import profile
 from tests.handlers.store.events import noise
 
-STREAM = "demo"
+STREAM, LOG_KEY = "demo", "demo#log"
+NOW_MS, DAY_MS = 10**12, 86_400_000
 
 
-class Queue:
-    """The messages that were sent to the dead-letter queue."""
+class World:
+    """Tables, a queue, a bucket, and the store of all connections on them."""
 
-    def __init__(self) -> None:
-        self.keys: list[str] = []
+    def __init__(self, tables: Any = None) -> None:
+        self.tables = MemoryDynamoDB("events", "control") if tables is None else tables
+        self.letters: list[dict[str, Any]] = []
+        self.objects: dict[str, bytes] = {}
+        self.now_ms = NOW_MS
 
     def send_message(self, *, QueueUrl: str, MessageBody: str) -> None:
         """Take a message, as boto3's client does."""
         assert QueueUrl == "queue"
-        self.keys.append(json.loads(MessageBody)["key"])
+        self.letters.append(json.loads(MessageBody))
 
+    def put_object(self, *, Bucket: str, Key: str, Body: bytes) -> None:
+        """Put an object, as boto3's client does."""
+        assert Bucket == "bucket"
+        self.objects[Key] = Body
 
-class World:
-    """Tables, a queue, and the store of all connections on them."""
+    def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:
+        """Return an object, as boto3's client does."""
+        assert Bucket == "bucket"
+        return {"Body": io.BytesIO(self.objects[Key])}
 
-    def __init__(self) -> None:
-        self.tables = MemoryDynamoDB("events", "control")
-        self.queue = Queue()
-        self.now_ms = 1_000
-
-    def store(self, dynamodb: Any = None) -> Store:
+    def store(self, dynamodb: Any = None, bucket: str = "") -> Store:
         return Store(
-            dynamodb or self.tables,
-            lambda: self.queue,
-            events_table="events",
-            control_table="control",
-            dead_letter_queue_url="queue",
-        )
+            dynamodb or self.tables, lambda: self, events_table="events", control_table="control",
+            dead_letter_queue_url="queue", events_bucket=bucket, s3=lambda: self,
+        )  # fmt: skip
 
-    def log(self, fence: int, dynamodb: Any = None) -> SegmentWriter:
-        store = self.store(dynamodb)
-        return store.log(STREAM, fence, lambda: self.now_ms, window_ms=900_000, keep_days=0)
+    def log(
+        self, fence: int, dynamodb: Any = None, *, bucket: str = "", window_ms: int = 900_000, keep_days: int = 0
+    ) -> SegmentWriter:
+        store = self.store(dynamodb, bucket)
+        return store.log(STREAM, fence, lambda: self.now_ms, window_ms=window_ms, keep_days=keep_days)
 
     def requests(self, **fields: Any) -> Requests:
         who = Invocation(STREAM, "A", "", "r1", 900_000, 4_000, 1_000, 1_000, 0)
         return Requests(profile(**fields), self.store(), who, lambda: self.now_ms)
 
-    def keys(self, after: str = "", limit: int = 100) -> list[str]:
+    @property
+    def reader(self) -> EventReader:
+        return EventReader(self.tables, "events", Objects(lambda: self, "bucket").get)
+
+    def entries(self, after: str = "", limit: int = 1000, most_bytes: int | None = None) -> list[Entry]:
+        return list(self.reader.entries(STREAM, IN_A_LOG, self.now_ms, after, limit, most_bytes))
+
+    def read(self, after: str = "", limit: int = 1000, most_bytes: int | None = None) -> list[StoredEvent]:
+        return [entry.event for entry in self.entries(after, limit, most_bytes) if entry.event is not None]
+
+    def keys(self, after: str = "", limit: int = 1000) -> list[str]:
         return [one.key for one in self.read(after, limit)]
 
-    def read(self, after: str = "", limit: int = 100) -> list[Any]:
-        reader = SegmentReader(self.tables, "events", lambda _key: None)
-        entries = reader.entries(STREAM, self.now_ms, after, limit)
-        return [event for _, event in entries if event is not None]
+
+def events(*numbers: int, data: str | bytes = "a", at_ms: int = NOW_MS) -> list[StreamEvent]:
+    return [StreamEvent(f"k{n}", data, f"{n}", None, f"{n}", at_ms) for n in numbers]
 
 
-def events(*numbers: int, data: str | bytes = "a") -> list[StreamEvent]:
-    return [StreamEvent(f"k{n}", data, f"{n}", None, f"{n}", 1_000) for n in numbers]
+# --- several connections ----------------------------------------------------------------------------------------------
 
 
-def test_a_new_connection_knows_more_than_the_last_segment() -> None:
-    """An event of the window is dropped, whichever segment holds it."""
+def test_a_connection_knows_what_came_within_the_window_before_it() -> None:
+    """An event of the window is dropped, whichever segment holds it; older events are stored again."""
     world = World()
-    before = world.log(1)
-    for number in (1, 2, 3):
-        before.write(number, events(number))
-    assert world.log(2).write(0, events(1, 2, 3, 4)) == Written(1, 3)
+    writer = world.log(1)
+    for number in range(1, 6):
+        world.now_ms = NOW_MS + number * 1_000
+        writer.write(number, events(number))
+    world.now_ms = NOW_MS + 13_000
+    assert world.log(2, window_ms=10_000).write(0, events(1, 2, 3, 4, 5)) == Written(2, 3)
+    assert world.keys() == ["k1", "k2", "k3", "k4", "k5", "k1", "k2"]
 
 
 def test_a_writer_reads_what_another_wrote() -> None:
-    """It finds its number taken, and drops known events; each event is stored once, in order."""
+    """It finds its number taken, drops known events, and leaves no number out: each event is stored once, in order."""
     world = World()
     older, newer = world.log(1), world.log(2)
     older.write(0, events(1))
     newer.write(0, events(2, 3))
     assert older.write(1, events(3, 4)) == Written(1, 1)
-    assert world.keys() == ["k1", "k2", "k3", "k4"]
+    stored = [(one.key, int(one.position[:15])) for one in world.read()]
+    assert stored == [("k1", 1), ("k2", 2), ("k3", 2), ("k4", 3)]
 
 
 def test_the_first_append_reads_what_another_wrote_since_it_opened() -> None:
@@ -97,30 +124,27 @@ def test_the_first_append_reads_what_another_wrote_since_it_opened() -> None:
     older.write(0, events(1))
     newer.opens()
     older.write(1, events(2))
-    puts: list[str] = []
-    put_item = world.tables.put_item
-    world.tables.put_item = lambda **request: puts.append(request["Item"]["SK"]["S"]) or put_item(**request)  # type: ignore[method-assign, func-returns-value]
+    counted = Counted(world.tables)
+    newer.table._dynamodb = counted
     assert newer.write(0, events(2)) == Written(0, 1)
     assert newer.write(1, events(2, 3)) == Written(1, 1)
-    assert puts == ["segment#000000000003"]
+    assert counted.requests.count("put_item") == 1
     assert world.keys() == ["k1", "k2", "k3"]
 
 
-def test_two_writers_number_their_segments_without_a_hole() -> None:
-    """Otherwise one would miss what the other writes."""
-    world = World()
-    older, newer = world.log(1), world.log(2)
-    older.write(0, events(1))
-    newer.write(0, events(2))
-    assert older.write(1, events(2, 3)) == Written(1, 1)
-    assert world.keys() == ["k1", "k2", "k3"]
-    assert [one.position[:15] for one in world.read()] == ["000000000000001", "000000000000002", "000000000000003"]
-
-
-def test_a_segment_that_is_there_twice_by_one_write_counts_as_stored() -> None:
-    """The client sent it again, and it met its own."""
+@pytest.mark.parametrize("way", [answer_is_lost, is_sent_twice])
+def test_a_segment_that_is_there_twice_by_one_write_counts_as_stored(way: Callable[..., Any]) -> None:
+    """The client sends it again and meets its own; after a lost answer the next connection finds it."""
     world = World()
     assert world.log(1, Client(world.tables, "put_item", is_sent_twice)).write(0, events(1, 2)) == Written(2, 0)
+    lost = world.log(2, Client(world.tables, "put_item", way))
+    if way is answer_is_lost:
+        with pytest.raises(StoreUnavailable):
+            lost.write(0, events(3))
+    else:
+        assert lost.write(0, events(3)) == Written(1, 0)
+    assert world.log(3).write(0, events(3, 4)) == Written(1, 1)
+    assert world.keys() == ["k1", "k2", "k3", "k4"]
 
 
 def test_an_older_connection_carries_a_newer_ones_cursor_on() -> None:
@@ -130,23 +154,208 @@ def test_an_older_connection_carries_a_newer_ones_cursor_on() -> None:
     older.write(0, events(1))
     world.log(2).write(0, events(2, 3))
     older.write(1, events(9))
-    assert world.log(3).opens() == Cursor(2, 1_000, "3", came_ms=1_000)
+    assert world.log(3).opens() == Cursor(2, NOW_MS, "3", came_ms=NOW_MS)
 
 
-def test_a_segment_is_read_whole_and_in_order() -> None:
-    """It is read from its first event on, and from any place within it."""
+def test_the_log_says_until_when_its_connections_have_stored_what_came() -> None:
+    """The newest segment shows it for the connection that wrote it, and for the one whose cursor it has."""
     world = World()
-    world.log(1).write(0, events(1, 2, 3))
-    assert (world.keys(), world.keys(limit=2)) == (["k1", "k2", "k3"], ["k1", "k2"])
-    assert world.keys(after=world.read()[0].position) == ["k2", "k3"]
+    for fence, number in ((1, 2), (2, 3), (1, 5)):
+        world.log(fence).write(number, events(number, at_ms=NOW_MS + number))
+    late = world.log(3)
+    cursor = late.opens()
+    assert cursor is not None
+    assert (late.newest, cursor.fence, cursor.came_ms) == ((1, NOW_MS + 5), 2, NOW_MS + 3)
+    world.tables._tables["events"][LOG_KEY, f"segment#{3:012d}"]["data"] = {"B": b"no segment"}
+    late.opens()
+    assert late.newest == (0, 0)
+
+
+@pytest.mark.parametrize("call", ["put_item", "query"])
+def test_a_table_that_refuses_is_unavailable(call: str) -> None:
+    """Only acknowledged events count as stored."""
+    world = World()
+    with pytest.raises(StoreUnavailable):
+        world.log(1, Client(world.tables, call, fails_with("ThrottlingException"))).write(0, events(1))
+    assert world.keys() == []
+
+
+def test_a_log_that_is_always_taken_is_unavailable() -> None:
+    """A writer does not try for ever."""
+
+    def taken(_call: Callable[..., Any], **_parameters: Any) -> Any:
+        raise ClientError({"Error": {"Code": "ConditionalCheckFailedException"}}, "PutItem")
+
+    world = World()
+    with pytest.raises(StoreUnavailable, match="took every number"):
+        world.log(1, Client(world.tables, "put_item", taken)).write(0, events(1))
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("embedded", [False, True], ids=["in memory", "embedded"])
+def test_a_segment_is_read_whole_and_in_order(request: pytest.FixtureRequest, embedded: bool) -> None:
+    """Text and bytes come back with the connection that brought them and when, from any place within a segment."""
+    world = World(request.getfixturevalue("aws").dynamodb if embedded else None)
+    assert world.log(3).write(0, events(1, 2)) == Written(2, 0)
+    assert world.log(4).write(0, events(3, data=b"\xff", at_ms=NOW_MS + 1)) == Written(1, 0)
+    stored = world.read()
+    assert [(one.key, one.data, one.id, one.fence, one.received_at_ms - NOW_MS) for one in stored] == [
+        ("k1", "a", "1", 3, 0),
+        ("k2", "a", "2", 3, 0),
+        ("k3", b"\xff", "3", 4, 1),
+    ]
+    assert [one.position for one in stored] == sorted(one.position for one in stored)
+    for at in range(3):
+        assert world.read(stored[at].position) == stored[at + 1 :]
+        assert world.read(limit=at + 1) == stored[: at + 1]
+
+
+def test_many_segments_are_read_page_by_page() -> None:
+    """They exceed one answer, and each event comes once."""
+    world = World()
+    writer = world.log(1)
+    for number in range(60):
+        writer.write(number, events(number))
+    assert world.keys() == [f"k{number}" for number in range(60)]
+
+
+def test_reading_from_an_instant_begins_with_the_segment_of_its_first_event() -> None:
+    """Reading what came before would cost a page for each thousand events; a clock that is set back hides none."""
+    world = World()
+    writer = world.log(1)
+    for number in range(12):
+        world.now_ms = NOW_MS + 1000 * number - (5000 if number == 7 else 0)
+        writer.write(number, events(number, at_ms=NOW_MS + 1000 * number))
+    for number in range(13):
+        begin = world.reader.place_at(STREAM, IN_A_LOG, NOW_MS + 1000 * number)
+        assert world.keys(begin) == [f"k{later}" for later in range(number, 12)]
+
+
+def test_what_has_expired_is_passed_a_segment_at_a_time() -> None:
+    """A segment expires with the last of its events; DynamoDB deletes it within days after the instant.
+
+    A reader with bounded time goes on after it.
+    """
+    world, old_ms = World(), NOW_MS - DAY_MS - 10
+    writer = world.log(7, keep_days=1)
+    writer.write(0, events(1, 2, at_ms=old_ms))
+    writer.write(2, events(3, at_ms=old_ms))
+    writer.write(3, [*events(4, at_ms=old_ms), *events(5)])
+    found = world.entries()
+    assert [(entry.position, entry.event and entry.event.key) for entry in found] == [
+        (position(1, 7, 1), None),
+        (position(2, 7, 0), None),
+        (position(3, 7, 0), "k4"),
+        (position(3, 7, 1), "k5"),
+    ]
+    assert world.entries(limit=2) == found[:2]
+    for passed, entry in enumerate(found):
+        assert world.entries(entry.position) == found[passed + 1 :]
+    item = world.tables._tables["events"][LOG_KEY, "segment#000000000001"]
+    assert item["expires_at"] == {"N": str((old_ms + DAY_MS) // 1000)}
+
+
+@pytest.mark.parametrize("embedded", [False, True], ids=["in memory", "embedded"])
+def test_a_log_that_has_expired_goes_on_behind_its_old_numbers(request: pytest.FixtureRequest, embedded: bool) -> None:
+    """Otherwise a reader with an earlier position would miss what is appended now."""
+    world = World(request.getfixturevalue("aws").dynamodb if embedded else None)
+    for number in (1, 2):
+        world.log(number, keep_days=1).write(0, events(number))
+    before = world.read()[-1].position
+    for number in (1, 2):
+        place = {"PK": {"S": LOG_KEY}, "SK": {"S": f"segment#{number:012d}"}}
+        world.tables.delete_item(TableName="events", Key=place)
+    anew, beside = world.log(3, keep_days=1), world.log(4, keep_days=1)
+    assert (anew.opens(), beside.opens()) == (None, None)
+    assert anew.write(0, events(3)) == Written(1, 0)
+    assert beside.write(0, events(3, 4)) == Written(1, 1)
+    found = world.read(before)
+    assert [(one.key, int(one.position[:15])) for one in found] == [("k3", JUMP + 1), ("k4", JUMP + 2)]
+
+
+def test_an_anchor_that_the_table_refused_is_put_with_the_next_try() -> None:
+    """The write that it preceded is tried again, and nothing is appended without one."""
+    world, refusals = World(), [fails_with("ThrottlingException")]
+
+    def refuses_once(call: Callable[..., Any], **parameters: Any) -> Any:
+        return refusals.pop()(call, **parameters) if refusals else call(**parameters)
+
+    writer = world.log(1, Client(world.tables, "put_item", refuses_once), keep_days=1)
+    with pytest.raises(StoreUnavailable):
+        writer.write(0, events(1))
+    assert writer.write(0, events(1)) == Written(1, 0)
+    assert sorted(world.tables._tables["events"]) == [(LOG_KEY, "anchor"), (LOG_KEY, "segment#000000000001")]
+
+
+# --- what no segment holds --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "data", [noise(900_000).hex(), "é" * 100_000 + noise(900_000).hex(), noise(900_000), "[" * 9**7]
+)
+def test_a_large_event_comes_back_as_it_was_delivered(data: str | bytes) -> None:
+    """In the bucket or alone in a segment, compressed or not, text stays text and bytes stay bytes."""
+    world = World()
+    assert world.log(3, bucket="bucket").write(0, events(1, data=data)) == Written(1, 0)
+    assert [(type(one.data), one.data == data) for one in world.read()] == [(type(data), True)]
+    assert [one.data for one in world.read(most_bytes=100_000)] == [None]
+
+
+def test_what_no_segment_holds_goes_to_the_bucket() -> None:
+    """It is alone, at its place in the order; a body that compresses well stays in its segment, however large."""
+    world = World()
+    sent = [*events(1), *events(2, data=noise(400_000)), *events(3, data="long " * 100_000), *events(4)]
+    assert world.log(1, bucket="bucket").write(0, sent) == Written(4, 0)
+    assert [(one.key, one.data) for one in world.read()] == [(one.key, one.data) for one in sent]
+    assert len(world.objects) == 1
+    small = world.read(most_bytes=300_000)
+    assert [one.data for one in small] == ["a", None, None, "a"]
+    assert [one.object is None for one in small] == [True, False, True, True]
 
 
 def test_what_no_segment_holds_is_in_the_queue_before_its_mark() -> None:
-    """It has one message for each part."""
+    """It has one message for each part. No later connection stores it again, for the log has a mark at its place."""
     world = World()
-    assert world.log(1).write(0, events(1, data=noise(400_000))) == Written(0, 0, 1)
-    assert set(world.queue.keys) == {"k1"}
-    assert [one.dead_letter is not None for one in world.read()] == [True]
+    sent = [*events(1), *events(2, data=noise(400_000)), *events(3)]
+    assert world.log(1).write(0, sent) == Written(2, 0, 1)
+    assert world.log(2).write(0, sent) == Written(0, 3)
+    stored = world.read()
+    assert [(one.key, one.data) for one in stored] == [("k1", "a"), ("k2", None), ("k3", "a")]
+    assert (stored[1].dead_letter or "").startswith("too large for a segment: 400")
+    assert [(letter["key"], letter["part"]) for letter in world.letters] == [("k2", 1), ("k2", 2), ("k2", 3)]
+
+
+def test_an_id_that_no_segment_holds_goes_to_the_queue() -> None:
+    """A bucket takes only bodies. The mark has neither id nor name, like that of an item."""
+    world = World()
+    sent = events(1)[0]._replace(id=noise(500_000).hex(), name="n")
+    assert world.log(1, bucket="bucket").write(0, [sent]) == Written(0, 0, 1)
+    assert [(one.key, one.id, one.name, one.data) for one in world.read()] == [("k1", None, None, None)]
+    assert world.objects == {}
+
+
+def test_what_was_too_long_to_be_read_is_marked() -> None:
+    """Its beginning is in the queue."""
+    world = World()
+    body = Oversize(2_000_000, "ab" * 32, b"head")
+    sent = [*events(1), events(2)[0]._replace(data=body), *events(3)]
+    assert world.log(1, bucket="bucket").write(0, sent) == Written(2, 0, 1)
+    assert [one.dead_letter for one in world.read()] == [None, "longer than max_frame_bytes: 2000000 bytes", None]
+
+
+def test_a_message_is_sent_once_though_its_number_is_taken() -> None:
+    """A body goes elsewhere once for a write, however often the append is tried."""
+    world = World()
+    late = world.log(1)
+    late.opens()
+    world.log(2).write(0, events(1))
+    assert late.write(0, events(2, data=noise(400_000))) == Written(0, 0, 1)
+    assert [letter["part"] for letter in world.letters] == [1, 2, 3]
+
+
+# --- a log beside items -----------------------------------------------------------------------------------------------
 
 
 def test_a_stream_stays_in_its_log_whatever_its_profile_says_later() -> None:
@@ -172,6 +381,7 @@ def test_a_stream_stays_with_its_items() -> None:
 def test_the_later_of_two_cursors_is_resumed_from() -> None:
     """It is the log's, or the control table's if the upstream moved on without an event since."""
     world = World()
+    world.now_ms = 1_000
     requests = world.requests(store="log")
     for request in requests.of(Claim()):
         lease: Lease = request().lease
