@@ -1,0 +1,74 @@
+"""The order in which an invocation's steps are performed: what is due comes first, and what follows comes at once."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+from handlers.connection.effects import Claim, Heartbeat, MarkConnected, Release, Write
+from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
+from handlers.connection.steps import Await, Step
+from tests.handlers.scripted import Functions, Script, plain_store
+
+OPENED: tuple[int, Arrival] = (90, Opened(200))
+# The longest frame of these wires.
+MOST_BYTES = 60
+
+
+def event(number: int) -> bytes:
+    return b"id: %d\ndata: %d\n\n" % (number, number)
+
+
+MANY = Chunk(b"".join(event(number) for number in range(600)))
+
+
+def performed(*scripts: Script, letters: list[Any] | None = None, **fields: Any) -> list[Step]:
+    """Return the steps of a function whose upstream plays these scripts; its dead letters go into `letters`."""
+    left, taken = list(scripts), [] if letters is None else letters
+    functions = Functions(lambda: left.pop(0))
+    queue = SimpleNamespace(send_message=lambda **said: taken.append(json.loads(said["MessageBody"])["event"]))
+    functions.store = plain_store(functions.tables, lambda: queue)
+    functions.start(resume={"header": "Last-Event-ID"}, max_frame_bytes=MOST_BYTES, **fields)
+    return functions.steps
+
+
+def test_what_follows_from_a_step_comes_before_what_was_to_come_after_it() -> None:
+    """The cursor is saved between two writes of one chunk."""
+    steps = performed([OPENED, (2_500, MANY), (9_000, Closed("reset"))])
+    counts = [
+        len(step.events) if isinstance(step, Write) else step.cursor
+        for step in steps
+        if isinstance(step, Write | Heartbeat)
+    ]
+    assert counts[counts.index(250) :][:4] == [250, "249", 250, 100]
+
+
+def test_what_is_due_comes_before_a_write() -> None:
+    """This holds however many events come at once; here the lease is due when they come."""
+    steps = performed([OPENED, (1_090, MANY), (9_000, Closed("reset"))])
+    first = next(at for at, step in enumerate(steps) if isinstance(step, Write))
+    assert [type(step) for step in steps[first - 2 : first]] == [Await, Heartbeat]
+
+
+def test_an_event_that_is_too_long_is_sent_before_the_cursor_passes_it() -> None:
+    """Its rest goes where events go, the next event is stored, then the cursor moves."""
+    sent: list[Any] = []
+    too_long = b"id: 2\ndata: %b\n\n" % (b"x" * MOST_BYTES)
+    pieces = [(300, Chunk(event(1) + too_long[:20])), (900, Chunk(too_long[20:] + event(3)))]
+    steps = performed([OPENED, *pieces, (2_000, Closed("reset"))], letters=sent)
+    writes = [step.events for step in steps if isinstance(step, Write)]
+    assert [[event.id for event in events] for events in writes] == [["1"], ["2", "3"]]
+    assert [(letter["id"], letter["size_bytes"], letter["is_whole"]) for letter in sent] == [("2", 60, True)]
+    cursors = [step.cursor for step in steps if isinstance(step, Heartbeat | Release) and step.cursor is not None]
+    assert cursors == ["1", "3"]
+
+
+def test_claim_then_connect_then_mark() -> None:
+    """This is the order of a handover, of the first connection, and of the next in the same invocation."""
+    steps = performed(
+        [OPENED, (800, Chunk(event(1))), (2_000, Closed("reset"))],
+        [OPENED, (300, Chunk(event(2))), (900, Closed("reset"))],
+        reconnect_tries=1,
+    )
+    claims = [step for step in steps if isinstance(step, Claim | MarkConnected)]
+    assert [type(step) for step in claims] == [Claim, MarkConnected] * 2
+    assert [step.after_fence for step in claims if isinstance(step, Claim)] == [0, 1]
