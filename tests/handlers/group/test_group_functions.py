@@ -1,6 +1,5 @@
 """Functions of a group hand over, stream by stream, on the tables that the product writes."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,15 +12,29 @@ from handlers.store import typed_values
 from handlers.store.group_store import OPEN
 from handlers.store.stream_records import StreamRecords
 from tests.examples import examples
-from tests.handlers.group.world import CONTROL, EVERY_MS, GROUP, LIFE_MS, LIMIT, MARGIN_MS, START_MS, World
+from tests.handlers.group.world import (
+    CONTROL,
+    EVERY_MS,
+    GROUP,
+    LIFE_MS,
+    LIMIT,
+    MARGIN_MS,
+    NEVER_LATE_MS,
+    START_MS,
+    World,
+)
 
 POLICIES = {"a": "evicts", "b": "tolerates", "c": "forbids", "d": "evicts", "e": "forbids"}
 STREAMS = [f"{policy}:{name}" for name, policy in POLICIES.items()]
 
 
-def running(**policies: str) -> World:
-    """Return a group whose streams one function has connected, with an event each every 0.7 s."""
+def running(longest_ms: int = NEVER_LATE_MS, **policies: str) -> World:
+    """Return a group whose streams one function has connected, with an event each every 0.7 s.
+
+    An overlap of more than `longest_ms` is late.
+    """
     world = World(policies or POLICIES)
+    world.overlap_max_ms = longest_ms
     world.join(*world.upstreams)
     world.start("r1")
     for number in range(1, 160):
@@ -42,64 +55,34 @@ def test_one_function_keeps_all_its_streams() -> None:
     """It opens them a few at a time, and all are stored; each record says after what silence it would end."""
     world = running()
     world.run(20_000)
-    leases = [typed_values.key(stream, "lease") for stream in STREAMS]
-    records = [world.tables.get_item(TableName=CONTROL, Key=key)["Item"]["live"]["M"] for key in leases]
-    assert all(typed_values.count(live, "silent_ms") for live in records)
+    assert all(typed_values.count(world.record(stream)["live"]["M"], "silent_ms") for stream in STREAMS)
     assert [world.holders(stream) for stream in STREAMS] == [["r1"]] * 5
     check(world)
 
 
-def test_a_handover_is_made_stream_by_stream() -> None:
-    """There is no gap if two may overlap for a moment; the older function ends as taken over."""
-    world = running()
-    world.at(20_000, lambda: world.start("r2"))
-    world.run(35_000)
-    assert [world.holders(stream) for stream in STREAMS] == [["r2"]] * 5
-    assert world.outcomes["r1"].error == "StreamTakenOver"
-    for stream in STREAMS:
-        gaps = world.upstreams[stream].gaps[1:]
-        longest = max((to_ms - from_ms for from_ms, to_ms in gaps), default=0)
-        assert longest <= (300 if world.upstreams[stream].policy == "forbids" else 0), (stream, gaps)
-    check(world)
+@pytest.mark.parametrize(("longest_ms", "late"), [(38_000, ""), (36_000, "; late by 38 s"), (0, "")])
+def test_what_the_successor_cannot_open_stays_with_the_older(longest_ms: int, late: str) -> None:
+    """It stays until the older one's deadline; the others are handed over at once, without a gap if two may overlap.
 
-
-def test_what_the_successor_cannot_open_stays_with_the_older() -> None:
-    """It stays until the older one's deadline; the others are handed over at once."""
-    world = running()
-    down = world.upstreams["tolerates:b"]
+    The older one is taken over late, which its end says if it was longer beside the newer one than is safe.
+    """
+    world = running(longest_ms)
+    down, others = world.upstreams["tolerates:b"], [stream for stream in STREAMS if stream != "tolerates:b"]
     world.at(19_900, lambda: setattr(down, "is_down", True))
     world.at(20_000, lambda: world.start("r2"))
-    world.run(30_000)
+    world.run(35_000)
     assert world.holders("tolerates:b") == ["r1"]
-    assert all(world.holders(stream) == ["r2"] for stream in STREAMS if stream != "tolerates:b")
+    assert [world.holders(stream) for stream in others] == [["r2"]] * 4
+    for stream in others:
+        assert world.longest_gap_ms(stream) <= (300 if "forbids" in stream else 0), stream
     world.run(LIFE_MS)
     assert world.holders("tolerates:b") == []
-    assert world.outcomes["r1"].error == "StreamTakenOver"
+    outcome, words = world.outcomes["r1"], "a newer function keeps the group's streams connected"
+    assert (outcome.error, outcome.message) == ("StreamTakenOver", words + late)
     down.is_down = False
     world.run(LIFE_MS + 7_900)
     assert world.holders("tolerates:b") == ["r2"]
     check(world)
-
-
-@pytest.mark.parametrize(
-    ("longest_ms", "error", "message"),
-    [
-        (38_000, "StreamTakenOver", "a newer function keeps the group's streams connected"),
-        (36_000, "StreamTakenOver", "a newer function keeps the group's streams connected; late by 38 s"),
-        (0, "StreamTakenOver", "a newer function keeps the group's streams connected"),
-    ],
-)
-def test_who_was_taken_over_late_says_so(longest_ms: int, error: str, message: str) -> None:
-    """It was longer beside the newer one than is safe against a gap."""
-    world = World(POLICIES)
-    world.overlap_max_ms = longest_ms
-    world.join(*STREAMS)
-    world.start("r1")
-    world.at(19_900, lambda: setattr(world.upstreams["tolerates:b"], "is_down", True))
-    world.at(20_000, lambda: world.start("r2"))
-    world.run(LIFE_MS)
-    outcome = world.outcomes["r1"]
-    assert (outcome.error, outcome.message) == (error, message)
 
 
 @given(
@@ -142,8 +125,7 @@ def test_a_join_and_a_leave_take_effect_within_a_heartbeat(
     if handover_ms is None:
         assert {stream: world.upstreams[stream].links for stream in others} == links
     for stream in others:
-        gaps = [to_ms - from_ms for from_ms, to_ms in world.upstreams[stream].gaps[1:]]
-        assert max(gaps, default=0) <= (300 if "forbids" in stream else 0), (stream, gaps)
+        assert world.longest_gap_ms(stream) <= (300 if "forbids" in stream else 0), stream
 
 
 @given(st.integers(1, 40_000), st.booleans())
@@ -182,19 +164,6 @@ def test_a_stream_that_rests_leaves_and_joins_as_soon(after_ms: int, joins: bool
     assert world.holders(moved) == (["r1"] if joins else [])
 
 
-def test_who_left_may_join_again() -> None:
-    """It may do so at once, and at any later time."""
-    world = running()
-    for after_ms in (10_000, 20_000):
-        world.at(after_ms, lambda: world.leave("forbids:c"))
-        world.at(after_ms + 300, lambda: world.join("forbids:c"))
-    world.at(30_000, lambda: world.leave("forbids:c"))
-    world.at(40_000, lambda: world.join("forbids:c"))
-    world.run(46_000)
-    assert world.holders("forbids:c") == ["r1"]
-    assert world.stored("forbids:c") == [*range(1, world.upstreams["forbids:c"].emitted + 1)]
-
-
 def test_a_post_that_came_no_further_than_the_record_is_gone_on_with() -> None:
     """Its caller got a failure; the stream still goes on, can be stopped, and its record says so."""
     world, moved = running(a="evicts", b="tolerates"), "evicts:a"
@@ -204,7 +173,7 @@ def test_a_post_that_came_no_further_than_the_record_is_gone_on_with() -> None:
     assert world.holders(moved) == ["r1"]
     world.leave(moved)
     world.run(22_000)
-    record = world.tables.get_item(TableName=CONTROL, Key=typed_values.key(moved, "lease"))["Item"]
+    record = world.record(moved)
     assert (world.holders(moved), moved in world.groups.members()) == ([], False)
     assert ("group" in record, record.get("ending")) == (False, {"S": "StreamEnded"})
 
@@ -258,7 +227,7 @@ def test_a_function_that_ends_releases_what_the_store_had_refused(monkeypatch: p
 
     monkeypatch.setattr(world.tables, "update_item", update_item)
     world.run(LIFE_MS)
-    record = world.tables.get_item(TableName=CONTROL, Key=typed_values.key("forbids:a", "lease"))["Item"]
+    record = world.record("forbids:a")
     assert (world.outcomes["r1"].error, len(refused)) == ("ConnectionExpired", 1)
     assert record["released"] == record["connected"]
 
@@ -289,103 +258,14 @@ def test_functions_that_follow_soon_are_no_further_behind_each_time() -> None:
     behind_ms = []
 
     def look() -> None:
-        live = world.tables.get_item(TableName=CONTROL, Key=typed_values.key("tolerates:a", "lease"))["Item"]["live"]
-        behind_ms.append(int(live["M"]["live_ms"]["N"]) - int(live["M"]["opened_ms"]["N"]))
+        live = world.record("tolerates:a")["live"]["M"]
+        behind_ms.append(int(live["live_ms"]["N"]) - int(live["opened_ms"]["N"]))
 
     for number in range(6):
         world.at(9_000 * number, lambda name=f"r{number}": world.start(name))  # type: ignore[misc]
         world.at(9_000 * number + 5_000, look)
     world.run(51_000)
     assert behind_ms == [0, 600, 500, 400, 300, 200]
-
-
-# When, what, and to whom.
-ACTS = st.lists(
-    st.tuples(
-        st.integers(1, 90_000),
-        st.sampled_from(("kill", "vanish", "join", "leave", "down", "up", "drop", "freeze")),
-        st.integers(0, 9),
-    ),
-    max_size=12,
-)
-
-
-def act_of(world: World, kind: str, number: int) -> Callable[[], object]:
-    """Return what one of those acts does."""
-    stream = STREAMS[number % len(STREAMS)]
-    upstream = world.upstreams[stream]
-    match kind:
-        case "kill" | "vanish":
-            return lambda: world.kill_one(number, is_proved=kind == "kill")
-        case "join":
-            return lambda: world.join(stream)
-        case "leave":
-            return lambda: world.leave(stream)
-        case "freeze":
-            # For less than its heartbeat lasts: one that stands still for longer counts as dead, and has its sockets
-            # yet.
-            return lambda: world.freeze_one(number, 5_000)
-        case "drop":
-            return lambda: [upstream.drop(link) for link in upstream.links[:1]]  # type: ignore[func-returns-value]
-    return lambda: setattr(upstream, "is_down", kind == "down")
-
-
-def is_at_rest(world: World, wanted: set[str], until_ms: int) -> bool:
-    """Return whether all is as requested at that instant: one function has the wanted streams and nothing else."""
-    world.run(until_ms)
-    holders = [world.holders(stream) for stream in sorted(wanted)]
-    is_one = len(world.functions) == 1 and holders == [[world.functions[0].who.request_id]] * len(wanted)
-    return is_one and not any(world.holders(stream) for stream in set(STREAMS) - wanted)
-
-
-def schedule(acts: list[tuple[int, str, int]]) -> None:
-    """Run a group with these faults and requests, and check the invariants at their end."""
-    world = World(POLICIES)
-    world.join(*STREAMS)
-    world.run_lanes()
-    for number in range(1, 100):
-        world.at(1_300 * number, lambda: world.emit(*STREAMS))
-    wanted = set(STREAMS)
-    for after_ms, kind, number in sorted(acts):
-        world.at(after_ms, act_of(world, kind, number))
-        stream = STREAMS[number % len(STREAMS)]
-        wanted = wanted | {stream} if kind == "join" else wanted - {stream} if kind == "leave" else wanted
-    for upstream in world.upstreams.values():
-        world.at(95_000, lambda upstream=upstream: setattr(upstream, "is_down", False))  # type: ignore[misc]
-    # The last to be asked for keeps the group from ending: what an execution does then is the machine's.
-    world.at(95_000, lambda: world.join(STREAMS[-1]) if world.functions else None)
-    world.run(130_000)
-    if world.functions:
-        wanted.add(STREAMS[-1])
-        # Unless a handover is under way all are connected by one function.
-        ends = (until_ms for until_ms in range(131_000, 165_000, 1_000) if is_at_rest(world, wanted, until_ms))
-        assert next(ends, None), {stream: world.holders(stream) for stream in STREAMS}
-        asked = {STREAMS[number % len(STREAMS)] for _, kind, number in acts if kind == "leave"}
-        # That a stream was stopped is no gap.
-        check(world, *(wanted - asked))
-    for upstream in world.upstreams.values():
-        assert upstream.most <= LIMIT[upstream.policy]
-
-
-# A function is killed, and the next one before it has looked for gaps; an upstream is down until 50 connections are.
-KILLED_TOO_SOON = [(287, "kill", 3), (342, "drop", 4), (792, "vanish", 7), (2_858, "up", 3), (2_968, "down", 2)]
-KILLED_TOO_SOON += [(3_143, "drop", 9), (63_265, "vanish", 1)]
-
-
-@given(ACTS)
-@settings(max_examples=examples(6))
-@example(KILLED_TOO_SOON)
-def test_drawn_schedules_lose_nothing(acts: list[tuple[int, str, int]]) -> None:
-    """Kills, joins, leaves, drops and outages come at any moment, to streams of each policy."""
-    schedule(acts)
-
-
-@pytest.mark.long
-@given(ACTS)
-@settings(max_examples=500)
-def test_many_drawn_schedules_lose_nothing(acts: list[tuple[int, str, int]]) -> None:
-    """This is the same with more examples."""
-    schedule(acts)
 
 
 def test_who_leaves_gives_its_place_back_and_who_is_away_is_counted() -> None:
@@ -439,8 +319,7 @@ def test_the_cursor_of_who_is_evicted_is_as_young_as_the_heartbeats() -> None:
 
     def reads() -> None:
         for stream, upstream in world.upstreams.items():
-            item = world.tables.get_item(TableName=CONTROL, Key=typed_values.key(stream, "lease"))["Item"]
-            behind[stream].append(upstream.emitted - int(item["cursor"]["S"]))
+            behind[stream].append(upstream.emitted - int(world.record(stream)["cursor"]["S"]))
 
     for at_s in range(5, 30):
         world.at(1_000 * at_s, reads)
@@ -456,6 +335,5 @@ def test_the_record_of_a_log_says_how_long_its_events_may_wait() -> None:
         world.join("tolerates:a")
         world.start("r1")
         world.run(5_000)
-        item = world.tables.get_item(TableName=CONTROL, Key=typed_values.key("tolerates:a", "lease"))["Item"]
-        lags[flush_s] = typed_values.count(item["live"]["M"], "lag_ms")
+        lags[flush_s] = typed_values.count(world.record("tolerates:a")["live"]["M"], "lag_ms")
     assert lags == {1: 4 * EVERY_MS + 1_000, 3: 4 * EVERY_MS + 3_000}

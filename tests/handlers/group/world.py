@@ -209,11 +209,6 @@ class World:
         elif one.lane and outcome.error:
             self.start_next(one.lane)
 
-    def freeze_one(self, number: int, for_ms: int) -> None:
-        """Freeze one of the running functions for so long; arrivals wait."""
-        if self.functions:
-            self.functions[number % len(self.functions)].freeze_for(for_ms)
-
     def kill_one(self, number: int, *, is_proved: bool) -> None:
         """Kill one of the running functions; its lane starts another a moment later."""
         if self.functions:
@@ -275,6 +270,15 @@ class World:
                 missing.append((from_ms, to_ms))
         return missing
 
+    def record(self, stream: str) -> Item:
+        """Return its record."""
+        item: Item = self.tables.get_item(TableName=CONTROL, Key=typed_values.key(stream, "lease"))["Item"]
+        return item
+
+    def longest_gap_ms(self, stream: str) -> int:
+        """Return for how long it had no connection at most, since its first one."""
+        return max((to_ms - from_ms for from_ms, to_ms in self.upstreams[stream].gaps[1:]), default=0)
+
     def holders(self, stream: str) -> list[str]:
         """Return the requests of the connected functions."""
         return [link.who.request_id for link in self.upstreams[stream].links]
@@ -314,10 +318,6 @@ class VirtualGroup(VirtualFunction):
         names = {"events_table": EVENTS, "control_table": CONTROL}
         group = Group(self._profile, upstreams, settings, names, self.world.tables)
         self.start(group.needs(self))
-
-    def freeze_for(self, for_ms: int) -> None:
-        """Freeze it for so long; arrivals wait."""
-        self.freeze(self.world.now_ms + for_ms)
 
     def _profile(self, stream_id: str) -> Profile:
         policy = self.world.upstreams[stream_id].policy
