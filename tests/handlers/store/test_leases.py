@@ -10,16 +10,15 @@ from hypothesis import strategies as st
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
 from handlers.store import control_record
-from handlers.store.control_table import KEYS
 from handlers.store.leases import Leases
-from handlers.watching.lease_rounds import AT_ONCE, Rounds, Turn
+from handlers.watching.lease_rounds import Rounds, Turn
 from tests.examples import examples
 from tests.handlers.aws import CONTROL, Aws, Counted
 from tests.permission_edges import own_requests
 
 NOW_MS = 1_800_000_000_000
-# So many streams are read between two looks at the clock.
-GROUP = KEYS * AT_ONCE
+# So many streams are read between two looks at the clock, in a test with `small_parts`.
+PART = 4
 GENERATED = settings(max_examples=examples(5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -51,19 +50,26 @@ def walk(leases: Leases, limit: int) -> list[str]:
     return shown
 
 
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a check read few streams at once."""
+    for name in ("KEYS", "AT_ONCE"):
+        monkeypatch.setattr(f"handlers.watching.lease_rounds.{name}", 2)
+
+
 @pytest.fixture(scope="module")
 def ids() -> list[str]:
-    """Return five hundred ids, in order."""
-    return [f"demo:{number:04d}" for number in range(500)]
+    """Return ids, in order."""
+    return [f"demo:{number:04d}" for number in range(240)]
 
 
 @pytest.fixture
 def filled(aws: Aws, ids: list[str]) -> Aws:
-    """Return a table of five hundred streams: every second is held; fifty more had a stop request before the start."""
+    """Return a table of streams: every second is held; twenty more had a stop request before their start."""
     items = [lease(stream_id, held=number % 2 == 0) for number, stream_id in enumerate(ids)]
-    items += [record(stream_id) for stream_id in ids[:100]]
+    items += [record(stream_id) for stream_id in ids[:50]]
     items += [
-        {"PK": {"S": f"demo:00{number:02d}x"}, "SK": {"S": "lease"}, "stop": {"BOOL": True}} for number in range(50)
+        {"PK": {"S": f"demo:00{number:02d}x"}, "SK": {"S": "lease"}, "stop": {"BOOL": True}} for number in range(20)
     ]
     fill(aws, items)
     return aws
@@ -73,8 +79,8 @@ def test_a_page_costs_one_request_wherever_it_begins(filled: Aws, ids: list[str]
     """With any number of streams, nothing before or after the page is read."""
     client = Counted(filled.dynamodb)
     leases = Leases(client, CONTROL)
-    assert leases.started("demo:0399", 100) == ids[400:]
-    assert leases.started("demo:0300", 7) == ids[301:308]
+    assert leases.started("demo:0139", 100) == ids[140:]
+    assert leases.started("demo:0100", 7) == ids[101:108]
     assert client.requests == ["query", "query"]
 
 
@@ -89,15 +95,15 @@ def test_a_look_costs_a_request_for_a_hundred_held_streams(filled: Aws, ids: lis
     client = Counted(filled.dynamodb)
     rounds = Rounds(Leases(client, CONTROL), 1, Turn(1000))
     seen = rounds.check(NOW_MS, lambda: False)
-    assert (seen.is_whole, seen.wanted, seen.missing, list(seen.away_ms)) == (True, 250, 250, ids[::2])
-    assert client.requests == ["query", "batch_get_item", "batch_get_item", "batch_get_item"]
+    assert (seen.is_whole, seen.wanted, seen.missing, list(seen.away_ms)) == (True, 120, 120, ids[::2])
+    assert client.requests == ["query", "batch_get_item", "batch_get_item"]
 
 
 @GENERATED
 @given(st.data())
 def test_pages_miss_nothing_that_was_there_throughout(filled: Aws, ids: list[str], data: st.DataObject) -> None:
     """Streams are started, stopped, renewed or deleted between pages, even one whose id ends a page."""
-    limit = data.draw(st.sampled_from([37, 100, 250]))
+    limit = data.draw(st.sampled_from([37, 100, 150]))
     touched: set[str] = set()
 
     def change(*_: object) -> None:
@@ -141,10 +147,11 @@ def test_every_suspect_has_its_turn(looks: list[set[str]], most: int) -> None:
     assert asked >= stays
 
 
+@pytest.mark.usefixtures("small_parts")
 def test_numbers_are_no_better_while_a_round_goes_on(aws: Aws) -> None:
     """The worst stream counts even in a run that did not look at it, until a whole round has found it well."""
     known = {"expires_at_ms": {"N": str(NOW_MS - 5_000)}}
-    names = [f"demo:{number:04d}" for number in range(GROUP + 100)]
+    names = [f"demo:{number:04d}" for number in range(PART + 1)]
     fill(aws, [lease(name, held=True, **known) for name in names[1:]])
     fill(aws, [lease(names[0], held=True)])
     rounds = Rounds(Leases(aws.dynamodb, CONTROL), 1, Turn(1))
@@ -159,7 +166,7 @@ def test_numbers_are_no_better_while_a_round_goes_on(aws: Aws) -> None:
         lengths.append(rounds.numbers())
     assert seen == names
     every = len(names)
-    assert lengths == [(GROUP, GROUP, worst_ms), (every, every, worst_ms)]
+    assert lengths == [(PART, PART, worst_ms), (every, every, worst_ms)]
     fill(aws, [lease(names[0], held=True, **known)])
     for expected in (worst_ms, 5_000):
         rounds.check(NOW_MS, always)

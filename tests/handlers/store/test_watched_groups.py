@@ -2,14 +2,17 @@
 
 from typing import Any
 
+import pytest
+
 from handlers.group.group_lease import GroupHeartbeat
 from handlers.store import control_record, typed_values
 from handlers.store.group_store import group_lease, heartbeat_name, heartbeat_value
 from handlers.store.leases import Leases
 from handlers.watching.lease_rounds import Rounds, Turn
 from tests.handlers.aws import CONTROL, Aws, Counted
-from tests.handlers.store.test_leases import NOW_MS, fill, lease
+from tests.handlers.store.test_leases import NOW_MS, PART, fill, lease, small_parts
 
+__all__ = ["small_parts"]
 ARN, LIMIT_MS = "arn:of the group", NOW_MS + 600_000
 
 
@@ -81,15 +84,16 @@ def test_a_group_without_a_living_function_is_the_suspect(aws: Aws) -> None:
     assert leases.read("#1") == suspects["#1"]
 
 
+@pytest.mark.usefixtures("small_parts")
 def test_a_look_that_goes_on_reads_the_groups_anew(aws: Aws) -> None:
     """A group that was well a minute ago, when a look was late, may not be now."""
-    members = [member(f"demo:{number:04d}", "#1") for number in range(900)]
+    members = [member(f"demo:{number}", "#1") for number in range(PART + 1)]
     fill(aws, [group("#1", heartbeat(1)), *members])
     rounds = Rounds(Leases(aws.dynamodb, CONTROL), 1, Turn(9))
     first = rounds.check(NOW_MS, lambda: True)
-    assert (first.is_whole, first.wanted) == (False, 799)
+    assert (first.is_whole, first.wanted) == (False, PART - 1)
     seen = rounds.check(NOW_MS + 60_000, lambda: True)
-    assert (seen.is_whole, seen.wanted, seen.missing) == (True, 101, 101)
+    assert (seen.is_whole, seen.wanted, seen.missing) == (True, 2, 2)
 
 
 def test_a_heartbeat_says_how_many_are_away() -> None:
