@@ -33,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from handlers.connection.liveness import BROKEN
 from handlers.values import dataclass
 
 # No end was recorded: the function was killed, or the table accepted no more records.
@@ -106,8 +107,10 @@ class Record:
     @property
     def answered_ms(self) -> int:
         """When the upstream answered it at the earliest, once it is over."""
-        # A function that stood still notices an answer late. If it reads no more, what came meanwhile is lost.
-        return self.opened_ms if self.last_ms > self.opened_ms else self._heard_by(self.opened_ms)
+        # A function that stood still notices an answer late. If it broke without being read further, what came
+        # meanwhile is lost.
+        is_unread = self.last_ms <= self.opened_ms and (self.closed_ms is None or self.ended_by in BROKEN)
+        return self._heard_by(self.opened_ms) if is_unread else self.opened_ms
 
     @property
     def silent_from_ms(self) -> int:

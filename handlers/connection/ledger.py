@@ -180,6 +180,7 @@ def _judged(holes: list[Gap], unproved: list[Interval], ordered: list[Record]) -
             # Several intervals may end before the same opening, and the table has one gap of each connection.
             ended = [record for record in after if record.from_ms == to_ms] or after
             if ended:
-                judged.append(Gap(ended[0].fence, from_ms, to_ms, before[-1].ended_by or UNRECORDED, OPEN))
+                broken = before[-1] if before else ended[0]
+                judged.append(Gap(ended[0].fence, from_ms, to_ms, broken.ended_by or UNRECORDED, OPEN))
     delivered = [replace(hole, state=DELIVERED) for hole in proved]
     return sorted(judged + delivered, key=lambda gap: (gap.from_ms, gap.fence))

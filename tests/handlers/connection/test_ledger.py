@@ -56,6 +56,19 @@ def test_gaps_are_the_milliseconds_between_connections_that_none_covers(between:
     assert [at for gap in gaps(between, NOW, DEAD_AFTER_MS) for at in range(gap.from_ms, gap.to_ms)] == missed
 
 
+@given(st.lists(st.tuples(closed, st.integers(0, 30)), max_size=6))
+def test_answers_that_were_noticed_late_make_gaps_longer_alone(between: list[tuple[Record, int]]) -> None:
+    """Whatever was heard before a connection counted as answered, each instant that lay in a gap still does."""
+    brief = [replace(record, seen_ms=record.opened_ms, closed_ms=record.opened_ms) for record, _ in between[:2]]
+    between = [*zip(brief, (late_ms for _, late_ms in between), strict=False), *between[2:]]
+    late = [replace(record, heard_ms=record.opened_ms - late_ms) for record, late_ms in between]
+
+    def missed(records: list[Record]) -> set[int]:
+        return {at for gap in gaps(records, NOW, DEAD_AFTER_MS) for at in range(gap.from_ms, gap.to_ms)}
+
+    assert missed(late) >= missed([record for record, _ in between])
+
+
 @given(steps)
 def test_no_instant_that_an_upstream_may_have_forgotten_is_told_as_brought(
     taken: list[tuple[int, int, int | None]],
@@ -162,6 +175,9 @@ def test_what_came_between_an_answer_and_the_thaw_of_its_function_is_a_gap(ended
     cause = ended["ended_by"] or "unrecorded"
     assert gaps([before, late, after], NOW, DEAD_AFTER_MS) == [Gap(3, 60, 95, cause, OPEN)]
     assert gaps([late, after], NOW, DEAD_AFTER_MS) == [Gap(3, 60, 95, cause, OPEN)]
+    assert gaps([late], NOW, DEAD_AFTER_MS) == [Gap(2, 60, 90, cause, OPEN)]
+    whole = replace(late, closed_ms=90, ended_by="ended")
+    assert gaps([before, whole], NOW, DEAD_AFTER_MS) == gaps([whole], NOW, DEAD_AFTER_MS) == []
     read_on = replace(late, seen_ms=92, closed_ms=92, ended_by="reset", heard_ms=92)
     assert gaps([before, read_on, after], NOW, DEAD_AFTER_MS) == [Gap(3, 92, 95, "reset", OPEN)]
     reads = replace(late, seen_ms=92, saved_ms=NOW, closed_ms=None, ended_by="")
