@@ -34,6 +34,10 @@ SSE: list[Example] = [
     (b"data: a\n", []),
     (b"event: x\n\nid: 4\n\nretry: 5\n\n", []),
     (b"\n\n\r\r\n\n", []),
+    # Of an unfinished block the bytes are counted, with one byte a line end and without comments.
+    (b"data: a\n\ndata: b\r\n: comment\r\nid: 1", ["a"], "", len(b"data: b\nid: 1")),
+    (b"data: a\n\n: comment\n", ["a"], "", 0),
+    (b"\xef\xbb", [], "", 2),
     (b"", []),
 ]  # fmt: skip
 NDJSON: list[Example] = [
@@ -47,6 +51,10 @@ NDJSON: list[Example] = [
     (b"1\n\xef\xbb\xbf2\n", ["1", "\ufeff2"]),
     (b"\xff\n\xc3\xa9\n", [b"\xff", "é"]),
     ("\u2028 \x85\n".encode(), ["\u2028 \x85"]),
+    # A last line without its end is not a frame; its bytes are counted, those of half a heartbeat are not.
+    (b"1\n23", ["1"], "", 2),
+    (b"1\n \r", ["1"], "", 0),
+    (b"\xef", [], "", 1),
     (b"", []),
 ]  # fmt: skip
 JSON_SEQ: list[Example] = [
@@ -108,6 +116,7 @@ AT_MOST_5: list[Example] = [
 AT_MOST_16: list[Example] = [
     (b"data: abcd\r\nid: 1\r\n\r\n", ["abcd"], "", 0),
     (b"data: abcd\nid: 12\n\n", [], "frame_too_long", 0),
+    (b"data: a\n\ndata: 12345678901\n\ndata: b\n\n", ["a"], "frame_too_long", 0),
     (b"data: 1234567890\n\n" * 3, ["1234567890"] * 3, "", 0),
     (b": a long comment\n" * 3 + b"data: a\n\n", ["a"], "", 0),
 ]

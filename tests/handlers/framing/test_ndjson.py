@@ -11,13 +11,6 @@ def decode(*chunks: bytes, most: int = MAX) -> tuple[list[Frame], str, int]:
     return says("ndjson", chunks, most=most)[:3]
 
 
-def test_the_tail_is_dropped_and_counted() -> None:
-    """A last line without its end is not a frame; its bytes are counted, those of half a heartbeat are not."""
-    assert decode(b"1\n23")[2] == 2
-    assert decode(b"1\n \r")[2] == 0
-    assert decode(b"\xef")[2] == 1
-
-
 PIECES = [b"{}", b"12", b"\n", b"\r", b"\r\n", b" ", b"\t", b"\xff", "é".encode(), "\u2028".encode()]
 LONG_PIECES = [b"x" * 700, b" " * 700, "é".encode() * 300, b"\n", b"\r\n", b"\r", b"\xff", b"12\n" * 40]
 
