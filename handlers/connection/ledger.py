@@ -54,7 +54,7 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
     holes: list[Gap] = []
     proved: list[Interval] = []
     covered_ms: int | None = None
-    read_ms = 0
+    read_ms = alive_ms = 0
     cause = ""
     first = ordered[0]
     if first.since_ms is not None and all(record.fence == first.fence for record in ordered):
@@ -67,7 +67,7 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
         if covered_ms is not None and record.opened_ms > covered_ms:
             asked_until_ms = record.opened_ms
             # A stop that no connection saw before the next start has ended nothing.
-            is_heeded = cause == STOPPED or covered_ms <= (record.started_ms or _FOR_EVER)
+            is_heeded = cause == STOPPED or max(covered_ms, alive_ms) <= (record.started_ms or _FOR_EVER)
             if record.stopped_ms is not None and record.stopped_ms != before.stopped_ms and is_heeded:
                 # From a stop to the first answer after the next start nobody requested the stream. What a killed
                 # connection had read and not stored was requested, whatever the time of the stop.
@@ -88,6 +88,7 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
         proved.append((record.from_ms, end_ms if is_relieved else record.brought_ms))
         ends.append(end_ms)
         read_ms = max(read_ms, record.read_ms)
+        alive_ms = alive_ms if record.ended_by == STOPPED else max(alive_ms, record.saved_ms)
         if covered_ms is None or end_ms >= covered_ms:
             covered_ms, cause = end_ms, record.ended_by or UNRECORDED
     # What the last connection has not brought yet, it or its successor will: its end makes no gap longer, and neither

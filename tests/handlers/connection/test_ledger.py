@@ -163,6 +163,14 @@ def test_what_a_killed_connection_had_read_is_a_gap_though_the_clock_of_a_stop_s
     assert gaps([closed, after], NOW, DEAD_AFTER_MS) == []
 
 
+@pytest.mark.parametrize(("ended_by", "to_ms"), [("stalled", 80), ("stopped", 52)])
+def test_a_stop_that_a_connection_outlived_has_ended_nothing(ended_by: str, to_ms: int) -> None:
+    """By its own clock it was last heard at 50, before the stop at 52; its record was written after the start at 54."""
+    silent = Record(1, 0, 50, 50, ended_by, False, heard_ms=50, saved_ms=70)
+    after = Record(2, 80, NOW, None, "", False, since_ms=50, live_ms=80, stopped_ms=52, started_ms=54)
+    assert gaps([silent, after], NOW, DEAD_AFTER_MS) == [Gap(2, 50, to_ms, ended_by, OPEN)]
+
+
 @pytest.mark.parametrize("ended", [{"closed_ms": 90, "ended_by": "reset"}, {"ended_by": "", "closed_ms": None}])
 def test_what_came_between_an_answer_and_the_thaw_of_its_function_is_a_gap(ended: dict[str, Any]) -> None:
     """The function stood still from 60 to 90 while the first answer after a stop came, and then nothing more was read.
