@@ -1,7 +1,8 @@
 """Applies a document to many streams in virtual time, as the service does: its requests to AWS, and its duration.
 
 `handlers/fleet/turns.py` decides which stream to start and when; each start is an execution of the deployed machine
-that answers a POST, behind AWS's limits. Invariant: in the end every stream was started once.
+that answers a POST, behind AWS's limits. Invariant: in the end every stream was started once, and no group has more
+than it may.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import asyncio
 import json
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from handlers.fleet.turns import Ask, Asking, Outcome, Rate, most_per_s
 from handlers.store.typed_values import key
-from local.scale.joining import machine_of, started
-from local.scale.throttled import CONTROL, FUNCTIONS, Aws, Limits
+from local import stages
+from local.scale.throttled import ARN, CONTROL, FUNCTIONS, NAMES, Aws, Limits
+from states_language import Machine, TaskCall, load
 from states_language.clock import VirtualClock
 
 APPLIED = Path(__file__).with_name("applied.json")
@@ -40,7 +44,7 @@ class Applied:
 def apply(streams: int, per_function: int, limits: Limits) -> Applied:
     """Applies a document with so many new streams, so many in a function."""
     clock = VirtualClock(seed=1)
-    aws, machine = Aws(clock, limits), machine_of(per_function)
+    aws, machine = Aws(clock, limits), _machine_of(per_function)
     names = [f"fleet:{one:06d}" for one in range(streams)]
     rate = Rate(most_per_s(per_function), clock.now_ms())
     asking = Asking((Ask(name, is_connected=True) for name in names), rate, clock.random)
@@ -50,7 +54,7 @@ def apply(streams: int, per_function: int, limits: Limits) -> Applied:
         under_way: set[asyncio.Future[None]] = set()
 
         async def ask(one: Ask) -> None:
-            is_done = await started(aws, machine, one.stream_id, f"{one.stream_id}-{one.tries}")
+            is_done = await _started(aws, machine, one.stream_id, f"{one.stream_id}-{one.tries}")
             outcome = Outcome.DONE if is_done else Outcome.REFUSED
             asking.answered(one, outcome, "it was refused", clock.now_ms())
 
@@ -66,12 +70,37 @@ def apply(streams: int, per_function: int, limits: Limits) -> Applied:
         leases = (aws.tables.get_item(TableName=CONTROL, Key=key(name, "lease")).get("Item") for name in names)
         groups = Counter(lease["group"]["S"] if "group" in lease else "" for lease in leases if lease is not None)
         assert groups.total() == streams - len(asking.left)
+        assert per_function == 1 or max(groups.values()) <= per_function
         return Applied(
             streams, per_function, len(groups) if per_function > 1 else 0, asking.counts["refused"], len(asking.left),
             aws.buckets.refused[FUNCTIONS], aws.most("starts"), aws.most("units"), aws.most_of_a_partition(), over_s,
         )  # fmt: skip
 
     return clock.run(run())
+
+
+@cache
+def _machine_of(per_function: int) -> Machine:
+    settings = stages.load("prod") | {"streams_per_function": per_function}
+    return load(stages.resolve(stages.definition(stages.ROOT / "statemachines" / "start.asl.yml"), settings, NAMES))
+
+
+async def _started(aws: Aws, machine: Machine, stream: str, request: str) -> bool:
+    """Whether the machine that answers a POST, in the execution named `request`, has started the stream."""
+
+    async def perform(call: TaskCall) -> Any:
+        return await aws.ask(call.action, call.parameters)
+
+    execution = machine.start(
+        {"pathParameters": {"streamId": stream}, "queryStringParameters": {}},
+        clock=aws.clock,
+        perform=perform,
+        name=request,
+        machine_arn=f"{ARN}:stateMachine:{NAMES['start']}",
+        arn=f"{ARN}:express:{NAMES['start']}:{request}",
+    )
+    await execution.wait()
+    return execution.status == "SUCCEEDED"
 
 
 def applied() -> Applied:

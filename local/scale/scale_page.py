@@ -21,26 +21,23 @@ from local.costs.stage_costs import read_units
 from local.generated_pages import run, table, with_tables
 from local.scale.applying_fleet import APPLIED, applied, apply
 from local.scale.fleet import Cycle, Day, cycle_of, day, limits_of_a_day, quotas
-from local.scale.joining import Joined, join
-from local.scale.throttled import ACCOUNT, API, FUNCTIONS, START, TRANSITIONS, Limits
+from local.scale.throttled import FUNCTIONS, START, TRANSITIONS, Limits
 
 PAGE = "docs/scale.md"
 COUNTED = Path(__file__).with_name("counted.json")
 STREAMS, GROUPS = 100_000, 1_000
 WITHIN_S = (60, 600, 3_600)
-STARTED, SPREADS_S = 10_000, (0, 30, 60, 90)
 LIGHT = Load(STREAMS // GROUPS, 1 / 60, 200, "log", 60, per_function=STREAMS // GROUPS)
 _WATCHED = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The requests of a group of 100 in a cycle, the watch's read units for 100,000, and how 10,000 joined."""
+    """The requests of a group of 100 in a cycle, and the watch's read units for 100,000."""
 
     cycle: Cycle
     events_units_per_s: float
     watch_read_units: float
-    joins: tuple[Joined, ...]
 
 
 def count() -> Counted:
@@ -54,24 +51,23 @@ def count() -> Counted:
         cycle_of(source, usage, used),
         events_units_per_s=round(usage.flow.counts.write_units(NAMES["events_table"]) / flow_s, 6),
         watch_read_units=(read_units(_WATCHED, streams) - read_units(0)) * STREAMS / _WATCHED,
-        joins=tuple(join(STARTED, STREAMS // GROUPS, spread_s, limits_of_streams()) for spread_s in SPREADS_S),
     )
 
 
-def limits_of_streams(region: str = "others") -> Limits:
-    """AWS's limits on starting streams, in regions of one kind, with prod's API and a new control table."""
-    listed, settings = quotas(), stages.load("prod")
-    by_quota = {ACCOUNT: "api", START: "start_execution", TRANSITIONS: "transitions", FUNCTIONS: "new_functions"}
-    rates = {name: (listed[of]["refill"][region], listed[of]["bucket"][region]) for name, of in by_quota.items()}
-    rates[API] = settings["api_requests_per_s"], settings["api_burst"]
+def limits_of_streams() -> Limits:
+    """AWS's limits on starting streams, in the regions with the lower quotas, with a new control table."""
+    listed = quotas()
+    rates = {
+        name: (listed[name]["refill"]["others"], listed[name]["bucket"]["others"])
+        for name in (START, TRANSITIONS, FUNCTIONS)
+    }
     return Limits(listed["partition_writes"]["most"], listed["new_table_writes"]["most"], rates)
 
 
 def counted() -> Counted:
     """The counts in counted.json."""
     data = json.loads(COUNTED.read_text(encoding="utf-8"))
-    joined = tuple(Joined(**one) for one in data["joins"])
-    return Counted(**{**data, "cycle": Cycle(**data["cycle"]), "joins": joined})
+    return Counted(**{**data, "cycle": Cycle(**data["cycle"])})
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

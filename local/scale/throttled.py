@@ -1,8 +1,8 @@
 """Simulates a POST's requests to AWS in virtual time, with AWS's limits: the control table and Step Functions.
 
 A request takes some milliseconds, changes tables in memory, and is throttled by partition, by table and by the quotas
-on its way, each a token bucket: the API's of the stage and of the account, StartExecution, state transitions, and how
-fast Lambda adds environments of a function. Invariant: a refused request changes nothing, but is counted.
+on its way, each a token bucket: StartExecution, state transitions, and how fast Lambda adds environments of a function.
+Invariant: a refused request changes nothing, but is counted.
 """
 
 from __future__ import annotations
@@ -30,24 +30,18 @@ ARN = "arn:aws:states:us-east-1:000000000000"
 _LATENCY_MS = (5, 25)
 # "3,000 read units per second and 1,000 write units per second" of one partition.
 PARTITION_READS = 3_000
-# A function's writes for a stream that it opens for the first time: claim and mark, and the first cursor.
-OPENING_UNITS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Units per second of a partition and of the table, and the token buckets (per second, at most) on the way.
-
-    API is the stage's throttle of one method, ACCOUNT that of all APIs of the account, and the rest are quotas of the
-    account in a region.
-    """
+    """Units per second of a partition and of the table, and the account's quotas in a region (per second, at most)."""
 
     partition_writes: int
     table_writes: int
     rates: Mapping[str, tuple[float, float]]
 
 
-API, ACCOUNT, START, TRANSITIONS, FUNCTIONS = "api", "account", "start", "transitions", "functions"
+START, TRANSITIONS, FUNCTIONS = "start_execution", "transitions", "new_functions"
 # States that an execution enters before it calls its function; the last are the Task of one lane and the other's Wait.
 TRANSITIONS_TO_CONNECT = 7
 # How long a lane waits at most before it repeats a call that Lambda refused.
@@ -95,10 +89,6 @@ class Buckets:
         self.refused[name] += 1
         return False
 
-    def admits(self, now_s: float) -> bool:
-        """Whether API Gateway accepts a request: by the stage's throttle of the method, then by the account's."""
-        return self.takes(API, now_s) and self.takes(ACCOUNT, now_s)
-
     def calls_after_s(self, now_s: float) -> float:
         """How long a new execution takes to call its function; throttled transitions wait."""
         return self._buckets[TRANSITIONS].waits_s(now_s, TRANSITIONS_TO_CONNECT)
@@ -112,7 +102,6 @@ class Aws:
         self.limits = limits
         self.tables = MemoryDynamoDB(NAMES["events_table"], CONTROL)
         self.executions: dict[str, str] = {}
-        self.counts: Counter[str] = Counter()
         self.by_second: Counter[tuple[str, int]] = Counter()
         self.buckets = Buckets(limits)
         self._calling: list[asyncio.Future[None]] = []
@@ -135,7 +124,6 @@ class Aws:
         try:
             return method(self.tables, action)(**parameters)
         except ClientError as refusal:
-            self.counts["refused"] += 1
             raise TaskFailure(f"DynamoDB.{refusal.response['Error']['Code']}", "refused") from None
 
     async def all_called(self) -> None:
@@ -147,10 +135,6 @@ class Aws:
         await self.clock.sleep_until(self.clock.now_ms() + round(1000 * after_s))
         while not self.buckets.takes(FUNCTIONS, self.clock.now_ms() / 1000):
             await self.clock.sleep_until(self.clock.now_ms() + round(1000 * RETRY_MOST_S * self.clock.random()) + 1)
-
-    def opens(self, at_ms: int) -> None:
-        """Counts the writes of a stream's opening, in the second in which they happen."""
-        self.by_second["units", at_ms // 1000] += OPENING_UNITS
 
     def most(self, what: str) -> int:
         """The most of a kind in one second."""
@@ -173,14 +157,12 @@ class Aws:
             buckets = {f"write {partition}": limits.partition_writes, "table": limits.table_writes}
         for name, size in buckets.items():
             if not self._tables.setdefault(name, Bucket(size, size)).takes(now_s, units):
-                self.counts["throttled"] += 1
                 raise TaskFailure("DynamoDB.ThrottlingException", "Throughput exceeds the current capacity")
 
     def _started(self, parameters: dict[str, Any]) -> Any:
         now_s, name = self.clock.now_ms() / 1000, parameters["Name"]
         self.counted("starts")
         if not self.buckets.takes(START, now_s):
-            self.counts["throttled"] += 1
             raise TaskFailure("StepFunctions.ThrottlingException", "Rate exceeded")
         if name in self.executions:
             raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", name)

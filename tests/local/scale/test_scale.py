@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from local import stages
 from local.generated_pages import outdated
 from local.scale import scale_page
-from local.scale.fleet import DAY_S, day, quotas
-from local.scale.throttled import TRANSITIONS, TRANSITIONS_TO_CONNECT
+from local.scale.fleet import DAY_S, REGIONS, day, quotas
+from local.scale.throttled import FUNCTIONS, START, TRANSITIONS, TRANSITIONS_TO_CONNECT
 
 FOUND = scale_page.counted()
 
@@ -49,18 +50,13 @@ def test_a_day_is_what_its_groups_do() -> None:
     assert apart.control_units_per_s == pytest.approx(50 * cycle.control_units / cycle.length_s)
 
 
-@pytest.mark.parametrize("region", ["large", "others"])
+@pytest.mark.parametrize("region", REGIONS)
 def test_ten_thousand_streams_in_two_minutes_are_below_every_quota(region: str) -> None:
     """Each with an execution and a function of its own, behind prod's API."""
-    rates = scale_page.limits_of_streams(region).rates
-    asked = {name: scale_page.STARTED * (TRANSITIONS_TO_CONNECT if name == TRANSITIONS else 1) / 120 for name in rates}
-    assert {name: rate for name, rate in asked.items() if rate >= rates[name][0]} == {}
-
-
-def test_who_backs_off_is_started_within_two_minutes() -> None:
-    """As counted for ten thousand streams: at once most POSTs are refused, spread over a minute none."""
-    assert max(one.over_after_s for one in FOUND.joins) < 120
-    assert [one.busy for one in FOUND.joins if one.spread_s >= 60] == [0, 0]
+    a_second, listed = 10_000 / 120, quotas()
+    asked = dict.fromkeys(("api", START, FUNCTIONS), a_second) | {TRANSITIONS: TRANSITIONS_TO_CONNECT * a_second}
+    assert {name: rate for name, rate in asked.items() if rate >= listed[name]["refill"][region]} == {}
+    assert a_second < stages.load("prod")["api_requests_per_s"]
 
 
 def test_every_quota_names_its_source() -> None:
