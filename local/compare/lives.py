@@ -64,14 +64,8 @@ class Life:
 
     def as_json(self) -> dict[str, Any]:
         """The object that `--json` prints for it."""
-        return {
-            "name": self.name,
-            "most_s": self.most_s,
-            "read_on": self.read_on,
-            "sources": list(self.sources),
-            "known": self.known,
-            "unknown": self.unknown,
-        }
+        shown = ("name", "most_s", "read_on", "sources", "known", "unknown")
+        return {name: getattr(self, name) for name in shown}
 
 
 def read(path: Path = FILE) -> list[Life]:

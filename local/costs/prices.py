@@ -17,7 +17,6 @@ class Prices:
 
     as_of: str
     region: str
-    sources: tuple[str, ...]
     _tables: dict[str, dict[str, float]]
 
     def usd(self, table: str, name: str) -> float:
@@ -43,4 +42,4 @@ def read(path: Path = FILE) -> Prices:
     """The prices in the file."""
     data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     tables = {name: value for name, value in data.items() if isinstance(value, dict)}
-    return Prices(data["as_of"], data["region"], tuple(data["sources"]), tables)
+    return Prices(data["as_of"], data["region"], tables)

@@ -19,23 +19,18 @@ from states_language.values import compact
 
 
 class VirtualExecutions:
-    """All executions of one machine; `machine` may be replaced while they run."""
+    """The executions of one machine, which may be replaced while they run; `all` has them, oldest first."""
 
     def __init__(self, machine: Machine, clock: Clock, latencies: Latencies) -> None:
         self.machine = machine
         self._clock = clock
         self._latencies = latencies
-        self._all: list[Execution] = []
-
-    @property
-    def all(self) -> list[Execution]:
-        """Returns every execution, oldest first."""
-        return self._all
+        self.all: list[Execution] = []
 
     @property
     def last(self) -> Execution:
         """Returns the youngest running execution; if none runs, the one that ended last."""
-        return max(self._all, key=lambda one: (one.status == "RUNNING", one.stopped_ms or one.started_ms))
+        return max(self.all, key=lambda one: (one.status == "RUNNING", one.stopped_ms or one.started_ms))
 
     def begin(self, data: Any, perform: Perform) -> Execution:
         """Starts the first execution and returns it; `perform` carries out its Tasks and those of its successors."""
@@ -44,19 +39,19 @@ class VirtualExecutions:
 
     async def over(self) -> None:
         """Returns once no execution runs any more."""
-        while any(one.status == "RUNNING" for one in self._all):
-            await next(one for one in self._all if one.status == "RUNNING").wait()
+        while any(one.status == "RUNNING" for one in self.all):
+            await next(one for one in self.all if one.status == "RUNNING").wait()
 
     def start(self, call: TaskCall) -> Any:
         """Returns StartExecution's answer; raises TaskFailure with AWS's error name."""
         parameters = call.parameters
-        machine_arn, name = self._all[0].machine_arn, parameters.get("Name")
+        machine_arn, name = self.all[0].machine_arn, parameters.get("Name")
         if parameters.get("StateMachineArn") != machine_arn:
             cause = f"State Machine Does Not Exist: '{parameters.get('StateMachineArn')}'"
             raise TaskFailure("StepFunctions.StateMachineDoesNotExistException", cause)
         data = parameters.get("Input", {})
         data = json.loads(data) if isinstance(data, str) else data
-        execution = next((one for one in self._all if name is not None and one.name == name), None)
+        execution = next((one for one in self.all if name is not None and one.name == name), None)
         if execution is None:
             execution = self._start(data, name)
         elif execution.status != "RUNNING" or execution.input != data:
@@ -71,7 +66,7 @@ class VirtualExecutions:
     def describe(self, call: TaskCall) -> Any:
         """Returns DescribeExecution's answer; raises TaskFailure with AWS's error name."""
         arn = call.parameters["ExecutionArn"]
-        for one in self._all:
+        for one in self.all:
             if one.arn == arn:
                 return {"ExecutionArn": arn, "Name": one.name, "Status": one.status}
         raise TaskFailure("Sfn.ExecutionDoesNotExistException", f"Execution Does Not Exist: '{arn}'")
@@ -80,7 +75,7 @@ class VirtualExecutions:
         execution = self.machine.start(
             data, clock=self._clock, perform=self._perform, name=name, latencies=self._latencies
         )
-        self._all.append(execution)
+        self.all.append(execution)
         return execution
 
 

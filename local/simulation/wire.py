@@ -62,9 +62,9 @@ class Wire:
         On a socket the number alone announces that.
         """
         if self._is_socket:
-            return encoded_frame(TEXT, self._data(number).encode())
+            return encoded_frame(TEXT, self.body(number).encode())
         name = f"event: {LOSS}\n" if announces_loss else ""
-        return f"id: {number}\n{name}data: {self._data(number)}\n\n".encode()
+        return f"id: {number}\n{name}data: {self.body(number)}\n\n".encode()
 
     def id_of(self, number: int) -> str | None:
         """Returns the event's id on the wire; None on a socket, whose messages have none."""
@@ -88,10 +88,7 @@ class Wire:
         return int(key) if key.isdigit() else -1
 
     def body(self, number: int) -> str:
-        """Returns the event's JSON, as a repair address has it; not for streams whose keys are ids."""
-        return self._data(number)
-
-    def _data(self, number: int) -> str:
+        """Returns the event's text: JSON, which a repair address has too, unless the keys are ids."""
         note = self._note if self.is_unstorable(number) else ""
         if self._key == "id":
             return f"event {number} of {self.stream} {note}".rstrip()
