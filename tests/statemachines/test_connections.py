@@ -1,6 +1,5 @@
 """What the deployed machine does with what happens to its connections and its claim."""
 
-import re
 from typing import Any
 
 import pytest
@@ -105,14 +104,6 @@ def test_only_a_lane_that_was_taken_over_waits(aws: Aws) -> None:
     assert of_lanes(execution) == [*((0, name) for name in BEGUN), *after_begin]
 
 
-@pytest.mark.parametrize(("late_s", "connects_ms"), [(0, 5000), (3, 2000), (4, 1000), (9, 1000)])
-def test_a_lane_that_was_taken_over_late_waits_for_so_much_less(aws: Aws, late_s: int, connects_ms: int) -> None:
-    """The lane connects again when it would have if its function had ended in time."""
-    message = f"a newer function has it; late by {late_s} s" if late_s else "a newer function has it"
-    execution = aws.run(scripted(errors.StreamTakenOver(message), errors.StreamDropped("no"), "ended"))
-    assert [at_ms for at_ms, name in of_lanes(execution) if name == "Connect B"] == [0, connects_ms]
-
-
 def test_a_handover_is_two_transitions(aws: Aws) -> None:
     """A cycle is Wait, Task, and Catch back to Wait: two states, in every cycle."""
     counts = []
@@ -149,23 +140,6 @@ def test_a_function_that_was_killed_is_followed_by_the_next_at_once(aws: Aws) ->
     assert told == [(False, 0), (True, 1)]
 
 
-def test_functions_that_die_at_once_are_followed_after_a_rest(aws: Aws) -> None:
-    """After two deaths in a row the lane connects at once; after a third, within two seconds of its start, it rests."""
-    killed = type("Runtime.ExitError", (Exception,), {})
-    execution = aws.run(scripted(*[killed("RequestId: r1 Error: exit status 1")] * 4, "ended"))
-    rests = {*rests_ms(execution, "A")[1:], *rests_ms(execution, "B")}
-    assert rests == {0, 2000}
-
-
-def test_the_deaths_of_a_lane_are_told_together(aws: Aws) -> None:
-    """The next function gets the messages of all deaths in a row, because the first to die may be the connected one."""
-    killed = type("Runtime.ExitError", (Exception,), {})
-    function = scripted(*[killed(f"RequestId: r{number} Error: killed") for number in (1, 2)], "ended")
-    aws.run(function)
-    told = [re.findall(r"RequestId: (r\d)", payload["died"]) for payload in function.payloads]
-    assert told == [[], ["r1"], ["r2", "r1"]]
-
-
 def test_what_proves_no_death_is_retried_without_leaving_its_state(aws: Aws) -> None:
     """A function that the machine has lost may still be connected, so the next one gets no proof of its death."""
     lost = type("Lambda.Unknown", (Exception,), {})
@@ -179,12 +153,6 @@ def test_a_connection_that_expired_is_followed_by_the_next_at_once(aws: Aws) -> 
     execution = aws.run(scripted(errors.ConnectionExpired(), "ended"))
     lane = of_lanes(execution, "B")
     assert lane[1:] == [(0, "Connect B"), (1000, "Connect B"), (1500, "Renewal due B"), (1500, "End B")]
-
-
-def test_an_upstream_that_asks_for_less_is_asked_less(aws: Aws) -> None:
-    """Three throttles in a row use up a lane's retries: it backs off for the longest time, 4 s."""
-    execution = aws.run(scripted(*[errors.StreamThrottled("no")] * 8, "ended"))
-    assert 4000 in rests_ms(execution)
 
 
 def test_an_outage_ends_no_execution(aws: Aws) -> None:
