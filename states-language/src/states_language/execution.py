@@ -104,7 +104,8 @@ class Execution:
             self.record.add("ExecutionRedriven", self.record.count, {"redriveCount": redriven.count})
         # "the state machine level timeout, if defined, is reset to 0" (Developer Guide, redriving executions)
         deadline_ms = min(now_ms + (timeout_s or YEAR_S) * 1000, self.started_ms + YEAR_S * 1000)
-        self._deadline = clock.call_at(deadline_ms, self._time_out)
+        over = ("TIMED_OUT", "ExecutionTimedOut", 0, None, None, None)
+        self._deadline = clock.call_at(deadline_ms, lambda: self._end(*over))
         self._root.work = self.task(self._run(text, self.part.get("place")))
 
     @functools.cached_property
@@ -223,9 +224,6 @@ class Execution:
 
     def _stands(self) -> Part:
         return self._root.part() or self.part
-
-    def _time_out(self) -> None:
-        self._end("TIMED_OUT", "ExecutionTimedOut", 0, None, None, None)
 
     def _fail(self, previous_id: int, error: str | None, cause: str | None) -> None:
         self._end("FAILED", "ExecutionFailed", previous_id, failure(error, cause), error, cause)

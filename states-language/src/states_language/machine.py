@@ -27,14 +27,7 @@ class Machine:
         self.timeout_s = timeout_s
         self.definition = definition
 
-    def start(
-        self,
-        data: Any,
-        *,
-        clock: Clock,
-        perform: Perform,
-        **options: Unpack[Options],
-    ) -> Execution:
+    def start(self, data: Any, *, clock: Clock, perform: Perform, **options: Unpack[Options]) -> Execution:
         """Start an execution on this JSON input in the running event loop, and return it.
 
         Raises ValueError for an input that is not a valid JSON value or is nested too deeply. An input that was read

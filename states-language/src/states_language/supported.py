@@ -6,7 +6,7 @@ read the same tables.
 
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from states_language.definition.load import TYPES
 from states_language.distributed.item_formats import INPUT_TYPES
@@ -49,7 +49,7 @@ def page() -> str:
         _listed(sorted(OPERATORS), "And, Or, Not; "),
         "## Service integrations\n",
         "A Lambda function by its ARN, and `arn:aws:states:::service:action`:\n",
-        _services(),
+        "".join(_services()),
         _wrapped(
             "Every action of an AWS SDK: `arn:aws:states:::aws-sdk:service:action`, `.waitForTaskToken` too. What a "
             "call does is decided by what performs it: a function of the test, or a service."
@@ -71,18 +71,13 @@ def _listed(names: Iterable[str], before: str = "") -> str:
     return _wrapped(before + ", ".join(f"`{name}`" for name in names) + ".")
 
 
-def _services() -> str:
-    return "".join(
-        _wrapped(
-            f"- `{service}`: {', '.join(_action(name, patterns) for name, patterns in sorted(actions.items()))}", "  "
-        )
-        for service, actions in sorted(OPTIMISED.items())
-    )
-
-
-def _action(name: str, patterns: frozenset[str]) -> str:
-    waits = ", ".join(f"`.{pattern}`" for pattern in sorted(patterns) if pattern)
-    return f"`{name}`" + (f" ({waits})" if waits else "")
+def _services() -> Iterator[str]:
+    for service, actions in sorted(OPTIMISED.items()):
+        listed = []
+        for name, patterns in sorted(actions.items()):
+            waits = ", ".join(f"`.{pattern}`" for pattern in sorted(patterns) if pattern)
+            listed.append(f"`{name}`" + (f" ({waits})" if waits else ""))
+        yield _wrapped(f"- `{service}`: {', '.join(listed)}", "  ")
 
 
 if __name__ == "__main__":

@@ -118,9 +118,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.elapsed_ms = max(self.elapsed_ms, at_ms)
         return True
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Do nothing: a cancelled timer is dropped when its turn comes."""
-
     def _run_once(self) -> None:
         """Run all passes until the loop is stopped; asyncio calls this once for each of its own."""
         ready: Any = self._ready  # type: ignore[attr-defined]  # asyncio's own queue, filled by its call_soon

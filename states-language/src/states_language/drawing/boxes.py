@@ -184,12 +184,9 @@ class _Drawer:
         join = Box(f"{key}_join", JOIN, name)
         inner.boxes.append(box)
         for number, line in enumerate(lines):
-            lane = Frame(f"{key}_line{number}", _title(line, number) if state["Type"] == "Parallel" else "each item")
+            title = plain(line["Comment"]) if line.get("Comment") else f"branch {number + 1}"
+            lane = Frame(f"{key}_line{number}", title if state["Type"] == "Parallel" else "each item")
             inner.frames.append(lane)
             self.arrows.append(Arrow(key, self.line(line, lane, join.key)))
         inner.boxes.append(join)
         return key, join.key
-
-
-def _title(line: Definition, number: int) -> str:
-    return plain(line["Comment"]) if line.get("Comment") else f"branch {number + 1}"

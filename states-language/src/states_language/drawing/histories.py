@@ -15,7 +15,7 @@ WAITING, RUNNING, FAILED = "·", "━", "╳"
 ASCII = str.maketrans({WAITING: ".", RUNNING: "=", FAILED: "x"})
 """Replaces the marks for a terminal that knows ASCII only: `text.translate(ASCII)`."""
 _BEGUN = frozenset({"TaskScheduled", "LambdaFunctionScheduled", "ActivityScheduled"})
-_FAILED = ("Failed", "TimedOut", "StartFailed", "ScheduleFailed", "SubmitFailed")
+_ENDS = ("Failed", "TimedOut", "Succeeded", "StateAborted")
 _OF_A_TASK = ("Task", "LambdaFunction", "Activity")
 _LABEL = 28
 
@@ -54,7 +54,7 @@ def _visit(entered: Event, after: dict[int, list[Event]], start_ms: int) -> list
     found: list[Attempt] = []
     begun = _next(entered, after)
     while begun is not None and begun["type"] in _BEGUN:
-        last, over = _ended(begun, after)
+        over = _ended(begun, after)
         following = None if over is None else _next(over, after)
         found.append(
             Attempt(
@@ -66,23 +66,16 @@ def _visit(entered: Event, after: dict[int, list[Event]], start_ms: int) -> list
                 then="" if over is None else _then(over, following, after),
             )
         )
-        begun = following if over is not None and last is over else None
+        begun = following
     return found
 
 
-def _ended(begun: Event, after: dict[int, list[Event]]) -> tuple[Event, Event | None]:
-    """Return the last event of an attempt, and the event that ended it: None while it lasts."""
-    event: Event | None = begun
-    last = begun
-    while event is not None:
-        last = event
-        kind = event["type"]
-        if event is not begun and (kind.endswith((*_FAILED, "Succeeded")) or not kind.startswith(_OF_A_TASK)):
-            return event, event
-        if kind == "TaskStateAborted":
-            return event, event
+def _ended(begun: Event, after: dict[int, list[Event]]) -> Event | None:
+    """Return the event that ended an attempt: None while it lasts."""
+    event = _next(begun, after)
+    while event is not None and event["type"].startswith(_OF_A_TASK) and not event["type"].endswith(_ENDS):
         event = _next(event, after)
-    return last, None
+    return event
 
 
 def _then(over: Event, following: Event | None, after: dict[int, list[Event]]) -> str:
@@ -90,15 +83,11 @@ def _then(over: Event, following: Event | None, after: dict[int, list[Event]]) -
         return "stopped from outside"
     if over["type"].endswith("Succeeded"):
         return "succeeded"
-    if following is None or following["type"].startswith("Execution"):
-        return "nobody caught it"
-    if following["type"] in _BEGUN:
+    if following is not None and following["type"] in _BEGUN:
         return f"tried again after {(following['timestamp'] - over['timestamp']) / 1000:.3f} s"
-    if following["type"] == "TaskStateExited":
+    if following is not None and following["type"] == "TaskStateExited":
         reached = _next(following, after)
-        if reached is not None and reached["type"].endswith("StateEntered"):
-            return f"caught: {_name(reached)}"
-        return "caught"
+        return f"caught: {_name(reached)}" if reached and reached["type"].endswith("StateEntered") else "caught"
     return "nobody caught it"
 
 

@@ -69,7 +69,8 @@ def component(millis: float, sign: str) -> float:
 def _of_weeks(millis: float, sign: str, year: int, month: int, day: int) -> float:
     """Return the week of the year or month, and the year or month to which it belongs."""
     by_year = sign in "WX"
-    parts = [(year + step, 0) if by_year else _moved(year, month, step) for step in (-1, 0, 1)]
+    months = [12 * year + month + step for step in (-1, 0, 1)]
+    parts = [(year + step, 0) for step in (-1, 0, 1)] if by_year else [divmod(each, 12) for each in months]
     starts = [_first_week(*part) for part in parts]
     if sign in "Xx":
         belongs = parts[0 if millis < starts[1] else 2 if millis >= starts[2] else 1]
@@ -79,10 +80,6 @@ def _of_weeks(millis: float, sign: str, year: int, month: int, day: int) -> floa
     if week > (52 if by_year else 4) and today >= starts[2]:
         return 1
     return week if (today - starts[1]) / _WEEK + 1 >= 1 else (today - starts[0]) // _WEEK + 1
-
-
-def _moved(year: int, month: int, step: int) -> tuple[int, int]:
-    return year + (month + step) // 12, (month + step) % 12
 
 
 def _first_week(year: int, month: int) -> float:
@@ -133,9 +130,5 @@ def _filled(values: dict[str, float | None], order: str, now_ms: float) -> dict[
         elif begun:
             filled[sign], ended = float(sign in "MDd"), True
         else:
-            filled[sign] = _of_now(now_ms, sign)
+            filled[sign] = math.nan if sign == "P" else component(now_ms, sign)
     return filled
-
-
-def _of_now(now_ms: float, sign: str) -> float:
-    return math.nan if sign == "P" else component(now_ms, sign)

@@ -60,9 +60,7 @@ def _bind(frame: Any, kind: Any, functions: Mapping[str, tuple[str, Callable[...
         frame.bind(name, bound)
 
 
-@functools.cache
-def _signature(text: str, name: str) -> Any:
-    return library.Signature(text, name)
+_signature = functools.cache(library.Signature)
 
 
 class _Direct(library.Jsonata.JFunction):  # type: ignore[misc]  # the library has no types

@@ -114,7 +114,7 @@ class IntegerPicture:
             if not math.isfinite(value):
                 raise RecursionError
             words = in_words(float(value), self.ordinal)
-            return re.sub("[a-z]+", _titled, words) if self.case == "title" else self._cased(words)
+            return words.title().replace("And", "and") if self.case == "title" else self._cased(words)
         if not math.isfinite(value):
             return ""
         return self._cased(_letters(float(value)) if self.kind == "letters" else _roman(int(value)))
@@ -159,10 +159,6 @@ class IntegerPicture:
         if self.zero != "0":
             digits = "".join(chr(max(0, ord(sign) - ord(self.zero) + 48)) for sign in digits)
         return parse_int(digits)
-
-
-def _titled(word: re.Match[str]) -> str:
-    return word[0] if word[0] == "and" else word[0].capitalize()
 
 
 def _letters(value: float) -> str:

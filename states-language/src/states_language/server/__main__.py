@@ -108,13 +108,11 @@ class Endpoints:
     async def invoke(self, name: str, payload: bytes) -> Answered:
         """Return Lambda's answer at its endpoint; raises UnknownFunction if no endpoint is named."""
         try:
-            answer = await asyncio.to_thread(self._invoked, name, payload)
+            client = await asyncio.to_thread(self.client, "lambda")
+            answer = await asyncio.to_thread(client.invoke, FunctionName=name, Payload=payload)
         except (ClientError, TaskFailure):
             raise UnknownFunction(name) from None
         return Answered(await asyncio.to_thread(answer["Payload"].read), answer.get("FunctionError"))
-
-    def _invoked(self, name: str, payload: bytes) -> Any:
-        return self.client("lambda").invoke(FunctionName=name, Payload=payload)
 
 
 @contextlib.contextmanager

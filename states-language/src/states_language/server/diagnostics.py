@@ -139,15 +139,12 @@ def _diagnostic(problem: DefinitionError, definition: Any) -> dict[str, str]:
             where = _location(definition, path[:-1] if of_owner else path)
             return _error(code, words.format(**names), None if code == "MISSING_END_STATE" else where)
     if (bounds := _BOUNDS.fullmatch(problem.rule)) is not None:
-        low = _below(value_at(definition, keys(problem.pointer)), int(bounds[1]))
+        value = value_at(definition, keys(problem.pointer))
+        low = isinstance(value, int | float) and value < int(bounds[1])
         words = f"Minimum value is {bounds[1]}" if low else f"Maximum value is {bounds[2]}"
         return _error(_SCHEMA, words, _location(definition, keys(problem.pointer)))
     rule = problem.rule.partition(" (")[0] if problem.rule.startswith(_RESOURCE) else problem.rule
     return _error(_SCHEMA, f"{rule[:1].upper()}{rule[1:]}", _location(definition, keys(problem.pointer)))
-
-
-def _below(value: Any, least: int) -> bool:
-    return isinstance(value, int | float) and value < least
 
 
 def _location(definition: Any, path: tuple[str, ...]) -> str:

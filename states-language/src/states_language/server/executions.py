@@ -67,8 +67,8 @@ class Executions(Registry):
         name, described = name or str(uuid.uuid4()), started.described
         arn = f"{described.arn.replace(':stateMachine:', ':execution:')}:{name}"
         if (existing := self._known.get(arn)) is not None:
-            # A running execution with the same input is the answer again; otherwise the name is in use.
-            if existing.closing is None and _same(existing.opening.input, document.value):
+            # A running execution with the same input, white space aside, is the answer again; else the name is in use.
+            if existing.closing is None and same(json.loads(existing.opening.input), document.value):
                 return existing
             raise Refusal("ExecutionAlreadyExists", f"Execution Already Exists: '{arn}'")
         opening = Opening(
@@ -249,8 +249,3 @@ class Executions(Registry):
             self._prune()
             self.forget_deleted()
         self._report(known)
-
-
-def _same(text: str, data: Any) -> bool:
-    """Returns whether a text is this data; AWS compares inputs as data, so white space does not matter."""
-    return same(json.loads(text), data)
