@@ -145,6 +145,12 @@ def line(**states: dict[str, Any]) -> dict[str, Any]:
     return {"StartAt": next(iter(states)), "States": states}
 
 
+def distributed(kind: str = "STANDARD", at_once: int = 0, **inner: dict[str, Any]) -> dict[str, Any]:
+    """Return a Map whose items are executions of their own, of this line."""
+    config = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": kind}}
+    return {"Type": "Map", "MaxConcurrency": at_once, "ItemProcessor": {**config, **line(**inner)}, "End": True}
+
+
 def calling(resource: str, parameters: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Return the definition of a machine of one Task."""
     return {"StartAt": "S", "States": {"S": {"Type": "Task", "Resource": resource, "Parameters": parameters, **more}}}

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from adapter import adapter
+from machines import machine, types
 from recorded import by_recording, cases, equal
-from states_language import load
 
 EXECUTIONS = by_recording(cases("executions.json"))
 SERVICES = by_recording(cases("services.json"))
@@ -68,26 +68,15 @@ def test_recorded_comparisons_hold_where_they_held_on_aws(recording: str) -> Non
 
 def holds(case: dict[str, Any]) -> Any:
     """Return whether the Choice Rule holds for the input here."""
-    machine = load(
-        {
-            "StartAt": "Check",
-            "States": {
-                "Check": {"Type": "Choice", "Choices": [case["rule"]], "Default": "ConditionFalse"},
-                "ConditionTrue": {"Type": "Pass", "Result": True, "End": True},
-                "ConditionFalse": {"Type": "Pass", "Result": False, "End": True},
-            },
-        }
-    )
-    return machine.execute(case["input"]).output
+    check = ("Check", {"Type": "Choice", "Choices": [case["rule"]], "Default": "ConditionFalse"})
+    ends = [(f"Condition{holds}", {"Type": "Pass", "Result": holds}) for holds in (True, False)]
+    return machine(check, *ends).execute(case["input"]).output
 
 
 def test_an_oversized_pass_result_fails_the_execution() -> None:
     """A Result of 263,000 characters is States.DataLimitExceeded, and the state never exits (recorded)."""
-    machine = load(
-        {"StartAt": "State_1", "States": {"State_1": {"Type": "Pass", "Result": "a" * 263_000, "End": True}}}
-    )
-    execution = machine.execute()
-    assert [event["type"] for event in execution.history] == ["ExecutionStarted", "PassStateEntered", "ExecutionFailed"]
+    execution = machine(("State_1", {"Type": "Pass", "Result": "a" * 263_000})).execute()
+    assert types(execution) == ["ExecutionStarted", "PassStateEntered", "ExecutionFailed"]
     assert execution.error == "States.DataLimitExceeded"
     assert execution.cause == (
         "The state/task 'State_1' returned a result with a size exceeding the maximum number of bytes service limit."

@@ -12,11 +12,7 @@ from states_language.tasks.callbacks import Ended, is_token, settle
 from states_language.testing import run_machine
 
 SEND = "arn:aws:states:::sqs:sendMessage.waitForTaskToken"
-STATE = {
-    "Type": "Task",
-    "Resource": SEND,
-    "Parameters": {"QueueUrl": "q", "MessageBody": {"token.$": "$$.Task.Token"}},
-}
+STATE = {"Type": "Task", "Resource": SEND, "Parameters": {"QueueUrl": "q", "MessageBody": {"token.$": "$$.Task.Token"}}}
 NESTED = {"Type": "Task", "Resource": "arn:aws:states:::states:startExecution.sync:2", "Parameters": {}}
 Holder = Callable[[Tokens, str], Coroutine[Any, Any, None]]
 NINE_SECONDS = [step for _ in range(5) for step in (9, ("heartbeat",))]
@@ -126,10 +122,8 @@ def test_work_that_is_not_taken_on_fails_the_task() -> None:
         raise TaskFailure("SQS.QueueDoesNotExistException", "none")
 
     execution = machine(("S", STATE)).execute(perform=perform)
-    assert (types(execution)[-2:], execution.error) == (
-        ["TaskSubmitFailed", "ExecutionFailed"],
-        "SQS.QueueDoesNotExistException",
-    )
+    assert types(execution)[-2:] == ["TaskSubmitFailed", "ExecutionFailed"]
+    assert execution.error == "SQS.QueueDoesNotExistException"
 
 
 def test_a_token_is_in_the_context_of_its_own_task_only() -> None:

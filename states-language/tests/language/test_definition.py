@@ -58,6 +58,7 @@ WHOLE: list[tuple[Any, str, str]] = [
     ({"StartAt": "A", "States": {"A": PASS, "B/C": PASS}}, "/States/B~1C", "the state 'B/C' is not reachable"),
 ]
 """Definitions, the place of what is wrong in each, and the rule."""
+ALONE = "States.ALL stands alone, and in the last Retrier or Catcher only"
 STATES: list[tuple[Any, str, str]] = [
     (1, "", "must be a JSON object"),
     ({}, "", "these fields are required: Type"),
@@ -96,11 +97,11 @@ STATES: list[tuple[Any, str, str]] = [
     ({**PASS, "InputPath": "a"}, "/InputPath", "'a' is not a valid JSONPath: a path begins with $"),
     *(
         (
-            {**PASS, "InputPath": f"$.a{before}{'9' * 5_000}]"},
+            {**PASS, "InputPath": path},
             "/InputPath",
-            f"'$.a{before}{'9' * 5_000}]' is not a valid JSONPath: cannot be read from character {at} on: '{left}]'",
+            f"'{path}' is not a valid JSONPath: cannot be read from character {at} on: '{'9' * 1_000}]'",
         )
-        for before, at, left in (("[", 4_005, "9" * 1_000), ("[0:", 4_007, "9" * 1_000))
+        for path, at in ((f"$.a[{'9' * 5_000}]", 4_005), (f"$.a[0:{'9' * 5_000}]", 4_007))
     ),
     ({**PASS, "ResultPath": "$.a[*]"}, "/ResultPath", "'$.a[*]' is not a Reference Path: it must name a single node"),
     ({**PASS, "ResultPath": "$$.a"}, "/ResultPath", "cannot write to the Context Object"),
@@ -146,16 +147,8 @@ STATES: list[tuple[Any, str, str]] = [
     ({**TASK, "Credentials": {}}, "/Credentials", "The field 'RoleArn' is required but was missing"),
     ({**TASK, "Retry": [{}]}, "/Retry/0", "these fields are required: ErrorEquals"),
     ({**TASK, "Retry": [{"ErrorEquals": []}]}, "/Retry/0/ErrorEquals", "must hold at least one Error Name"),
-    (
-        {**TASK, "Retry": [{"ErrorEquals": ["States.ALL"]}, {"ErrorEquals": ["A"]}]},
-        "/Retry/0/ErrorEquals",
-        "States.ALL stands alone, and in the last Retrier or Catcher only",
-    ),
-    (
-        {**TASK, "Catch": [{"ErrorEquals": ["States.ALL", "A"], "Next": "S"}]},
-        "/Catch/0/ErrorEquals",
-        "States.ALL stands alone, and in the last Retrier or Catcher only",
-    ),
+    ({**TASK, "Retry": [{"ErrorEquals": ["States.ALL"]}, {"ErrorEquals": ["A"]}]}, "/Retry/0/ErrorEquals", ALONE),
+    ({**TASK, "Catch": [{"ErrorEquals": ["States.ALL", "A"], "Next": "S"}]}, "/Catch/0/ErrorEquals", ALONE),
     ({**TASK, "Catch": [{"ErrorEquals": ["A"]}]}, "/Catch/0", "these fields are required: Next"),
     ({**TASK, "Catch": [{"ErrorEquals": ["A"], "Next": "X"}]}, "/Catch/0/Next", "there is no state 'X'"),
     ({**TASK, "Retry": [{"ErrorEquals": ["A"], "BackoffRate": 0.5}]}, "/Retry/0/BackoffRate", "must be at least 1.0"),
@@ -182,43 +175,6 @@ STATES: list[tuple[Any, str, str]] = [
     (mapped(None, MaxConcurrency=-1), "/MaxConcurrency", "must be between 0 and 99999999"),
     (mapped("FAST"), "/ItemProcessor/ProcessorConfig/ExecutionType", "must be one of STANDARD, EXPRESS"),
     (mapped(ResultWriter={}), "/ResultWriter", "these fields are required: Resource"),
-    (
-        mapped(ItemReader={"Resource": GET, "ReaderConfig": {"InputType": "AVRO"}}),
-        "/ItemReader/ReaderConfig/InputType",
-        "must be one of JSON, JSONL, CSV, PARQUET, MANIFEST",
-    ),
-    (
-        mapped(ItemReader={"Resource": GET, "ReaderConfig": {"InputType": "CSV", "CSVHeaderLocation": "NONE"}}),
-        "/ItemReader/ReaderConfig/CSVHeaderLocation",
-        "must be one of FIRST_ROW, GIVEN",
-    ),
-    (
-        mapped(ItemReader={"Resource": GET, "ReaderConfig": {"InputType": "JSONL", "ItemsPointer": "/a"}}),
-        "/ItemReader/ReaderConfig/ItemsPointer",
-        "must be a JSON Pointer such as /data/items, where InputType is JSON",
-    ),
-    (
-        mapped(
-            ItemReader={"Resource": GET, "ReaderConfig": {"InputType": "JSON", "Transformation": "LOAD_AND_FLATTEN"}}
-        ),
-        "/ItemReader/ReaderConfig/Transformation",
-        "must be one of NONE, LOAD_AND_FLATTEN, and NONE for an object",
-    ),
-    (
-        mapped(ItemReader={"Resource": GET, "ReaderConfig": {"InputType": "MANIFEST", "ManifestType": "ATHENA_DATA"}}),
-        "/ItemReader/ReaderConfig/ManifestType",
-        "must be S3_INVENTORY where InputType is MANIFEST",
-    ),
-    (
-        mapped(ItemReader={"Resource": LISTED, "ReaderConfig": {"Transformation": "LOAD_AND_FLATTEN"}}),
-        "/ItemReader/ReaderConfig/InputType",
-        "must be one of JSON, JSONL, CSV, PARQUET, MANIFEST",
-    ),
-    (
-        mapped(ItemReader={"Resource": LISTED, "ReaderConfig": {"ManifestType": "S3_INVENTORY"}}),
-        "/ItemReader/ReaderConfig/ManifestType",
-        "must be one of ATHENA_DATA, S3_INVENTORY, for an object",
-    ),
     (mapped(ItemBatcher={}), "/ItemBatcher", "MaxItemsPerBatch or MaxInputBytesPerBatch is required"),
     (
         mapped(ResultWriter={"Resource": PUT, "WriterConfig": {"Transformation": "SORT"}}),
@@ -234,6 +190,25 @@ STATES: list[tuple[Any, str, str]] = [
     ),
 ]
 """States, and the place in each."""
+FORMATS = "must be one of JSON, JSONL, CSV, PARQUET, MANIFEST"
+READERS: list[tuple[str, dict[str, str], str, str]] = [
+    (GET, {"InputType": "AVRO"}, "InputType", FORMATS),
+    (GET, {"InputType": "CSV", "CSVHeaderLocation": "NONE"}, "CSVHeaderLocation", "must be one of FIRST_ROW, GIVEN"),
+    (GET, {"InputType": "JSONL", "ItemsPointer": "/a"}, "ItemsPointer",
+     "must be a JSON Pointer such as /data/items, where InputType is JSON"),
+    (GET, {"InputType": "JSON", "Transformation": "LOAD_AND_FLATTEN"}, "Transformation",
+     "must be one of NONE, LOAD_AND_FLATTEN, and NONE for an object"),
+    (GET, {"InputType": "MANIFEST", "ManifestType": "ATHENA_DATA"}, "ManifestType",
+     "must be S3_INVENTORY where InputType is MANIFEST"),
+    (LISTED, {"Transformation": "LOAD_AND_FLATTEN"}, "InputType", FORMATS),
+    (LISTED, {"ManifestType": "S3_INVENTORY"}, "ManifestType",
+     "must be one of ATHENA_DATA, S3_INVENTORY, for an object"),
+]  # fmt: skip
+"""The resource and the configuration of an ItemReader, its wrong field, and the rule."""
+STATES += [
+    (mapped(ItemReader={"Resource": resource, "ReaderConfig": config}), f"/ItemReader/ReaderConfig/{field}", rule)
+    for resource, config, field, rule in READERS
+]
 REFUSED = [*WHOLE, *((one(state), f"/States/S{place}", rule) for state, place, rule in STATES)]
 
 
@@ -274,16 +249,8 @@ def test_a_definition_is_read_from_yaml_as_json_would_have_it(tmp_path: Path) ->
     path.write_text(text, encoding="utf-8")
     machine = load(path)
     assert machine.timeout_s == 10
-    assert machine.execute().output == {
-        "when": "2026-01-01T00:00:00Z",
-        "on": "off",
-        "ratio": "1:30",
-        "n": -1,
-        "f": 1000.0,
-        "none": None,
-        "yes": True,
-        "empty": None,
-    }
+    texts = {"when": "2026-01-01T00:00:00Z", "on": "off", "ratio": "1:30"}
+    assert machine.execute().output == {**texts, "n": -1, "f": 1000.0, "none": None, "yes": True, "empty": None}
 
 
 def test_an_alias_means_the_last_definition_of_its_anchor(tmp_path: Path) -> None:

@@ -103,44 +103,18 @@ def test_latencies_stand_where_aws_takes_time() -> None:
 
 
 def test_the_history_is_in_the_wire_shape_of_get_execution_history() -> None:
-    execution = machine(("P", {"Type": "Pass", "Result": "ä"})).execute({"a": [1, None]})
-    assert execution.history == [
-        {
-            "timestamp": EPOCH_2026_MS,
-            "type": "ExecutionStarted",
-            "id": 1,
-            "previousEventId": 0,
-            "executionStartedEventDetails": {
-                "input": '{"a":[1,null]}',
-                "inputDetails": {"truncated": False},
-                "roleArn": "arn:aws:iam::111111111111:role/states-language",
-            },
-        },
-        {
-            "timestamp": EPOCH_2026_MS,
-            "type": "PassStateEntered",
-            "id": 2,
-            "previousEventId": 0,
-            "stateEnteredEventDetails": {
-                "name": "P",
-                "input": '{"a":[1,null]}',
-                "inputDetails": {"truncated": False},
-            },
-        },
-        {
-            "timestamp": EPOCH_2026_MS,
-            "type": "PassStateExited",
-            "id": 3,
-            "previousEventId": 2,
-            "stateExitedEventDetails": {"name": "P", "output": '"ä"', "outputDetails": {"truncated": False}},
-        },
-        {
-            "timestamp": EPOCH_2026_MS,
-            "type": "ExecutionSucceeded",
-            "id": 4,
-            "previousEventId": 3,
-            "executionSucceededEventDetails": {"output": '"ä"', "outputDetails": {"truncated": False}},
-        },
+    whole = {"truncated": False}
+    given, made = {"input": '{"a":[1,null]}', "inputDetails": whole}, {"output": '"ä"', "outputDetails": whole}
+
+    def event(number: int, previous: int, kind: str, **details: Any) -> dict[str, Any]:
+        return {"timestamp": EPOCH_2026_MS, "type": kind, "id": number, "previousEventId": previous, **details}
+
+    role = "arn:aws:iam::111111111111:role/states-language"
+    assert machine(("P", {"Type": "Pass", "Result": "ä"})).execute({"a": [1, None]}).history == [
+        event(1, 0, "ExecutionStarted", executionStartedEventDetails={**given, "roleArn": role}),
+        event(2, 0, "PassStateEntered", stateEnteredEventDetails={"name": "P", **given}),
+        event(3, 2, "PassStateExited", stateExitedEventDetails={"name": "P", **made}),
+        event(4, 3, "ExecutionSucceeded", executionSucceededEventDetails=made),
     ]
 
 

@@ -50,8 +50,7 @@ def test_a_behaviour_is_shown_as_it_is_written() -> None:
 def test_an_error_that_a_fail_state_gives_is_handled() -> None:
     """An error in a Fail state is an answer; an uncaught one, or a path that leads nowhere, is not."""
     caught = line(
-        ("Do", task(Catch=[{"ErrorEquals": ["X"], "Next": "No"}])),
-        ("No", {"Type": "Fail", "Error": "Refused"}),
+        ("Do", task(Catch=[{"ErrorEquals": ["X"], "Next": "No"}])), ("No", {"Type": "Fail", "Error": "Refused"})
     )
     machine = load(caught)
     assert unhandled(machine, machine.execute(functions={"work": raising("X")})) is None

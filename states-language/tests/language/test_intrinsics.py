@@ -50,12 +50,7 @@ GIVEN = [
 
 
 def test_a_call_gives() -> None:
-    data = {
-        "x": {"p": [1, None], "q": True},
-        "list": [1, 2, 2, 1, 1.0],
-        "template": "<{}>",
-        "a,b)": ["odd"],
-    }
+    data = {"x": {"p": [1, None], "q": True}, "list": [1, 2, 2, 1, 1.0], "template": "<{}>", "a,b)": ["odd"]}
     assert [(text, value(text, data)) for text, _ in GIVEN] == GIVEN
 
 
@@ -96,18 +91,9 @@ def test_a_path_that_leads_nowhere_is_not_the_functions_error() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "States.Nothing()",
-        "States.Array(",
-        "States.Array(1",
-        "States.Array(1 2)",
-        "States.Array('open)",
-        "States.Array('\\n')",
-        "States.Array(x)",
-        "States.Array() ",
-        "States.UUID(1)",
-        "States.Hash('x')",
-        "Array()",
-        "plain text",
+        *("States.Nothing()", "States.Array(", "States.Array(1", "States.Array(1 2)", "States.Array('open)"),
+        *("States.Array('\\n')", "States.Array(x)", "States.Array() ", "States.UUID(1)", "States.Hash('x')"),
+        *("Array()", "plain text"),
     ],
 )
 def test_a_text_that_is_not_a_call_is_refused(text: str) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from machines import machine, raising, types
+from machines import INVOKE, machine, raising, types
 from states_language import Behaviour, DefinitionError
 from states_language.jsonata.ecmascript import translated
 
@@ -53,54 +53,41 @@ def test_a_value_passes_through_an_expression_unchanged(value: Any) -> None:
     assert output("$states.input.value", {"value": value}) == value
 
 
+ENDED: list[tuple[str, str]] = [
+    ("($f := function($x) { 1 + $f($x) }; $f(1))", TOO_DEEP),
+    (" + ".join(["1"] * 200), TOO_DEEP),
+    ("$count([1..900000])", TOO_LARGE),
+    ("[-1e308..-1e308]", TOO_LARGE),
+    ("[9007199254740991..9007199254740992]", TOO_LARGE),
+    ("$reduce([1..40], function($a, $b) { $a & $a }, 'x')", TOO_LARGE),
+    ("$pad('x', 1e12)", TOO_LARGE),
+    ("true and $pad('x', 1e12) = ''", TOO_LARGE),
+    ("($x := [1..9999]; [1..9999].({'a': $x}))", TOO_LARGE),
+    ("($x := [1..9999]; $length($string([1..9999].({'a': $x}))))", TOO_LARGE),
+    ("($x := [1..99999]; $x[$ in $x])", TOO_LONG),
+    ("$replace($pad('', 9999, 'a'), /a/, function($m) { $pad('', 9999, 'b') })", TOO_LARGE),
+    ("$replace($pad('', 9999, 'a'), 'a', $pad('', 9999, 'b'))", TOO_LARGE),
+    ("$join($map([1..999], function($i) { $pad('', 9999, 'b') }))", TOO_LARGE),
+    ("$fromMillis(1, '[Y,99999999999999999999]')", TOO_LARGE),
+    ("$parseInteger($pad('', 99999, 'Z'), 'A')", TOO_LARGE),
+    ("$toMillis($pad('', 99999, '1'), '[Y]')", TOO_LARGE),
+]
+ENDED_LATE: list[tuple[str, str]] = [
+    ("($f := function($x) { $f($x + 1) }; $f(1))", TOO_LONG),
+    ("($x := [[1..9999], 1]; [1..99999].($x = $x))", TOO_LONG),
+    ("($x := [1..9999]; [1..99999].([$x]; 1))", TOO_LONG),
+    ("$map([1..20000], function($i) { $distinct([1..500]) })", TOO_LONG),
+    ("$contains($states.input.text, /(a|aa)+$/)", TOO_LONG),
+    ("$map([1..99999], function($i) { $contains('aaaaaaaaaaaaaaaaaaaaaaaab', /(a|aa)+$/) })", TOO_LONG),
+    ("($x := [1..5000]; $x@$a.$x@$b.{'a': $a, 'b': $b})", TOO_LONG),
+    ("$map([1..10000], function($i) { $string({'a': [1..20000]}) })", TOO_LONG),
+    ("$reduce([1..99999], function($all, $i) { $merge([$all, {$string($i): $i}]) }, {})", TOO_LONG),
+    ("$map([1..9999], function($i) { $pad('', 9999, 'b') })", TOO_LARGE),
+]
+
+
 @pytest.mark.parametrize(
-    ("expression", "bound"),
-    [
-        pytest.param("($f := function($x) { $f($x + 1) }; $f(1))", TOO_LONG, marks=pytest.mark.long),
-        (
-            "($f := function($x) { 1 + $f($x) }; $f(1))",
-            TOO_DEEP,
-        ),
-        (
-            " + ".join(["1"] * 200),
-            TOO_DEEP,
-        ),
-        ("$count([1..900000])", TOO_LARGE),
-        ("[-1e308..-1e308]", TOO_LARGE),
-        ("[9007199254740991..9007199254740992]", TOO_LARGE),
-        (
-            "$reduce([1..40], function($a, $b) { $a & $a }, 'x')",
-            TOO_LARGE,
-        ),
-        ("$pad('x', 1e12)", TOO_LARGE),
-        ("true and $pad('x', 1e12) = ''", TOO_LARGE),
-        ("($x := [1..9999]; [1..9999].({'a': $x}))", TOO_LARGE),
-        ("($x := [1..9999]; $length($string([1..9999].({'a': $x}))))", TOO_LARGE),
-        ("($x := [1..99999]; $x[$ in $x])", TOO_LONG),
-        pytest.param("($x := [[1..9999], 1]; [1..99999].($x = $x))", TOO_LONG, marks=pytest.mark.long),
-        pytest.param("($x := [1..9999]; [1..99999].([$x]; 1))", TOO_LONG, marks=pytest.mark.long),
-        pytest.param("$map([1..20000], function($i) { $distinct([1..500]) })", TOO_LONG, marks=pytest.mark.long),
-        pytest.param("$contains($states.input.text, /(a|aa)+$/)", TOO_LONG, marks=pytest.mark.long),
-        pytest.param(
-            "$map([1..99999], function($i) { $contains('aaaaaaaaaaaaaaaaaaaaaaaab', /(a|aa)+$/) })",
-            TOO_LONG,
-            marks=pytest.mark.long,
-        ),
-        pytest.param("($x := [1..5000]; $x@$a.$x@$b.{'a': $a, 'b': $b})", TOO_LONG, marks=pytest.mark.long),
-        pytest.param("$map([1..10000], function($i) { $string({'a': [1..20000]}) })", TOO_LONG, marks=pytest.mark.long),
-        pytest.param(
-            "$reduce([1..99999], function($all, $i) { $merge([$all, {$string($i): $i}]) }, {})",
-            TOO_LONG,
-            marks=pytest.mark.long,
-        ),
-        ("$replace($pad('', 9999, 'a'), /a/, function($m) { $pad('', 9999, 'b') })", TOO_LARGE),
-        ("$replace($pad('', 9999, 'a'), 'a', $pad('', 9999, 'b'))", TOO_LARGE),
-        ("$join($map([1..999], function($i) { $pad('', 9999, 'b') }))", TOO_LARGE),
-        pytest.param("$map([1..9999], function($i) { $pad('', 9999, 'b') })", TOO_LARGE, marks=pytest.mark.long),
-        ("$fromMillis(1, '[Y,99999999999999999999]')", TOO_LARGE),
-        ("$parseInteger($pad('', 99999, 'Z'), 'A')", TOO_LARGE),
-        ("$toMillis($pad('', 99999, '1'), '[Y]')", TOO_LARGE),
-    ],
+    ("expression", "bound"), [*ENDED, *(pytest.param(*late, marks=pytest.mark.long) for late in ENDED_LATE)]
 )
 def test_an_evaluation_ends(expression: str, bound: str) -> None:
     """It is a recursion, a doubling, a range, or a regular expression that backtracks endlessly."""
@@ -157,20 +144,14 @@ def test_a_fault_in_the_text_of_an_expression_has_a_code(expression: str, error:
 def test_a_failed_evaluation_can_be_caught_and_retried() -> None:
     """States.QueryEvaluationError in a Task's Arguments goes to its Catcher, whose Output sees it."""
     catcher = {"ErrorEquals": ["States.QueryEvaluationError"], "Output": "{% $states.errorOutput.Error %}", "Next": "B"}
-    execution = query(
-        (
-            "A",
-            {
-                "Type": "Task",
-                "Resource": "arn:aws:states:::lambda:invoke",
-                "Arguments": {"FunctionName": "work", "Payload": {"n": "{% $states.input.n %}"}},
-                "Retry": [{"ErrorEquals": ["States.ALL"], "MaxAttempts": 1}],
-                "Catch": [catcher],
-                "Next": "B",
-            },
-        ),
-        ("B", {"Type": "Pass"}),
-    ).execute(functions={"work": raising()})
+    work = {
+        "Type": "Task",
+        "Resource": INVOKE,
+        "Arguments": {"FunctionName": "work", "Payload": {"n": "{% $states.input.n %}"}},
+        "Retry": [{"ErrorEquals": ["States.ALL"], "MaxAttempts": 1}],
+    }
+    states = ("A", {**work, "Catch": [catcher], "Next": "B"}), ("B", {"Type": "Pass"})
+    execution = query(*states).execute(functions={"work": raising()})
     assert execution.output == "States.QueryEvaluationError"
     assert types(execution).count("EvaluationFailed") == 2
     failed = next(event for event in execution.history if event["type"] == "EvaluationFailed")
@@ -205,7 +186,7 @@ def test_a_task_is_timed_and_a_fail_is_worded_by_expressions() -> None:
 
     state = {
         "Type": "Task",
-        "Resource": "arn:aws:states:::lambda:invoke",
+        "Resource": INVOKE,
         "Arguments": {"FunctionName": "work"},
         "TimeoutSeconds": "{% $states.input.limit %}",
         "Catch": [{"ErrorEquals": ["States.Timeout"], "Next": "F"}],

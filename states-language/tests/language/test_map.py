@@ -73,13 +73,9 @@ def test_a_failing_iteration_ends_the_state_and_its_siblings() -> None:
     assert (execution.status, execution.error) == ("FAILED", "Broken")
     tail = chain(execution)[-6:]
     assert [kind for _, _, kind in tail] == [
-        "FailStateEntered",
-        "MapIterationFailed",
-        "WaitStateAborted",
-        "MapIterationAborted",
-        "MapStateFailed",
+        "FailStateEntered", "MapIterationFailed", "WaitStateAborted", "MapIterationAborted", "MapStateFailed",
         "ExecutionFailed",
-    ]
+    ]  # fmt: skip
     failed_at = tail[0][0]
     assert [previous for _, previous, _ in tail[1:5]] == [failed_at] * 4
 

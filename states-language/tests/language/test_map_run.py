@@ -28,6 +28,12 @@ def distributed(*states: tuple[str, Any], **fields: Any) -> dict[str, Any]:
     return {"Type": "Map", "ItemProcessor": {**line(*(states or (("A", PASS),))), **CONFIG}, **fields}
 
 
+def reading(parameters: dict[str, str], action: str = "s3:getObject", **config: Any) -> dict[str, Any]:
+    """Return an ItemReader of the bucket."""
+    more = {"ReaderConfig": config} if config else {}
+    return {"Resource": f"arn:aws:states:::{action}", "Parameters": {"Bucket": "b", **parameters}, **more}
+
+
 class Bucket:
     """S3 with one bucket, as the calls of Tasks see it."""
 
@@ -51,12 +57,8 @@ class Bucket:
 
 def read(text: str | bytes, most: int | None = None, **config: Any) -> Execution:
     """Return the execution of a Map over the items of an object."""
-    settings = {**config, **({"MaxItems": most} if most else {})}
-    reader = {
-        "Resource": "arn:aws:states:::s3:getObject",
-        "Parameters": {"Bucket": "b", "Key.$": "$.key"},
-        "ReaderConfig": settings,
-    }
+    limit: dict[str, Any] = {"MaxItems": most} if most else {}
+    reader = reading({"Key.$": "$.key"}, **config, **limit)
     execution: Execution = machine(("M", distributed(ItemReader=reader))).execute(
         {"key": "k"}, perform=Bucket(k=text).perform
     )
@@ -79,15 +81,9 @@ def test_items_are_executions_of_their_own() -> None:
 
 def test_executions_of_a_run_see_no_outer_variables() -> None:
     """So they may use the same names."""
-    execution = machine(
-        ("A", {"Type": "Pass", "Assign": {"v": 1}, "Next": "M"}),
-        (
-            "M",
-            distributed(
-                ("X", {"Type": "Pass", "Assign": {"v": 2}, "Next": "Y"}), ("Y", {"Type": "Pass", "InputPath": "$v"})
-            ),
-        ),
-    ).execute([0])
+    inner = ("X", {**PASS, "Assign": {"v": 2}, "Next": "Y"}), ("Y", {**PASS, "InputPath": "$v"})
+    outer = ("A", {**PASS, "Assign": {"v": 1}, "Next": "M"}), ("M", distributed(*inner))
+    execution = machine(*outer).execute([0])
     assert execution.output == [2]
 
 
@@ -108,9 +104,8 @@ def test_a_run_fails_when_more_fail_than_is_tolerated(fields: dict[str, Any], ou
     assert execution.output == output
     if output is None:
         assert (execution.error, execution.cause) == (
-            "States.ExceedToleratedFailureThreshold",
-            "The specified tolerated failure threshold was exceeded",
-        )
+            "States.ExceedToleratedFailureThreshold", "The specified tolerated failure threshold was exceeded",
+        )  # fmt: skip
         assert types(execution)[-3:] == ["MapRunFailed", "MapStateFailed", "ExecutionFailed"]
 
 
@@ -196,10 +191,9 @@ def test_an_object_without_items_fails_the_run(text: str, config: dict[str, Any]
     assert types(execution)[-3:] == ["MapRunFailed", "MapStateFailed", "ExecutionFailed"]
 
 
-def lying(config: dict[str, Any], resource: str = "s3:getObject", /, **objects: str | bytes) -> Any:
+def lying(config: dict[str, Any], action: str = "s3:getObject", /, **objects: str | bytes) -> Any:
     """Return the output of a Map over the bucket's content: each item's source and the item."""
-    asked = {"Bucket": "b", **({"Key": "k"} if resource == "s3:getObject" else {})}
-    reader = {"Resource": f"arn:aws:states:::{resource}", "Parameters": asked, "ReaderConfig": config}
+    reader = reading({"Key": "k"} if action == "s3:getObject" else {}, action, **config)
     shown = {"from.$": "$$.Map.Item.Source", "item.$": "$$.Map.Item.Value"}
     execution = machine(("M", distributed(ItemReader=reader, ItemSelector=shown))).execute(
         perform=Bucket(**objects).perform
@@ -278,7 +272,7 @@ def test_items_of_the_state_s_data_say_so() -> None:
 
 def test_a_bucket_is_listed() -> None:
     """Each object's entry is an item, page after page; times are seconds and the tag is called Etag."""
-    reader = {"Resource": "arn:aws:states:::s3:listObjectsV2", "Parameters": {"Bucket": "b"}}
+    reader = reading({}, "s3:listObjectsV2")
     execution = machine(("M", distributed(ItemReader=reader))).execute(perform=Bucket(a="x", b="y").perform)
     assert execution.output == [
         {"Etag": "e", "Key": name, "LastModified": 1_767_225_600, "Size": size} for name, size in (("a", 0), ("b", 1))
@@ -288,7 +282,7 @@ def test_a_bucket_is_listed() -> None:
 def test_results_are_written_to_a_bucket() -> None:
     """There are successes, failures, and a manifest that names both, whose place is the output."""
     bucket = Bucket()
-    writer = {"Resource": "arn:aws:states:::s3:putObject", "Parameters": {"Bucket": "b", "Prefix": "out"}}
+    writer = {"Resource": PUT, "Parameters": {"Bucket": "b", "Prefix": "out"}}
     state = distributed(*ODD, ResultWriter=writer, Label="Odd", ToleratedFailureCount=1)
     execution = machine(("M", state)).execute([0, 1], perform=bucket.perform)
     run = execution.map_runs[0]
@@ -319,7 +313,7 @@ def test_results_have_another_form(config: dict[str, str], output: Any) -> None:
     twice = ("A", {"Type": "Pass", "Parameters": {"v.$": "States.Array($, $)"}, "OutputPath": "$.v"})
     assert machine(("M", distributed(twice, ResultWriter={"WriterConfig": config}))).execute([0, 2]).output == output
     bucket = Bucket()
-    writer = {"Resource": "arn:aws:states:::s3:putObject", "Parameters": {"Bucket": "b"}, "WriterConfig": config}
+    writer = {"Resource": PUT, "Parameters": {"Bucket": "b"}, "WriterConfig": config}
     machine(("M", distributed(twice, ResultWriter=writer))).execute([0, 2], perform=bucket.perform)
     ((name, text),) = [(key, text) for key, text in bucket.objects.items() if "SUCCEEDED" in key]
     lines = config.get("OutputType") == "JSONL"
@@ -356,8 +350,7 @@ def test_what_cannot_be_evaluated_fails_the_run() -> None:
 )
 def test_a_number_of_items_that_is_none_fails_the_map(most: Any, error: str, cause: str) -> None:
     """The reader refuses a negative one; any other value that is no integer fails the execution before the run."""
-    reader = {"Resource": "arn:aws:states:::s3:getObject", "Parameters": {"Bucket": "b", "Key": "k"}}
-    reader["ReaderConfig"] = {"InputType": "JSON", "MaxItemsPath": "$.most"}
+    reader = reading({"Key": "k"}, InputType="JSON", MaxItemsPath="$.most")
     execution = machine(("M", distributed(ItemReader=reader))).execute({"most": most}, perform=Bucket(k="[1]").perform)
     assert (execution.error, (execution.cause or "").endswith(cause)) == (error, True)
     assert ("MapRunStarted" in types(execution)) is (error == "States.ItemReaderFailed")
@@ -380,8 +373,7 @@ def test_a_percentage_that_is_none_fails_the_execution(share: Any, cause: str) -
 
 def test_what_a_redriven_run_cannot_do_yet_it_does_then() -> None:
     """The same Map Run reads items that could not be read, and writes results that could not be written."""
-    reader = {"Resource": "arn:aws:states:::s3:getObject", "Parameters": {"Bucket": "b", "Key": "k"}}
-    writer = {"Resource": PUT, "Parameters": {"Bucket": "b"}}
+    reader, writer = reading({"Key": "k"}, InputType="JSON"), {"Resource": PUT, "Parameters": {"Bucket": "b"}}
     bucket, full = Bucket(), True
 
     async def perform(call: TaskCall) -> Any:
@@ -389,9 +381,7 @@ def test_what_a_redriven_run_cannot_do_yet_it_does_then() -> None:
             raise TaskFailure("S3.AccessDenied", "Access Denied")
         return await bucket.perform(call)
 
-    unread = machine(
-        ("M", distributed(ItemReader={**reader, "ReaderConfig": {"InputType": "JSON"}}, ResultWriter=writer))
-    )
+    unread = machine(("M", distributed(ItemReader=reader, ResultWriter=writer)))
     first = unread.execute(perform=perform)
     assert first.error == "States.ItemReaderFailed"
     bucket.objects["k"] = "[1, 2]"

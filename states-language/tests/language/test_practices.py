@@ -29,11 +29,7 @@ def test_a_missing_comment() -> None:
     """The warning is for the machine and for each state, in branches too."""
     branch = line(("B", {"Type": "Pass"}))
     listed = practices(line(("A", {"Type": "Parallel", "Branches": [branch]})))
-    assert listed == [
-        ("/", "comment"),
-        ("/States/A", "comment"),
-        ("/States/A/Branches/0/States/B", "comment"),
-    ]
+    assert listed == [("/", "comment"), ("/States/A", "comment"), ("/States/A/Branches/0/States/B", "comment")]
 
 
 def test_an_error_that_nobody_catches() -> None:

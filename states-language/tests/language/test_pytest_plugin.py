@@ -5,31 +5,25 @@ from typing import Any
 
 import pytest
 
+from machines import line
 from states_language import Behaviour, TaskFailure, load
 from states_language.testing import MachineRun, RunMachine, in_turn
 
 pytest_plugins = "pytester"
 
-ORDER: dict[str, Any] = {
-    "StartAt": "Charge",
-    "States": {
-        "Charge": {
-            "Type": "Task",
-            "Resource": "arn:aws:lambda:us-east-1:111111111111:function:charge",
-            "Retry": [{"ErrorEquals": ["Busy"], "IntervalSeconds": 2}],
-            "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "Refund"}],
-            "Next": "Store",
-        },
-        "Store": {
-            "Type": "Task",
-            "Resource": "arn:aws:states:::dynamodb:putItem",
-            "Parameters": {"TableName": "orders", "Item": {"id": {"S.$": "$.id"}}},
-            "ResultPath": None,
-            "End": True,
-        },
-        "Refund": {"Type": "Fail", "Error": "NotCharged", "Cause": "the card was declined"},
-    },
+CHARGE = {"Type": "Task", "Resource": "arn:aws:lambda:us-east-1:111111111111:function:charge"}
+HANDLED: dict[str, Any] = {
+    "Retry": [{"ErrorEquals": ["Busy"], "IntervalSeconds": 2}],
+    "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "Refund"}],
 }
+STORE = {
+    "Type": "Task",
+    "Resource": "arn:aws:states:::dynamodb:putItem",
+    "Parameters": {"TableName": "orders", "Item": {"id": {"S.$": "$.id"}}},
+    "ResultPath": None,
+}
+REFUND = {"Type": "Fail", "Error": "NotCharged", "Cause": "the card was declined"}
+ORDER = line(("Charge", {**CHARGE, **HANDLED, "Next": "Store"}), ("Store", STORE), ("Refund", REFUND))
 STORED: dict[str, Any] = {"dynamodb:putItem": {}}
 
 
@@ -52,8 +46,7 @@ def test_answers_are_callables_values_failures_or_several_in_turn(run_machine: R
 @pytest.mark.parametrize("form", [load, dict, json.dumps])
 def test_a_definition_comes_in_every_form(run_machine: RunMachine, form: Any) -> None:
     """It is a loaded machine, data, or a text; `load` takes the rest (test_sources.py)."""
-    data = {"StartAt": "A", "States": {"A": {"Type": "Pass", "Result": 3, "End": True}}}
-    run_machine(form(data)).assert_output(3)
+    run_machine(form(line(("A", {"Type": "Pass", "Result": 3})))).assert_output(3)
 
 
 def test_a_behaviour_takes_time_or_never_answers(run_machine: RunMachine) -> None:
@@ -69,17 +62,9 @@ def test_a_behaviour_takes_time_or_never_answers(run_machine: RunMachine) -> Non
 
 def test_a_task_that_waits_for_a_token_gets_its_answer(run_machine: RunMachine) -> None:
     """The answer, or the failure, counts as that of the token's holder."""
-    waiting = {
-        "StartAt": "Ask",
-        "States": {
-            "Ask": {
-                "Type": "Task",
-                "Resource": "arn:aws:states:::sqs:sendMessage.waitForTaskToken",
-                "Parameters": {"QueueUrl": "q", "MessageBody": {"token.$": "$$.Task.Token"}},
-                "End": True,
-            }
-        },
-    }
+    resource = "arn:aws:states:::sqs:sendMessage.waitForTaskToken"
+    message = {"QueueUrl": "q", "MessageBody": {"token.$": "$$.Task.Token"}}
+    waiting = line(("Ask", {"Type": "Task", "Resource": resource, "Parameters": message}))
     run_machine(waiting, functions={"sqs:sendMessage": {"yes": True}}).assert_output({"yes": True})
     run_machine(waiting, functions={"sqs:sendMessage": TaskFailure("No", "not today")}).assert_error("No", "not today")
 
@@ -87,7 +72,7 @@ def test_a_task_that_waits_for_a_token_gets_its_answer(run_machine: RunMachine) 
 def test_an_arn_names_what_it_names(run_machine: RunMachine) -> None:
     """It is a function's, with a qualifier too, an activity's, or the Resource of a service."""
     activity = "arn:aws:states:us-east-1:111111111111:activity:approve"
-    asking = {"StartAt": "Ask", "States": {"Ask": {"Type": "Task", "Resource": activity, "End": True}}}
+    asking = line(("Ask", {"Type": "Task", "Resource": activity}))
     run_machine(asking, functions={activity: TaskFailure("No")}).assert_error("No", None)
     function = "arn:aws:lambda:eu-west-1:222222222222:function:charge:7"
     run = run_machine(ORDER, {"id": "7"}, functions={function: {"id": "8"}, "arn:aws:states:::dynamodb:putItem": {}})
@@ -199,17 +184,7 @@ def test_pytest_finds_the_fixture_by_its_entry_point(pytester: pytest.Pytester) 
 def test_the_fixture_serves_boto3_and_waits_take_no_time(states_server: Any) -> None:
     """Answers are given by state, as to run_machine."""
     states_server.functions["Charge"] = {"paid": True}
-    definition = {
-        "StartAt": "Rest",
-        "States": {
-            "Rest": {"Type": "Wait", "Seconds": 200, "Next": "Charge"},
-            "Charge": {
-                "Type": "Task",
-                "Resource": "arn:aws:lambda:us-east-1:123456789012:function:charge",
-                "End": True,
-            },
-        },
-    }
+    definition = line(("Rest", {"Type": "Wait", "Seconds": 200, "Next": "Charge"}), ("Charge", CHARGE))
     states, role = states_server.client(), "arn:aws:iam::000000000000:role/any"
     machine = states.create_state_machine(name="m", definition=json.dumps(definition), roleArn=role, type="EXPRESS")
     answer = states.start_sync_execution(stateMachineArn=machine["stateMachineArn"])

@@ -56,15 +56,9 @@ OF_SERVICES = {
 def oversized(name: str, resource: str, *error_equals: str) -> str | None:
     """What an answer over the limit comes to: "caught", or the error of the execution."""
     catch = [{"ErrorEquals": [error], "Next": "Caught"} for error in error_equals]
-    work = {
-        "Type": "Task",
-        "Resource": resource,
-        "Parameters": {"FunctionName": "work"},
-        "Catch": catch,
-        "Next": "Done",
-    }
-    states = {"Work": work, "Caught": {"Type": "Pass", "Result": "caught", "End": True}, "Done": {"Type": "Succeed"}}
-    run = run_machine({"StartAt": "Work", "States": states}, {}, functions={name: OVERSIZED})
+    work = {**task(), "Resource": resource, "Catch": catch, "Next": "Done"}
+    states = ("Work", work), ("Caught", {"Type": "Pass", "Result": "caught"}), ("Done", {"Type": "Succeed"})
+    run = run_machine(machine(*states), {}, functions={name: OVERSIZED})
     return str(run.output) if run.status == "SUCCEEDED" else run.error
 
 

@@ -41,10 +41,7 @@ def test_assignments_of_one_state_see_the_values_from_before_it() -> None:
 def test_a_task_assigns_from_the_result_before_its_selector() -> None:
     """In a Task, $ of Assign is the answer as it came; the output goes its own way."""
     execution = machine(
-        (
-            "A",
-            task(ResultSelector={"kept.$": "$.Payload.b"}, Assign={"a.$": "$.Payload.a"}, Next="B"),
-        ),
+        ("A", task(ResultSelector={"kept.$": "$.Payload.b"}, Assign={"a.$": "$.Payload.a"}, Next="B")),
         ("B", {"Type": "Pass", "ResultPath": "$.a", "InputPath": "$a"}),
     ).execute({"a": 1, "b": 2}, functions={"work": lambda payload, _: payload})
     assert execution.output == {"kept": 2, "a": 1}
@@ -52,19 +49,10 @@ def test_a_task_assigns_from_the_result_before_its_selector() -> None:
 
 def test_a_catcher_assigns_from_the_error_output() -> None:
     """The state's own Assign is for its success; a Catcher has one of its own."""
-    execution = machine(
-        (
-            "A",
-            task(
-                Assign={"how": "well"},
-                Catch=[
-                    {"ErrorEquals": ["Broken"], "Assign": {"how.$": "$.Error"}, "ResultPath": "$.e", "Next": "B"},
-                ],
-                Next="B",
-            ),
-        ),
-        ("B", {"Type": "Pass", "InputPath": "$how"}),
-    ).execute(functions={"work": raising("Broken")})
+    catcher = {"ErrorEquals": ["Broken"], "Assign": {"how.$": "$.Error"}, "ResultPath": "$.e", "Next": "B"}
+    work = task(Assign={"how": "well"}, Catch=[catcher], Next="B")
+    states = ("A", work), ("B", {"Type": "Pass", "InputPath": "$how"})
+    execution = machine(*states).execute(functions={"work": raising("Broken")})
     assert execution.output == "Broken"
 
 
@@ -81,20 +69,14 @@ def test_a_choice_assigns_by_the_way_that_it_takes(value: int, how: str) -> None
 
 def test_a_branch_sees_outer_variables_and_keeps_its_own() -> None:
     """A branch's variables are gone when the Parallel state ends, and its sibling never sees them."""
-    own = ("X", {"Type": "Pass", "Assign": {"inner.$": "$outer"}, "Next": "Y"})
+    own = {"Type": "Pass", "Assign": {"inner.$": "$outer"}, "Next": "Y"}
+    branches = [
+        line(("X", own), ("Y", {"Type": "Pass", "InputPath": "$inner"})),
+        line(("V", {**own, "Next": "W"}), ("W", {"Type": "Pass"})),
+    ]
     execution = machine(
         ("A", {"Type": "Pass", "Assign": {"outer": 1}, "Next": "P"}),
-        (
-            "P",
-            {
-                "Type": "Parallel",
-                "Branches": [
-                    line(own, ("Y", {"Type": "Pass", "InputPath": "$inner"})),
-                    line(("V", {**own[1], "Next": "W"}), ("W", {"Type": "Pass"})),
-                ],
-                "Next": "Z",
-            },
-        ),
+        ("P", {"Type": "Parallel", "Branches": branches, "Next": "Z"}),
         ("Z", {"Type": "Pass", "Parameters": {"gone.$": "$inner"}}),
     ).execute()
     assert execution.error == "States.Runtime"

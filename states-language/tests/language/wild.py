@@ -15,17 +15,7 @@ from states_language.clock import VirtualClock
 RECORDED: list[Any] = [case["definition"] for name in ("executions.json", "services.json") for case in cases(name)]
 
 PATHS = [
-    "$",
-    "$$",
-    "$.a",
-    "$.a[0]",
-    "$..*",
-    "$[*]",
-    "$.a[?(@.b > 1)]",
-    "$x",
-    "$x.a",
-    "$$.Map.Item.Value",
-    "$.a[-1:]",
+    *("$", "$$", "$.a", "$.a[0]", "$..*", "$[*]", "$.a[?(@.b > 1)]", "$x", "$x.a", "$$.Map.Item.Value", "$.a[-1:]"),
     "",
 ]
 CALLS = ["States.Format('{}', $)", "States.Array($.a, 1)", "States.MathAdd($.a, 1)", "States.ArrayRange(0, $.a, 1)"]

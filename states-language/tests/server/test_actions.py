@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from endpoint import PASS, PREFIX, ROLE, calling, created, handed_over, over, ran, refusal
+from endpoint import PASS, PREFIX, ROLE, calling, created, distributed, handed_over, line, over, ran, refusal
 from states_language.server.actions import LARGEST
 
 _CONSTRAINT = "1 validation error detected: Value{} at '{}' failed to satisfy constraint: Member must {}"
@@ -72,9 +72,12 @@ def test_a_task_can_call_any_action_of_step_functions(states: Any) -> None:
     )
     result = json.loads(ran(states, listing)["output"])
     assert (len(result["StateMachines"]), result["StateMachines"][0]["Type"]) == (1, "STANDARD")
-    looks = calling("arn:aws:states:::aws-sdk:sfn:describeStateMachine", {"StateMachineArn": PREFIX + "no"}, End=True)
-    arn = created(states, "looks", looks)
-    ended = ran(states, arn)
+    describe = "arn:aws:states:::aws-sdk:sfn:describeStateMachine"
+    seen, ended = (
+        ran(states, created(states, f"looks-{name}", calling(describe, {"StateMachineArn": PREFIX + name}, End=True)))
+        for name in ("deployed", "no")
+    )
+    assert json.loads(seen["output"])["CreationDate"][-1] == "Z"
     assert ended["error"] == "Sfn.StateMachineDoesNotExistException"
     assert ended["cause"].startswith(f"State Machine Does Not Exist: '{PREFIX}no' (Service: Sfn, Status Code: 400, ")
 
@@ -138,13 +141,9 @@ def test_a_worker_asks_for_an_activitys_work(states: Any) -> None:
 
 def test_the_runs_of_a_distributed_map_are_described(states: Any) -> None:
     """They are listed, described with their counts, and each item's execution is listed, even after the end."""
-    inner = {"StartAt": "C", "States": {
-        "C": {"Type": "Choice", "Choices": [{"Variable": "$", "NumericEquals": 2, "Next": "F"}], "Default": "P"},
-        "F": {"Type": "Fail", "Error": "Bad"}, "P": {"Type": "Pass", "End": True},
-    }}  # fmt: skip
-    processor = inner | {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
-    mapped = {"Type": "Map", "ItemProcessor": processor, "ToleratedFailureCount": 1, "MaxConcurrency": 2, "End": True}
-    arn = created(states, "maps", {"StartAt": "M", "States": {"M": {**mapped, "Label": "each"}}})
+    choice = {"Type": "Choice", "Choices": [{"Variable": "$", "NumericEquals": 2, "Next": "F"}], "Default": "P"}
+    mapped = distributed(at_once=2, C=choice, F={"Type": "Fail", "Error": "Bad"}, P={"Type": "Pass", "End": True})
+    arn = created(states, "maps", line(M={**mapped, "ToleratedFailureCount": 1, "Label": "each"}))
     execution = states.start_execution(stateMachineArn=arn, input="[1, 2, 3]")["executionArn"]
     assert over(states, execution)["status"] == "SUCCEEDED"
     (run,) = states.list_map_runs(executionArn=execution)["mapRuns"]

@@ -111,9 +111,5 @@ def test_the_containers_command_is_one_that_the_server_takes() -> None:
     entry = json.loads(next(line for line in file.splitlines() if line.startswith("ENTRYPOINT")).partition(" ")[2])
     assert entry[:3] == ["python", "-m", "states_language.server"]
     arguments = parser().parse_args([*entry[3:], "--virtual-time"])
-    assert (arguments.host, arguments.port, str(arguments.data), arguments.virtual_time) == (
-        "0.0.0.0",
-        8083,
-        "/data",
-        True,
-    )
+    said = (arguments.host, arguments.port, str(arguments.data), arguments.virtual_time)
+    assert said == ("0.0.0.0", 8083, "/data", True)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from endpoint import distributed
 from states_language.server.diagnostics import diagnostics, refuse_bad
 from states_language.server.json_messages import message_and_place
 from states_language.server.requests import Refusal
@@ -34,22 +35,15 @@ def query(expression: str) -> dict[str, Any]:
     return one({**PASS, "Output": {"a": ["b", f"{{% {expression} %}}"]}}, QueryLanguage="JSONata")
 
 
-CASES: list[tuple[dict[str, Any], list[tuple[str, str, str | None]]]] = [
+NO_END = ("MISSING_END_STATE", "Workflow has no terminal state", None)
+Reports = list[tuple[str, str, str | None]]
+CASES: list[tuple[dict[str, Any], Reports]] = [
     (
         {"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "B"}, "B": {"Type": "Pass", "Next": "A"}}},
-        [("MISSING_END_STATE", "Workflow has no terminal state", None)],
+        [NO_END],
     ),
-    (
-        one({"Type": "Pass", "Next": "NOPE"}),
-        [
-            (TARGET, "Missing 'Next' target: NOPE", "/States/X/Next"),
-            ("MISSING_END_STATE", "Workflow has no terminal state", None),
-        ],
-    ),
-    (
-        {"StartAt": "A", "States": {"A": PASS, "a/b": PASS}},
-        [(TARGET, 'State "a/b" is not reachable.', "/States/a/b")],
-    ),
+    (one({"Type": "Pass", "Next": "NOPE"}), [(TARGET, "Missing 'Next' target: NOPE", "/States/X/Next"), NO_END]),
+    ({"StartAt": "A", "States": {"A": PASS, "a/b": PASS}}, [(TARGET, 'State "a/b" is not reachable.', "/States/a/b")]),
     (
         branch({"StartAt": "W", "States": {"W": PASS, "Ghost": PASS}}),
         [(TARGET, 'State "Ghost" is not reachable.', "/States/X/Branches[0]/States/Ghost")],
@@ -75,31 +69,21 @@ CASES: list[tuple[dict[str, Any], list[tuple[str, str, str | None]]]] = [
     (one({"Type": "Wait", "Seconds": -1, "End": True}), [(SCHEMA, "Minimum value is 0", "/States/X/Seconds")]),
     (one(PASS, QueryLanguage="jsonata"), [(SCHEMA, LANGUAGES, "/QueryLanguage")]),
     (one(PASS, QueryLanguage=5), [(SCHEMA, "Expected value of type [STRING]", "/QueryLanguage")]),
-    (
-        query("phone"),
-        [
-            (
-                "UNSUPPORTED_JSONATA_EXPRESSION",
-                "Reference to 'phone' at the top level is not supported.",
-                "/States/X/Output/a[1]",
-            )
-        ],
-    ),
-    (query("$$"), [("UNSUPPORTED_JSONATA_EXPRESSION", "Reference to '$$' is not supported.", "/States/X/Output/a[1]")]),
-    (
-        query("$states.errorOutput"),
-        [("UNSUPPORTED_JSONATA_EXPRESSION", "Field '$states.errorOutput' does not exist.", "/States/X/Output/a[1]")],
-    ),
-    (query("1 +"), [("INVALID_JSONATA_EXPRESSION", "Unexpected end of expression", "/States/X/Output/a[1]")]),
-    (query(""), [("INVALID_JSONATA_EXPRESSION", "Unexpected end of expression", "/States/X/Output/a[1]")]),
-    (query("a[1,2)"), [("INVALID_JSONATA_EXPRESSION", 'Expected "]", got ","', "/States/X/Output/a[1]")]),
 ]
+QUERIES = [
+    ("phone", "UNSUPPORTED", "Reference to 'phone' at the top level is not supported."),
+    ("$$", "UNSUPPORTED", "Reference to '$$' is not supported."),
+    ("$states.errorOutput", "UNSUPPORTED", "Field '$states.errorOutput' does not exist."),
+    ("1 +", "INVALID", "Unexpected end of expression"),
+    ("", "INVALID", "Unexpected end of expression"),
+    ("a[1,2)", "INVALID", 'Expected "]", got ","'),
+]
+for text, kind, words in QUERIES:
+    CASES.append((query(text), [(f"{kind}_JSONATA_EXPRESSION", words, "/States/X/Output/a[1]")]))
 
 
 @pytest.mark.parametrize(("definition", "expected"), CASES)
-def test_a_problem_has_awss_code_words_and_place(
-    definition: dict[str, Any], expected: list[tuple[str, str, str | None]]
-) -> None:
+def test_a_problem_has_awss_code_words_and_place(definition: dict[str, Any], expected: Reports) -> None:
     """Others measured them on AWS."""
     reports = diagnostics(json.dumps(definition), "STANDARD")
     assert [(each["code"], each["message"], each.get("location")) for each in reports] == expected
@@ -156,12 +140,8 @@ def test_a_member_that_appears_twice_is_refused() -> None:
 
 def test_an_express_machine_has_no_distributed_map() -> None:
     """A Map in DISTRIBUTED mode is refused at its Mode, and accepted in a Standard machine."""
-    inner = {"StartAt": "B", "States": {"B": {"Type": "Pass", "End": True}}}
-    processor = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "EXPRESS"}, **inner}
-    definition = {"StartAt": "A", "States": {"A": {"Type": "Map", "ItemProcessor": processor, "End": True}}}
-    (refused,) = diagnostics(json.dumps(definition), "EXPRESS")
-    assert (refused["message"], refused["location"]) == (
-        "Express state machine does not support Distributed Map",
-        "/States/A/ItemProcessor/ProcessorConfig/Mode",
-    )
-    assert diagnostics(json.dumps(definition), "STANDARD") == []
+    definition = json.dumps(one(distributed("EXPRESS", B=PASS)))
+    (refused,) = diagnostics(definition, "EXPRESS")
+    assert refused["message"] == "Express state machine does not support Distributed Map"
+    assert refused["location"] == "/States/X/ItemProcessor/ProcessorConfig/Mode"
+    assert diagnostics(definition, "STANDARD") == []

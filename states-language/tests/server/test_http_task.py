@@ -125,12 +125,7 @@ def test_the_connection_goes_before_the_task(endpoint: str, seen: list[Seen]) ->
 
 @pytest.mark.parametrize(
     ("form", "body"),
-    [
-        ("INDICES", "a[0]=x&a[1]=y"),
-        ("REPEAT", "a=x&a=y"),
-        ("COMMAS", "a=x,y"),
-        ("BRACKETS", "a[]=x&a[]=y"),
-    ],
+    [("INDICES", "a[0]=x&a[1]=y"), ("REPEAT", "a=x&a=y"), ("COMMAS", "a=x,y"), ("BRACKETS", "a[]=x&a[]=y")],
 )
 def test_a_form_writes_arrays_in_four_ways(endpoint: str, seen: list[Seen], form: str, body: str) -> None:
     """Keys are encoded, and an object's member is in brackets."""

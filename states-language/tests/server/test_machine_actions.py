@@ -15,12 +15,7 @@ def test_a_machine_from_creation_to_deletion(states: Any) -> None:
     arn = created(states, "life", tags=[{"key": "a", "value": "b"}])
     assert arn == PREFIX + "life"
     described = states.describe_state_machine(stateMachineArn=arn)
-    assert (described["name"], described["status"], described["type"], described["roleArn"]) == (
-        "life",
-        "ACTIVE",
-        "STANDARD",
-        ROLE,
-    )
+    assert [described[name] for name in ("name", "status", "type", "roleArn")] == ["life", "ACTIVE", "STANDARD", ROLE]
     assert json.loads(described["definition"]) == PASS
     assert described["loggingConfiguration"]["level"] == "OFF"
     assert arn in [one["stateMachineArn"] for one in states.list_state_machines()["stateMachines"]]
@@ -122,20 +117,15 @@ def _to(*groups: str) -> list[dict[str, Any]]:
 def test_a_bad_logging_configuration_is_refused(states: Any, logging: dict[str, Any], message: str) -> None:
     """Several destinations, none where something is logged (recorded), and one that is not a log group."""
     request = {"name": "logs", "definition": json.dumps(PASS), "roleArn": ROLE}
-    assert refusal(states.create_state_machine, **request, loggingConfiguration=logging) == (
-        "InvalidLoggingConfiguration",
-        message,
-    )
+    refused = refusal(states.create_state_machine, **request, loggingConfiguration=logging)
+    assert refused == ("InvalidLoggingConfiguration", message)
 
 
 def test_a_configuration_is_described_whole_and_compared_whole(states: Any) -> None:
     """A configuration is completed with the defaults, so a machine with the defaults equals one without (recorded)."""
     arn = created(states, "whole", loggingConfiguration={"level": "ALL", "destinations": _to(_GROUP)})
-    assert states.describe_state_machine(stateMachineArn=arn)["loggingConfiguration"] == {
-        "level": "ALL",
-        "includeExecutionData": False,
-        "destinations": _to(_GROUP),
-    }
+    whole = {"level": "ALL", "includeExecutionData": False, "destinations": _to(_GROUP)}
+    assert states.describe_state_machine(stateMachineArn=arn)["loggingConfiguration"] == whole
     usual = {"loggingConfiguration": {"level": "OFF"}, "tracingConfiguration": {"enabled": False}}
     assert created(states, "plain") == created(states, "plain", **usual)
 

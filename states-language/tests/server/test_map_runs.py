@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from endpoint import created, over, refusal
+from endpoint import created, distributed, line, over, refusal
 from patience import until
 
 BOUNDS = ("maxConcurrency", "toleratedFailureCount", "toleratedFailurePercentage")
@@ -10,13 +10,8 @@ BOUNDS = ("maxConcurrency", "toleratedFailureCount", "toleratedFailurePercentage
 
 def running(states: Any, name: str, **fields: Any) -> tuple[str, str]:
     """Return the ARNs of an execution and of its Map Run, whose four executions wait."""
-    processor = {
-        "ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"},
-        "StartAt": "W",
-        "States": {"W": {"Type": "Wait", "Seconds": 600, "End": True}},
-    }
-    mapped = {"Type": "Map", "ItemProcessor": processor, "End": True, **fields}
-    arn = created(states, name, {"StartAt": "M", "States": {"M": mapped}})
+    mapped = distributed(W={"Type": "Wait", "Seconds": 600, "End": True})
+    arn = created(states, name, line(M={**mapped, **fields}))
     execution = states.start_execution(stateMachineArn=arn, input="[1, 2, 3, 4]")["executionArn"]
 
     def begun() -> str:
@@ -87,10 +82,8 @@ def test_only_a_map_run_that_runs_is_updated(states: Any) -> None:
     """An unknown one, an ended one, and an ARN of another kind are refused by AWS's names."""
     execution, run = running(states, "ended")
     states.stop_execution(executionArn=execution)
-    assert refusal(states.update_map_run, mapRunArn=run, maxConcurrency=1) == (
-        "ValidationException",
-        "The Map Run is ABORTED; only one that is RUNNING can be updated.",
-    )
+    ended = refusal(states.update_map_run, mapRunArn=run, maxConcurrency=1)
+    assert ended == ("ValidationException", "The Map Run is ABORTED; only one that is RUNNING can be updated.")
     unknown = refusal(states.update_map_run, mapRunArn=run + "x", maxConcurrency=1)
     assert unknown == ("ResourceNotFound", f"Resource not found: '{run}x'")
     assert refusal(states.update_map_run, mapRunArn=execution, maxConcurrency=1)[0] == "InvalidArn"

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from endpoint import created, over, ran, refusal
+from endpoint import created, distributed, line, over, ran, refusal
 from patience import until
 
 SYNC = "arn:aws:states:::states:startExecution.sync"
-LEAF = {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 600, "End": True}}}
-FAIL = {"StartAt": "Pause", "States": {"Pause": {"Type": "Wait", "Seconds": 2, "Next": "F"}, "F": {"Type": "Fail"}}}
-STANDARD = {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}
+LAST = {"Type": "Wait", "Seconds": 600, "End": True}
+LEAF = line(Wait=LAST)
+FAIL = line(Pause={"Type": "Wait", "Seconds": 2, "Next": "F"}, F={"Type": "Fail"})
 
 
 def nest(machine_arn: str, version: str = ":2") -> dict[str, Any]:
@@ -19,36 +19,27 @@ def nest(machine_arn: str, version: str = ":2") -> dict[str, Any]:
     return {"Type": "Task", "Resource": SYNC + version, "Parameters": {"StateMachineArn": machine_arn}, "End": True}
 
 
-def line(name: str, state: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Return a machine, or a branch, of one state."""
-    return {"StartAt": name, "States": {name: state}, **more}
-
-
-def each(state: dict[str, Any], **processor: Any) -> dict[str, Any]:
-    """Return a Map whose iterations have this one state."""
-    return {"Type": "Map", "ItemProcessor": {"ProcessorConfig": processor} | line("Nest", state), "End": True}
-
-
 def beside_a_failure(state: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Return a Parallel whose other branch fails after a while."""
-    return {"Type": "Parallel", "Branches": [line("Beside", state), FAIL], **({"End": True} | more)}
+    return {"Type": "Parallel", "Branches": [line(Beside=state), FAIL], **(more or {"End": True})}
 
 
 def parents(middle: str) -> dict[str, dict[str, Any]]:
     """Return machines that start the middle one, whose executions start the leaf."""
-    distributed = each(nest(middle), **STANDARD)
-    caught = beside_a_failure(nest(middle), Catch=[{"ErrorEquals": ["States.ALL"], "Next": "Wait"}], End=None)
-    caught = {name: value for name, value in caught.items() if value is not None} | {"Next": "Wait"}
+    mapped = {"Type": "Map", "ItemProcessor": line(Nest=nest(middle)), "End": True}
+    apart = distributed(Nest=nest(middle))
+    caught = beside_a_failure(nest(middle), Catch=[{"ErrorEquals": ["States.ALL"], "Next": "Wait"}], Next="Wait")
+    late = {"TimeoutSeconds": 2}
     return {
-        "stopped": line("Nest", nest(middle)),
-        "stopped with .sync": line("Nest", nest(middle, "")),
-        "stopped in a Map": line("Map", each(nest(middle), Mode="INLINE")),
-        "stopped in a Map Run": line("Map", distributed),
-        "timed out": line("Nest", nest(middle), TimeoutSeconds=2),
-        "timed out in a Map Run": line("Map", distributed, TimeoutSeconds=2),
-        "failed beside": line("Both", beside_a_failure(nest(middle))),
-        "failed beside a Map Run": line("Both", beside_a_failure(distributed)),
-        "caught": {"StartAt": "Both", "States": {"Both": caught, **LEAF["States"]}},  # type: ignore[dict-item]
+        "stopped": line(Nest=nest(middle)),
+        "stopped with .sync": line(Nest=nest(middle, "")),
+        "stopped in a Map": line(Map=mapped),
+        "stopped in a Map Run": line(Map=apart),
+        "timed out": line(Nest=nest(middle)) | late,
+        "timed out in a Map Run": line(Map=apart) | late,
+        "failed beside": line(Both=beside_a_failure(nest(middle))),
+        "failed beside a Map Run": line(Both=beside_a_failure(apart)),
+        "caught": line(Both=caught, Wait=LAST),
     }
 
 
@@ -57,7 +48,7 @@ def test_the_executions_below_are_aborted_however_deep(states: Any, case: str) -
     """Child and grandchild; each history ends with the ExecutionAborted of a StopExecution without error and cause."""
     name = case.replace(" ", "-")
     leaf = created(states, f"leaf-{name}", LEAF)
-    middle = created(states, f"middle-{name}", line("Nest", nest(leaf)))
+    middle = created(states, f"middle-{name}", line(Nest=nest(leaf)))
     parent = created(states, f"parent-{name}", parents(middle)[case])
     execution = states.start_execution(stateMachineArn=parent, input="[1, 2]")["executionArn"]
     count = 2 if "Map" in case else 1
@@ -90,7 +81,7 @@ def test_the_executions_below_are_aborted_however_deep(states: Any, case: str) -
 def test_one_execution_of_a_map_run_is_stopped_by_its_arn(states: Any) -> None:
     """What it waits for ends with it, and an item that was aborted fails the run; the error and the cause are kept."""
     leaf = created(states, "leaf-of-run", LEAF)
-    parent = created(states, "runs", line("Map", each(nest(leaf), **STANDARD)))
+    parent = created(states, "runs", line(Map=distributed(Nest=nest(leaf))))
     execution = states.start_execution(stateMachineArn=parent, input="[1]")["executionArn"]
     assert until(lambda: states.list_executions(stateMachineArn=leaf)["executions"])
     (run,) = states.list_map_runs(executionArn=execution)["mapRuns"]
@@ -108,7 +99,7 @@ def test_one_execution_of_a_map_run_is_stopped_by_its_arn(states: Any) -> None:
 def test_nobody_waits_for_an_express_execution(states: Any, version: str) -> None:
     """It cannot be described, so the Task fails by Step Functions' name for that, and none is started."""
     express = created(states, f"express{version[1:]}", LEAF, type="EXPRESS")
-    arn = created(states, f"waits-for-express{version[1:]}", line("Nest", nest(express, version)))
+    arn = created(states, f"waits-for-express{version[1:]}", line(Nest=nest(express, version)))
     ended = ran(states, arn)
     assert ended["error"] == "StepFunctions.StateMachineTypeNotSupportedException"
     assert ended["cause"].startswith("This operation is not supported by this type of state machine (")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from endpoint import HANDED, PASS, ROLE, SEND, calling, created, over, refusal, service, states_client
+from endpoint import HANDED, PASS, ROLE, SEND, calling, created, distributed, over, refusal, service, states_client
 from patience import in_thread
 
 
@@ -50,19 +50,14 @@ def test_what_cannot_run_is_refused(states: Any) -> None:
     assert refusal(states.test_state, definition='{"Type": "Pass"}')[0] == "InvalidDefinition"
     assert refusal(states.test_state, definition=passes, input="{")[0] == "InvalidExecutionInput"
     assert refusal(states.test_state, definition=json.dumps(PASS))[0] == "ValidationException"
-    assert refusal(states.test_state, definition=json.dumps(PASS), stateName="T") == (
-        "ValidationException",
-        "State not found in the definition: 'T'",
-    )
+    lost = refusal(states.test_state, definition=json.dumps(PASS), stateName="T")
+    assert lost == ("ValidationException", "State not found in the definition: 'T'")
 
 
 _MAP = {"Type": "Map", "ItemProcessor": PASS, "End": True}
 _WRITER = {"Resource": "arn:aws:states:::s3:putObject", "Parameters": {"Bucket": "b", "Prefix": "p"}}
-_WRITTEN = {
-    **_MAP,
-    "ItemProcessor": {**PASS, "ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}},
-    "ResultWriter": _WRITER,
-}
+_RUN = distributed(**PASS["States"])
+_WRITTEN = {**_RUN, "ResultWriter": _WRITER}
 _PARALLEL = {
     "Type": "Parallel",
     "Branches": [PASS, {"StartAt": "T", "States": {"T": {"Type": "Succeed"}}}],
@@ -150,8 +145,7 @@ def test_an_inspection_shows_the_variables_after_the_state(states: Any) -> None:
 def test_an_inspection_shows_what_each_iteration_gets(states: Any) -> None:
     """After an ItemSelector, and after an ItemBatcher; of an ItemReader, what the request says that it has read."""
     selected = {**_MAP, "ItemsPath": "$.items", "ItemSelector": {"n.$": "$$.Map.Item.Value", "of.$": "$.name"}}
-    distributed = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
-    batched = {**selected, "ItemBatcher": {"MaxItemsPerBatch": 2}, "ItemProcessor": {**PASS, **distributed}}
+    batched = {**_RUN, **selected, "ItemBatcher": {"MaxItemsPerBatch": 2}, "ItemProcessor": _RUN["ItemProcessor"]}
     reader = {"Resource": "arn:aws:states:::s3:getObject", "ReaderConfig": {"InputType": "JSONL"}}
     read = {name: value for name, value in batched.items() if name != "ItemsPath"}
     read["ItemReader"] = {**reader, "Parameters": {"Bucket": "b", "Key": "k"}}

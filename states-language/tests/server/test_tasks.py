@@ -45,14 +45,6 @@ def test_a_bad_token_is_refused_whatever_the_output(states: Any, output: str) ->
     assert refused == ("InvalidToken", "Invalid Token: 'Invalid token'")
 
 
-def test_the_holder_of_a_token_fails_the_task(states: Any) -> None:
-    """SendTaskFailure sets error and cause."""
-    execution, token = handed_over(states, "token-failure")
-    states.send_task_failure(taskToken=token, error="Bad", cause="It was.")
-    ended = over(states, execution)
-    assert (ended["status"], ended["error"], ended["cause"]) == ("FAILED", "Bad", "It was.")
-
-
 def test_the_tokens_of_a_stopped_execution_are_closed(states: Any) -> None:
     """SendTaskSuccess is refused."""
     execution, token = handed_over(states, "token-stopped")

@@ -113,9 +113,8 @@ def test_a_key_of_an_activity_is_described_and_compared(states: Any) -> None:
     assert states.describe_activity(activityArn=arn)["encryptionConfiguration"] == key
     assert refusal(states.create_activity, name="keyed", encryptionConfiguration=key)[0] == "ActivityAlreadyExists"
     bad = {"type": "CUSTOMER_MANAGED_KMS_KEY"}
-    assert refusal(states.create_activity, name="other", encryptionConfiguration=bad)[0] == (
-        "InvalidEncryptionConfiguration"
-    )
+    refused = refusal(states.create_activity, name="other", encryptionConfiguration=bad)
+    assert refused[0] == "InvalidEncryptionConfiguration"
     plain = [states.create_activity(name="plain")["creationDate"] for _ in range(2)]
     assert plain[0] == plain[1]
 
@@ -191,7 +190,5 @@ def test_a_token_of_another_filter_is_refused(states: Any) -> None:
     for _ in range(2):
         states.start_execution(stateMachineArn=arn)
     token = states.list_executions(stateMachineArn=arn, maxResults=1)["nextToken"]
-    assert refusal(states.list_executions, stateMachineArn=arn, nextToken=token, statusFilter="FAILED") == (
-        "InvalidToken",
-        "Invalid Token: 'Input inconsistent with page token'",
-    )
+    refused = refusal(states.list_executions, stateMachineArn=arn, nextToken=token, statusFilter="FAILED")
+    assert refused == ("InvalidToken", "Invalid Token: 'Input inconsistent with page token'")

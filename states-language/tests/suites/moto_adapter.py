@@ -22,12 +22,7 @@ from botocore.exceptions import ClientError
 from moto.stepfunctions.parser import models
 from moto.stepfunctions.parser.api import InvalidDefinition
 from moto.stepfunctions.parser.asl.eval.callback.callback import CallbackConsumerTimeout, CallbackOutcomeSuccess
-from moto.stepfunctions.parser.asl.eval.program_state import (
-    ProgramEnded,
-    ProgramError,
-    ProgramStopped,
-    ProgramTimedOut,
-)
+from moto.stepfunctions.parser.asl.eval.program_state import ProgramEnded, ProgramError, ProgramStopped, ProgramTimedOut
 from moto.stepfunctions.parser.backend import execution as backend
 
 from states_language import DefinitionError, Execution, RealClock, TokenClosed, TokenUnknown, load

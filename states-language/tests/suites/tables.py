@@ -173,18 +173,8 @@ _OUTCOME = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED) (?:\[\d+\] )?(\S+?)(?: - 
 
 
 def _pytest(arguments: list[str], folder: Path, **variables: str) -> Iterator[Result]:
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-rA",
-        "--tb=no",
-        "--color=no",
-        *arguments,
-    ]
+    options = ("-q", "-p", "no:cacheprovider", "-rA", "--tb=no", "--color=no")
+    command = [sys.executable, "-m", "pytest", *options, *arguments]
     done = subprocess.run(command, cwd=folder, env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True)
     for line in done.stdout.splitlines():
         if found := _OUTCOME.match(line):

@@ -9,6 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
+from endpoint import over
 from machines import line
 from patience import until
 from suites.moto_adapter import swapped
@@ -34,17 +35,6 @@ def begun(states: Any, definition: dict[str, Any], data: Any = None) -> str:
     return str(started["executionArn"])
 
 
-def ended(states: Any, arn: str) -> dict[str, Any]:
-    described: dict[str, Any] = {}
-
-    def over() -> bool:
-        described.update(states.describe_execution(executionArn=arn))
-        return bool(described["status"] != "RUNNING")
-
-    assert until(over)
-    return described
-
-
 def test_a_task_stores_in_motos_dynamodb_and_the_history_is_ours() -> None:
     """A Choice, an optimised integration, and an event for each."""
     states, table = boto3.client("stepfunctions"), boto3.client("dynamodb")
@@ -60,7 +50,7 @@ def test_a_task_stores_in_motos_dynamodb_and_the_history_is_ours() -> None:
     rule = {"Variable": "$.id", "IsPresent": True, "Next": "Put"}
     look = {"Type": "Choice", "Choices": [rule]}
     arn = begun(states, line(("Look", look), ("Put", put)), {"id": "7"})
-    assert ended(states, arn)["status"] == "SUCCEEDED"
+    assert over(states, arn)["status"] == "SUCCEEDED"
     assert table.scan(TableName="t")["Items"] == [{"id": {"S": "7"}}]
     events = states.get_execution_history(executionArn=arn)["events"]
     assert [event["type"] for event in events] == [
@@ -82,7 +72,7 @@ def test_the_holder_of_a_token_answers_through_motos_api() -> None:
     token = until(lambda: queues.receive_message(QueueUrl=url).get("Messages"))[0]["Body"]
     states.send_task_heartbeat(taskToken=token)
     states.send_task_success(taskToken=token, output='{"done": true}')
-    assert json.loads(ended(states, arn)["output"]) == {"done": True}
+    assert json.loads(over(states, arn)["output"]) == {"done": True}
 
 
 def test_a_distributed_map_reads_motos_s3_and_can_be_described() -> None:
@@ -100,12 +90,12 @@ def test_a_distributed_map_reads_motos_s3_and_can_be_described() -> None:
         "ReaderConfig": {"InputType": "CSV", "CSVHeaderLocation": "FIRST_ROW"},
     }
     arn = begun(states, line(("M", {"Type": "Map", "ItemReader": reader, "ItemProcessor": processor})))
-    assert json.loads(ended(states, arn)["output"]) == [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
+    assert json.loads(over(states, arn)["output"]) == [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
     (run,) = states.list_map_runs(executionArn=arn)["mapRuns"]
     assert states.describe_map_run(mapRunArn=run["mapRunArn"])["itemCounts"]["total"] == 2
     waiting = begun(states, line(("W", {"Type": "Wait", "Seconds": 600})))
     states.stop_execution(executionArn=waiting)
-    assert ended(states, waiting)["status"] == "ABORTED"
+    assert over(states, waiting)["status"] == "ABORTED"
 
 
 def test_a_definition_is_refused_by_our_rules() -> None:

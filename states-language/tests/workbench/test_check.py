@@ -48,20 +48,12 @@ def test_several_files_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[st
     good, bad = written(tmp_path, "good.json", GOOD), written(tmp_path, "bad.yml", "StartAt: A\nStartAt: B\n")
     missing = str(tmp_path / "none.yml")
     assert main(["check", "--json", good, missing, bad]) == 2
+    rule, hint = "line 2: the key 'StartAt' appears twice", "Rename one of the two, for one of them would be lost."
+    none: dict[str, Any] = {"problems": [], "warnings": []}
     assert json.loads(capsys.readouterr().out)["files"] == [
-        {"file": good, "problems": [], "warnings": []},
-        {"file": missing, "unreadable": f"{missing} does not exist.", "problems": [], "warnings": []},
-        {
-            "file": bad,
-            "problems": [
-                {
-                    "pointer": "/",
-                    "rule": "line 2: the key 'StartAt' appears twice",
-                    "hint": "Rename one of the two, for one of them would be lost.",
-                }
-            ],
-            "warnings": [],
-        },
+        {"file": good, **none},
+        {"file": missing, "unreadable": f"{missing} does not exist.", **none},
+        {"file": bad, **none, "problems": [{"pointer": "/", "rule": rule, "hint": hint}]},
     ]
 
 

@@ -10,7 +10,9 @@ import pytest
 from machines import line, raising, task, written
 from states_language import Event, load
 from states_language.__main__ import main
+from states_language.drawing.boxes import targets, words
 from states_language.drawing.histories import marks
+from states_language.drawing.mermaid import flowchart
 from states_language.workbench.graph import picture
 
 BRANCH = line(("In", {"Type": "Pass", "Next": 'The "end"'}), ('The "end"', {"Type": "Pass"}))
@@ -20,6 +22,7 @@ MACHINE: dict[str, Any] = line(
     ("Good", {"Type": "Succeed"}),
     ("Bad", {"Type": "Fail"}),
 )
+ALL = {"ErrorEquals": ["States.ALL"]}
 MERMAID = """flowchart TD
   start(( ))
   s4["Do"]
@@ -103,6 +106,52 @@ def test_jsonata_and_map_are_drawn() -> None:
     drawn = picture(line(("Look", choice), ("Each", each)), "mermaid")
     assert '  s0 -->|"$n > 1"| s1' in drawn.splitlines()
     assert 'subgraph s1_line0["each item"]' in drawn
+
+
+def test_each_way_out_of_a_state_is_an_arrow() -> None:
+    """Rules, Default, Catchers and Next are drawn in the order in which they are tried, of this one line of states."""
+    rule = {"Variable": "$.n", "NumericGreaterThanEquals": "${self:custom.settings.most}", "Next": "Rest"}
+    branches = [line(("One", {"Type": "Pass"}))]
+    machine = line(
+        ("Look", {"Type": "Choice", "Choices": [rule], "Default": "Both"}),
+        ("Rest", {"Type": "Wait", "Seconds": 3, "Next": "Look"}),
+        ("Both", {"Type": "Parallel", "Branches": branches, "Catch": [{**ALL, "Next": "Over"}], "Next": "Over"}),
+        ("Over", {"Type": "Succeed"}),
+    )
+    rows = [row.strip() for row in flowchart(machine).splitlines()]
+    assert rows[2:6] == ['s0{"Look"}', 's1(["Rest<br/>3"])', 's2[["Both"]]', 's3(("Over"))']
+    assert rows[6:] == [
+        *("start --> s0", 's0 -->|"$.n ≥ most"| s1', 's0 -->|"otherwise"| s2', "s1 --> s0"),
+        *('s2 -->|"any error"| s3', "s2 --> s3"),
+    ]
+
+
+def test_too_large_a_result_is_any_error() -> None:
+    """States.ALL does not match it, so Catchers name both; if they lead to one state that is one arrow."""
+    both = [{"ErrorEquals": [name], "Next": "Over"} for name in ("States.DataLimitExceeded", "States.ALL")]
+    assert list(targets({"Catch": both})) == [("Over", "any error")]
+    apart = [both[0] | {"Next": "Large"}, both[1]]
+    assert list(targets({"Catch": apart})) == [("Large", "States.DataLimitExceeded"), ("Over", "any other error")]
+
+
+@pytest.mark.parametrize(
+    ("rule", "label"),
+    [
+        ({"Variable": "$.a", "StringEquals": "b"}, "$.a = b"),
+        ({"Variable": "$.a", "IsPresent": False}, "$.a is absent"),
+        ({"Variable": "$.a", "StringMatches": "b*"}, "$.a matches b*"),
+        ({"Variable": "$.a", "IsNumeric": False}, "$.a is not numeric"),
+        ({"Variable": "$.a", "NumericLessThanPath": "$.b"}, "$.a < $.b"),
+        ({"Not": {"Variable": "$.a", "BooleanEquals": True}}, "not $.a = true"),
+        (
+            {"Or": [{"Variable": "$.a", "IsPresent": True}, {"Variable": "$.b", "IsNull": True}]},
+            "$.a is there or $.b is null",
+        ),
+    ],
+)
+def test_rules_in_words(rule: dict[str, Any], label: str) -> None:
+    """Every form of rule can be read at its arrow."""
+    assert words(rule) == label
 
 
 @pytest.mark.parametrize("content", [{}, [1], {"events": 3}, [{"id": "1", "type": "A"}], [{"id": 1}]])
