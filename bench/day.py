@@ -15,9 +15,10 @@ from pyarrow import parquet
 
 from bench.harness import Row, options, show
 from handlers.profile.columns_field import of_profile
-from local.archive import columns, files, hours
+from local.archive import columns, files, run
+from streamkeeper.bulk import HOUR_MS, instant_ms
 
-BEGIN_MS = hours.instant_ms("2026-11-27T00:00:00.000Z")
+BEGIN_MS = instant_ms("2026-11-27T00:00:00.000Z")
 PROFILE = {"columns": {"price": {"path": "$.p", "type": "double"}, "side": {"path": "$.S", "type": "string"}}}
 TRADES = """
     SELECT format('{{}}#{{}}', ms, key) AS position, make_timestamptz(ms * 1000) AS received_at, key, key AS id,
@@ -45,12 +46,12 @@ def day(folder: Path, events: int) -> None:
     """Write the hours that do not exist yet."""
     schema = columns.table(of_profile("prices", PROFILE), {}, []).schema()
     for hour in range(24):
-        place = folder / hours.partition("prices", BEGIN_MS + hour * hours.HOUR_MS)
+        place = folder / run.partition("prices", BEGIN_MS + hour * HOUR_MS)
         if not place.exists():
             part = place.with_name(f"{place.name}.part")
             part.mkdir(parents=True, exist_ok=True)
             first, last = (number * events // 24 for number in (hour, hour + 1))
-            trades = duckdb.sql(TRADES.format(begin=BEGIN_MS + hour * hours.HOUR_MS, first=first, last=last))
+            trades = duckdb.sql(TRADES.format(begin=BEGIN_MS + hour * HOUR_MS, first=first, last=last))
             assert trades is not None
             _write(trades.to_arrow_reader(files.ROWS), schema, part / "part-0000.parquet")
             part.rename(place)

@@ -1,61 +1,73 @@
-"""Reads the files of an archive from a bucket (s3://bucket/prefix) or a folder.
+"""The places of an archive's files: a bucket (s3://bucket/prefix), or a folder. A name is a path with slashes below it.
 
-`streamkeeper archive` writes them, by classes that extend these (`local/archive/destinations.py`). A name is a path
-with slashes, relative to the archive.
+The client reads them and `streamkeeper archive` writes them; several threads may share a place. Invariant: an object or
+a file is there whole or not at all.
 """
 
+import os
+import shutil
 import tempfile
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
 from streamkeeper.dataframes import imported
 from streamkeeper.exceptions import InvalidRequest
 
 
-class Readable(Protocol):
-    """A place to read from; several threads may share it."""
+class Folder:
+    """A folder on this machine; folders that it makes have this mode."""
+
+    def __init__(self, folder: Path, mode: int = 0o777) -> None:
+        self.folder, self._mode = folder, mode
 
     def read(self, name: str) -> bytes | None:
         """The content under a name; None if there is none."""
-
-    def names(self, below: str) -> list[str]:
-        """All names that begin with this one and a slash, sorted."""
-
-    def open(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """A file with the content under a name."""
-
-
-class Folder:
-    """A folder on this machine."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def read(self, name: str) -> bytes | None:
-        """See Readable."""
         path = self.folder / name
         return path.read_bytes() if path.is_file() else None
 
     def names(self, below: str) -> list[str]:
-        """See Readable."""
+        """All names that begin with this one and a slash, sorted."""
         paths = (path for path in (self.folder / below).rglob("*") if path.is_file())
         return sorted(str(path.relative_to(self.folder)) for path in paths)
 
     def open(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """See Readable."""
+        """A file with the content under a name."""
         return (self.folder / name).open("rb")
+
+    def write(self, name: str, content: bytes) -> None:
+        """Writes or replaces the content."""
+        self._replace(name, lambda part: part.write_bytes(content))
+
+    def put(self, name: str, file: Path) -> None:
+        """Writes or replaces it with a file's content."""
+        self._replace(name, lambda part: shutil.copyfile(file, part))
+
+    def remove(self, name: str) -> None:
+        """Removes it."""
+        (self.folder / name).unlink()
+
+    def _replace(self, name: str, fill: Callable[[Path], object]) -> None:
+        path = self.folder / name
+        path.parent.mkdir(self._mode, parents=True, exist_ok=True)
+        # Readers of Parquet ignore names that begin with a dot.
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        fill(part)
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
 
 
 class Bucket:
-    """A bucket, read by boto3's client of S3."""
+    """The same in a bucket, by boto3's client of S3."""
 
     def __init__(self, s3: Any, bucket: str, prefix: str) -> None:
         self.s3, self.bucket = s3, bucket
         self.prefix = f"{prefix}/" if prefix else ""
 
     def read(self, name: str) -> bytes | None:
-        """See Readable."""
+        """See Folder."""
         try:
             content: bytes = self.s3.get_object(Bucket=self.bucket, Key=self.prefix + name)["Body"].read()
         except self.s3.exceptions.NoSuchKey:
@@ -63,12 +75,12 @@ class Bucket:
         return content
 
     def names(self, below: str) -> list[str]:
-        """See Readable."""
+        """See Folder."""
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=f"{self.prefix}{below}/")
         return [one["Key"].removeprefix(self.prefix) for page in pages for one in page.get("Contents", ())]
 
     def open(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """See Readable; a copy on this machine, because a Parquet file is read from its end."""
+        """See Folder; a copy on this machine, because a Parquet file is read from its end."""
         file = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self.s3.download_fileobj(self.bucket, self.prefix + name, file)
@@ -77,6 +89,21 @@ class Bucket:
             file.close()
             raise
         return cast(AbstractContextManager[BinaryIO], file)
+
+    def write(self, name: str, content: bytes) -> None:
+        """See Folder."""
+        self.s3.put_object(Bucket=self.bucket, Key=self.prefix + name, Body=content)
+
+    def put(self, name: str, file: Path) -> None:
+        """See Folder; sends a large file in parts, which S3 shows once all are there."""
+        self.s3.upload_file(str(file), self.bucket, self.prefix + name)
+
+    def remove(self, name: str) -> None:
+        """See Folder."""
+        self.s3.delete_object(Bucket=self.bucket, Key=self.prefix + name)
+
+
+Place = Folder | Bucket
 
 
 def names_at(address: str) -> tuple[str, str] | None:
@@ -90,13 +117,7 @@ def names_at(address: str) -> tuple[str, str] | None:
     return bucket, prefix.strip("/")
 
 
-def bucket_at(address: str) -> tuple[Any, str, str] | None:
-    """The same as `names_at`, with the client before the names."""
-    found = names_at(address)
-    return None if found is None else (imported("boto3").client("s3"), *found)
-
-
-def place_at(address: str) -> Readable:
+def place_at(address: str) -> Place:
     """The place at an address; s3:// uses the AWS command line's settings. Raises InvalidRequest."""
-    found = bucket_at(address)
-    return Folder(Path(address)) if found is None else Bucket(*found)
+    found = names_at(address)
+    return Folder(Path(address)) if found is None else Bucket(imported("boto3").client("s3"), *found)

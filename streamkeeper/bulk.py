@@ -5,14 +5,11 @@ so memory is bounded however long the time is. Invariant: each event comes once:
 has whole, and from elsewhere before and after it.
 """
 
-import contextlib
 import itertools
 import json
-import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any, Protocol, TypeVar, cast
@@ -139,42 +136,27 @@ class Archive:
 
 def side_by_side(read: Callable[[U], Iterable[T]], units: Iterable[U], jobs: int) -> Generator[T]:
     """Yield the content of the units in their order; `jobs` of them are read at a time, ahead of the consumer."""
-    is_over = threading.Event()
+    waiting = deque[tuple[Iterator[T], Future[list[T]]]]()
+    threads = ThreadPoolExecutor(jobs, "streamkeeper-bulk")
 
-    def put(into: "queue.Queue[tuple[str, Any]]", kind: str, value: Any) -> None:
-        while not is_over.is_set():
-            with contextlib.suppress(queue.Full):
-                into.put((kind, value), timeout=0.2)
-                return
+    def begun(content: Iterator[T]) -> "Future[list[T]]":
+        return threads.submit(lambda: list(itertools.islice(content, AHEAD)))
 
-    def fill(unit: U, into: "queue.Queue[tuple[str, Any]]") -> None:
-        try:
-            for one in read(unit):
-                put(into, "one", one)
-                if is_over.is_set():
-                    return
-            put(into, "end", None)
-        except BaseException as problem:
-            put(into, "problem", problem)
+    def drained(content: Iterator[T], chunks: "Future[list[T]]") -> Iterator[T]:
+        while found := chunks.result():
+            chunks = begun(content)
+            yield from found
 
-    def drained(into: "queue.Queue[tuple[str, Any]]") -> Iterator[T]:
-        while (found := into.get())[0] == "one":
-            yield found[1]
-        if found[0] == "problem":
-            raise found[1]
-
-    waiting = deque[queue.Queue[tuple[str, Any]]]()
-    with ThreadPoolExecutor(jobs, "streamkeeper-bulk") as threads:
-        try:
-            for unit in units:
-                waiting.append(queue.Queue(AHEAD))
-                threads.submit(fill, unit, waiting[-1])
-                if len(waiting) == jobs:
-                    yield from drained(waiting.popleft())
-            while waiting:
-                yield from drained(waiting.popleft())
-        finally:
-            is_over.set()
+    try:
+        for unit in units:
+            content = iter(read(unit))
+            waiting.append((content, begun(content)))
+            if len(waiting) == jobs:
+                yield from drained(*waiting.popleft())
+        while waiting:
+            yield from drained(*waiting.popleft())
+    finally:
+        threads.shutdown(cancel_futures=True)
 
 
 def folder_of(stream_id: str) -> str:

@@ -11,15 +11,16 @@ from boto3.exceptions import Boto3Error
 from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.profile.columns_field import Column, of_profile
-from local.archive import hours
+from local.archive.run import Archive, over_until
 from local.options import whole
 from local.printable import printable, saying
 from local.profiles import folders
 from local.profiles.profile_files import profile_text
 from local.streams import asking
 from local.user_error import UserError
-from streamkeeper.bulk import Tables
-from streamkeeper.exceptions import StreamkeeperError
+from streamkeeper.archive_places import place_at
+from streamkeeper.bulk import Tables, instant_ms
+from streamkeeper.exceptions import InvalidRequest, StreamkeeperError
 
 # How often it checks whether another hour is over.
 EVERY_S = 60
@@ -57,13 +58,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Returns 0 once all finished hours are archived, 1 if events may have left before that; raises UserError."""
     if arguments.stage and not arguments.tables:
         raise UserError("--stage works only with --tables; for the API of a stage give --url.")
-    jobs, from_ms = whole("--jobs", arguments.jobs, 1, 64), None
-    if arguments.from_at:
-        from_ms = hours.instant_ms(arguments.from_at)
+    jobs = whole("--jobs", arguments.jobs, 1, 64)
+    from_ms = instant_ms(arguments.from_at) if arguments.from_at else None
     try:
         archives = _archives(arguments, jobs)
         while True:
-            until_ms = hours.over_until(time.time_ns() // 1_000_000)
+            until_ms = over_until(time.time_ns() // 1_000_000)
             for archive in archives:
                 with saying(f"archiving {printable(archive.stream_id)} …"):
                     archive.run(until_ms, from_ms)
@@ -82,13 +82,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _archives(arguments: argparse.Namespace, jobs: int) -> list[Any]:
     # Imported late: boto3 and the reader of tables take a while.
-    from local.archive.destinations import place_at
     from local.archive.event_readers import ByApi, ByTables
-    from local.archive.run import Archive
     from local.redrive.stage import connect
 
     source: Tables
-    place, environment = place_at(arguments.to), folders.chosen(arguments)
+    environment = folders.chosen(arguments)
+    try:
+        place = place_at(arguments.to)
+    except InvalidRequest:
+        raise UserError(f"--to must be s3://BUCKET/PREFIX or a folder, not {arguments.to!r}.") from None
     if arguments.tables:
         source = ByTables(connect(arguments.stage), environment)
     else:

@@ -21,11 +21,10 @@ from handlers.profile.addresses import tag_of
 from handlers.redrive.redriving import Stage
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords
-from local.archive.hours import written
 from local.profiles import folders, profile_files
 from local.streams.asking import Streams, path_of
 from local.user_error import UserError
-from streamkeeper.bulk import Page
+from streamkeeper.bulk import Page, written
 from streamkeeper.exceptions import StreamkeeperError
 
 # The number of entries that are read from a table for a page.

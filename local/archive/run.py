@@ -12,19 +12,40 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from handlers.api.queries import FOR_EVER
 from handlers.api.verdict import counted
 from handlers.profile.columns_field import Column
-from local.archive import columns, files, hours
+from local.archive import columns, files
 from local.archive.columns import Table
-from local.archive.destinations import Place
 from local.archive.files import HourFiles
 from local.user_error import UserError
 from streamkeeper import dataframes
-from streamkeeper.bulk import STATES, Page, Tables, folder_of
+from streamkeeper.archive_places import Place
+from streamkeeper.bulk import HOUR_MS, STATES, Page, Tables, folder_of, instant_ms, written
+
+DAY_MS = 24 * HOUR_MS
+# A function stores what it has received within its life of at most 15 minutes; one more minute is for clocks.
+SETTLED_MS = 16 * 60_000
+
+
+def hour_of(at_ms: int) -> int:
+    """The beginning of the hour of an instant."""
+    return at_ms - at_ms % HOUR_MS
+
+
+def over_until(now_ms: int) -> int:
+    """The end of the last hour for which nothing more will be stored."""
+    return hour_of(now_ms - SETTLED_MS)
+
+
+def partition(stream_id: str, hour_ms: int) -> str:
+    """The folder of an hour, as Hive names it; characters of the id that no folder can have are percent-encoded."""
+    at = datetime.fromtimestamp(hour_ms / 1000, UTC)
+    return f"{folder_of(stream_id)}/day={at:%Y-%m-%d}/hour={at:%H}"
 
 
 @dataclass(frozen=True)
@@ -78,7 +99,7 @@ class Archive:
                     self._save(done.until_ms, table)
             misfits += table.misfits
             begin_ms = units[-1][1] if by_key else self._next(units[-1][1])
-        if "until" in self._state and hours.instant_ms(self._state["until"]) < until_ms:
+        if "until" in self._state and instant_ms(self._state["until"]) < until_ms:
             self._save(until_ms, columns.table((), {}, ()))  # no event came since
         for name, number in misfits.items():
             words = f"{counted(number, 'value')} of {name} with another type, written as null"
@@ -87,18 +108,18 @@ class Archive:
 
     def _say_late(self, until_ms: int) -> None:
         """Reports that the last run was so long ago that events may have expired since without being archived."""
-        left_ms = until_ms - self.keep_days * hours.DAY_MS
-        if self.keep_days and "until" in self._state and hours.instant_ms(self._state["until"]) < left_ms:
+        left_ms = until_ms - self.keep_days * DAY_MS
+        if self.keep_days and "until" in self._state and instant_ms(self._state["until"]) < left_ms:
             self.is_late = True
             self.say(
                 f"{self.stream_id}: events leave the tables after {counted(self.keep_days, 'day')}, and this archive "
-                f"ended at {self._state['until']}: events received before {hours.written(left_ms)} may be in neither."
+                f"ended at {self._state['until']}: events received before {written(left_ms)} may be in neither."
             )
 
     def _begin(self, from_ms: int | None, *, by_key: bool) -> int | None:
         if "until" in self._state:
-            known_ms = hours.instant_ms(self._state["until"])
-            if from_ms is not None and hours.hour_of(from_ms) != known_ms:
+            known_ms = instant_ms(self._state["until"])
+            if from_ms is not None and hour_of(from_ms) != known_ms:
                 raise UserError(
                     f"The archive of {self.stream_id} continues at {self._state['until']}: leave out --from; to "
                     f"begin again, remove {self._state_name} and {folder_of(self.stream_id)}/ there."
@@ -106,8 +127,8 @@ class Archive:
             return known_ms if by_key else self._next(known_ms)
         if from_ms is not None:
             # Earlier events are not in the archive, so the client reads them elsewhere.
-            self._state["from"] = hours.written(hours.hour_of(from_ms))
-            return hours.hour_of(from_ms)
+            self._state["from"] = written(hour_of(from_ms))
+            return hour_of(from_ms)
         if by_key:
             raise UserError(f"{self.stream_id} has no order, so its first event is unknown: give --from.")
         return self._next(0)
@@ -118,7 +139,7 @@ class Archive:
         first = next(itertools.chain.from_iterable(pages), None)
         if first is None:
             return None
-        return max(since_ms, hours.hour_of(hours.instant_ms(first["received_at"])) - hours.HOUR_MS)
+        return max(since_ms, hour_of(instant_ms(first["received_at"])) - HOUR_MS)
 
     def _table(self, from_ms: int) -> Table:
         known = self._state.get("columns", {})
@@ -136,7 +157,8 @@ class Archive:
         for _ in range(self.jobs):
             if from_ms >= until_ms:
                 return
-            end_ms = hours.unit_end(from_ms, until_ms, by_day=by_key)
+            # Where each run reads all events, it reads the rest of the day.
+            end_ms = min(from_ms - from_ms % DAY_MS + DAY_MS if by_key else from_ms + HOUR_MS, until_ms)
             yield from_ms, end_ms
             from_ms = end_ms
 
@@ -144,19 +166,19 @@ class Archive:
         schema, by_hour, left_out = table.schema(), dict[int, HourFiles](), 0
         with tempfile.TemporaryDirectory(prefix="streamkeeper-archive-") as name:
             for event in itertools.chain.from_iterable(self.source.pages(self.stream_id, from_ms, until_ms)):
-                hour_ms = hours.hour_of(hours.instant_ms(event["received_at"]))
+                hour_ms = hour_of(instant_ms(event["received_at"]))
                 if hour_ms not in by_hour:
                     folder = Path(name, str(hour_ms))
                     folder.mkdir()
                     by_hour[hour_ms] = HourFiles(folder, schema, self.most_bytes, self.least_bytes)
                 by_hour[hour_ms].add(table.row(event))
                 left_out += "left_out" in event
-            written = {hour_ms: one.close() for hour_ms, one in by_hour.items()}
-            size = sum(path.stat().st_size for paths in written.values() for path in paths)
-            for hour_ms in range(from_ms, until_ms, hours.HOUR_MS):
-                self._put(hours.partition(self.stream_id, hour_ms), written.get(hour_ms, []))
+            paths_of = {hour_ms: one.close() for hour_ms, one in by_hour.items()}
+            size = sum(path.stat().st_size for paths in paths_of.values() for path in paths)
+            for hour_ms in range(from_ms, until_ms, HOUR_MS):
+                self._put(partition(self.stream_id, hour_ms), paths_of.get(hour_ms, []))
         events = sum(one.events for one in by_hour.values())
-        return Done(from_ms, until_ms, events, left_out, sum(map(len, written.values())), size)
+        return Done(from_ms, until_ms, events, left_out, sum(map(len, paths_of.values())), size)
 
     def _put(self, partition: str, paths: list[Path]) -> None:
         """Uploads the files of an hour, and removes what a killed run has left there."""
@@ -171,7 +193,7 @@ class Archive:
         if done.events:
             words = f"{counted(done.events, 'event')} in {counted(done.files, 'file')}, {done.size_bytes / 1e6:,.1f} MB"
             words += f"; {done.left_out:,} without their bodies (left_out)" if done.left_out else ""
-            self.say(f"{self.stream_id} {hours.written(done.from_ms)[:13]}h: {words}")
+            self.say(f"{self.stream_id} {written(done.from_ms)[:13]}h: {words}")
 
     @property
     def _state_name(self) -> str:
@@ -183,7 +205,7 @@ class Archive:
             return {}
         try:
             state = json.loads(content)
-            hours.instant_ms(state["until"])
+            instant_ms(state["until"])
         except (ValueError, KeyError, TypeError):
             words = "in the archive was not written by this command: remove it, or name another place by --to."
             raise UserError(f"{self._state_name} {words}") from None
@@ -191,5 +213,5 @@ class Archive:
         return state
 
     def _save(self, until_ms: int, table: Table) -> None:
-        self._state |= {"until": hours.written(until_ms), "columns": self._state.get("columns", {}) | table.kinds}
+        self._state |= {"until": written(until_ms), "columns": self._state.get("columns", {}) | table.kinds}
         self.place.write(self._state_name, json.dumps(self._state, indent=1).encode())

@@ -26,10 +26,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.dynamodb.client import binary, encode
 from handlers.store.typed_values import Item
-from local.archive.destinations import Bucket, Folder, Place
 from local.reached_stage import TRIES, client, region_of_environment
 from local.user_error import UserError
-from streamkeeper.archive_places import names_at
+from streamkeeper.archive_places import Bucket, Folder, Place, names_at
 from streamkeeper.exceptions import InvalidRequest
 
 T = TypeVar("T")

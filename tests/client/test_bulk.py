@@ -12,7 +12,7 @@ from botocore.exceptions import EndpointConnectionError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local.archive import hours
+from local.archive import run
 from local.cli import main
 from local.simulation.tables import MemoryDynamoDB
 from local.user_error import UserError
@@ -48,7 +48,7 @@ def test_there_is_no_seam_between_the_archive_and_the_tables(
     begin_ms = data.draw((st.none() if store != "none" else st.nothing()) | st.integers(ORIGIN_MS, until_ms))
     rig.archive().run(until_ms, begin_ms)
     if store == "items":
-        first_ms = hours.hour_of(begin_ms or ORIGIN_MS)
+        first_ms = run.hour_of(begin_ms or ORIGIN_MS)
         leave(rig, first_ms, data.draw(st.integers(first_ms, until_ms)))
     first, last = sorted(ORIGIN_MS + data.draw(st.integers(-1, 8 * HOUR_MS)) for _ in range(2))
     client = Client(NOWHERE, archive=rig.folder, tables=rig.source(), jobs=jobs)

@@ -9,11 +9,12 @@ from urllib.parse import quote
 import pytest
 
 from local.api_client.command import here
-from local.archive import event_readers, hours
-from local.archive.destinations import Folder
-from local.archive.run import Archive
+from local.archive import event_readers
+from local.archive.run import Archive, hour_of
 from local.streams import asking
 from streamkeeper import Client
+from streamkeeper.archive_places import Folder
+from streamkeeper.bulk import HOUR_MS
 from streamkeeper.following import Following
 from tests.console.chromium import chromium
 from tests.console.page import TELEPHONE, seen_as, shown
@@ -91,7 +92,7 @@ def check_archives(service: Service, folder: Path) -> None:
         tables = event_readers.of_stage("local")
         api = event_readers.ByApi(asking.Streams(here({}, url, sign=False)))
         for name, source in (("tables", tables), ("api", api)):
-            until_ms = hours.hour_of(time.time_ns() // 1_000_000) + 2 * hours.HOUR_MS
+            until_ms = hour_of(time.time_ns() // 1_000_000) + 2 * HOUR_MS
             Archive("feed", source, Folder(folder / name), (), lambda _: None).run(until_ms)
             read = Client(url, archive=folder / name).events("feed").to_arrow().to_pylist()
             assert sorted((row["part"], row["key"], row["data"]) for row in read) == listed

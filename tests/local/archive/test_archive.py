@@ -26,8 +26,7 @@ from handlers.redrive.restore import Events
 from handlers.store.event_items import StoragePolicy
 from handlers.store.overflow import Objects
 from handlers.store.typed_values import key, number
-from local.archive import hours
-from local.archive.destinations import Folder, Place, place_at
+from local.archive import run
 from local.archive.event_readers import ByTables
 from local.archive.files import HourFiles
 from local.archive.run import Archive
@@ -36,6 +35,7 @@ from local.simulation.shared_tasks import store_on
 from local.simulation.tables import MemoryDynamoDB
 from local.user_error import UserError
 from streamkeeper import dataframes
+from streamkeeper.archive_places import Folder, Place, place_at
 from streamkeeper.bulk import folder_of
 from tests.client.api_server import answers, asked, event, page
 from tests.examples import examples
@@ -119,7 +119,7 @@ class Rig:
     def check(self, until_ms: int) -> None:
         """Checks that every event before that instant is in one file, that of its hour, and no other is in any."""
         wanted = Counter(
-            (hours.partition(STREAM, ORIGIN_MS + at).partition("/")[2], str(n))
+            (run.partition(STREAM, ORIGIN_MS + at).partition("/")[2], str(n))
             for n, at in enumerate(sorted(self.offsets_ms))
             if ORIGIN_MS + at < until_ms
         )
@@ -157,10 +157,10 @@ def test_an_event_is_in_one_file_however_often_the_process_dies(
 def test_what_a_killed_run_left_is_taken_away(tmp_path: Path) -> None:
     """An unfinished hour may have more files than are needed now, because some of its events have expired since."""
     rig = Rig(tmp_path, [0, HOUR_MS])
-    left = tmp_path / hours.partition(STREAM, ORIGIN_MS + HOUR_MS) / "part-0001.parquet"
+    left = tmp_path / run.partition(STREAM, ORIGIN_MS + HOUR_MS) / "part-0001.parquet"
     rig.archive().run(ORIGIN_MS + HOUR_MS)
     left.parent.mkdir(parents=True)
-    left.write_bytes((tmp_path / hours.partition(STREAM, ORIGIN_MS) / "part-0000.parquet").read_bytes())
+    left.write_bytes((tmp_path / run.partition(STREAM, ORIGIN_MS) / "part-0000.parquet").read_bytes())
     rig.archive().run(ORIGIN_MS + 2 * HOUR_MS)
     rig.check(ORIGIN_MS + 2 * HOUR_MS)
 
@@ -168,11 +168,11 @@ def test_what_a_killed_run_left_is_taken_away(tmp_path: Path) -> None:
 def test_an_hour_is_over_once_nothing_more_is_stored() -> None:
     """That is sixteen minutes after its end, when the function that received its last event has ended."""
     at = {"08:59": 59, "09:15:59": 75.98, "09:16": 76, "10:16": 136}
-    over = {name: hours.over_until(ORIGIN_MS + round(minutes * 60_000)) for name, minutes in at.items()}
+    over = {name: run.over_until(ORIGIN_MS + round(minutes * 60_000)) for name, minutes in at.items()}
     assert over == {
         "08:59": ORIGIN_MS, "09:15:59": ORIGIN_MS, "09:16": ORIGIN_MS + HOUR_MS, "10:16": ORIGIN_MS + 2 * HOUR_MS,
     }  # fmt: skip
-    assert hours.partition(STREAM, ORIGIN_MS) == "stream=prices%3Aeur%20usd%2F1/day=2027-01-15/hour=08"
+    assert run.partition(STREAM, ORIGIN_MS) == "stream=prices%3Aeur%20usd%2F1/day=2027-01-15/hour=08"
 
 
 def test_a_type_stays_what_the_first_hour_said(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_a_bucket_holds_what_a_folder_does(tmp_path: Path, monkeypatch: pytest.M
             monkeypatch.setenv(name, "local")
         s3 = boto3.client("s3")
         s3.create_bucket(Bucket="archive")
-        left = f"events/{hours.partition(STREAM, ORIGIN_MS)}/part-0007.parquet"
+        left = f"events/{run.partition(STREAM, ORIGIN_MS)}/part-0007.parquet"
         s3.put_object(Bucket="archive", Key=left, Body=b"left")
         rig = Rig(tmp_path / "folder", [0, 1, 5 * HOUR_MS])
         for place in (Folder(rig.folder), place_at("s3://archive/events")):
