@@ -30,7 +30,8 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
 from handlers.repair.dry_run import dry_run
 from handlers.repair.fetching import OwnTokens
-from handlers.repair.function import Deps, repairs
+from handlers.repair.function import repairs
+from handlers.repair.gap_ports import Deps
 from handlers.repair.work import RepairWork
 from handlers.run.deployed_profiles import read_profile
 from handlers.run.group_ports import Ask, Needs

@@ -14,7 +14,7 @@ It is a generator of requests and pauses (`handlers/run/group_ports.py`), so tha
 Invariant: what a page brings is stored before the gap's record says that the page was read.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,14 +22,10 @@ from handlers.connection.gap_record import DOWN, NO_ORDER, REPAIRED, UP, Gap, Re
 from handlers.connection.inputs import Written
 from handlers.framing.events import StreamEvent
 from handlers.profile.addresses import origin
-from handlers.profile.behaviour import Profile
-from handlers.profile.repair_field import Repair as Field
-from handlers.profile.secret_references import Secrets
-from handlers.profile.upstream_requests import UpstreamRequest
+from handlers.repair.gap_ports import GapPorts, Unstorable
 from handlers.repair.pages import BadPage, Fetched, Page, is_kept, numbered, page, request
 from handlers.repair.proof import WIDE, Border, Borders, begun, can_widen, foreign, judged, ordered, proves, unaskable
 from handlers.run.group_ports import Ask, Wait
-from handlers.values import dataclass
 
 # How long a walk waits after a refusal at most, and how often.
 PATIENT_S, PATIENT_TIMES = 10.0, 3
@@ -39,60 +35,14 @@ CURSOR_LOST = (400, NOT_FOUND, 410, 422)
 APART_MS = 5_000
 
 
-@dataclass(slots=True)
-class Pace:
-    """When the address may be asked again, whatever the gap."""
-
-    next_ms: int = 0
-
-    def wait_s(self, now_ms: int, pace_s: float) -> float:
-        """Returns how long to wait before a request, which is then counted as made."""
-        at_ms = max(now_ms, self.next_ms)
-        self.next_ms = at_ms + round(pace_s * 1000)
-        return (at_ms - now_ms) / 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """What the repair of one stream's gap needs.
-
-    `save` returns False if the gap's record has changed since it was read; `alert` tells a person that a gap stays
-    open; `renew` returns whether the turn is still this function's; `problem` is why the address cannot be asked.
-    """
-
-    profile: Profile
-    stream_id: str
-    secrets: Secrets
-    fetch: Callable[[UpstreamRequest], Fetched]
-    borders: Callable[[Gap], Borders]
-    store: Callable[[Sequence[StreamEvent], int], Written]
-    save: Callable[[Gap, Repair], bool]
-    alert: Callable[[Gap, Repair], None]
-    renew: Callable[[], bool]
-    pace: Pace
-    now_ms: Callable[[], int]
-    left_ms: Callable[[], int]
-    problem: str = ""
-
-    @property
-    def field(self) -> Field:
-        """The profile's repair."""
-        assert self.profile.repair is not None
-        return self.profile.repair
-
-
 Steps = Generator[Ask | Wait, Any, Repair]
-
-
-class Unstorable(Exception):
-    """It cannot be known which of the address's items are stored already; the message is a phrase."""
 
 
 class TakenOver(Exception):
     """Another function repairs the gap now."""
 
 
-def repair_gap(ports: Ports, gap: Gap) -> Steps:
+def repair_gap(ports: GapPorts, gap: Gap) -> Steps:
     """Returns the repair after this try, which is saved; raises TakenOver, and what a request raises."""
     repair = begun(gap)
     borders: Borders = yield Ask(lambda: ports.borders(gap))
@@ -108,7 +58,7 @@ def repair_gap(ports: Ports, gap: Gap) -> Steps:
         repair = replace(repair, walk=WIDE, at="", pages=0, saw_before=False, saw_after=False)
     if problem == UNFINISHED:
         return repair
-    repair = judged(ports.field, repair, borders, problem, retry_s, ports.now_ms())
+    repair = judged(ports.field, repair, borders, problem, retry_s, ports.deps.now_ms())
     if repair.is_over and repair.state != REPAIRED:
         # The alert comes before the record is saved as over: an alert twice is better than none.
         yield Ask(lambda: ports.alert(gap, repair))
@@ -116,7 +66,7 @@ def repair_gap(ports: Ports, gap: Gap) -> Steps:
     return replace(repair, stamp=repair.stamp + 1)
 
 
-def _save(ports: Ports, gap: Gap, repair: Repair) -> Generator[Ask, Any, None]:
+def _save(ports: GapPorts, gap: Gap, repair: Repair) -> Generator[Ask, Any, None]:
     if not (yield Ask(lambda: ports.save(gap, repair))):
         raise TakenOver
 
@@ -132,7 +82,7 @@ UNFINISHED = "unfinished"
 class _Walk:
     """One walk over the pages: LITERAL asks between the events at the edges, WIDE between those beyond them."""
 
-    def __init__(self, ports: Ports, gap: Gap, borders: Borders, number: int) -> None:
+    def __init__(self, ports: GapPorts, gap: Gap, borders: Borders, number: int) -> None:
         self._ports, self._gap, self._borders, self._number = ports, gap, borders, number
         self._before = borders.before[0].key if borders.before else None
         self._after = borders.after[0].key if borders.after else None
@@ -150,14 +100,14 @@ class _Walk:
             repair = _anew(repair)
         patience = PATIENT_TIMES
         while True:
-            if ports.left_ms() <= 0:
+            if ports.deps.left_ms() <= 0:
                 return repair, UNFINISHED, 0
             if repair.pages >= field.pages:
                 return repair, f"there are more than {field.pages} pages", 0
-            if wait_s := ports.pace.wait_s(ports.now_ms(), field.pace_s):
+            if wait_s := ports.deps.pace.wait_s(ports.deps.now_ms(), field.pace_s):
                 yield Wait(wait_s)
             wanted = request(ports.profile, field, address, ports.secrets)
-            answer: Fetched = yield Ask(lambda wanted=wanted: ports.fetch(wanted))  # type: ignore[misc]
+            answer: Fetched = yield Ask(lambda wanted=wanted: ports.deps.fetch(wanted))  # type: ignore[misc]
             retry_s = answer.retry_after_s or 0
             if answer.problem and retry_s and retry_s <= PATIENT_S and patience:
                 patience -= 1
@@ -173,7 +123,7 @@ class _Walk:
                 is_lost = answer.status in CURSOR_LOST or self._has_secret(address)
                 return replace(repair, at="" if is_lost else address), answer.problem, retry_s
             try:
-                read = page(field, address, repair.pages, answer, ports.now_ms())
+                read = page(field, address, repair.pages, answer, ports.deps.now_ms())
                 if foreign(self._borders.keys, [event.key for event in read.events]):
                     raise BadPage("the address names its items in another form than the stream, so none would be known")
             except BadPage as problem:
@@ -195,13 +145,13 @@ class _Walk:
         ports, field = self._ports, self._ports.field
         if field.next is None or not field.next.number or repair.pages < 2 or repair.way != UP:
             return repair, "", 0
-        yield Wait(ports.pace.wait_s(ports.now_ms(), field.pace_s))
+        yield Wait(ports.deps.pace.wait_s(ports.deps.now_ms(), field.pace_s))
         wanted = request(ports.profile, field, begin, ports.secrets)
-        answer: Fetched = yield Ask(lambda: ports.fetch(wanted))
+        answer: Fetched = yield Ask(lambda: ports.deps.fetch(wanted))
         if answer.problem:
             return repair, answer.problem, answer.retry_after_s or 0
         try:
-            read = page(field, begin, 0, answer, ports.now_ms())
+            read = page(field, begin, 0, answer, ports.deps.now_ms())
         except BadPage as problem:
             return repair, str(problem), 0
         is_same = self._first == [event.key for event in read.events]
@@ -276,7 +226,7 @@ class _Walk:
             edges["after"] = before.key
         if after is not None and "before" in field.edges:
             edges["before"] = after.key
-        now_ms, unit_ms = self._ports.now_ms(), 1000 if field.time.unit == "s" else 1
+        now_ms, unit_ms = self._ports.deps.now_ms(), 1000 if field.time.unit == "s" else 1
         from_ms = self._gap.from_ms if before is None else min(self._gap.from_ms, before.at_ms)
         to_ms = now_ms if after is None else max(self._gap.to_ms, after.at_ms)
         early_ms = unit_ms if before is not None and before.own_ms is not None else APART_MS

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from handlers.connection.gap_record import DELIVERED, OPEN, REPAIRED, Gap, applied
-from handlers.repair.function import TURN_MS
+from handlers.repair.gap_ports import TURN_MS
 from handlers.repair.work import REPAIR
 from handlers.store import ledger_records
 from local.chaos.facts import ledger, rows_of

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from handlers.connection.effects import Outcome
 from handlers.connection.gap_record import Gap, Repair
 from handlers.errors import StoreUnavailable
-from handlers.repair.function import Deps, repairs
+from handlers.repair.function import repairs
+from handlers.repair.gap_ports import Deps
 from handlers.repair.work import RepairWork, start_due
 from handlers.run.group_ports import Needs
 from handlers.run.stream_invocation import read_invocation

@@ -12,7 +12,8 @@ from handlers.connection.effects import Progress
 from handlers.connection.gap_record import OPEN, Gap
 from handlers.framing.events import StreamEvent
 from handlers.profile.parse import parse
-from handlers.repair.function import Deps, repairs
+from handlers.repair.function import repairs
+from handlers.repair.gap_ports import Deps
 from handlers.repair.work import RepairWork
 from handlers.run.group_ports import Ask
 from handlers.store.event_items import StoragePolicy

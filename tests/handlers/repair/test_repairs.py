@@ -17,7 +17,7 @@ from handlers.connection.gap_record import (
 )
 from handlers.framing.events import StreamEvent
 from handlers.profile.parse import parse
-from handlers.repair.function import TURN_MS
+from handlers.repair.gap_ports import TURN_MS
 from handlers.repair.proof import NO_EVENT_AFTER, NO_EVENT_BEFORE
 from handlers.repair.work import DONE_KEPT_DAYS, SETTLED_MS
 from handlers.store.ledger_records import gap_item

@@ -1,0 +1,128 @@
+"""What the repair of gaps works with: the parts of an invocation, and what the walks over one gap's pages call.
+
+Invariants: no two requests to an address come closer than the profile allows; what a repair stores is refused if it is
+known, as from the stream's connections.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from typing import Any
+
+from handlers.connection.gap_record import Gap, Repair
+from handlers.connection.inputs import LOG, Layout, Written
+from handlers.framing.events import StreamEvent
+from handlers.profile.behaviour import Profile
+from handlers.profile.repair_field import Repair as Field
+from handlers.profile.secret_references import Secrets
+from handlers.profile.upstream_requests import UpstreamRequest
+from handlers.repair.gap_edges import edges
+from handlers.repair.pages import Fetched
+from handlers.repair.proof import Borders
+from handlers.repair.work import RepairWork
+from handlers.store.connection_store import Store
+from handlers.store.event_items import REPAIRED_FENCE, StoragePolicy
+from handlers.store.event_reader import EventReader
+from handlers.store.segment_reader import SKEW_MS
+from handlers.store.segment_writer import SegmentWriter
+from handlers.store.stream_records import StreamRecords
+from handlers.values import dataclass
+
+# How long a turn lasts after its last renewal: longer than a page takes, with the back-off after a refusal.
+TURN_MS = 45_000
+# The number of the first event that an attempt stores. Attempts begin far apart, so that their numbers never meet.
+FIRST, APART, TIMES = 5 * 10**11, 10**5, 10**6
+
+
+class Unstorable(Exception):
+    """It cannot be known which of the address's items are stored already; the message is a phrase."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """When the address may be asked again, whatever the gap."""
+
+    next_ms: int = 0
+
+    def wait_s(self, now_ms: int, pace_s: float) -> float:
+        """Returns how long to wait before a request, which is then counted as made."""
+        at_ms = max(now_ms, self.next_ms)
+        self.next_ms = at_ms + round(pace_s * 1000)
+        return (at_ms - now_ms) / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Deps:
+    """What an invocation works with; `profile_of` returns None if the stream's profile has no repair."""
+
+    work: RepairWork
+    records: StreamRecords
+    store: Store
+    reader: EventReader
+    profile_of: Callable[[str], Profile | None]
+    secrets_of: Callable[[Profile], Secrets]
+    fetch: Callable[[UpstreamRequest], Fetched]
+    alert: Callable[[str, Gap, Repair], None]
+    now_ms: Callable[[], int]
+    left_ms: Callable[[], int]
+    holder: str
+    pace: Pace = field(default_factory=Pace)
+    done: list[tuple[str, Gap, Repair]] = field(default_factory=list)
+
+    def turn(self, profile: str) -> bool:
+        """Returns whether this function alone may ask the profile's upstream, for TURN_MS from now on."""
+        now_ms = self.now_ms()
+        return self.work.take_turn(profile, self.holder, now_ms, now_ms + TURN_MS)
+
+
+@dataclass
+class GapPorts:
+    """What the repair of one gap of a stream calls; `problem` is why the address cannot be asked."""
+
+    deps: Deps
+    stream_id: str
+    profile: Profile
+    layout: Layout
+    secrets: Secrets
+    problem: str
+    _next: int = 0
+    _log: SegmentWriter | None = None
+
+    @property
+    def field(self) -> Field:
+        """The profile's repair."""
+        assert self.profile.repair is not None
+        return self.profile.repair
+
+    def borders(self, gap: Gap) -> Borders:
+        """Returns the events at the edges of the gap."""
+        deps = self.deps
+        return edges(deps.reader, deps.records, self.stream_id, self.layout, gap, self.field, deps.now_ms())
+
+    def renew(self) -> bool:
+        """Returns whether the turn is still this function's."""
+        return self.deps.turn(self.profile.name)
+
+    def save(self, gap: Gap, repair: Repair) -> bool:
+        """Saves the repair; returns False if the gap's record has changed since it was read, or the turn is lost."""
+        return self.deps.store.ledger.save_repair(self.stream_id, gap, repair) and self.renew()
+
+    def alert(self, gap: Gap, repair: Repair) -> None:
+        """Tells a person that the gap stays open."""
+        self.deps.alert(self.stream_id, gap, repair)
+
+    def store(self, events: Sequence[StreamEvent], since_ms: int) -> Written:
+        """Stores events; returns how many were new. Raises Unstorable if too many came since then to know that."""
+        store, profile, layout, now_ms = self.deps.store, self.profile, self.layout, self.deps.now_ms()
+        first = self._next or FIRST + now_ms // 1000 % TIMES * APART
+        self._next = first + len(events)
+        if layout.partitions != LOG:
+            policy = StoragePolicy(layout.partitions, profile.keep_days, None, layout.order)
+            return store.write(self.stream_id, REPAIRED_FENCE, first, events, policy)
+        if self._log is None:
+            window_ms = now_ms - since_ms + SKEW_MS
+            more: Any = {"window_ms": window_ms, "keep_days": profile.keep_days, "layout": layout}
+            self._log = store.log(self.stream_id, REPAIRED_FENCE, self.deps.now_ms, **more)
+            if not self._log.looks_back():
+                self._log = None
+                raise Unstorable("too many events have come since the gap to compare their keys")
+        return self._log.write(first, events)
