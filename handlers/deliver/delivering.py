@@ -13,7 +13,7 @@ from handlers.deliver.delivery_records import SinkRecord, SinkRecords, settled
 from handlers.deliver.feed import Feed
 from handlers.deliver.operating import Lag, lag, new
 from handlers.deliver.table_records import Brought, Record, by_stream
-from handlers.deliver.worker import REST_MS, DeliveryPorts, Held, Worked, Worker
+from handlers.deliver.worker import REST_MS, DeliveryPorts, Worked, Worker
 from handlers.profile.deliver_field import Target
 from handlers.values import dataclass
 
@@ -119,15 +119,15 @@ class Delivery:
             # The profile no longer names it.
             self.bells.end(bell)
             return None
-        held = Held(self.bells, bell, ports.now_ms)
-        worked = Worker(held, target, self.records, self.feed, ports).run(self._record(bell, target))
+        worker = Worker(self.bells, bell, target, self.records, self.feed, ports)
+        worked = worker.run(self._record(bell, target))
         ports.report(place, worked)
         if worked.end == "rests":
-            self.bells.hold(held.bell, worked.until_ms)
-        elif worked.end == "more" and (more := self._held(held.bell)) is not None:
+            self.bells.hold(worker.bell, worked.until_ms)
+        elif worked.end == "more" and (more := self._held(worker.bell)) is not None:
             ports.call([more])
         elif worked.end in ("done", "paused"):
-            return self._ended(held.bell, worked)
+            return self._ended(worker.bell, worked)
         return None
 
     def _held(self, bell: Bell) -> Bell | None:

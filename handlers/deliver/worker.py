@@ -89,27 +89,11 @@ class DeliveryPorts:
 
 
 @dataclass
-class Held:
-    """A bell that is held for as long as its worker needs it."""
+class Worker:
+    """One call for one stream and sink, which holds `bell` for as long as it needs it."""
 
     bells: Bells
     bell: Bell
-    now_ms: Callable[[], int]
-
-    def lasts(self, for_ms: int) -> bool:
-        """Extends the bell to at least `for_ms` from now; returns False if another worker has it."""
-        if self.bell.until_ms - self.now_ms() >= for_ms:
-            return True
-        held = self.bells.hold(self.bell, self.now_ms() + for_ms + ANSWERED_MS)
-        self.bell = held or self.bell
-        return held is not None
-
-
-@dataclass
-class Worker:
-    """One call for one stream and sink, whose bell is `held`."""
-
-    held: Held
     target: Target
     records: SinkRecords
     feed: Feed
@@ -120,7 +104,7 @@ class Worker:
     _is_lost: bool = False
 
     def __post_init__(self) -> None:
-        self.place, self.in_order = self.held.bell.place, self.target.in_order
+        self.place, self.in_order = self.bell.place, self.target.in_order
         self.promises, self.send = self.ports.sending(self.target)
 
     def run(self, record: SinkRecord) -> Worked:
@@ -170,7 +154,7 @@ class Worker:
 
         def is_late() -> bool:
             longest_ms = self.promises.longest_ms
-            self._is_lost = not self.held.lasts(longest_ms)
+            self._is_lost = not self._holds(longest_ms)
             return self._is_lost or ports.now_ms() >= until_ms or ports.left_ms() < longest_ms
 
         # Broken entries come first, because the record passes them with the next message.
@@ -254,10 +238,19 @@ class Worker:
     def _letter(self, key: str, position: str, reason: str) -> Letter:
         return Letter(self.place.stream_id, self.place.label, key, position, reason)
 
+    def _holds(self, for_ms: int) -> bool:
+        """Extends the bell to at least `for_ms` from now; returns False if another worker has it."""
+        now_ms = self.ports.now_ms()
+        if self.bell.until_ms - now_ms >= for_ms:
+            return True
+        held = self.bells.hold(self.bell, now_ms + for_ms + ANSWERED_MS)
+        self.bell = held or self.bell
+        return held is not None
+
     def _sleeps(self, rest_ms: int) -> bool:
         """Sleeps if there is time and no other worker has the sink; returns whether it did."""
         ports, longest_ms = self.ports, self.promises.longest_ms
-        if rest_ms > SLEPT_MS or ports.left_ms() < rest_ms + longest_ms or not self.held.lasts(rest_ms + longest_ms):
+        if rest_ms > SLEPT_MS or ports.left_ms() < rest_ms + longest_ms or not self._holds(rest_ms + longest_ms):
             return False
         ports.sleep(rest_ms)
         return True
