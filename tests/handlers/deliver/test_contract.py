@@ -10,14 +10,11 @@ from moto import mock_aws
 from handlers.deliver import contract
 from handlers.deliver.contract import Tools
 from handlers.deliver.table_records import decoded
-from handlers.deliver.worker import Letter
-from handlers.profile.deliver_field import KINDS
-from local.simulation.tables import MemoryDynamoDB
-from local.simulation.virtual_delivery import DELIVERY, VirtualDelivery
+from handlers.profile.deliver_field import KINDS, Target
 from tests.handlers.deliver import rigs
 from tests.handlers.deliver.records import NOW_MS, event, item_record, message, segment_record
 from tests.handlers.deliver.rigs import Rig
-from tests.handlers.deliver.stage import Killed
+from tests.handlers.deliver.stage import Stage
 
 # What a bucket and a function will never take has megabytes.
 SMALL_POISON = [pytest.param(kind, marks=pytest.mark.long) if kind in rigs.POISON else kind for kind in KINDS]
@@ -40,36 +37,26 @@ def rig(request: pytest.FixtureRequest, endpoint: str) -> Iterator[Rig]:
         yield made
 
 
-class Deliverer:
-    """The delivery as Lambda runs it, in virtual time, to a real consumer."""
+class Deliverer(Stage):
+    """A stage whose sink is a real consumer."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
-        self.now_ms = NOW_MS
-        self.letters: list[Letter] = []
-        self.tables = MemoryDynamoDB("events", DELIVERY)
-        tools = Tools(rig.client, lambda _: rigs.SECRET, lambda: self.now_ms)
-        self.virtual = VirtualDelivery(
-            self.tables, "events", self, lambda _: [rig.target], lambda target: contract.sending(target, tools),
-            self._dead_letter, Killed,
-        )  # fmt: skip
+        super().__init__(rig.target)
 
-    def _dead_letter(self, letter: Letter) -> bool:
-        self.letters.append(letter)
-        return True
+    def _sending(self, target: Target) -> Any:
+        return contract.sending(target, Tools(self.rig.client, lambda _: rigs.SECRET, lambda: self.clock.now_ms))
 
-    def come(self, records: list[dict[str, Any]]) -> None:
+    def brought(self, records: list[dict[str, Any]]) -> None:
         """Let Lambda bring records, whose items are stored."""
         for one in records:
-            self.tables.put_item(TableName="events", Item=decoded(one["dynamodb"]["NewImage"]))
-        self.virtual.at(self.now_ms, lambda: self.virtual.delivery.note(records))
+            self.client.put_item(TableName="events", Item=decoded(one["dynamodb"]["NewImage"]))
+        self.virtual.at(self.clock.now_ms, lambda: self.virtual.delivery.note(records))
 
-    def run(self, for_s: float = 600) -> bool:
+    def delivers(self, for_s: float = 600) -> bool:
         """Return whether nothing is left to do after so much time."""
-        until_ms = self.now_ms + round(for_s * 1000)
-        is_over = self.virtual.run(until_ms)
-        self.now_ms = until_ms
-        return is_over
+        self.run(for_s)
+        return self.is_over
 
 
 def made(count: int = 6, streams: str = "ab") -> list[dict[str, Any]]:
@@ -103,8 +90,8 @@ def by_stream(rig: Rig, *, once: bool) -> dict[str, list[str]]:
 def test_events_arrive_once_and_in_order(rig: Rig) -> None:
     """Items and segments arrive alike, each event with its key, its stream and its body."""
     deliverer = Deliverer(rig)
-    deliverer.come(made())
-    assert deliverer.run()
+    deliverer.brought(made())
+    assert deliverer.delivers()
     assert by_stream(rig, once=True) == KEYS
     assert deliverer.letters == []
 
@@ -113,8 +100,8 @@ def test_a_batch_that_fails_in_part_keeps_the_order(rig: Rig) -> None:
     """Refused events come again before those that follow them; accepted ones do not come again."""
     deliverer = Deliverer(rig)
     rig.proxy.faults = ["part", "part"]
-    deliverer.come(made())
-    assert deliverer.run()
+    deliverer.brought(made())
+    assert deliverer.delivers()
     assert by_stream(rig, once=True) == KEYS
     assert deliverer.letters == []
 
@@ -125,8 +112,8 @@ def test_a_poison_event_goes_to_the_dead_letter_queue(rig: Rig) -> None:
     deliverer = Deliverer(rig)
     records = made()
     records.insert(3, item_record("rig:a", event("poison", rig.poison, at_ms=NOW_MS + 3), 2))
-    deliverer.come(records)
-    assert deliverer.run()
+    deliverer.brought(records)
+    assert deliverer.delivers()
     assert by_stream(rig, once=True) == KEYS
     assert [(letter.stream_id, letter.key, letter.label) for letter in deliverer.letters] == [
         ("rig:a", "poison", rig.target.label)
@@ -138,11 +125,11 @@ def test_a_sink_that_was_away_gets_everything(rig: Rig, away_s: int) -> None:
     """Nothing is buried meanwhile, and the lag is reported; the sink is back within six minutes."""
     deliverer = Deliverer(rig)
     rig.proxy.is_away = True
-    deliverer.come(made())
-    assert not deliverer.run(away_s)
+    deliverer.brought(made())
+    assert not deliverer.delivers(away_s)
     assert {behind.events for behind in deliverer.virtual.delivery.sweep()} == {3, 6}
     rig.proxy.is_away = False
-    assert deliverer.run(361)
+    assert deliverer.delivers(361)
     assert by_stream(rig, once=True) == KEYS
     assert deliverer.letters == []
 
@@ -151,11 +138,11 @@ def test_a_redeployment_loses_nothing(rig: Rig) -> None:
     """The new sandbox goes on from the saved place; repeated events have the same key."""
     deliverer = Deliverer(rig)
     rig.proxy.faults = ["part"]
-    deliverer.come(made())
+    deliverer.brought(made())
     deliverer.run(0.03)
     deliverer.virtual.restart()
-    deliverer.come(made())
-    assert deliverer.run()
+    deliverer.brought(made())
+    assert deliverer.delivers()
     assert by_stream(rig, once=rig.target.kind == "sqs") == KEYS
 
 
@@ -163,8 +150,8 @@ def test_a_kill_between_sending_and_remembering_repeats_the_key(rig: Rig) -> Non
     """The sink has the event, but no record says so: it comes again under its key, so it can be dropped."""
     deliverer = Deliverer(rig)
     rig.proxy.faults = ["unanswered"]
-    deliverer.come(made())
-    assert deliverer.run()
+    deliverer.brought(made())
+    assert deliverer.delivers()
     # A FIFO queue drops the second by its deduplication id, and a bucket has the same object again.
     assert by_stream(rig, once=rig.target.kind in ("sqs", "s3")) == KEYS
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from handlers.framing.oversize import Oversize
-from handlers.redrive import redriving
 from handlers.redrive.letters import Message
 from handlers.redrive.redriving import Stage
 from local.cli import INTERRUPTED, main
@@ -158,13 +157,3 @@ def test_a_run_that_is_not_there_is_one_sentence(
     monkeypatch.setenv("PORT", "1")
     assert main(["redrive"]) == 2
     assert "http://127.0.0.1:2: does `streamkeeper run` run there (PORT)?" in capsys.readouterr().err
-
-
-def test_help_names_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
-    """It also names every option."""
-    with pytest.raises(SystemExit) as ended:
-        main(["redrive", "--help"])
-    assert ended.value.code == 0
-    said = capsys.readouterr().out
-    for option in ("--stage", "--stream", "--restart", "--dry-run", "--json", "Exit status: 0", redriving.LEFT):
-        assert option in said

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from local import cli
 from local.completion import SHELLS
 from tests.event_source import EventSource
 from tests.harness import STAGE
-from tests.local.support import PROJECT, environment, until
+from tests.local.support import PROJECT, until
 from tests.local_run import LocalRun
 
 # After how many messages a client of the event stream is cut off.
@@ -83,21 +82,6 @@ def test_the_commands_of_the_page_run(local_run: LocalRun, tmp_path: Path, monke
         program, *arguments = shlex.split(command.partition(" >")[0])
         assert program == ".venv/bin/streamkeeper"
         assert until(lambda: local_run.typed(*arguments).returncode == 0, 60), command  # noqa: B023
-
-
-@pytest.mark.long
-@pytest.mark.cpu(5)
-def test_the_commands_of_the_page_run_in_a_shell(local_run: LocalRun, tmp_path: Path) -> None:
-    """A shell runs them as they are."""
-    program = str(Path(sys.executable).with_name("streamkeeper"))
-    known = environment(PORT=str(local_run.port))
-    for command in commands_of_the_page(local_run):
-        line = ["bash", "-euc", command.replace(".venv/bin/streamkeeper", program)]
-
-        def ran(line: list[str] = line) -> bool:
-            return subprocess.run(line, cwd=tmp_path, env=known, capture_output=True, check=False).returncode == 0
-
-        assert until(ran, 60), command
 
 
 def test_an_export_that_fails_leaves_what_was_there(local_run: LocalRun, tmp_path: Path) -> None:
@@ -229,34 +213,3 @@ def test_bash_completes_verbs_and_options(capsys: pytest.CaptureFixture[str]) ->
         asks = f"COMP_WORDS=({words}); COMP_CWORD={len(typed_so_far) - 1}; _shtab_streamkeeper; echo ${{COMPREPLY[@]}}"
         ran = subprocess.run(["bash", "-c", f"{script}\n{asks}"], capture_output=True, text=True, check=False)
         assert ran.stdout.split() == [wanted], ran.stderr
-
-
-# Types a line and Tab into a zsh of its own terminal, and prints what stands there then.
-ZSH = """
-zmodload zsh/zpty
-zpty typed "TERM=dumb PS1= zsh -f -i"
-zpty -w typed 'PS1=; fpath=($COMPLETIONS $fpath); autoload -Uz compinit; compinit -u -D; print READY'
-zpty -r typed said '*READY*READY*'
-zpty -w -n typed "$1"$'\\t'' ; print END'$'\\n'
-zpty -r typed said '*END*END*'
-print -r -- "$said"
-"""
-
-
-@pytest.mark.long
-def test_other_shells_complete_verbs_and_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """fish and zsh do the same, where they are installed."""
-    for shell, name in (("fish", "streamkeeper.fish"), ("zsh", "_streamkeeper")):
-        assert cli.main(["completion", shell]) == 0
-        (tmp_path / name).write_text(capsys.readouterr().out)
-    for line, wanted in (("streamkeeper fol", "follow"), ("streamkeeper events demo --form", "--format")):
-        if shutil.which("fish") is not None:
-            typed_in_fish = f"source {tmp_path}/streamkeeper.fish; complete -C '{line}'"
-            command = ["fish", "--no-config", "-c", typed_in_fish]
-            ran = subprocess.run(command, capture_output=True, text=True, check=False)
-            assert [one.split("\t")[0] for one in ran.stdout.splitlines()] == [wanted], ran.stderr
-        if shutil.which("zsh") is not None:
-            known = environment(COMPLETIONS=str(tmp_path))
-            command = ["zsh", "-f", "-c", ZSH, "typed", line]
-            zsh = subprocess.run(command, env=known, capture_output=True, text=True, check=False, timeout=60)
-            assert f"{line.rpartition(' ')[0]} {wanted}" in zsh.stdout, zsh.stdout + zsh.stderr
