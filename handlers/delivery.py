@@ -159,19 +159,10 @@ def answer(delivery: Delivery, rung: Sequence[Any]) -> None:
 
 def command(delivery: Delivery, event: Mapping[str, Any]) -> dict[str, Any]:
     """Carries out a person's command for each of the streams; raises StoreUnavailable."""
-    known = delivery.ports.targets(event["streams"][0])
-    begins_ms = next((one.from_ms for one in known if one.label == event["sink"]), None)
-    asked = Command(event["command"], event.get("from_ms", 0), bool(event.get("all")), begins_ms)
-
-    def carry_out(stream_id: str) -> str:
-        place = Place(stream_id, event["sink"])
-        rung = delivery.bells.at(place)
-        record = asked.carried_out(place, delivery.records, arrivals, delivery.feed.page, now_ms(), rung)
-        if record is not None and asked.name != "pause":
-            delivery.force(place, record.number)
-        return stream_id if record is None else ""
-
-    failed = ", ".join(filter(None, in_threads(carry_out, event["streams"])))
+    asked = Command(event["command"], event.get("from_ms", 0), bool(event.get("all")))
+    places = [Place(stream_id, event["sink"]) for stream_id in event["streams"]]
+    done = in_threads(functools.partial(delivery.carry_out, asked), places)
+    failed = ", ".join(place.stream_id for place, is_done in zip(places, done, strict=True) if not is_done)
     return {"problem": f"the sink's record of {failed} changed during every try; try again"} if failed else {}
 
 

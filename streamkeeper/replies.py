@@ -64,6 +64,7 @@ class Started(TypedDict):
     executionArn: str
     startDate: float
     already_running: bool
+    streams: NotRequired[dict[str, Any]]
     parts: NotRequired[list[dict[str, Any]]]
 
 

@@ -11,7 +11,7 @@ from handlers.deliver.at_once import BOUND_MS, AtOnce
 from handlers.deliver.bells import ANSWERED_MS, Bell, Bells, Place
 from handlers.deliver.delivery_records import SinkRecord, SinkRecords, settled
 from handlers.deliver.feed import Feed
-from handlers.deliver.operating import Lag, lag, new
+from handlers.deliver.operating import Command, Lag, current, lag, new
 from handlers.deliver.table_records import Brought, Record, by_stream
 from handlers.deliver.worker import REST_MS, DeliveryPorts, Worked, Worker
 from handlers.profile.deliver_field import Target
@@ -19,6 +19,8 @@ from handlers.values import dataclass
 
 # For how many sinks a sweep measures how far they are behind.
 MEASURED = 200
+# How often to try a command: a worker saves every few seconds, so it cannot interfere each time.
+TRIES = 10
 # How old a full batch of records must be to count as late.
 BEHIND_MS = 500
 
@@ -83,9 +85,27 @@ class Delivery:
         until_ms = self.ports.now_ms() + ANSWERED_MS
         self.ports.call(self.bells.ring([Bell(place, until_ms, number) for place, number in places]))
 
-    def force(self, place: Place, number: int) -> None:
-        """Rings even during a sink's back-off, because a person may have mended what was wrong."""
-        self.ports.call([self.bells.force(Bell(place, self.ports.now_ms() + ANSWERED_MS, number))])
+    def carry_out(self, command: Command, place: Place) -> bool:
+        """Carries out a person's command; returns False if others saved the record each time.
+
+        It rings even during a back-off, because a person may have mended what was wrong. Raises StoreUnavailable.
+        """
+        target = next((one for one in self.ports.targets(place.stream_id) if one.label == place.label), None)
+        # The bell's worker may not have come yet, and a new sink begins with its arrival.
+        rung = self.bells.at(place)
+        for _ in range(TRIES):
+            now_ms = self.ports.now_ms()
+            record = self.records.read(place) or new(
+                self.arrivals, place, 0 if rung is None else rung.arrival, command.first_ms(target), now_ms
+            )
+            came = current(self.arrivals, place.stream_id, record)
+            changed = command.changed(place, came, self.arrivals, self.feed, now_ms)
+            saved = record if changed == record and record.turn else self.records.save(place, changed)
+            if saved is not None:
+                if command.name != "pause":
+                    self.ports.call([self.bells.force(Bell(place, now_ms + ANSWERED_MS, saved.number))])
+                return True
+        return False
 
     def sweep(self) -> list[Lag]:
         """Rings each bell that is due; returns how far the sinks with a bell are behind. Raises StoreUnavailable."""

@@ -4,19 +4,17 @@ Invariants: a command's change is saved only if the record is still as it was re
 from it; no stored event is changed.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 from handlers.deliver.arrivals import Arrivals
-from handlers.deliver.bells import Bell, Place
-from handlers.deliver.delivery_records import ALL, SinkRecord, SinkRecords, settled
-from handlers.deliver.feed import ARRIVALS, Page, advanced
+from handlers.deliver.bells import Place
+from handlers.deliver.delivery_records import ALL, SinkRecord, settled
+from handlers.deliver.feed import ARRIVALS, Feed, advanced
+from handlers.profile.deliver_field import Target
 from handlers.values import dataclass
 
 COMMANDS = ("pause", "resume", "replay", "skip")
-# How often to try: a worker saves every few seconds, so it cannot interfere each time.
-TRIES = 10
 
 
 class Lag(NamedTuple):
@@ -83,43 +81,19 @@ def new(arrivals: Arrivals, place: Place, arrival: int, from_ms: int | None, now
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A person's command to a sink; `from_ms` is for a replay, `is_all` for a skip.
-
-    A sink that has not begun begins as its target says, from `begins_ms` on if that is not None, or from the replay's
-    instant if that is earlier.
-    """
+    """A person's command to a sink; `from_ms` is for a replay, `is_all` for a skip."""
 
     name: str
     from_ms: int = 0
     is_all: bool = False
-    begins_ms: int | None = None
 
-    def carried_out(
-        self, place: Place, records: SinkRecords, arrivals: Arrivals, page: Callable[..., Page], now_ms: int,
-        rung: Bell | None,
-    ) -> SinkRecord | None:  # fmt: skip
-        """Returns the record after the command; None if others saved it each time. Raises StoreUnavailable.
+    def first_ms(self, target: Target | None) -> int | None:
+        """Returns from when on a new sink gets events, None if only later ones: as its target says, or earlier."""
+        asked = (None if target is None else target.from_ms, self.from_ms if self.name == "replay" else None)
+        return min((one for one in asked if one is not None), default=None)
 
-        `rung` is the place's bell: its worker may not have come yet, and a new sink begins with its arrival.
-        """
-        first = 0 if rung is None else rung.arrival
-        for _ in range(TRIES):
-            record = records.read(place) or new(arrivals, place, first, self._first_ms(), now_ms)
-            came = current(arrivals, place.stream_id, record)
-            changed = self._changed(place, came, arrivals, page, now_ms)
-            saved = record if changed == record and record.turn else records.save(place, changed)
-            if saved is not None:
-                return saved
-        return None
-
-    def _first_ms(self) -> int | None:
-        """Returns from when on a new sink gets events, None if only later ones."""
-        given = [one for one in (self.begins_ms, self.from_ms if self.name == "replay" else None) if one is not None]
-        return min(given, default=None)
-
-    def _changed(
-        self, place: Place, record: SinkRecord, arrivals: Arrivals, page: Callable[..., Page], now_ms: int
-    ) -> SinkRecord:
+    def changed(self, place: Place, record: SinkRecord, arrivals: Arrivals, feed: Feed, now_ms: int) -> SinkRecord:
+        """Returns the record after the command; raises StoreUnavailable."""
         if self.name == "pause":
             return replace(record, is_paused=True)
         if self.name == "resume":
@@ -132,7 +106,7 @@ class Command:
             skipped, end = lag(arrivals, place.stream_id, record).events, new(arrivals, place, 0, None, now_ms)
             record = replace(record, number=end.number, done=end.done, replay_until_ms=0, backfill_until_ms=0)
         else:
-            messages = page(place.stream_id, record, 1, now_ms).messages
+            messages = feed.page(place.stream_id, record, 1, now_ms).messages
             skipped = len(messages[:1])
             record = advanced(record, messages[0].step) if messages else record
         return replace(record, skipped=record.skipped + skipped, failures=0, rest_until_ms=0, waits="")

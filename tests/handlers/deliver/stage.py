@@ -126,11 +126,5 @@ def of(stage: Stage, place: Place = PLACE) -> SinkRecord:
 
 def asked(stage: Stage, name: str, place: Place = PLACE, **more: Any) -> SinkRecord:
     """Carry out a command, and ring for the sink."""
-    delivery = stage.virtual.delivery
-    begins_ms = next((one.from_ms for one in stage.targets if one.label == place.label), None)
-    arguments = delivery.records, delivery.arrivals, delivery.feed.page, stage.clock.now_ms, delivery.bells.at(place)
-    done = Command(name, begins_ms=begins_ms, **more).carried_out(place, *arguments)
-    assert done is not None
-    if name != "pause":
-        delivery.force(place, done.number)
-    return done
+    assert stage.virtual.delivery.carry_out(Command(name, **more), place)
+    return of(stage, place)
