@@ -261,9 +261,10 @@ class Record:
     def gaps(self, dead_after_ms: int, *, leaves_some: bool = False) -> list[Effect]:
         """Returns the effect that records the gaps before the connection: once, and again when its record proves more.
 
-        With `leaves_some` it returns none if a connection shortly before has searched: a later one will.
+        With `leaves_some` it returns none if a connection shortly before has searched: a later one will. But only this
+        one knows of the gap that it has recorded as open.
         """
-        if leaves_some and self.fence - self._looked < LOOK_EVERY:
+        if leaves_some and not self._is_open and self.fence - self._looked < LOOK_EVERY:
             return []
         told = 2 if self.has_caught_up else int(self.closed_ms is not None)
         # A connection that counted as dead may have recorded its end since; then there was no gap.

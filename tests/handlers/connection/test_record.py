@@ -183,7 +183,8 @@ def test_who_has_ended_an_open_gap_looks_again_at_its_own_end() -> None:
         record.ends("taken_over", LEFT)
         record.closes()
         record.save(9_100, is_open=False)
-        assert [record.gaps(9), record.gaps(9)] == [looks, []]
+        # It is relieved, and one before it has searched; that one did not know of this gap.
+        assert [record.gaps(9, leaves_some=True), record.gaps(9)] == [looks, []]
 
 
 def hears(record: Record, at_ms: int, frames: int, *, is_idle: bool = True) -> None:
