@@ -30,7 +30,7 @@ def test_the_reference_has_every_route_parameter_answer_and_field(tmp_path: Path
     for name, schema in described["components"]["schemas"].items():
         part = text.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
         assert [field for field in schema.get("properties", ()) if f"| `{field}`" not in part] == []
-    assert '"verdict": "Connected at least' in text
+    assert '"verdict": "Connected 57 min' in text
     assert (tmp_path / "docs" / "console-phone.png").is_file()
 
 

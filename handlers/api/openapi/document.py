@@ -5,12 +5,11 @@ Invariant: it describes what is deployed and what runs on a laptop alike.
 """
 
 import json
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from handlers.api import event_pages, gaps, problems, routes, sinks, status
 from handlers.api.answers import JSON
+from handlers.api.openapi.examples import example
 from handlers.api.openapi.schemas import INSTANT, Schema, ref, schemas
 from handlers.api.own_order import MOST
 from handlers.api.problems import Problem
@@ -20,6 +19,12 @@ from handlers.fleet.wanted import LINES, TOML
 from handlers.profile.addresses import STREAM_ID_LENGTH
 
 VERSION = "3.1.0"
+_INFO = {
+    "title": "Streamkeeper",
+    "version": "1",
+    "summary": "Keeps HTTP streams connected, and shows what it stored.",
+    "license": {"name": "MIT", "identifier": "MIT"},
+}
 # What handlers/profile/addresses.py takes: no part between colons is one dot or two.
 _NO_DOTS = r"(?!\.{1,2}(:|$))"
 STREAM_ID = rf"^{_NO_DOTS}[A-Za-z0-9._-]{{1,64}}(:{_NO_DOTS}[^\x00-\x1f\x7f-\x9f\ufffd-\uffff:]*)*$"
@@ -42,12 +47,7 @@ def document(base: str = "") -> dict[str, Any]:
         paths.setdefault(path, {})[method.lower()] = _operation(method, path, route)
     return {
         "openapi": VERSION,
-        "info": {
-            "title": "Streamkeeper",
-            "version": "1",
-            "summary": "Keeps HTTP streams connected, and shows what it stored.",
-            "license": {"name": "MIT", "identifier": "MIT"},
-        },
+        "info": _INFO,
         "tags": [{"name": name} for name in dict.fromkeys(route.tag for route in routes.ROUTES.values())],
         "servers": [{"url": base or "/"}],
         # A stage requires a key or a signature; the local run usually neither.
@@ -83,8 +83,8 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
     if path.endswith("/repair"):
         parameters += [*_times(), _dry_run("Store nothing, and return what would come.")]
         refusals += [400, 409]
-    example = examples()[schema or "OpenApi"] if not path.startswith("/console") else None
-    content: dict[str, Any] = {JSON: {"schema": ref(schema) if schema else {"type": "object"}, "example": example}}
+    shown = example(schema) if schema else {"openapi": VERSION, "info": _INFO, "paths": {}}
+    content: dict[str, Any] = {JSON: {"schema": ref(schema) if schema else {"type": "object"}, "example": shown}}
     if path.startswith("/console"):
         kinds = [routes.TYPES[".html"]] if "{file}" not in path else routes.TYPES.values()
         content = {kind.partition(";")[0]: _text(f"A file of the type {kind}") for kind in kinds}
@@ -104,7 +104,7 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
     if path.endswith("/events"):
         parameters.append(_last_event_id())
         refusals.append(409)
-        event = json.dumps(example["events"][0]) if example else ""
+        event = json.dumps(example("Event"))
         content[event_pages.NDJSON] = _text(f"{event}\n")
         content[event_pages.EVENT_STREAM] = _text(f"id: 001795242319403/000000000001/000000000000\ndata: {event}\n\n")
     responses: dict[str, Any] = {str(status): {"description": summary, "content": content}}
@@ -134,7 +134,7 @@ def _dry_run(words: str) -> dict[str, Any]:
 
 
 def _fleet_body() -> dict[str, Any]:
-    wanted = examples()["FleetDocument"]
+    wanted = example("FleetDocument")
     texts = {
         TOML: _text("".join(f"{name} = {json.dumps(ids)}\n" for name, ids in wanted.items())),
         JSON: {"schema": ref("FleetDocument"), "example": wanted},
@@ -153,13 +153,6 @@ def _refusal(status: int) -> dict[str, Any]:
         return answer
     schema = {"type": "integer", "minimum": 1}
     return answer | {"headers": {"Retry-After": {"description": "In seconds, where it is known.", "schema": schema}}}
-
-
-@cache
-def examples() -> dict[str, Any]:
-    """Returns an answer of each schema, by its name."""
-    found: dict[str, Any] = json.loads(Path(__file__).with_name("examples.json").read_text("utf-8"))
-    return found
 
 
 def _text(example: str) -> dict[str, Any]:
