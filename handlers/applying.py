@@ -7,7 +7,6 @@ repeated; a request that AWS refuses because there are too many is made again, l
 
 import os
 import random
-import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -18,7 +17,7 @@ from handlers.api import status
 from handlers.api.answers import at
 from handlers.api.last_error import Retries
 from handlers.aws.clients import boto3_client, dynamodb
-from handlers.aws.lambda_environment import TimedContext, plain_aws
+from handlers.aws.lambda_environment import TimedContext, now_ms, plain_aws
 from handlers.connection.lease import LEASE_TTL_READS
 from handlers.fleet.fleet_records import FleetRecords
 from handlers.fleet.fleet_round import Round
@@ -86,8 +85,3 @@ def ask(wanted: Ask) -> tuple[Outcome, str]:
         return Outcome.DONE, ""
     states_client = boto3_client("stepfunctions", 1, START_S, AT_ONCE)
     return started(states_client, settings.start_machine_arn, wanted.stream_id)
-
-
-def now_ms() -> int:
-    """Returns the time in epoch milliseconds."""
-    return time.time_ns() // 1_000_000

@@ -9,7 +9,6 @@ import contextlib
 import functools
 import json
 import os
-import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -17,7 +16,7 @@ from aws_lambda_powertools import Logger
 
 from handlers import errors
 from handlers.aws.clients import boto3_client, bucket, dynamodb, functions, queue
-from handlers.aws.lambda_environment import TimedContext, plain_aws
+from handlers.aws.lambda_environment import TimedContext, now_ms, plain_aws
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.failures import STUCK_AFTER
@@ -115,11 +114,11 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     if (answer := told(event, profiles) or _examined(event)) is not None:
         return answer
     clock = SystemClock()
-    now_ms, remaining_ms = clock.now_ms(), lambda_context.get_remaining_time_in_millis()
+    began_ms, remaining_ms = clock.now_ms(), lambda_context.get_remaining_time_in_millis()
     logger.append_keys(request_id=lambda_context.aws_request_id, stream_id="", lane="", execution="")
     try:
         invocation = read_invocation(
-            event, settings, lambda_context.aws_request_id, now_ms=now_ms, remaining_ms=remaining_ms
+            event, settings, lambda_context.aws_request_id, now_ms=began_ms, remaining_ms=remaining_ms
         )
         stream_id = invocation.stream_id
         logger.append_keys(stream_id=stream_id, lane=invocation.lane, execution=invocation.execution)
@@ -215,13 +214,8 @@ def _log(profile: Profile, _who: Invocation, report: Report, blocked_ms: int, gr
 
 def _metrics() -> dict[str, Any]:
     """Returns the fields that all documents share."""
-    now_ms = time.time_ns() // 1_000_000
-    return {
-        "service": logger.service,
-        "namespace": settings.metrics_namespace,
-        "by": settings.metrics_by,
-        "now_ms": now_ms,
-    }
+    by, namespace = settings.metrics_by, settings.metrics_namespace
+    return {"service": logger.service, "namespace": namespace, "by": by, "now_ms": now_ms()}
 
 
 def _print(described: Mapping[str, Any]) -> None:

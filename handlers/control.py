@@ -8,7 +8,7 @@ nothing else, so it may be repeated, and a redrive puts each event back once; no
 
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aws_lambda_powertools import Logger
@@ -25,7 +25,6 @@ from handlers.api import (
 )
 from handlers.api.answers import at, conditional, said, text_answer
 from handlers.api.bill import cost
-from handlers.api.connection_records import Records
 from handlers.api.control_stage import TRIES, Asked, ControlStage, late_after
 from handlers.api.problems import Problem
 from handlers.api.queries import BadQuery, is_dry_run, parameters_of
@@ -94,11 +93,10 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
     route, parts = f"{method} {resource}", stage.known.parts(stream_id) if profile else ()
     if route not in _ROUTES:
         raise routes.bad_method(method, resource)
-    if parts and route not in _OF_PARTS:
+    if parts and route in _OF_EACH_PART:
         words = f"the stream {stream_id!r} is read in parts, each with its own answer: request {', '.join(parts)}"
         raise Problem("in-parts", words, "streamId")
-    answer = (_ROUTES | _OF_PARTS)[route] if parts else _ROUTES[route]
-    return answer(Asked(stream_id, profile, fields.get("queryStringParameters"), fields, parts))
+    return _ROUTES[route](Asked(stream_id, profile, fields.get("queryStringParameters"), fields, parts))
 
 
 def _openapi(asked: Asked) -> Answer:
@@ -134,11 +132,6 @@ def _fleet(asked: Asked, *, is_put: bool = False) -> Answer:
     wanted = fleet_routes.document(body, asked.header("content-type"), known.has, known.parts)
     machine_arn = stage.settings.fleet_machine_arn
     return said(200, fleet_routes.put(records, wanted, stage.states, machine_arn, now_ms, is_dry=is_dry))
-
-
-def _view(show: Callable[[str, Records], dict[str, Any]]) -> Callable[[Asked], Answer]:
-    """200 with what `show` returns of a stream's records."""
-    return lambda asked: said(200, show(asked.stream_id, stage.readable(asked)))
 
 
 def _sinks(asked: Asked) -> Answer:
@@ -248,29 +241,37 @@ def _repaired(asked: Asked) -> dict[str, Any]:
     return repair_route.answer(repair, asked.stream_id, asked.query, stage.now_ms())
 
 
-def _dead_letters(stream_id: str, _: Records | None, parts: Sequence[str] = ()) -> dict[str, Any]:
+def _machine(asked: Asked) -> Answer:
+    """200 with the states of the machine of the stream's execution, and which are current."""
+    return said(200, views.newest_machine(stage.states, asked.stream_id, stage.readable(asked)))
+
+
+def _cost(asked: Asked) -> Answer:
+    """200 with an estimate of what the stream, or its parts together, have cost."""
+    if asked.parts:
+        return said(200, stage.parted().cost(asked.stream_id, asked.parts))
+    return said(200, cost(asked.stream_id, stage.readable(asked), *stage.judged[:2]))
+
+
+def _dead_letters(asked: Asked) -> Answer:
+    """200 with the stream's messages in the dead-letter queue, or with its parts'."""
+    if not asked.parts:
+        stage.readable(asked)
     url, is_late = stage.settings.dead_letter_queue_url, late_after(QUEUE_S)
     messages, is_all = dead_letter_pages.received(stage.sqs(), url, is_late)
-    return dead_letter_pages.page(stream_id, messages, is_all, parts)
+    return said(200, dead_letter_pages.page(asked.stream_id, messages, is_all, asked.parts))
 
 
-def _latest(stream_id: str, parts: Sequence[str] = ()) -> dict[str, Any]:
-    return views.latest(stage.store, stage.settings.events_table, stream_id, parts)
+def _latest(asked: Asked) -> Answer:
+    """200 with the position from which the stream's newest events are read."""
+    if not asked.parts:
+        stage.readable(asked)
+    return said(200, views.latest(stage.store, stage.settings.events_table, asked.stream_id, asked.parts))
 
 
-# These also know a stream that is read in parts.
-_OF_ALL: dict[str, Callable[[Asked], Answer]] = {
-    f"GET {STREAM}": _status,
-    f"DELETE {STREAM}": _delete,
-    f"GET {STREAM}/events": _events,
-    f"GET {STREAM}/gaps": lambda asked: said(200, stream_pages.gap_list(stage, asked)),
-    f"GET {STREAM}/sinks": _sinks,
-    f"POST {STREAM}/sinks": _command,
-    f"POST {STREAM}/redrive": _redrive,
-    f"POST {STREAM}/repair": _repair,
-}
+# A stream that is read in parts has none of these; all others know one.
+_OF_EACH_PART = (f"GET {STREAM}/timeline", f"GET {STREAM}/machine")
 _ROUTES: dict[str, Callable[[Asked], Answer]] = {
-    **_OF_ALL,
     "GET /": lambda asked: routes.to_page(asked.fields) or said(200, routes.index(stage.profiles.names())),
     "GET /openapi.json": _openapi,
     "GET /connections": _streams,
@@ -278,16 +279,17 @@ _ROUTES: dict[str, Callable[[Asked], Answer]] = {
     "GET /console/{file}": lambda asked: routes.console(str((asked.fields.get("pathParameters") or {}).get("file"))),
     "GET /fleet": _fleet,
     "PUT /fleet": functools.partial(_fleet, is_put=True),
+    f"GET {STREAM}": _status,
+    f"DELETE {STREAM}": _delete,
+    f"GET {STREAM}/events": _events,
+    f"GET {STREAM}/gaps": lambda asked: said(200, stream_pages.gap_list(stage, asked)),
     f"GET {STREAM}/timeline": lambda asked: said(200, stream_pages.timeline(stage, asked)),
-    f"GET {STREAM}/machine": _view(functools.partial(views.newest_machine, stage.states)),
-    f"GET {STREAM}/cost": _view(lambda one, records: cost(one, records, *stage.judged[:2])),
-    f"GET {STREAM}/dead-letters": _view(_dead_letters),
-    f"GET {STREAM}/latest": _view(lambda one, _: _latest(one)),
-}
-# What is answered of a stream that is read in parts.
-_OF_PARTS: dict[str, Callable[[Asked], Answer]] = {
-    **_OF_ALL,
-    f"GET {STREAM}/cost": lambda asked: said(200, stage.parted().cost(asked.stream_id, asked.parts)),
-    f"GET {STREAM}/dead-letters": lambda asked: said(200, _dead_letters(asked.stream_id, None, asked.parts)),
-    f"GET {STREAM}/latest": lambda asked: said(200, _latest(asked.stream_id, asked.parts)),
+    f"GET {STREAM}/machine": _machine,
+    f"GET {STREAM}/cost": _cost,
+    f"GET {STREAM}/dead-letters": _dead_letters,
+    f"GET {STREAM}/latest": _latest,
+    f"GET {STREAM}/sinks": _sinks,
+    f"POST {STREAM}/sinks": _command,
+    f"POST {STREAM}/redrive": _redrive,
+    f"POST {STREAM}/repair": _repair,
 }

@@ -22,7 +22,7 @@ from aws_lambda_powertools import Logger
 from handlers.aws import clients
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.error_translation import translate_errors
-from handlers.aws.lambda_environment import TimedContext, plain_aws
+from handlers.aws.lambda_environment import TimedContext, now_ms, plain_aws
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.inputs import LOG, Order
 from handlers.deliver.arrivals import Arrivals
@@ -122,11 +122,6 @@ def within(several: Sequence[Callable[[], None]], ms: int) -> None:
     for problem in filter(None, (one.exception() for one in done)):
         # A defect at one sink must end no other's thread.
         logger.error("not sent at once", exc_info=problem)
-
-
-def now_ms() -> int:
-    """Returns the time in epoch milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 arrivals = Arrivals(table)

@@ -21,7 +21,7 @@ from handlers.api.figures import shown_repair
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.eks_tokens import signed
 from handlers.aws.error_translation import translate_errors
-from handlers.aws.lambda_environment import TimedContext, plain_aws
+from handlers.aws.lambda_environment import TimedContext, now_ms, plain_aws
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.gap_record import Gap, Repair
@@ -125,11 +125,6 @@ def alert(stream_id: str, gap: Gap, repair: Repair) -> None:
     with translate_errors("SendMessage"):
         body = json.dumps({**said, "reason": f"a gap could not be repaired: {repair.reason}"})
         sqs().send_message(QueueUrl=settings.dead_letter_queue_url, MessageBody=body)
-
-
-def now_ms() -> int:
-    """Returns the time in epoch milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 tokens = OwnTokens(now_ms, RefreshTokens(client, settings.control_table), partial(signed, plain))

@@ -28,14 +28,14 @@ class SettingsError(ValueError):
 
 
 class _Loaded:
-    """Settings that are read from the environment; `_READ` has the reader of each field."""
+    """Settings that are read from the environment, each field by `_read`."""
 
     __slots__ = ()
 
     @classmethod
     def load(cls, environment: Mapping[str, str]) -> Self:
         """Returns the settings in `environment`; raises SettingsError."""
-        return cls(**{name: _READ[name](environment) for name in cls.__annotations__})
+        return cls(**{name: _read(environment, name) for name in cls.__annotations__})
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,16 +168,13 @@ class DeliverySettings(_Loaded):
     profiles_folder: str
 
 
-# How each field of the settings is read, whichever settings have it. Seconds are whole, from 1 to 900. A back-off may
-# last an hour, and a stream may be away for up to a day before it counts as unconnected.
+# How a field of the settings is read, whichever settings have it, unless the variable has the field's name and must be
+# there. Seconds are whole, from 1 to 900. A back-off may last an hour, and a stream may be away for up to a day before
+# it counts as unconnected.
 _READ: dict[str, Callable[[Mapping[str, str]], Any]] = {
-    "events_table": lambda env: _text(env, "EVENTS_TABLE"),
-    "control_table": lambda env: _text(env, "CONTROL_TABLE"),
-    "delivery_table": lambda env: _text(env, "DELIVERY_TABLE"),
     "delivery_function": lambda env: _text(env, "CONNECTION_DELIVERY"),
     "sinks_table": lambda env: env.get("DELIVERY_TABLE", "").strip(),
     "sinks_function": lambda env: env.get("CONNECTION_DELIVERY", "").strip(),
-    "events_bucket": lambda env: env.get("EVENTS_BUCKET", "").strip(),
     "dead_letter_queue_url": lambda env: _queue_url(env),
     "streams_dir": lambda env: _streams_dir(env),
     "margin_ms": lambda env: _milliseconds(env, "MARGIN_S"),
@@ -190,21 +187,22 @@ _READ: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "budget_bytes": lambda env: _budget(env, "bytes"),
     "metrics_by": lambda env: _metrics_by(env),
     "metrics_namespace": lambda env: _text(env, "POWERTOOLS_METRICS_NAMESPACE"),
-    "secrets_prefix": lambda env: _text(env, "SECRETS_PREFIX"),
     "upstreams": lambda env: _upstreams(env),
     "retried_within_ms": lambda env: _within_ms(env, "RETRY_MAX_DELAY_S"),
     "throttled_within_ms": lambda env: _within_ms(env, "THROTTLE_MAX_DELAY_S") + _jitter_ms(env),
     "function": lambda env: _text(env, "CONNECTION_MANAGER"),
-    "repair_function": lambda env: env.get("REPAIR_FUNCTION", "").strip(),
-    "profiles_bucket": lambda env: env.get("PROFILES_BUCKET", "").strip(),
-    "profiles_folder": lambda env: env.get("PROFILES_FOLDER", "").strip(),
-    "state_machine_arn": lambda env: _text(env, "STATE_MACHINE_ARN"),
-    "start_machine_arn": lambda env: _text(env, "START_MACHINE_ARN"),
-    "fleet_machine_arn": lambda env: _text(env, "FLEET_MACHINE_ARN"),
     "streams_per_function": lambda env: _whole(env, "STREAMS_PER_FUNCTION", "streams", 1, 500),
-    "alerts_topic_arn": lambda env: _text(env, "ALERTS_TOPIC_ARN"),
     "unconnected_after_ms": lambda env: _milliseconds(env, "UNCONNECTED_AFTER_S", most_s=86_400),
 }
+# These have the field's name too, and are "" where they are not set.
+_OPTIONAL = ("events_bucket", "repair_function", "profiles_bucket", "profiles_folder")
+
+
+def _read(environment: Mapping[str, str], field: str) -> Any:
+    if field in _READ:
+        return _READ[field](environment)
+    name = field.upper()
+    return environment.get(name, "").strip() if field in _OPTIONAL else _text(environment, name)
 
 
 def load_delays(environment: Mapping[str, str]) -> tuple[int, int, int, int, int]:

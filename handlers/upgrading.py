@@ -14,7 +14,7 @@ from aws_lambda_powertools import Logger
 
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.executions import Pace
-from handlers.aws.lambda_environment import TimedContext, plain_aws
+from handlers.aws.lambda_environment import TimedContext, now_ms, plain_aws
 from handlers.settings import UpgradeSettings
 from handlers.upgrade.deployed import Clients
 from handlers.upgrade.upgrade_records import UpgradeRecords
@@ -48,8 +48,3 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
     answer = step(Work(records(), clients, event["execution"], now_ms, is_late), event)
     logger.info(event["step"], extra={"answer": answer})
     return answer
-
-
-def now_ms() -> int:
-    """Returns the time in epoch milliseconds."""
-    return time.time_ns() // 1_000_000

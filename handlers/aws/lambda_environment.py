@@ -4,6 +4,7 @@ With that, requests are made without botocore, whose import takes longer than ma
 """
 
 import re
+import time
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -17,6 +18,11 @@ _NOT_PLAIN = (
     *("AWS_USE_FIPS_ENDPOINT", "AWS_USE_DUALSTACK_ENDPOINT", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"),
     *("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY", "all_proxy"),
 )
+
+
+def now_ms() -> int:
+    """Returns the time in epoch milliseconds."""
+    return time.time_ns() // 1_000_000
 
 
 class LambdaContext(Protocol):

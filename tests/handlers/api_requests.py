@@ -1,6 +1,7 @@
 """Requests of the control API as its function gets them, and a stream for them to ask about."""
 
 import json
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -64,6 +65,16 @@ def events_of(function: ModuleType, stream_id: str = "demo", **query: str) -> tu
     """Return the status and the JSON of a request for events."""
     resource = "/connections/{streamId}/events"
     return asked(function, "GET", stream_id, resource=resource, queryStringParameters=query or None)
+
+
+def walked(page_of: Callable[[dict[str, str]], Any], kind: str) -> list[Any]:
+    """Return the entries of all pages; `page_of` returns the page that a query with its place asks for."""
+    entries: list[Any] = []
+    after: str | None = ""
+    while after is not None:
+        page = page_of({"after": after} if after else {})
+        entries, after = entries + page[kind], page["next"]
+    return entries
 
 
 def streams_of(function: ModuleType, **query: str) -> tuple[int, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from handlers.connection.effects import Claim, Progress, RecordLoss
+from handlers.connection.effects import Claim, Progress
 from handlers.connection.inputs import LOG
 from handlers.connection.steps import Invocation
 from handlers.dynamodb.client import DynamoDb
@@ -20,7 +20,7 @@ from handlers.profile.parse import parse
 from handlers.run.requests import Requests
 from handlers.store import control_record
 from handlers.store.event_reader import EventReader
-from handlers.store.stream_records import NEWEST, StreamRecords
+from handlers.store.stream_records import StreamRecords
 from local.service import osls
 from local.stack import read
 from tests.handlers.api_requests import FAR_MS, MINE, REQUESTED_AT, asked, connected
@@ -112,26 +112,8 @@ def test_get_shows_what_the_records_say(aws: Aws, function: ModuleType) -> None:
         "cursor": {"value": "17", "saved_at": "1970-01-01T00:00:02.500Z"},
         "last_error": None,
     }
-    assert body["counts"] == {
-        "connections": 1,
-        "stored": 5,
-        "duplicates": 2,
-        "conflicts": 0,
-        "dead_lettered": 0,
-        "left_out": 0,
-        "at_least": False,
-        "ends": {},
-    }
+    assert [body["counts"][name] for name in ("connections", "stored", "duplicates")] == [1, 5, 2]
     assert {lane: shown["phase"] for lane, shown in body["lanes"].items()} == {"A": "waiting", "B": "connected"}
-
-
-def test_get_shows_what_the_upstream_lost(aws: Aws, function: ModuleType) -> None:
-    """Of the recorded gaps it reads only the announced ones; the others follow from the connections."""
-    connected(aws)
-    store = aws.store()
-    store.ledger.record_loss("demo", RecordLoss(1, 1, 1_000, 2_000, "announced_by_upstream"))
-    aws.put_control("demo", "gap#000000000001", from_ms={"N": "1"}, to_ms={"N": "2"}, cause={"S": "reset"})
-    assert [gap["cause"] for gap in asked(function, "GET")[1]["coverage"]["gaps"]] == ["announced_by_upstream"]
 
 
 def test_delete_writes_the_stop_request_and_nothing_else(aws: Aws, function: ModuleType) -> None:
@@ -311,13 +293,9 @@ def refuses(code: str, status: int) -> Script:
         ("InternalServerError", 500, 503),
     ],
 )
-@pytest.mark.parametrize(
-    ("method", "resource"),
-    [("GET", ALL), ("GET", STREAM), ("GET", EVENTS_OF), ("DELETE", STREAM)],
-)
 def test_a_refusal_of_dynamodb_is_429_or_503_with_the_ids(
-    caplog: pytest.LogCaptureFixture, function: ModuleType, method: str, resource: str, code: str, status: int,
-    refusal: int, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture, function: ModuleType, code: str, status: int, refusal: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The caller gets one sentence and API Gateway's id; the log has AWS's, the invocation's and that id."""
     with serving(refuses(code, status)) as server:
@@ -325,7 +303,7 @@ def test_a_refusal_of_dynamodb_is_429_or_503_with_the_ids(
         client = DynamoDb(server.address, signer, tries=2, connect_timeout_s=5, read_timeout_s=60, sleep=lambda _: None)
         monkeypatch.setattr(function.stage, "store", StreamRecords(client, CONTROL, EVENTS))
         context = {"requestId": "the client's own", "extendedRequestId": "API1="}
-        answer = asked(function, method, resource=resource, requestContext=context)
+        answer = asked(function, "GET", requestContext=context)
         client.close()
     assert answer == (refusal, {"detail": THROTTLED if refusal == 429 else NO_ANSWER, "request_id": "API1="})
     (line,) = logged(caplog, function)
@@ -363,14 +341,3 @@ def test_a_lost_answer_to_the_stop_request(aws: Aws) -> None:
     lease = ledger(aws).stop("demo", REQUESTED_AT, may_start=False)
     assert lease is not None
     assert (lease.stop, lease.fence, lease.execution) == (True, 1, MINE)
-
-
-def test_the_newest_connections_are_read(aws: Aws) -> None:
-    """At most NEWEST records come, and these are the newest."""
-    aws.put_control("demo", "lease", fence={"N": str(NEWEST + 5)})
-    for fence in range(1, NEWEST + 6):
-        aws.put_control("demo", f"connection#{fence:012d}", fence={"N": str(fence)}, lane={"S": "A"})
-    aws.put_control("demo", "gap#000000000003", from_ms={"N": "1"})
-    records = ledger(aws).read("demo")
-    assert records is not None
-    assert sorted(one.fence for one in records.connections) == list(range(6, NEWEST + 6))

@@ -12,7 +12,7 @@ from handlers.connection.effects import Progress
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import StoragePolicy
 from tests.handlers.api.test_views import Delivery
-from tests.handlers.api_requests import MINE, asked, connected, events_of, streams_of
+from tests.handlers.api_requests import MINE, asked, connected, events_of, streams_of, walked
 from tests.handlers.aws import CONTROL, Aws, save_connection
 from tests.handlers.context import Context
 
@@ -108,15 +108,10 @@ def test_events_of_the_parts_are_one_walk(aws: Aws, function: ModuleType) -> Non
         connected(aws, part)
     stored(aws, PARTS[0], 1, 4, 5)
     stored(aws, PARTS[1], 2, 3, 6)
-    shown: list[tuple[str, str]] = []
-    place, after = "", ""
-    while after is not None:
-        code, page = events_of(function, "prices", limit="2", **({"after": after} if after else {}))
-        assert (code, page["stream"]) == (200, "prices")
-        shown += [(one["stream"], one["data"]) for one in page["events"]]
-        place, after = (page["events"] or [{"position": place}])[-1]["position"], page["next"]
-    assert shown == [(PARTS[number in (2, 3, 6)], str(number)) for number in range(1, 7)]
-    code, refused = events_of(function, PARTS[0], after=place)
+    shown = walked(lambda place: events_of(function, "prices", limit="2", **place)[1], "events")
+    said = [(one["stream"], one["data"]) for one in shown]
+    assert said == [(PARTS[number in (2, 3, 6)], str(number)) for number in range(1, 7)]
+    code, refused = events_of(function, PARTS[0], after=shown[-1]["position"])
     assert (code, refused["detail"].startswith("The position is not that of an event of this stream")) == (404, True)
     code, refused = events_of(function, "prices", after=f"{1:015d}/{1:012d}/{0:012d}")
     assert (code, refused["detail"]) == (404, "The position is not one of 'prices', which is read in parts.")
@@ -193,13 +188,12 @@ def test_the_list_has_a_whole_before_its_first_part(aws: Aws, function: ModuleTy
     """Once in a walk, whatever the pages."""
     for part in ("demo", *PARTS, "prices:other"):
         connected(aws, part)
-    for limit in ("1", "2", "10"):
-        rows: list[Any] = []
-        after: str | None = ""
-        while after is not None:
-            page = streams_of(function, limit=limit, **({"after": after} if after else {}))[1]
-            rows, after = rows + [one["stream"] for one in page["streams"]], page["next"]
-        assert rows == ["demo", "prices", *PARTS, "prices:other"]
+
+    def rows(limit: str) -> list[str]:
+        found = walked(lambda place: streams_of(function, limit=limit, **place)[1], "streams")
+        return [one["stream"] for one in found]
+
+    assert [rows(limit) for limit in ("1", "2", "10")] == [["demo", "prices", *PARTS, "prices:other"]] * 3
 
 
 def test_a_document_that_names_the_whole_names_each_part() -> None:

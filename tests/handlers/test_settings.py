@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from handlers.settings import ControlSettings, DeliverySettings, Settings, SettingsError
+from handlers.settings import ControlSettings, DeliverySettings, Settings, SettingsError, WatchSettings
 
 
 def environment(root: Path, **changes: str) -> dict[str, str]:
@@ -25,6 +25,8 @@ def environment(root: Path, **changes: str) -> dict[str, str]:
         "LEASE_EVERY_S": "1",
         "PROGRESS_EVERY_S": "2",
         "POWERTOOLS_METRICS_NAMESPACE": "Streamkeeper",
+        "ALERTS_TOPIC_ARN": "arn:alerts",
+        "UNCONNECTED_AFTER_S": "86400",
         "DELIVERY_TABLE": "delivery",
         "CONNECTION_DELIVERY": "deliver",
     }
@@ -89,42 +91,56 @@ RESTS = {
     "COOL_DOWN_S": "15",
     "JITTER_S": "10",
 }
-NEEDED: dict[type[Settings | ControlSettings | DeliverySettings], list[str]] = {
+Kind = type[Settings | ControlSettings | DeliverySettings | WatchSettings]
+NEEDED: dict[Kind, list[str]] = {
     Settings: [
         *("EVENTS_TABLE", "MARGIN_S", "LEASE_EVERY_S", "PROGRESS_EVERY_S", "WAIT_S", "KEEP_DAYS"),
         *("LEDGER_KEEP_DAYS", *METRICS),
     ],
     ControlSettings: CONTROL_NEEDED,
     DeliverySettings: METRICS,
+    WatchSettings: [
+        *("STATE_MACHINE_ARN", "ALERTS_TOPIC_ARN", "UNCONNECTED_AFTER_S", "CONTROL_TABLE"),
+        *("DEAD_LETTER_QUEUE_URL", "POWERTOOLS_METRICS_NAMESPACE"),
+    ],
 }
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in NEEDED.items() for name in names])
-def test_a_missing_variable_is_named(
-    tmp_path: Path, kind: type[Settings | ControlSettings | DeliverySettings], name: str
-) -> None:
+def test_a_missing_variable_is_named(tmp_path: Path, kind: Kind, name: str) -> None:
     """Absent or empty, the sentence names the variable, for each function that needs it."""
     for value in ("", "  "):
         with pytest.raises(SettingsError, match=f"^the variable {name} is not set$"):
             kind.load(environment(tmp_path, **(RESTS | {name: value})))
 
 
-BAD: list[tuple[str, tuple[str, ...], str]] = [
-    ("MARGIN_S", ("0", "-1", "+5", "1.5", "5s", "901", "٣", "1e2", "0x5"), "a whole number of seconds from 1 to 900"),
-    ("LEDGER_KEEP_DAYS", ("-1", "3651", "1.5", "12345"), "a whole number of days from 0 to 3650"),
-    ("KEEP_DAYS", ("-1", "3651", "1.5", "12345"), "a whole number of days from 0 to 3650"),
-    ("BUDGET_EVENTS_PER_DAY", ("-1", "1000000000001", "1e6"), "a whole number of events from 0 to 1000000000000"),
-    ("METRICS_BY", ("sink", "Stage", "1"), "stage, profile or stream"),
-    ("DEAD_LETTER_QUEUE_URL", ("dead-letters",), "the address of a queue (https://...)"),
+BAD: list[tuple[Kind, str, tuple[str, ...], str]] = [
+    (WatchSettings, "UNCONNECTED_AFTER_S", ("0", "86401"), "a whole number of seconds from 1 to 86400"),
+    (
+        Settings,
+        "MARGIN_S",
+        ("0", "-1", "+5", "1.5", "5s", "901", "٣", "1e2", "0x5"),
+        "a whole number of seconds from 1 to 900",
+    ),
+    (Settings, "LEDGER_KEEP_DAYS", ("-1", "3651", "1.5", "12345"), "a whole number of days from 0 to 3650"),
+    (Settings, "KEEP_DAYS", ("-1", "3651", "1.5", "12345"), "a whole number of days from 0 to 3650"),
+    (
+        Settings,
+        "BUDGET_EVENTS_PER_DAY",
+        ("-1", "1000000000001", "1e6"),
+        "a whole number of events from 0 to 1000000000000",
+    ),
+    (Settings, "METRICS_BY", ("sink", "Stage", "1"), "stage, profile or stream"),
+    (Settings, "DEAD_LETTER_QUEUE_URL", ("dead-letters",), "the address of a queue (https://...)"),
 ]
 
 
-@pytest.mark.parametrize(("name", "values", "words"), BAD)
-def test_a_bad_value_is_named(tmp_path: Path, name: str, values: tuple[str, ...], words: str) -> None:
+@pytest.mark.parametrize(("kind", "name", "values", "words"), BAD)
+def test_a_bad_value_is_named(tmp_path: Path, kind: Kind, name: str, values: tuple[str, ...], words: str) -> None:
     """The sentence has the variable and what it must be, but not the value."""
     for value in values:
         with pytest.raises(SettingsError) as refused:
-            Settings.load(environment(tmp_path, **{name: value}))
+            kind.load(environment(tmp_path, **{name: value}))
         assert str(refused.value) == f"the variable {name} must be {words}"
 
 

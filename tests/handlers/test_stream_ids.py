@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import urllib3
 from hypothesis import given, settings
@@ -16,6 +16,7 @@ from handlers.profile.addresses import check_stream_id
 from local.functions.sandbox import Answer
 from tests import problems
 from tests.examples import examples
+from tests.handlers.api_requests import walked
 from tests.handlers.aws import BUCKET, Aws
 from tests.handlers.context import Context
 from tests.local.service.test_gateway import ARN, service
@@ -58,14 +59,8 @@ class Chain:
 
     def all_streams(self) -> list[str]:
         """Return the list of streams, by its `next`."""
-        listed: list[str] = []
-        after: str | None = ""
-        while after is not None:
-            code, page = self.ask("GET", "", f"?limit=7{f'&after={quote(after)}' if after else ''}")
-            assert code == 200
-            listed += [stream["stream"] for stream in page["streams"]]
-            after = page["next"]
-        return listed
+        listed = walked(lambda place: self.ask("GET", "", f"?{urlencode({'limit': 7, **place})}")[1], "streams")
+        return [stream["stream"] for stream in listed]
 
     def close(self) -> None:
         """Close the sockets."""

@@ -19,7 +19,6 @@ from botocore.exceptions import ClientError
 
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.errors import StoreUnavailable
-from handlers.settings import SettingsError, WatchSettings
 from handlers.watching.alerts import KINDS, MOST_OF_GROUP, lines, with_streams
 from local.costs.stage_costs import WATCH_METRICS, measured
 from local.service import osls
@@ -420,14 +419,3 @@ def test_what_the_table_refuses_leaves_the_metrics_out(watched: Watched, operati
     with pytest.raises(StoreUnavailable, match=r"ReadTimeoutError$"):
         watched.run()
     assert watched.capsys.readouterr().out == ""
-
-
-@pytest.mark.parametrize("name", ENVIRONMENT)
-def test_a_missing_variable_is_named(name: str) -> None:
-    """The cold start fails with its name; a wrong number is reported with its bounds."""
-    rest = {other: value for other, value in ENVIRONMENT.items() if other != name}
-    with pytest.raises(SettingsError, match=f"^the variable {name} is not set$"):
-        WatchSettings.load(rest)
-    with pytest.raises(SettingsError, match=r"UNCONNECTED_AFTER_S must be a whole number of seconds from 1 to 86400$"):
-        WatchSettings.load(ENVIRONMENT | {"UNCONNECTED_AFTER_S": "86401"})
-    assert WatchSettings.load(ENVIRONMENT).unconnected_after_ms == AFTER_S * 1000

@@ -109,7 +109,7 @@ def test_counts_are_a_lower_bound_where_an_end_is_unknown() -> None:
 
 
 def test_the_records_say_whether_they_are_all(aws: Aws) -> None:
-    """If the limit was reached, there may be more; expiry says since when all records exist."""
+    """The newest are read. If the limit was reached, there may be more; expiry says since when all records exist."""
     aws.put_control("demo", "lease", generation={"N": "1"})
     kept, records = aws.store(ledger_keep_days=2), StreamRecords(aws.dynamodb, CONTROL)
     for store, count, (is_all, expire) in (
@@ -130,5 +130,6 @@ def test_the_records_say_whether_they_are_all(aws: Aws) -> None:
         read = records.read("demo")
         assert read is not None
         kept_since_ms = read.kept_since_ms
+        assert sorted(one.fence for one in read.connections) == [*range(max(1, count - NEWEST + 1), count + 1)]
         assert (read.is_all, read.kept_since_ms > 0) == (is_all, expire)
     assert 2 * DAY_MS <= time.time_ns() // 1_000_000 - kept_since_ms < 3 * DAY_MS

@@ -13,6 +13,7 @@ from handlers.profile.addresses import MOST_PARTS, part_ids, tag_of
 from handlers.store.event_items import Entry, StoredEvent
 from streamkeeper.following import LATE_MS, Following
 from tests.examples import examples
+from tests.handlers.api_requests import walked
 
 PARTS = part_ids("prices", "abcdefgh")
 Page = dict[str, Any]
@@ -100,12 +101,8 @@ def test_what_is_all_there_comes_in_the_order_of_its_arrival(
 ) -> None:
     """Across parts too, page behind page."""
     upstreams = Upstreams([(part, wait_ms, 0, False) for part, wait_ms, _, _ in came], parts)
-    received: list[str] = []
-    after: str | None = ""
-    while after is not None:
-        page = upstreams.page(after, limit, upstreams.end_ms)
-        received += [one["received_at"] for one in page["events"]]
-        after = page["next"]
+    pages = walked(lambda place: upstreams.page(place.get("after", ""), limit, upstreams.end_ms), "events")
+    received = [one["received_at"] for one in pages]
     assert received == sorted(received)
     assert len(received) == len(came)
 
@@ -173,12 +170,11 @@ def test_a_gap_that_has_not_ended_is_on_the_last_page_alone() -> None:
             return {"gaps": left[: request.limit], "next": left[request.limit - 1]["position"]}
         return {"gaps": [*left, {"position": None, "from_at": "9"}], "next": None}
 
-    shown: list[Page] = []
-    after: str | None = ""
-    while after is not None:
-        page = merged("prices", PARTS[:2], PageRequest(after, 2), "gaps", read, lambda one: str(one["from_at"]))
-        shown += page["gaps"]
-        after = page["next"]
+    def page(place: dict[str, str]) -> Page:
+        request = PageRequest(place.get("after", ""), 2)
+        return merged("prices", PARTS[:2], request, "gaps", read, lambda one: str(one["from_at"]))
+
+    shown = walked(page, "gaps")
     assert [one["from_at"] for one in shown] == ["1", "1", "2", "3", "4", "5", "9", "9"]
 
 
