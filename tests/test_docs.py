@@ -28,6 +28,7 @@ MOST_WORDS = 35_000
 NOT_IN_A_CHECKOUT = re.compile(r"env/streams/(prices|<profile>|<name>)\.toml|.*[<*{].*")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:[\w<>*{},.-]+/)+[\w<>*{}.-]+\.(?:py|md|yml|yaml|toml|cjs|sh|json|txt))(?::\w+)?`")
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 NAME = re.compile(r"`(\w+\.py)`")
 MODULE = re.compile(r"python -m ((?:[a-z_]+\.)+[a-z_]+)")
 TARGET = re.compile(r"`make ([a-z-]+)")
@@ -67,6 +68,9 @@ def broken(page: Path) -> Iterator[str]:
         places = (ROOT, page.parent, page.parent.parent)
         if not NOT_IN_A_CHECKOUT.fullmatch(path) and not any((place / path).exists() for place in places):
             yield path
+    for path, test in TEST.findall(text):
+        if not (ROOT / path).exists() or f"\ndef {test}(" not in (ROOT / path).read_text(encoding="utf-8"):
+            yield f"{path}::{test}"
     yield from (name for name in NAME.findall(text) if name not in NAMES)
     for module in MODULE.findall(text):
         file = module.replace(".", "/")
@@ -78,8 +82,15 @@ def broken(page: Path) -> Iterator[str]:
 
 
 def test_what_a_page_names_exists() -> None:
-    """Every relative link with its fragment, every file and module that is named, every `make` target."""
+    """Every relative link with its fragment, every file, test and module that is named, every `make` target."""
     assert [f"{page.relative_to(ROOT)}: {name}" for page in PAGES for name in broken(page)] == []
+
+
+def test_each_row_of_what_an_upgrade_may_change_names_its_test() -> None:
+    """The table in docs/upgrade.md."""
+    _, _, table = (ROOT / "docs" / "upgrade.md").read_text(encoding="utf-8").partition("| the test |\n")
+    rows = [line for line in table.splitlines()[1:] if line.startswith("|")]
+    assert [TEST.search(row) is not None for row in rows] == [True] * 14
 
 
 def test_lines_of_prose_end_before_column_100() -> None:
@@ -96,14 +107,16 @@ def test_no_command_of_a_page_has_a_comment_behind_it() -> None:
 
 
 def test_a_broken_page_is_noticed(tmp_path: Path) -> None:
-    """A link, a fragment, a path, a module and a target that lead nowhere are each named."""
+    """A link, a fragment, a path, a test, a module and a target that lead nowhere are each named."""
     page = tmp_path / "page.md"
     page.write_text(
         "# One\n[a](gone.md) [b](page.md#two) [c](#one) [d](https://gone.example)\n"
         "`handlers/gone.py` `handlers/errors.py` `gone.py` `errors.py`\n"
         "`python -m bench.gone` `python -m bench.handover` `make gone` `make run`\n"
+        "`tests/test_docs.py::test_gone` `tests/test_docs.py::test_the_readme_is_short`\n"
     )
-    assert list(broken(page)) == ["gone.md", "page.md#two", "handlers/gone.py", "gone.py", "bench.gone", "make gone"]
+    gone = ["handlers/gone.py", "tests/test_docs.py::test_gone", "gone.py", "bench.gone", "make gone"]
+    assert list(broken(page)) == ["gone.md", "page.md#two", *gone]
 
 
 def test_the_readme_is_short() -> None:

@@ -80,10 +80,11 @@ class Tables(MemoryDynamoDB):
 
 @dataclass
 class Aws:
-    """A client whose answers the world decides; `calls` are its operations by boto3's names."""
+    """A client whose answers the world decides; `server` has its operations by boto3's names, after `mark`."""
 
     world: World
-    calls: Mapping[str, Callable[..., Any]]
+    server: object
+    mark: str
 
     class exceptions:
         """Return the exceptions of boto3's client of Step Functions by name."""
@@ -93,7 +94,7 @@ class Aws:
         StateMachineDoesNotExist = NotThere
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return lambda **asked: self.world.answer(self.calls[name], asked)
+        return lambda **asked: self.world.answer(getattr(self.server, f"{self.mark}{name}"), asked)
 
 
 @dataclass
@@ -128,11 +129,7 @@ class World:
         self.runs: dict[str, Run] = {}
         self.people: list[str] = []
         self.steps: list[str] = []
-        self.aws = {
-            "dynamodb": Aws(self, {name: getattr(self.tables, name) for name in _DYNAMODB}),
-            "lambda": Aws(self, {name: getattr(self, f"_{name}") for name in _LAMBDA}),
-            "states": Aws(self, {name: getattr(self, f"_{name}") for name in _STATES}),
-        }
+        self.aws, self.dynamodb = Aws(self, self, "_"), Aws(self, self.tables, "")
         self.records = UpgradeRecords(self.tables, CONTROL, EVENTS)
         self.tables.put_item(
             TableName=CONTROL, Item=typed_values.key("#", "upgrade") | {"definition": {"S": f"{MACHINE}:1"}}
@@ -172,8 +169,8 @@ class World:
         self.steps.append(event["step"])
         if self.aborts_ms and self.clock.now_ms() - self.start_ms >= self.aborts_ms:
             self.records.abort(event["execution"])
-        clients = Clients(self.aws["lambda"], self.aws["states"], "manager", MACHINE, lambda: None)
-        records = UpgradeRecords(self.aws["dynamodb"], CONTROL, EVENTS)
+        clients = Clients(self.aws, self.aws, "manager", MACHINE, lambda: None)
+        records = UpgradeRecords(self.dynamodb, CONTROL, EVENTS)
         work = Work(records, clients, event["execution"], self.clock.now_ms, lambda: False)
         try:
             return json.loads(json.dumps(step(work, event)))
@@ -356,11 +353,3 @@ class World:
 @cache
 def _machine() -> Any:
     return load(definition("upgrade"))
-
-
-_DYNAMODB = ("get_item", "put_item", "update_item", "query", "batch_get_item")
-_LAMBDA = ("get_alias", "update_alias", "publish_version", "invoke")
-_STATES = (
-    "describe_execution", "publish_state_machine_version", "describe_state_machine", "update_state_machine",
-    "start_execution", "describe_state_machine_for_execution",
-)  # fmt: skip
