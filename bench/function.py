@@ -21,8 +21,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from bench.harness import process, resident_mb, spent_s
 from bench.tables import TABLES, Tables, serve
 from bench.upstreams import Plan
@@ -193,7 +191,7 @@ async def running(plan: Plan, share_mb: int = 0) -> AsyncIterator[Running]:
             EVENTS_BUCKET="bench-bucket",
             JITTER_S="0",
             **dict.fromkeys(RESTS, "2"),
-            **{name: value for name, value in deployed().items() if name.startswith("MALLOC_")},
+            **deployed(),
             **({"SSL_CERT_FILE": str(trusted)} if trusted else {}),
         )
         lines: list[bytes] = []
@@ -246,10 +244,9 @@ def certificate(folder: Path) -> tuple[ssl.SSLContext, Path, Path]:
 
 
 def deployed() -> dict[str, str]:
-    """Return the function's environment as in serverless.yml."""
-    text = (ROOT / "serverless.yml").read_text(encoding="utf-8").replace("!", "")
-    variables: dict[str, str] = yaml.safe_load(text)["functions"]["connectionManager"]["environment"]
-    return variables
+    """Return the variables of the function's allocator, as packaging/functions.cjs has them."""
+    text = (ROOT / "packaging" / "functions.cjs").read_text(encoding="utf-8")
+    return dict(re.findall(r"(MALLOC_\w+): '(\d+)'", text))
 
 
 @contextlib.contextmanager

@@ -179,7 +179,7 @@ class Delivery {
     const { profile_sinks: ofBucket } = custom.settings;
     if (names.length === 0 && ofBucket === '') return;
     const { DeliveryMapping: mapping, ConnectionDeliveryRole: role } = custom.delivery;
-    functions[FUNCTION] = this.function(custom);
+    functions[FUNCTION] = custom.delivery_function;
     const all = resources.Resources;
     all.EventsTable.Properties.StreamSpecification = { StreamViewType: 'NEW_IMAGE' };
     const patterns = (ofBucket === '' ? filters(names) : [WRITTEN]).map((one) => ({ Pattern: JSON.stringify(one) }));
@@ -195,31 +195,6 @@ class Delivery {
     );
     Object.assign(all, custom.delivery);
     show(all.Dashboard.Properties.DashboardBody['Fn::Sub'], Object.keys(custom.delivery));
-  }
-
-  function({ names, settings }) {
-    return {
-      name: names.connection_delivery,
-      description: 'Sends stored events on to the sinks that profiles name, each from its own place',
-      handler: 'handlers/delivery.handler',
-      role: 'ConnectionDeliveryRole',
-      timeout: 120,
-      memorySize: settings.delivery_memory_mb,
-      environment: {
-        CONTROL_TABLE: names.control_table,
-        EVENTS_TABLE: names.events_table,
-        DELIVERY_TABLE: names.delivery_table,
-        CONNECTION_DELIVERY: names.connection_delivery,
-        DEAD_LETTER_QUEUE_URL: { Ref: 'DeadLetterQueue' },
-        STREAMS_DIR: 'env/streams',
-        SECRETS_PREFIX: names.secrets,
-        METRICS_BY: settings.metrics_by,
-        POWERTOOLS_METRICS_NAMESPACE: names.metrics,
-        POWERTOOLS_SERVICE_NAME: this.serverless.service.service,
-        POWERTOOLS_LOG_LEVEL: settings.log_level,
-      },
-      events: [],
-    };
   }
 }
 

@@ -179,9 +179,9 @@ def is_test(name: str) -> bool:
 
 
 def functions() -> set[str]:
-    """The modules that Lambda calls, as serverless.yml names them."""
-    text = (ROOT / "serverless.yml").read_text(encoding="utf-8")
-    return {path.replace("/", ".") for path in re.findall(r"handler: (handlers/[\w/]+)\.\w+", text)}
+    """The modules that Lambda calls, as packaging/functions.cjs names them."""
+    text = (ROOT / "packaging" / "functions.cjs").read_text(encoding="utf-8")
+    return {path.replace("/", ".") for path in re.findall(r"'(handlers/[\w/]+)\.handler'", text)}
 
 
 @cache
