@@ -65,7 +65,7 @@ function states(first, bucket, folder, shipped) {
   };
 }
 
-function alarm({ names }, actions) {
+function alarm({ names }, AlarmActions) {
   const MetricName = 'WrongProfiles';
   return {
     WrongProfilesFilter: {
@@ -81,7 +81,7 @@ function alarm({ names }, actions) {
       Properties: {
         AlarmDescription: `The newest version of a profile in the bucket is wrong; the log of ${names.connection_manager} says why.`,
         Namespace: names.metrics, MetricName, Statistic: 'Sum', Period: 300, EvaluationPeriods: 1, Threshold: 0,
-        ComparisonOperator: 'GreaterThanThreshold', TreatMissingData: 'notBreaching', ...actions,
+        ComparisonOperator: 'GreaterThanThreshold', TreatMissingData: 'notBreaching', AlarmActions,
       },
     },
   };
@@ -109,8 +109,7 @@ class ProfilesBucket {
     const { shipped } = choose(this.serverless.getProvider('aws').getStage(), custom.upstreams);
     definition.States = { ...states(definition.StartAt, bucket, folder, shipped), ...definition.States };
     definition.StartAt = 'Did it ship';
-    const { AlarmActions, OKActions } = all.StuckAlarm.Properties;
-    Object.assign(all, alarm(custom, { AlarmActions, OKActions }));
+    Object.assign(all, alarm(custom, all.StuckAlarm.Properties.AlarmActions));
   }
 }
 

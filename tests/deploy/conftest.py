@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import zipfile
 from pathlib import Path
@@ -19,6 +20,13 @@ from tests.projects import changed, kept, once
 PACKAGE = ("node", *osls.COMMAND, "package")
 CHINA, GOVCLOUD = "cn-north-1", "us-gov-west-1"
 MAIL = "ops@example.org"
+SINK = f"arn:aws-cn:sqs:{CHINA}:111111111111:q"
+OPTIONS = {
+    "machine_log_level": "ERROR", "api_access_log": "true", "alert_email": MAIL,
+    "vpc_subnet_ids": "subnet-0a1b2c3d,subnet-4e5f6a7b", "vpc_security_group_ids": "sg-0a1b2c3d",
+    "profiles_bucket": "mine", "profiles_folder": "streams/",
+    "profile_sinks": f"http,{SINK}",
+}  # fmt: skip
 ETCD = "https://etcd.example.org:2379"
 
 
@@ -36,9 +44,10 @@ def package() -> Path:
 
 @pytest.fixture(scope="session")
 def china() -> Path:
-    """Return a package for a region of China and a stage with prod's settings, logs and an address for its alerts.
+    """Return a package for a region of China and a stage with prod's settings and all that a stage may have besides.
 
-    Its name is `test`: a stage of that name is packaged quickly.
+    It has logs, an address for its alerts, a VPC and a bucket of profiles. Its name is `test`: a stage of that name is
+    packaged quickly.
     """
     return kept("china", in_china, __file__) / ".serverless"
 
@@ -65,9 +74,9 @@ def in_china(folder: Path) -> Path:
     """Returns the folder, packaged."""
     folder.mkdir()
     osls.snapshot(stages.ROOT, folder)
-    settings = (folder / "env" / "prod.yml").read_text().replace("machine_log_level: OFF", "machine_log_level: ERROR")
-    settings = settings.replace("api_access_log: false", "api_access_log: true")
-    settings = settings.replace('alert_email: ""', f'alert_email: "{MAIL}"')
+    settings = (folder / "env" / "prod.yml").read_text()
+    for name, value in OPTIONS.items():
+        settings = re.sub(rf"(?m)^{name}: \S+", f"{name}: {value}", settings)
     (folder / "env" / "test.yml").write_text(settings)
     return sls(folder, *PACKAGE, "--stage", "test", "--region", CHINA)
 
@@ -127,4 +136,11 @@ def files_of(package: Path) -> dict[str, bytes]:
 def template(package: Path) -> dict[str, Any]:
     """Return the compiled template of stage dev."""
     compiled: dict[str, Any] = json.loads((package / osls.COMPILED).read_text())
+    return compiled
+
+
+@pytest.fixture(scope="session")
+def prod(china: Path) -> dict[str, Any]:
+    """Return the compiled template of the stage with prod's settings and all that a stage may have besides."""
+    compiled: dict[str, Any] = json.loads((china / osls.COMPILED).read_text())
     return compiled

@@ -1,5 +1,6 @@
-"""The resources of a stage that names a bucket of profiles."""
+"""The resources of a stage that names a bucket of profiles, and of one with a VPC."""
 
+import json
 import re
 from typing import Any
 
@@ -7,89 +8,82 @@ import pytest
 
 from local import stages
 from tests.deploy import node
+from tests.deploy.conftest import SINK
+from tests.deploy.test_template import statements
 
-SCRIPT = """
-const Plugin = require('./packaging/profiles-bucket.cjs');
-const { statementsOfBucket } = require('./packaging/delivery.cjs');
-const run = (profiles_bucket) => {
-  const role = () => ({Properties: {Policies: [{PolicyDocument: {Statement: []}}]}});
-  const names = ['Manager', 'Control', 'Repair', 'Delivery', 'Watch'].map((one) => `Connection${one}`).concat('Start');
-  const Resources = {
-    ...Object.fromEntries(names.map((name) => [`${name}Role`, role()])),
-    StuckAlarm: {Properties: {AlarmActions: ['topic'], OKActions: ['topic']}},
-  };
-  const keys = ['Manager', 'Control', 'Repair', 'Watch'].map((name) => `connection${name}`);
-  const functions = Object.fromEntries(keys.map((key) => [key, {environment: {}}]));
-  const definition = {StartAt: 'First', States: {First: {}}};
-  const settings = {profiles_bucket, profiles_folder: 'streams/'};
-  const custom = {settings, upstreams: {}, names: {metrics: 'ours', connection_manager: 'manager'}};
-  const configurationInput = {stepFunctions: {stateMachines: {start: {definition}}}};
-  const plugin = new Plugin({
-    service: {custom, functions, resources: {Resources}}, configurationInput,
-    getProvider: () => ({getStage: () => 'dev'}),
-  });
-  plugin.hooks['before:package:compileFunctions']();
-  return {functions, Resources, definition, sinks: statementsOfBucket('http,arn:aws:sqs:eu-west-1:1:q', '/s/dev/')};
-};
-return [run(''), run('mine')];
-"""
+MANAGER, DELIVERY = "ConnectionManager", "ConnectionDelivery"
+READERS = (MANAGER, "ConnectionControl", "ConnectionRepair", DELIVERY)
 
 
-@pytest.fixture(scope="module")
-def stages_of() -> list[dict[str, Any]]:
-    """Return what the plugin makes of a stage without a bucket, and of one with it."""
-    found: list[dict[str, Any]] = node.run(SCRIPT)
-    return found
-
-
-def allowed(role: dict[str, Any]) -> dict[str, str]:
-    """Return the ARN on which a role allows each action."""
-    statements = role["Properties"]["Policies"][0]["PolicyDocument"]["Statement"]
+def roles_allowed(template: dict[str, Any], part: str) -> dict[str, dict[str, Any]]:
+    """Return by role the resource of each action whose statement has a text in it."""
     return {
-        action: one["Resource"]["Fn::Sub"]
-        for one in statements
-        for action in ([one["Action"]] if isinstance(one["Action"], str) else one["Action"])
+        name.removesuffix("Role"): found
+        for name, one in template["Resources"].items()
+        if one["Type"] == "AWS::IAM::Role" and "Policies" in one["Properties"]
+        if (
+            found := {
+                action: place
+                for actions, place in statements(template, name)
+                for action in ([actions] if isinstance(actions, str) else actions)
+                if part in json.dumps([actions, place])
+            }
+        )
     }
 
 
-def test_who_reads_profiles_may_read_the_folder_and_nobody_else(stages_of: list[dict[str, Any]]) -> None:
+def functions(template: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the properties of each function."""
+    end = "LambdaFunction"
+    return {
+        name.removesuffix(end): one["Properties"] for name, one in template["Resources"].items() if name.endswith(end)
+    }
+
+
+def test_who_reads_profiles_may_read_the_folder_and_nobody_else(template: dict[str, Any], prod: dict[str, Any]) -> None:
     """They may read the profiles, their versions, and the list; the machine that answers a POST only the list."""
-    without, within = stages_of
-    objects, bucket = "arn:${AWS::Partition}:s3:::mine/streams/*.toml", "arn:${AWS::Partition}:s3:::mine"
-    reads = dict.fromkeys(("s3:GetObject", "s3:GetObjectVersion"), objects)
+    objects, bucket = ({"Fn::Sub": f"arn:${{AWS::Partition}}:s3:::mine{end}"} for end in ("/streams/*.toml", ""))
+    reads: dict[str, Any] = dict.fromkeys(("s3:GetObject", "s3:GetObjectVersion"), objects)
     reads |= dict.fromkeys(("s3:ListBucket", "s3:ListBucketVersions"), bucket)
-    roles = {name: allowed(role) for name, role in within["Resources"].items() if name.endswith("Role")}
-    assert roles == {
-        **{f"Connection{name}Role": reads for name in ("Manager", "Control", "Repair")},
-        "StartRole": {"s3:ListBucket": bucket},
-        "ConnectionWatchRole": {},
-        "ConnectionDeliveryRole": {},
-    }
-    assert set(map(str, (allowed(role) for name, role in without["Resources"].items() if name.endswith("Role")))) == {
-        "{}"
-    }
-    named = {"PROFILES_BUCKET": "mine", "PROFILES_FOLDER": "streams/"}
-    functions = {name: one["environment"] for name, one in within["functions"].items()}
-    assert functions == {
-        **{f"connection{name}": named for name in ("Manager", "Control", "Repair")},
-        "connectionWatch": {},
-    }
-    assert [one["definition"]["StartAt"] for one in stages_of] == ["First", "Did it ship"]
+    assert roles_allowed(prod, ":s3:::mine") == dict.fromkeys(READERS, reads) | {"Start": {"s3:ListBucket": bucket}}
+    for compiled, named in ((prod, {"PROFILES_BUCKET": "mine", "PROFILES_FOLDER": "streams/"}), (template, {})):
+        variables = {name: one["Environment"]["Variables"] for name, one in functions(compiled).items()}
+        told = {name: {key: had[key] for key in had if key.startswith("PROFILES_")} for name, had in variables.items()}
+        assert {name: had for name, had in told.items() if had} == {name: named for name in READERS if named}
+    start = json.loads(prod["Resources"]["Start"]["Properties"]["DefinitionString"])
+    assert start["StartAt"] == "Did it ship"
 
 
-def test_the_alarm_looks_for_the_words_of_the_log(stages_of: list[dict[str, Any]]) -> None:
+def test_the_alarm_looks_for_the_words_of_the_log(prod: dict[str, Any]) -> None:
     """They are in the one sentence about a wrong profile; the alarm acts like the others."""
-    _, within = stages_of
     source = (stages.ROOT / "handlers" / "run" / "profile_source.py").read_text()
-    (words,) = re.findall('^"(.+)"$', within["Resources"]["WrongProfilesFilter"]["Properties"]["FilterPattern"])
+    (words,) = re.findall('^"(.+)"$', prod["Resources"]["WrongProfilesFilter"]["Properties"]["FilterPattern"])
     assert source.count(words) == 1
-    alarm = within["Resources"]["WrongProfilesAlarm"]["Properties"]
-    assert (alarm["AlarmActions"], alarm["OKActions"]) == (["topic"], ["topic"])
+    alarm, other = (prod["Resources"][name]["Properties"] for name in ("WrongProfilesAlarm", "StuckAlarm"))
+    assert alarm["AlarmActions"] == other["AlarmActions"] != []
 
 
-def test_its_profiles_may_deliver_to_what_the_stage_names(stages_of: list[dict[str, Any]]) -> None:
+def test_its_profiles_may_deliver_to_what_the_stage_names(prod: dict[str, Any]) -> None:
     """An action applies only to its own service's resources; `http` to the stage's secrets."""
-    sinks, *secrets = stages_of[0]["sinks"]
-    assert sinks["Resource"] == ["arn:aws:sqs:eu-west-1:1:q"]
-    assert {"sqs:SendMessage", "s3:PutObject", "lambda:InvokeFunction"} < set(sinks["Action"])
-    assert [one["Resource"][0]["Fn::Sub"].rpartition(":")[2] for one in secrets] == ["parameter/s/dev/*", "/s/dev/*"]
+    (sinks,) = (actions for actions, place in statements(prod, f"{DELIVERY}Role") if place == [SINK])
+    assert {"sqs:SendMessage", "s3:PutObject", "lambda:InvokeFunction"} < set(sinks)
+    secrets = json.dumps(roles_allowed(prod, "/streamkeeper/test/*")[DELIVERY])
+    assert ("parameter/streamkeeper/test/*" in secrets, ":secret:/streamkeeper/test/*" in secrets) == (True, True)
+
+
+def test_what_connects_to_others_is_in_the_vpc_and_nothing_else(template: dict[str, Any], prod: dict[str, Any]) -> None:
+    """Its role has the actions of network interfaces; a stage without a VPC has none of it, half a VPC is refused."""
+    vpc = {"SubnetIds": ["subnet-0a1b2c3d", "subnet-4e5f6a7b"], "SecurityGroupIds": ["sg-0a1b2c3d"]}
+    inside = {name: one["VpcConfig"] for name, one in functions(prod).items() if "VpcConfig" in one}
+    assert inside == dict.fromkeys((MANAGER, DELIVERY), vpc)
+    names = (
+        *("AssignPrivateIpAddresses", "CreateNetworkInterface", "DeleteNetworkInterface"),
+        *("DescribeNetworkInterfaces", "DescribeSubnets", "UnassignPrivateIpAddresses"),
+    )
+    assert roles_allowed(prod, "ec2:") == {role: {f"ec2:{name}": "*" for name in names} for role in (MANAGER, DELIVERY)}
+    assert "VpcConfig" not in json.dumps(template)
+    assert roles_allowed(template, "ec2:") == {}
+    for half in ({"vpc_subnet_ids": "subnet-0a1b2c3d"}, {"vpc_security_group_ids": "sg-0a1b2c3d"}):
+        settings = {"vpc_subnet_ids": "", "vpc_security_group_ids": "", **half}
+        with pytest.raises(node.Failed, match=r"\Avpc_subnet_ids and vpc_security_group_ids belong together: set both"):
+            node.run("return require('./packaging/vpc.cjs').vpcOf(given)", settings)
