@@ -83,19 +83,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One process for each core, and one for the tests that share the local run, which wait. Each process collects all
-    tests and makes what it shares, so still more of them cost more than they win.
+    """One process for each core, and one more, because two of them have tests that share a local run, which wait. Each
+    process collects all tests and makes what it shares, so still more of them cost more than they win.
     """
     cores = os.cpu_count() or 2
     return cores if config.getoption("until", 0) else min(MOST_PROCESSES, cores + 1)
 
 
 class _Files(LoadFileScheduling):  # type: ignore[misc]
-    """Gives each file of tests to one process, and all that share the local run to the same."""
+    """Gives each file of tests to one process, and those that share a local run to two: each half waits as long."""
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        return "the local run" if shares_the_run(file) else file
+        if not shares_the_run(file):
+            return file
+        return "the local run of tests/real" if file.startswith("tests/real/") else "the local run of the others"
 
 
 @functools.cache
@@ -107,7 +109,7 @@ def shares_the_run(file: str) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
-    """Distributes by file, as pyproject.toml says, with the local run's tests together."""
+    """Distributes by file, as pyproject.toml says, with a local run's tests together."""
     return _Files(config, log) if config.getoption("dist") == "loadfile" else None
 
 

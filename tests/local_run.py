@@ -1,7 +1,7 @@
-"""One `streamkeeper run`, shared by all tests that neither kill nor restart it.
+"""One `streamkeeper run`, shared by all tests of a process that neither kill nor restart it.
 
 It is started when the fixture `local_run` is first asked for, in the stage `test`, in a copy of the project that has
-these profiles besides; one process of pytest has the files of all these tests (`tests/conftest.py`):
+these profiles besides; two processes of pytest have the files of all these tests (`tests/conftest.py`):
 
     scripted, scripted-exclusive, scripted-ndjson   as the demonstrations, but what `script(path, …)` plays sends them;
                                                     of the first a 402 and a 410 are final
