@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from local.service import osls
 from local.stages import ROOT
 from tests.deploy import node
-from tests.deploy.account import ACCOUNT, DEPLOYED, REGION, Account, opened
+from tests.deploy.account import ACCOUNT, DEPLOYED, REGION, Account, Run, opened
 
 STACK, OTHER = "streamkeeper-dev", "streamkeeper-other"
 EVENTS, CONTROL, LETTERS = f"{STACK}-events", f"{STACK}-control", f"{STACK}-dead-letters"
@@ -107,13 +107,30 @@ def test_deployed_removed_and_deployed_again(account: Account, project: Path) ->
 
 
 @pytest.mark.long
-def test_a_failed_first_deployment_leaves_nothing(project: Path, tmp_path: Path) -> None:
-    """It leaves no table, bucket or queue, however many of them were made."""
-    wire(project, BROKEN)
+def test_a_failed_deployment_leaves_what_was(project: Path, tmp_path: Path) -> None:
+    """A first one leaves no table, bucket or queue, an update the version before it; both can be repeated."""
+    topic = "Topic: {Type: AWS::SNS::Topic}"
     with opened(tmp_path) as account:
-        first = account.sls(project, "deploy")
+
+        def deploy(more: str) -> Run:
+            wire(project, more)
+            return account.sls(project, "deploy")
+
+        first = deploy(BROKEN)
         assert (first.code, "UPDATE_FAILED: Broken" in first.output) == (1, True), first.output
         assert account.data() == NOTHING
+        repeated = deploy("")
+        assert (repeated.code, "Adopted" in repeated.output, account.data()) == (0, False, EVERYTHING), repeated.output
+        before = account.resources(STACK)
+        update = deploy(f"{topic}, {BROKEN}")
+        assert (update.code, account.status(STACK)) == (1, "UPDATE_ROLLBACK_COMPLETE"), update.output
+        assert account.resources(STACK).keys() == before.keys()
+        repeated = deploy(topic)
+        after = account.resources(STACK)
+        assert (repeated.code, after.keys() - before.keys()) == (0, {"Topic"}), repeated.output
+        assert [after[key]["PhysicalResourceId"] for key in before] == [
+            one["PhysicalResourceId"] for one in before.values()
+        ]
 
 
 @pytest.mark.long

@@ -11,6 +11,11 @@ import pytest
 
 from local import stages
 from local.service import osls
+from local.template import Resources
+
+# The settings of its stage that the connection manager reads.
+SETTINGS = """MARGIN_S WAIT_S RETRY_MAX_DELAY_S THROTTLE_DELAY_S THROTTLE_MAX_DELAY_S COOL_DOWN_S JITTER_S LEASE_EVERY_S
+PROGRESS_EVERY_S KEEP_DAYS LEDGER_KEEP_DAYS BUDGET_EVENTS_PER_DAY BUDGET_BYTES_PER_DAY METRICS_BY"""
 
 
 def resources(template: dict[str, Any], kind: str) -> list[dict[str, Any]]:
@@ -55,6 +60,16 @@ def test_tables_are_on_demand_encrypted_recoverable_and_kept(template: dict[str,
         assert properties["TimeToLiveSpecification"] == {"AttributeName": "expires_at", "Enabled": True}
 
 
+def test_two_stages_have_nothing_in_common() -> None:
+    """Every resource that has a name of its own has the stage's in it."""
+    test, local = (Resources(osls.template(stage), {}) for stage in ("test", "local"))
+    kinds = {one["Type"] for one in osls.template("test")["Resources"].values()}
+    named = {key: test.name(key) for kind in kinds for key in test.of(kind) if test.name(key) != key}
+    assert len(named) > 20
+    assert named == {key: local.name(key).replace("-local", "-test") for key in named}
+    assert [name for name in named.values() if "-test" not in name] == []
+
+
 def test_what_is_kept_outlives_the_stack_but_no_failed_first_deployment(template: dict[str, Any]) -> None:
     """A stack that could not be created leaves nothing behind whose name would fail the next one."""
     kept = {
@@ -88,34 +103,20 @@ def test_the_function_has_its_limits_and_settings(template: dict[str, Any]) -> N
         "MemorySize": 128,
         "Role": {"Fn::GetAtt": ["ConnectionManagerRole", "Arn"]},
     }
+    settings, names = stages.load("dev"), stages.names("dev")
     assert function["Environment"]["Variables"] == {
-        "EVENTS_TABLE": "streamkeeper-dev-events",
-        "CONTROL_TABLE": "streamkeeper-dev-control",
-        "REPAIR_FUNCTION": "streamkeeper-dev-connection-repair",
+        **{name: str(settings[name.lower()]) for name in SETTINGS.split()},
+        **{name: names[name.lower()] for name in ("EVENTS_TABLE", "CONTROL_TABLE")},
+        "REPAIR_FUNCTION": names["connection_repair"],
         "DEAD_LETTER_QUEUE_URL": {"Ref": "DeadLetterQueue"},
-        "STREAMS_DIR": "env/streams",
-        "MARGIN_S": "20",
-        "WAIT_S": "840",
-        "RETRY_MAX_DELAY_S": "20",
-        "THROTTLE_DELAY_S": "15",
-        "THROTTLE_MAX_DELAY_S": "300",
-        "COOL_DOWN_S": "20",
-        "JITTER_S": "10",
-        "LEASE_EVERY_S": "2",
-        "PROGRESS_EVERY_S": "5",
         "EVENTS_BUCKET": {"Ref": "EventsBucket"},
-        "KEEP_DAYS": "30",
-        "LEDGER_KEEP_DAYS": "30",
-        "BUDGET_EVENTS_PER_DAY": "0",
-        "BUDGET_BYTES_PER_DAY": "0",
-        "METRICS_BY": "stage",
-        "SECRETS_PREFIX": "/streamkeeper/dev/",
+        "STREAMS_DIR": "env/streams",
+        "SECRETS_PREFIX": names["secrets"],
         "MALLOC_ARENA_MAX": "1",
-        "MALLOC_MMAP_THRESHOLD_": "131072",
-        "MALLOC_TRIM_THRESHOLD_": "131072",
-        "POWERTOOLS_SERVICE_NAME": "streamkeeper",
-        "POWERTOOLS_METRICS_NAMESPACE": "streamkeeper-dev",
-        "POWERTOOLS_LOG_LEVEL": "INFO",
+        **dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), "131072"),
+        "POWERTOOLS_SERVICE_NAME": stages.SERVICE,
+        "POWERTOOLS_METRICS_NAMESPACE": names["metrics"],
+        "POWERTOOLS_LOG_LEVEL": settings["log_level"],
     }
     assert [group["RetentionInDays"] for group in resources(template, "AWS::Logs::LogGroup")] == [7] * 6
 

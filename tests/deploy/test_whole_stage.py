@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from bench import harness
+from local.service import osls
 from local.stages import ROOT
 from tests.deploy.account import REGION, Account, copied, opened, with_runtime_client
 from tests.examples import IS_CI
@@ -38,8 +39,8 @@ class Stage:
     account: Account
     queue: str
 
-    def deploy(self, memory_mb: int) -> None:
-        """Deploy the stage with functions of half a minute, and two streams in a function."""
+    def deploy(self, memory_mb: int) -> str:
+        """Deploy the stage with functions of half a minute, and two streams in a function; return what osls says."""
         settings = (self.folder / "env" / "test.yml").read_text()
         for old, new in (
             ("\nmemory_mb: 128", f"\nmemory_mb: {memory_mb}"),
@@ -56,6 +57,9 @@ class Stage:
         (self.folder / "env" / f"{STAGE}.yml").write_text(settings)
         run = self.account.sls(self.folder, "deploy", "--stage", STAGE, STREAMKEEPER_TEMPLATE_ONLY="1")
         assert run.code == 0, run.output
+        declared = json.loads((self.folder / ".serverless" / osls.COMPILED).read_text())["Resources"]
+        assert set(self.account.resources(STACK)) == set(declared)
+        return run.output
 
     def start(self, stream_id: str) -> None:
         """Start the stream as a POST does; ministack's API Gateway does not reach Step Functions."""
@@ -69,6 +73,18 @@ class Stage:
         answer = self.account.client("dynamodb").get_item(TableName=f"{STACK}-control", Key=key, ConsistentRead=True)
         found: dict[str, Any] = answer.get("Item", {})
         return found
+
+    def ask(self, method: str, stream_id: str) -> Any:
+        """Return the answer of the deployed control function about the stream."""
+        event = {
+            "httpMethod": method, "resource": "/connections/{streamId}", "path": f"/connections/{stream_id}",
+            "headers": {}, "pathParameters": {"streamId": stream_id}, "queryStringParameters": None,
+            "requestContext": {},
+        }  # fmt: skip
+        called = self.account.client("lambda").invoke(
+            FunctionName=f"{STACK}-connection-control", Payload=json.dumps(event)
+        )
+        return json.loads(json.load(called["Payload"])["body"])
 
     def stored(self, stream_id: str) -> list[str]:
         """Return the keys of its events, which the upstream counts, in order."""
@@ -157,5 +173,30 @@ def test_a_wave_moves_the_streams_to_another_version(stage: Stage) -> None:
     stored = {one: len(stage.stored(one)) for one in STREAMS}
     assert until(lambda: all(len(stage.stored(one)) > stored[one] + 5 for one in STREAMS), WAIT_S)
     for stream_id in STREAMS:
+        numbers = [int(key) for key in stage.stored(stream_id)]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+@pytest.mark.long
+def test_a_removed_stage_goes_on_once_it_is_deployed_again(stage: Stage) -> None:
+    """Its data outlive it; the next deployment owns them, and each stream goes on from its cursor."""
+    # Step Functions deletes executions with their machine; ministack lets them run on, so streams are stopped first.
+    for stream_id in STREAMS:
+        stage.ask("DELETE", stream_id)
+    assert until(lambda: all(stage.ask("GET", one)["status"] == "stopped" for one in STREAMS), WAIT_S)
+    before, kept = {one: stage.stored(one) for one in STREAMS}, stage.account.data()
+    # How far each sink has come is not kept: a new stage delivers from the beginning.
+    kept["tables"].remove(f"{STACK}-delivery")
+    removed = stage.account.sls(stage.folder, "remove", "--stage", STAGE)
+    assert (removed.code, stage.account.resources(STACK), stage.account.data()) == (0, {}, kept), removed.output
+    assert stage.account.client("lambda").list_functions()["Functions"] == []
+    assert "Adopted what an earlier stack left" in stage.deploy(256)
+    generations = [int(stage.control(one)["generation"]["N"]) for one in STREAMS]
+    for stream_id in STREAMS:
+        stage.start(stream_id)
+    assert until(lambda: all(len(stage.stored(one)) > len(before[one]) + 2 for one in STREAMS), WAIT_S), before
+    for stream_id, generation in zip(STREAMS, generations, strict=True):
+        status = stage.ask("GET", stream_id)
+        assert (status["status"], status["generation"]) == ("running", generation + 1), status
         numbers = [int(key) for key in stage.stored(stream_id)]
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
