@@ -5,6 +5,7 @@ import contextlib
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from handlers.profile.behaviour import Profile
@@ -27,11 +28,14 @@ def moved(profile: Profile, origin: str) -> Profile:
 
 
 @contextlib.contextmanager
-def playing(behaviours: Mapping[str, Behaviour] = BEHAVIOURS) -> Iterator[tuple[str, Upstreams]]:
-    """Serves the providers from a thread; yields the origin and the upstreams, which count the connections."""
+def playing(behaviours: Mapping[str, Behaviour] = BEHAVIOURS, **more: Any) -> Iterator[tuple[str, Upstreams]]:
+    """Serves the providers from a thread; yields the origin and the upstreams, which count the connections.
+
+    `more` are further arguments of `Upstreams`.
+    """
     loop = asyncio.new_event_loop()
     listening = bind(0, "the played providers")
-    upstreams = Upstreams(lambda client: listener.reset(client), behaviours=behaviours)
+    upstreams = Upstreams(lambda client: listener.reset(client), behaviours=behaviours, **more)
     listener = Listener(upstreams.app, listening, has_sockets=True)
     thread = threading.Thread(target=loop.run_forever, name="played providers", daemon=True)
     thread.start()

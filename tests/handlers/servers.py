@@ -1,4 +1,4 @@
-"""Small HTTP servers on real sockets; each plays a script of bytes for each connection in turn."""
+"""Small HTTP servers on real sockets, which play a script of bytes for each connection in turn, and a reader."""
 
 import datetime
 import ipaddress
@@ -15,6 +15,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from handlers.profile.upstream_requests import UpstreamRequest
+from handlers.upstream.reader import Upstream
 
 Script = Callable[["Peer"], None]
 
@@ -101,6 +104,17 @@ class Server:
         """Return once `count` connections were accepted; fail after a minute."""
         with self.arrived:
             assert self.arrived.wait_for(lambda: len(self.peers) >= count, 60)
+
+
+@contextmanager
+def reading(request: UpstreamRequest, **fields: Any) -> Iterator[Upstream]:
+    """Yield a reader of the answer to a request, which has five seconds to connect and for each silence."""
+    reader = Upstream(request, **{"connect_timeout_s": 5, "stall_after_s": 5} | fields)
+    reader.start()
+    try:
+        yield reader
+    finally:
+        reader.close()
 
 
 @contextmanager

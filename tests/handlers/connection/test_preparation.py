@@ -18,16 +18,8 @@ from handlers.connection.steps import Report
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Reference
 from handlers.profile.upstream_requests import UpstreamRequest
-from tests.handlers.profile.profiles import profile
+from tests.handlers.profile.profiles import EKS, TICKET, TOKEN, profile
 
-TOKEN: dict[str, Any] = {
-    "kind": "client_credentials",
-    "address": "https://auth.example/token",
-    "id": "${secret:id}",
-    "secret": "${secret:key}",
-}
-EKS = {"kind": "eks", "cluster": "prod", "region": "eu-central-1"}
-TICKET: dict[str, Any] = {"address": "https://api.example/listen", "path": "$.key"}
 SECRETS = {Reference("secret", "id"): "me & you", Reference("secret", "key"): "k:1"}
 WHO, TICKETS = "the token server auth.example", "the ticket server api.example"
 

@@ -10,6 +10,16 @@ from handlers.profile.parse import parse
 
 VARIABLES = {"UPSTREAM_DEMO": "http://127.0.0.1:9000", "UPSTREAM_COUCHDB": "http://127.0.0.1:9001/db/"}
 LEAST: dict[str, Any] = {"address": "https://example.org/{streamId}?q={name}", "framing": "sse"}
+TOKEN: dict[str, Any] = {
+    "kind": "client_credentials",
+    "address": "https://auth.example/token",
+    "id": "${secret:id}",
+    "secret": "${secret:key}",
+}
+EKS = {"kind": "eks", "cluster": "prod", "region": "eu-central-1"}
+TICKET: dict[str, Any] = {"address": "https://api.example/listen", "path": "$.key"}
+# How a problem's sentence names a path.
+PATH = 'a JSON path such as "$.meta.id" or "$.items[0]"'
 
 
 def profile(**fields: Any) -> Profile:

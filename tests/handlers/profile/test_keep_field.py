@@ -5,9 +5,8 @@ from typing import Any
 from handlers.framing.events import LEFT_OUT, MOST_MARKS
 from handlers.framing.frames import Body, Frame
 from handlers.framing.oversize import Oversize
-from tests.handlers.profile.profiles import profile, refusal
+from tests.handlers.profile.profiles import PATH, profile, refusal
 
-PATH = 'a JSON path such as "$.meta.id" or "$.items[0]"'
 SHAPE = 'keep must be { name = ["trade"] } or { path = "$.type", is = ["trade", "quote"] }, or a list of such'
 VALUES = "must be a list of 1 to 1000 texts, numbers, true or false"
 LINES: dict[str, Any] = {"framing": "ndjson"}

@@ -19,7 +19,7 @@ from handlers.profile.parse import parse
 from handlers.profile.resume import LAST_EVENT_ID, Resume
 from handlers.profile.upstream_requests import request_of
 from tests import shipped
-from tests.handlers.profile.profiles import VARIABLES, profile, refusal
+from tests.handlers.profile.profiles import PATH, VARIABLES, profile, refusal
 
 PLACES = f"address may contain only these placeholders, and only in its path and query: {addresses.KNOWN}"
 UNKNOWN = f"body contains {{name|hex}}, which is unknown; the placeholders are {addresses.KNOWN}"
@@ -30,7 +30,6 @@ MARK = (
     '{ absent = ["$.items"] }, or a list of such'
 )
 EXPECTED = 'expect_every_s must be a number of seconds from 1 to 604800, or "usual"'
-PATH = 'a JSON path such as "$.meta.id" or "$.items[0]"'
 KEY = f'key must be "id", "hash", "each" or {PATH}, or a list of such paths'
 POINTER = 'a place in the body such as "/create_request/start_revision"'
 VALUES = f'{PATH}, each with a text, a number, true, false or "*" (any value)'

@@ -7,11 +7,10 @@ import pytest
 from handlers.framing.frames import Frame
 from handlers.framing.marks import Kind
 from handlers.profile.resume import Resume
-from tests.handlers.profile.profiles import profile, refusal
+from tests.handlers.profile.profiles import PATH, profile, refusal
 
 SPLIT = {"path": "$.items"}
 NAMES = 'a JSON path of names alone, such as "$.result.events"'
-PATH = 'a JSON path such as "$.meta.id" or "$.items[0]"'
 NOON = "2026-01-01T12:00:00Z"
 BACK = Resume("query", "q", back_s=60)
 BOTH = {"on_conflict": "both"}

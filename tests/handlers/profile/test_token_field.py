@@ -4,21 +4,13 @@ from typing import Any
 
 from handlers.profile.secret_references import Reference, place, references
 from handlers.profile.upstream_requests import request_of
-from tests.handlers.profile.profiles import profile, refusal
+from tests.handlers.profile.profiles import EKS, TICKET, TOKEN, profile, refusal
 
-TOKEN: dict[str, Any] = {
-    "kind": "client_credentials",
-    "address": "https://auth.example/token",
-    "id": "${secret:id}",
-    "secret": "${secret:key}",
-}
 REFRESH: dict[str, Any] = {
     "kind": "refresh_token",
     "address": "https://auth.example/token",
     "refresh_token": "${secret:refresh}",
 }
-TICKET: dict[str, Any] = {"address": "https://api.example/listen", "path": "$.key"}
-EKS = {"kind": "eks", "cluster": "prod", "region": "eu-central-1"}
 PLACE = '{ path = "$.key" } or { header = "Mcp-Session-Id" }'
 
 

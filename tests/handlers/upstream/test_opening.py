@@ -17,8 +17,7 @@ from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.address_policy import AddressRefused, refusal, resolve
 from handlers.upstream.opening import MAX_REDIRECTS, RedirectRefused, redirected
-from handlers.upstream.reader import Upstream
-from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, certificate, serving
+from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, certificate, reading, serving
 
 WAIT_S = 60.0
 LAST_ID = frozenset({"last-event-id"})
@@ -53,16 +52,12 @@ def ask(address: str, **fields: Any) -> list[Arrival]:
     request = UpstreamRequest(
         "GET", address, SECRETS, allow_private=True, secrets=("s3cret",), portable=frozenset({"last-event-id"})
     )
-    upstream = Upstream(replace(request, **fields), connect_timeout_s=1, stall_after_s=5)
-    upstream.start()
     arrivals: list[Arrival] = []
-    try:
+    with reading(replace(request, **fields), connect_timeout_s=1) as upstream:
         while not arrivals or not isinstance(arrivals[-1], Closed):
             arrival = upstream.get(WAIT_S)
             assert arrival is not None
             arrivals.append(arrival)
-    finally:
-        upstream.close()
     return arrivals
 
 
@@ -278,9 +273,7 @@ def test_many_addresses_that_do_not_answer_share_the_time_there_is(names: dict[s
             waiting.connect_ex((address, port))
         since = time.monotonic()
         request = UpstreamRequest("GET", f"http://many.test:{port}/", {}, allow_private=True)
-        upstream = Upstream(request, connect_timeout_s=1, stall_after_s=WAIT_S)
-        upstream.start()
-        arrival = upstream.get(WAIT_S)
-        upstream.close()
+        with reading(request, connect_timeout_s=1, stall_after_s=WAIT_S) as upstream:
+            arrival = upstream.get(WAIT_S)
         assert arrival == Closed("unreachable", "the connection was not accepted in time")
         assert time.monotonic() - since < 18

@@ -14,9 +14,8 @@ from handlers.profile.tls_field import Trust
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.tls import check_trust, own_tls
 from handlers.upstream.opening import redirected
-from handlers.upstream.reader import Upstream
 from local.cli import main
-from tests.handlers.servers import UNTIL_CLOSE, certificate, sends, serving
+from tests.handlers.servers import UNTIL_CLOSE, certificate, reading, sends, serving
 
 WAIT_S = 60.0
 UNTRUSTED = "the upstream's certificate cannot be trusted: "
@@ -26,10 +25,8 @@ STREAM = sends(UNTIL_CLOSE + b"id: 1\ndata: x\n\n")
 def first(address: str, trust: Trust | None) -> Opened | Closed:
     """Return what arrives first."""
     request = UpstreamRequest("GET", f"{address}/x", {}, allow_private=True, trust=trust)
-    reader = Upstream(request, connect_timeout_s=5, stall_after_s=5)
-    reader.start()
-    arrival = reader.get(WAIT_S)
-    reader.close()
+    with reading(request) as reader:
+        arrival = reader.get(WAIT_S)
     assert isinstance(arrival, Opened | Closed)
     return arrival
 

@@ -4,8 +4,7 @@ import itertools
 import json
 import re
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from local.upstreams.played_auth import CLIENT, REFRESH, SECRET
 from local.upstreams.playing import playing
 from tests.handlers.aws import CONTROL, EVENTS, SECRETS, Aws
 from tests.handlers.lanes import ONE_SECRET, run
-from tests.handlers.servers import Peer, Script, certificate, sends, serving
+from tests.handlers.servers import Peer, Script, certificate, reading, sends, serving
 from tests.handlers.upstream.test_hostile_sockets import switches
 
 WAIT_S = 60.0
@@ -52,22 +51,13 @@ def table(origin: str, **fields: Any) -> dict[str, Any]:
     } | fields
 
 
-@contextmanager
-def opening(fields: dict[str, Any], tokens: Tokens, secret: str = SECRET) -> Iterator[Upstream]:
+def opening(fields: dict[str, Any], tokens: Tokens, secret: str = SECRET) -> AbstractContextManager[Upstream]:
     """Return one opening of the profile's stream."""
     profile = parse("demo", fields, {})
     values = {Reference("secret", "key"): secret, Reference("secret", "refresh"): REFRESH}
-    reader = Upstream(
-        request_of(profile, "demo", None, values),
-        before=prepared(profile, "demo", None, values, lambda: round(1000 * elapsed_s()), tokens),
-        connect_timeout_s=profile.connect_timeout_s,
-        stall_after_s=5,
-    )
-    reader.start()
-    try:
-        yield reader
-    finally:
-        reader.close()
+    before = prepared(profile, "demo", None, values, lambda: round(1000 * elapsed_s()), tokens)
+    request = request_of(profile, "demo", None, values)
+    return reading(request, before=before, connect_timeout_s=profile.connect_timeout_s)
 
 
 def first(fields: dict[str, Any], tokens: Tokens | None = None, secret: str = SECRET) -> Opened | Closed | Chunk:

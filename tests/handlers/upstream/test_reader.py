@@ -6,8 +6,8 @@ import socket
 import ssl
 import threading
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -19,22 +19,17 @@ from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.explained import explain
 from handlers.upstream.reader import CHUNK_BYTES, INBOX_BYTES, LITTLE_BYTES, Share, Upstream
-from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer, Script, certificate, sends, serving
+from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer, Script, certificate, reading, sends, serving
 
 WAIT_S = 60.0
 
 
-@contextmanager
-def upstream(address: str, *, stall_after_s: float = 5, headers: dict[str, bytes] | None = None) -> Iterator[Upstream]:
-    request = UpstreamRequest(
-        "GET", f"{address}/stream?token=secret", headers or {"authorization": b"secret"}, allow_private=True
-    )
-    reader = Upstream(request, connect_timeout_s=1, stall_after_s=stall_after_s)
-    reader.start()
-    try:
-        yield reader
-    finally:
-        reader.close()
+def upstream(
+    address: str, *, stall_after_s: float = 5, headers: dict[str, bytes] | None = None
+) -> AbstractContextManager[Upstream]:
+    address, headers = f"{address}/stream?token=secret", headers or {"authorization": b"secret"}
+    request = UpstreamRequest("GET", address, headers, allow_private=True)
+    return reading(request, connect_timeout_s=1, stall_after_s=stall_after_s)
 
 
 def take(reader: Upstream) -> Arrival:
@@ -109,10 +104,7 @@ def test_it_does_not_rest_while_more_waits_at_the_socket() -> None:
 
     with serving(script) as server:
         request = UpstreamRequest("GET", server.address, {}, allow_private=True)
-        share = Share(CHUNK_BYTES, 1, has_begun.release)
-        reader = Upstream(request, connect_timeout_s=1, stall_after_s=5, rest_s=3600, shares=share)
-        with closing(reader):
-            reader.start()
+        with reading(request, rest_s=3600, shares=Share(CHUNK_BYTES, 1, has_begun.release)) as reader:
             assert is_sent.wait(WAIT_S)
             assert isinstance(take(reader), Opened)
             assert [take(reader) for _ in range(3)] == [Chunk(begin), Chunk(end), Chunk(following)]

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.reader import ABOVE_BYTES, ALONE, CHUNK_BYTES, Share, Upstream
 from handlers.upstream.standstill import MOST_STILLS, STILL_S, Pulse, Ticker, elapsed_s
 from local.checkout import ROOT
-from tests.handlers.servers import CHUNKED, Peer, serving
+from tests.handlers.servers import CHUNKED, Peer, reading, serving
 from tests.handlers.upstream import standing_still
 
 STILL_FOR_S = 0.2
@@ -49,15 +49,9 @@ def test_a_pulse_knows_the_first_standstill_since_an_instant(steps: list[tuple[f
                 assert told_s is None or told_s <= known[0]
 
 
-@contextmanager
-def upstream(address: str, pulse: Pulse, share: Share = ALONE) -> Iterator[Upstream]:
+def upstream(address: str, pulse: Pulse, share: Share = ALONE) -> AbstractContextManager[Upstream]:
     request = UpstreamRequest("GET", address, {}, allow_private=True)
-    reader = Upstream(request, connect_timeout_s=5, stall_after_s=60, pulse=pulse, shares=share, joins=False)
-    reader.start()
-    try:
-        yield reader
-    finally:
-        reader.close()
+    return reading(request, stall_after_s=60, pulse=pulse, shares=share, joins=False)
 
 
 def hangs_up(peer: Peer) -> None:
@@ -160,7 +154,7 @@ Said = tuple[str, float, float | None]
 
 
 @contextmanager
-def reading(address: str) -> Iterator[tuple[int, Iterator[Said]]]:
+def process_at(address: str) -> Iterator[tuple[int, Iterator[Said]]]:
     """Yield a process that reads the upstream: its id, and what it prints of each arrival."""
     command = [sys.executable, "-m", standing_still.__name__, address]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
@@ -192,7 +186,7 @@ def test_a_process_that_is_stopped_calls_no_close_new() -> None:
         peer.reset()
         sent.set()
 
-    with serving(script) as server, reading(server.address) as (pid, said):
+    with serving(script) as server, process_at(server.address) as (pid, said):
         assert [next(said)[0] for _ in range(2)] == ["Opened", "Chunk"]
         with stopped(pid):
             is_stopped.set()

@@ -1,7 +1,6 @@
 """`profile new`, `profile try` and `profile check` of WebSockets, with the played exchange."""
 
 import json
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from local.cli import main
 from local.profiles.probing import Address, Probe, answers
 from local.upstreams.playing import playing
 from tests.http_server import Answer, answering
+from tests.local.profiles.test_new import made
 
 SAY = '{"op": "subscribe", "channel": "eur-usd"}'
 
@@ -24,17 +24,9 @@ def exchange() -> Iterator[str]:
         yield f"ws{origin.removeprefix('http')}/demo-socket:eur-usd?interval_ms=20"
 
 
-def made(folder: Path, *arguments: str, seconds: str = "0.5") -> dict[str, Any]:
-    """Writes a profile and returns it; it is valid."""
-    file = folder / "seen.toml"
-    assert main(["profile", "new", *arguments, "--seconds", seconds, "--output", str(file)]) == 0
-    assert main(["profile", "check", str(file)]) == 0
-    return tomllib.loads(file.read_text(encoding="utf-8"))
-
-
 def test_a_profile_is_written_with_what_was_said_and_answered(exchange: str, tmp_path: Path) -> None:
     """It has the first message, its answer, and the number that no two events share; a trial reads it."""
-    profile = made(tmp_path, exchange, "--say", SAY)
+    profile = made(exchange, tmp_path, "--say", SAY, seconds="0.5")
     assert (profile["framing"], profile["key"], profile["allow_private"]) == ("websocket", "$.n", True)
     assert profile["subscribe"] == [
         {"send": {"op": "subscribe", "channel": "eur-usd"}, "expect": {"$.op": "subscribed"}}
@@ -57,7 +49,7 @@ def test_an_answer_is_known_by_what_it_repeats(
     """If it repeats nothing, by its own word; whatever a provider says before it."""
     with playing() as (origin, _):
         address = f"ws{origin.removeprefix('http')}/{provider}/x"
-        profile = made(tmp_path, address, "--say", json.dumps(say), seconds="1.5")
+        profile = made(address, tmp_path, "--say", json.dumps(say))
     assert profile["subscribe"] == [{"send": say, "expect": expect}]
 
 
@@ -72,7 +64,7 @@ def test_a_message_may_hold_a_secret(
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     with answering(lambda _: Answer(200, {}, json.dumps(given).encode())) as address:
         monkeypatch.setenv("AWS_ENDPOINT_URL", address)
-        profile = made(tmp_path, exchange, "--say", say)
+        profile = made(exchange, tmp_path, "--say", say, seconds="0.5")
         given.clear()
         with pytest.raises(SystemExit) as ends:
             raise SystemExit(main(["profile", "new", exchange, "--say", say, "--output", "-"]))
@@ -96,11 +88,10 @@ def test_a_terminal_is_asked_for_the_first_message(
     exchange: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If nothing came without one; elsewhere nobody is asked, and the profile says that no message was sent."""
-    assert "subscribe" not in made(tmp_path, exchange, "--name", "silent")
-    (tmp_path / "seen.toml").unlink()
+    assert "subscribe" not in made(exchange, tmp_path, "--name", "silent", seconds="0.5")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("builtins.input", lambda _prompt: SAY)
-    assert made(tmp_path, exchange)["subscribe"][0]["send"]["op"] == "subscribe"
+    assert made(exchange, tmp_path, seconds="0.5")["subscribe"][0]["send"]["op"] == "subscribe"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """The demonstration streams over real sockets."""
 
-import contextlib
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -11,27 +9,10 @@ from websockets.exceptions import ConnectionClosedError, InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
-from local.listener import Listener, bind
 from local.upstreams.behaviours import DEMOS
-from local.upstreams.demo_streams import Upstreams
 from local.upstreams.played_sockets import Talk
-from tests.local.support import in_thread, until
-
-
-def serving(drop_after_s: tuple[float, float] = (20.0, 60.0)) -> contextlib.AbstractContextManager[str]:
-    """The address of both streams, served from a thread."""
-
-    @contextlib.asynccontextmanager
-    async def service() -> AsyncIterator[str]:
-        listener: Listener
-        upstreams = Upstreams(lambda client: listener.reset(client), seed=1, drop_after_s=drop_after_s)
-        listener = Listener(upstreams.app, bind(0, "a test"))
-        await listener.start()
-        yield f"http://127.0.0.1:{listener.port}"
-        upstreams.close()
-        await listener.close()
-
-    return in_thread(service)
+from local.upstreams.playing import playing
+from tests.local.support import until
 
 
 class Http(urllib3.PoolManager):
@@ -74,7 +55,7 @@ def until_it_breaks(answer: urllib3.BaseHTTPResponse, text: bytes) -> bytes:
 
 def test_events_are_numbered_without_a_hole_and_a_reader_can_resume() -> None:
     """Ids are contiguous, and a reader that sends the last id gets the next event first."""
-    with serving() as origin, Http() as http:
+    with playing() as (origin, _), Http() as http:
         first = ids(http.opened(f"{origin}/demo?interval_ms=20"), 5)
         assert first == list(range(first[0], first[0] + 5))
         again = ids(http.opened(f"{origin}/demo?interval_ms=20", **{"Last-Event-ID": str(first[1])}), 5)
@@ -83,7 +64,7 @@ def test_events_are_numbered_without_a_hole_and_a_reader_can_resume() -> None:
 
 def test_a_newer_connection_ends_the_older() -> None:
     """The older connection of a path ends cleanly once the newer is answered; other paths go on."""
-    with serving() as origin, Http(maxsize=3) as http:
+    with playing() as (origin, _), Http(maxsize=3) as http:
         older = http.opened(f"{origin}/demo")
         other = http.opened(f"{origin}/demo:other")
         ids(older, 1)
@@ -95,7 +76,7 @@ def test_a_newer_connection_ends_the_older() -> None:
 
 def test_heartbeats_fill_silence() -> None:
     """A stream whose next event is far away sends comments."""
-    with serving() as origin, Http() as http:
+    with playing() as (origin, _), Http() as http:
         answer = http.opened(f"{origin}/demo?interval_ms=3600000&heartbeat_ms=20")
         text = b""
         while text.count(b": heartbeat\n\n") < 3 and (chunk := answer.read1()):
@@ -106,7 +87,7 @@ def test_heartbeats_fill_silence() -> None:
 
 def test_json_lines_tolerate_two_and_are_reset() -> None:
     """Two connections of demo-ndjson live side by side; each ends with a reset, and `since` closes the gap."""
-    with serving(drop_after_s=(0.3, 0.4)) as origin, Http(maxsize=2) as http:
+    with playing(seed=1, drop_after_s=(0.3, 0.4)) as (origin, _), Http(maxsize=2) as http:
         one, two = (http.opened(f"{origin}/demo-ndjson:two?interval_ms=20") for _ in range(2))
         text = b""
         while text.count(b"{") < 3:
@@ -125,7 +106,7 @@ def test_json_lines_tolerate_two_and_are_reset() -> None:
 
 def test_a_bad_query_is_refused() -> None:
     """An invalid interval is a 400 with a sentence."""
-    with serving() as origin, Http() as http:
+    with playing() as (origin, _), Http() as http:
         answer = http.request("GET", f"{origin}/demo?interval_ms=soon")
         assert (answer.status, "interval_ms" in answer.json()["message"]) == (400, True)
         assert http.request("GET", f"{origin}/other").status == 404
@@ -133,7 +114,7 @@ def test_a_bad_query_is_refused() -> None:
 
 def test_an_exclusive_stream_refuses_a_second_connection() -> None:
     """It gets 429 while the first lives, and is served as soon as that has ended; there are never two."""
-    with serving() as origin, Http(maxsize=2) as http:
+    with playing() as (origin, _), Http(maxsize=2) as http:
         path = f"{origin}/demo-exclusive:one?interval_ms=20"
         first = http.opened(path)
         last = ids(first, 2)[-1]
@@ -151,7 +132,8 @@ def test_an_exclusive_stream_refuses_a_second_connection() -> None:
 
 def test_a_socket_closes_who_says_nothing() -> None:
     """Neither at first nor later; and a page of another site cannot connect."""
-    with in_thread(lambda: sockets(0.3)) as origin:
+    talk = replace(DEMOS["demo-socket"].talk or Talk(), silent_s=0.3, refusal='{"op": "error"}')
+    with playing({"exchange": replace(DEMOS["demo-socket"], talk=talk, interval_ms=20)}) as (origin, _):
         address = f"ws{origin.removeprefix('http')}/exchange/eur-usd"
         with connect(address) as silent:
             silent.send('{"op": "hello"}')
@@ -165,16 +147,3 @@ def test_a_socket_closes_who_says_nothing() -> None:
                 list(lazy)
         with pytest.raises(InvalidStatus, match="403"), connect(address, origin=Origin("https://evil.example")):
             pass
-
-
-@contextlib.asynccontextmanager
-async def sockets(silent_s: float) -> AsyncIterator[str]:
-    """An exchange that closes clients after this much silence."""
-    talk = replace(DEMOS["demo-socket"].talk or Talk(), silent_s=silent_s, refusal='{"op": "error"}')
-    behaviour = replace(DEMOS["demo-socket"], talk=talk, interval_ms=20)
-    upstreams = Upstreams(lambda _client: None, behaviours={"exchange": behaviour})
-    listener = Listener(upstreams.app, bind(0, "a test"), has_sockets=True)
-    await listener.start()
-    yield f"http://127.0.0.1:{listener.port}"
-    upstreams.close()
-    await listener.close()
