@@ -10,7 +10,6 @@ from typing import Any
 
 from handlers.aws.lambda_environment import PlainAws
 from handlers.dynamodb.client import DynamoDb
-from handlers.dynamodb.sigv4 import Credentials, Signer
 
 # Short limits and few tries: if a service is slower than this, that is an outage, and the machine retries.
 CONNECT_S = 1
@@ -33,7 +32,7 @@ def bucket(plain: PlainAws | None, *, tries: int) -> Any:
         return boto3_client("s3", tries)
     from handlers.aws.plain_clients import PlainS3
 
-    return PlainS3(plain.s3_url, _signer(plain, "s3"), tries=tries, connect_timeout_s=CONNECT_S, read_timeout_s=READ_S)
+    return PlainS3(plain.s3_url, plain.signer("s3"), tries=tries, connect_timeout_s=CONNECT_S, read_timeout_s=READ_S)
 
 
 def functions(plain: PlainAws | None, *, read_timeout_s: int) -> Any:
@@ -42,18 +41,12 @@ def functions(plain: PlainAws | None, *, read_timeout_s: int) -> Any:
         return boto3_client("lambda", 1, read_timeout_s)
     from handlers.aws.plain_clients import PlainLambda
 
-    signer = _signer(plain, "lambda")
+    signer = plain.signer("lambda")
     return PlainLambda(plain.lambda_url, signer, connect_timeout_s=CONNECT_S, read_timeout_s=read_timeout_s)
 
 
 def _plain(plain: PlainAws, url: str, service: str, tries: int) -> DynamoDb:
-    signer = _signer(plain, service)
-    return DynamoDb(url, signer, tries=tries, connect_timeout_s=CONNECT_S, read_timeout_s=READ_S)
-
-
-def _signer(plain: PlainAws, service: str) -> Signer:
-    credentials = Credentials(plain.access_key_id, plain.secret_access_key, plain.session_token)
-    return Signer(credentials, plain.region, service)
+    return DynamoDb(url, plain.signer(service), tries=tries, connect_timeout_s=CONNECT_S, read_timeout_s=READ_S)
 
 
 @cache

@@ -26,7 +26,7 @@ def signed(plain: PlainAws | None, cluster: str, region: str) -> tuple[str, int]
     """
     who = f"a token for the cluster {cluster!r} cannot be signed"
     try:
-        keys = _found() if plain is None else _of(plain)
+        keys = _found() if plain is None else plain.credentials
     except Exception as error:  # botocore reads files, runs programs and requests addresses for them
         return Closed("no_token", f"{who}: {type(error).__name__}")
     if keys is None:
@@ -40,10 +40,6 @@ def token(keys: Credentials, cluster: str, region: str, stamp: str) -> str:
     signer = Signer(keys, region, "sts")
     address = signer.presigned(host, _QUERY, {CLUSTER_HEADER: cluster}, stamp, SIGNATURE_S)
     return PREFIX + base64.urlsafe_b64encode(address.encode()).decode().rstrip("=")
-
-
-def _of(plain: PlainAws) -> Credentials:
-    return Credentials(plain.access_key_id, plain.secret_access_key, plain.session_token)
 
 
 def _found() -> Credentials | None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Protocol
 
+from handlers.dynamodb.sigv4 import Credentials, Signer
 from handlers.values import dataclass
 
 # The regions whose endpoints are dynamodb.<region>.amazonaws.com.
@@ -40,23 +41,21 @@ class TimedContext(LambdaContext, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlainAws:
-    """What a request to DynamoDB, S3, SQS or Lambda needs; `session_token` is "" if there is none.
+    """What a request to DynamoDB, S3, SQS or Lambda needs.
 
     `s3_url` is the address that PlainS3 uses. `lambda_url` is "" if botocore must find the address.
     """
 
     region: str
     dynamodb_url: str
-    access_key_id: str
-    secret_access_key: str
-    session_token: str
+    credentials: Credentials
     s3_url: str = ""
     sqs_url: str = ""
     lambda_url: str = ""
 
-    def __repr__(self) -> str:
-        """Nothing of the secret: a traceback may show this."""
-        return f"PlainAws({self.region!r}, {self.dynamodb_url!r}, ...)"
+    def signer(self, service: str) -> Signer:
+        """Returns what signs requests to a service in the region."""
+        return Signer(self.credentials, self.region, service)
 
 
 def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
@@ -80,9 +79,8 @@ def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
     urls = (dynamodb_url, s3_url.replace("{bucket}", "bucket"), sqs_url)
     if not (region and key_id and secret and all(map(_is_root, urls))):
         return None
-    token = environment.get("AWS_SESSION_TOKEN", "")
-    lambda_url = lambda_url if _is_root(lambda_url) else ""
-    return PlainAws(region, dynamodb_url, key_id, secret, token, s3_url, sqs_url, lambda_url)
+    credentials = Credentials(key_id, secret, environment.get("AWS_SESSION_TOKEN", ""))
+    return PlainAws(region, dynamodb_url, credentials, s3_url, sqs_url, lambda_url if _is_root(lambda_url) else "")
 
 
 def _is_root(url: str) -> bool:

@@ -168,6 +168,13 @@ class Fields:
         self.wrong(field, problem)
         return form.words[0] if default is None and form.words else default
 
+    def needs(self, field: str, form: Form) -> Any:
+        """Returns the value of a required field as its form reads it; None, with a note, if it is missing or wrong."""
+        if self.has(field):
+            return self.read(field, form)
+        self.wrong(field, "is missing")
+        return None
+
     def checked(self, field: str, check: Callable[[str], str]) -> str:
         """Returns what `check` returns for a required text; `check` raises ProfileError for a wrong one."""
         value = self._pop(field, None)

@@ -119,16 +119,15 @@ def _target(fields: Fields, table: dict[str, Any]) -> Target | None:
     (kind,) = kinds
     name = fields.read(kind, TEXT, "")
     pattern, words = NAMES[kind]
-    has = MORE[kind]
-    in_order = not ("unordered" in has and fields.read("unordered", FLAG, False))
-    prefix = fields.read("prefix", TEXT, "") if "prefix" in has else ""
-    label = fields.read("label", TEXT, "") if "label" in has else ""
+
+    def own(field: str, form: Form, default: Any) -> Any:
+        return fields.read(field, form, default) if field in MORE[kind] else default
+
+    in_order, prefix, label = not own("unordered", FLAG, False), own("prefix", TEXT, ""), own("label", TEXT, "")
     if label and not LABEL.fullmatch(label):
         fields.wrong("label", "must be a name of lowercase letters, digits, dots and hyphens (64 characters at most)")
-    batch = fields.read("batch", BATCH, 1) if "batch" in has else 1
-    wait_s = fields.read("wait_s", WAIT_S, S3_WAIT_S if kind == "s3" else 0) if "wait_s" in has else 0
-    allow_private = "allow_private" in has and fields.read("allow_private", FLAG, False)
-    secret = _secret(fields) if "secret" in has else None
+    batch, wait_s = own("batch", BATCH, 1), own("wait_s", WAIT_S, S3_WAIT_S if kind == "s3" else 0)
+    allow_private, secret = own("allow_private", FLAG, False), _secret(fields) if "secret" in MORE[kind] else None
     if kind == "webhook":
         _check_webhook(fields, name, allow_private=allow_private)
     elif not re.fullmatch(pattern, name):

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from handlers.framing.events import parse_path
 from handlers.framing.marks import Kind, Mark
@@ -15,7 +15,6 @@ from handlers.profile import addresses, sections
 from handlers.profile.checked_fields import A_PATH, PATH, Fields, Form, number
 from handlers.profile.mark_fields import listed, mark
 from handlers.profile.messages import CLOSE_MEANINGS, CloseMeaning, Exchange, Numbering, asks_by_message, paths_in
-from handlers.values import dataclass
 
 if TYPE_CHECKING:
     from handlers.framing.splitting import Split
@@ -31,40 +30,27 @@ _SHAPES = {
 _MOST_MESSAGES = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """The fields about a socket, together."""
+class Conversation(NamedTuple):
+    """The fields about a socket as `Profile` has them, and the marks of messages that are answers or refusals.
 
-    subscribe: tuple[Exchange, ...]
-    ping: Exchange | None
-    leave: Exchange | None
-    reply: tuple[Exchange, ...]
-    close_codes: tuple[tuple[int, CloseMeaning], ...]
+    `holds_cursor` is whether one of the first messages carries the cursor.
+    """
 
-    @property
-    def holds_cursor(self) -> bool:
-        """Whether one of the first messages carries the cursor."""
-        return asks_by_message(self.subscribe)
-
-    def fields(self) -> dict[str, Any]:
-        """Returns its fields as `Profile` has them, by name."""
-        return {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
-
-    def marks(self) -> list[tuple[Kind, Mark]]:
-        """Returns the marks of messages that are answers or refusals, which are not events."""
-        answered = (*self.subscribe, *(() if self.ping is None else (self.ping,)))
-        return [
-            *((Kind.REFUSAL, mark) for one in answered for mark in one.refuse),
-            *((Kind.ANSWER, mark) for one in answered for mark in one.expect),
-        ]
+    fields: dict[str, Any]
+    marks: list[tuple[Kind, Mark]]
+    holds_cursor: bool
 
 
 def conversation(fields: Fields) -> Conversation:
     """Returns the messages on the socket and their answers."""
-    subscribe = _several(fields, "subscribe", _first)
-    return Conversation(
-        subscribe, _ping(fields), _leave(fields), _several(fields, "reply", _reply), _close_codes(fields)
-    )
+    subscribe, ping = _several(fields, "subscribe", _first), _ping(fields)
+    more = {"leave": _leave(fields), "reply": _several(fields, "reply", _reply), "close_codes": _close_codes(fields)}
+    answered = [*subscribe, *([] if ping is None else [ping])]
+    marks = [
+        *((Kind.REFUSAL, mark) for one in answered for mark in one.refuse),
+        *((Kind.ANSWER, mark) for one in answered for mark in one.expect),
+    ]
+    return Conversation({"subscribe": subscribe, "ping": ping, **more}, marks, asks_by_message(subscribe))
 
 
 def numbering(fields: Fields, split: "Split | None") -> Numbering | None:
@@ -120,7 +106,7 @@ def _reply(inner: Fields) -> Exchange:
 
 
 def _ping(fields: Fields) -> Exchange | None:
-    inner = _table(fields, "ping")
+    inner = fields.table("ping", _SHAPES["ping"])
     if inner is None:
         return None
     every_s = inner.read("every_s", number(above=0, most=3600))
@@ -134,20 +120,12 @@ def _ping(fields: Fields) -> Exchange | None:
 
 
 def _leave(fields: Fields) -> Exchange | None:
-    inner = _table(fields, "leave")
+    inner = fields.table("leave", _SHAPES["leave"])
     if inner is None:
         return None
     send = _message(inner, is_needed=True)
     inner.refuse_the_rest("leave: send")
     return Exchange(send)
-
-
-def _table(fields: Fields, field: str) -> Fields | None:
-    value = fields.take(field)
-    if value is None or isinstance(value, dict):
-        return None if value is None else fields.inside(field, value)
-    fields.wrong(field, f"must be {_SHAPES[field]}")
-    return None
 
 
 def _exchange(inner: Fields, answer: str, *, needs_message: bool) -> Exchange:

@@ -11,30 +11,36 @@ have one id or one tag.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from handlers.profile.addresses import MOST_PARTS, ProfileError, check_stream_id, has_id, part_ids, tag_of
-from handlers.profile.checked_fields import Fields
+from handlers.profile.checked_fields import Fields, Form
 
 if TYPE_CHECKING:
     from handlers.profile.behaviour import Profile
 
 # The characters that need no encoding in a template of Velocity, a position and an address.
-PART = re.compile(r"[A-Za-z0-9._~/*:,@+-]{1,64}")
+_PART = re.compile(r"[A-Za-z0-9._~/*:,@+-]{1,64}")
 
 
 def parts(fields: Fields) -> tuple[str, ...]:
     """Returns the parts."""
-    value = fields.take("parts")
+    return fields.read("parts", _PARTS) or ()
+
+
+def _parsed(value: Any) -> tuple[str, ...] | None:
     is_list = isinstance(value, list) and 2 <= len(value) <= MOST_PARTS
-    if not is_list or not all(isinstance(one, str) and PART.fullmatch(one) for one in value):
-        fields.wrong(
-            "parts",
-            f"must be a list of 2 to {MOST_PARTS} texts, each of 1 to 64 of the characters "
-            "A-Z a-z 0-9 . _ ~ / * : , @ + -",
-        )
-        return ()
-    return tuple(value)
+    return tuple(value) if is_list and all(isinstance(one, str) and _PART.fullmatch(one) for one in value) else None
+
+
+_PARTS = Form(
+    {
+        "type": "array", "items": {"type": "string", "pattern": f"^{_PART.pattern}$"}, "minItems": 2,
+        "maxItems": MOST_PARTS, "uniqueItems": True,
+    },
+    f"must be a list of 2 to {MOST_PARTS} texts, each of 1 to 64 of the characters A-Z a-z 0-9 . _ ~ / * : , @ + -",
+    _parsed,
+)  # fmt: skip
 
 
 def check_parts(fields: Fields, profile: Profile) -> None:

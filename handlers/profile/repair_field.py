@@ -20,11 +20,13 @@ from handlers.profile.addresses import check_address, expand, quoted
 from handlers.profile.checked_fields import A_PATH, TEXT, Fields, duration, number, whole
 from handlers.profile.secret_references import Reference, Secrets, filled, references, without
 from handlers.profile.sections import headers
+from handlers.profile.split_field import list_path
 from handlers.profile.time_field import OwnTime, own_time
 from handlers.values import dataclass
 
 EDGES = ("after", "before", "from", "to")
 _EDGE = re.compile(r"\{(after|before|from|to)\}")
+_ITEMS = list_path('must be a JSON path of names such as "$.trades", or "$" if the answer is the list')
 MOST_PAGES = 100
 
 
@@ -120,7 +122,7 @@ def repair(
     edges = frozenset(_EDGE.findall(address))
     if address and not edges:
         inner.wrong("address", "must contain {after} or {before}, the keys at the edges of a gap, or {from} and {to}")
-    items = _items(inner)
+    items = Split(inner.needs("items", _ITEMS) or JsonPath("$", ()))
     parsed = Repair(
         address=address,
         split=items,
@@ -138,16 +140,6 @@ def repair(
         "repair: address, items, key, time, time_unit, next, headers, pace_s, after_s, reach_s, pages, unproved"
     )
     return parsed
-
-
-def _items(inner: Fields) -> Split:
-    value = inner.take("items")
-    path = JsonPath("$", ()) if value == "$" else parse_path(value) if isinstance(value, str) else None
-    if path is None or not all(isinstance(step, str) for step in path.steps):
-        words = 'must be a JSON path of names such as "$.trades", or "$" if the answer is the list'
-        inner.wrong("items", "is missing" if value is None else words)
-        path = JsonPath("$", ())
-    return Split(path)
 
 
 def _moved(path: JsonPath, items: Split) -> JsonPath | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from handlers.framing.events import JsonPath, parse_path
 from handlers.framing.splitting import ELEMENT, Split
-from handlers.profile.checked_fields import Fields
+from handlers.profile.checked_fields import A_PATH, Fields, Form
 from handlers.profile.mark_fields import listed, mark
 
 _NAMES = 'a JSON path of names alone, such as "$.result.events"'
@@ -19,14 +19,21 @@ def split(fields: Fields) -> Split | None:
     inner = fields.table("split", '{ path = "$.items" }')
     if inner is None:
         return None
-    value = inner.take("path")
-    path = _of_names(value)
-    if path is None:
-        inner.wrong("path", "is missing" if value is None else f'must be {_NAMES}, or "$" if the frame is the list')
-    path = path or JsonPath("$", ())
-    parsed = Split(path, _kept(inner, path), _name(inner, path), tuple(listed(inner, "unfinished", mark)))
+    path = inner.needs("path", list_path(f'must be {_NAMES}, or "$" if the frame is the list')) or JsonPath("$", ())
+    whole = Split(path)
+    of_name = Form(
+        A_PATH.schema,
+        f'must be a JSON path such as "{path.text}{ELEMENT}.type"',
+        lambda value: whole.path_of(value) if isinstance(value, str) else None,
+    )
+    parsed = Split(path, _kept(inner, path), inner.read("name", of_name), tuple(listed(inner, "unfinished", mark)))
     inner.refuse_the_rest("split: path, keep, name, unfinished")
     return parsed
+
+
+def list_path(must_be: str) -> Form:
+    """Returns the form of the path of a list: of names alone, or "$" for the whole."""
+    return Form(A_PATH.schema, must_be, _of_names)
 
 
 def _of_names(value: Any) -> JsonPath | None:
@@ -56,13 +63,3 @@ def _kept(inner: Fields, path: JsonPath) -> tuple[JsonPath, ...]:
 def _is_within(one: JsonPath, other: JsonPath) -> bool:
     length = min(len(one.steps), len(other.steps))
     return one.steps[:length] == other.steps[:length]
-
-
-def _name(inner: Fields, path: JsonPath) -> JsonPath | None:
-    value = inner.take("name")
-    if value is None:
-        return None
-    name = Split(path).path_of(value) if isinstance(value, str) else None
-    if name is None:
-        inner.wrong("name", f'must be a JSON path such as "{path.text}{ELEMENT}.type"')
-    return name

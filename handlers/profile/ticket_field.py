@@ -10,17 +10,21 @@ Invariant: a `Ticket` that is returned without a note in `Fields` is valid.
 
 import re
 from collections.abc import Callable
-from typing import Any
 from urllib.parse import urlsplit
 
 from handlers.framing.events import JsonPath
 from handlers.profile import sections
 from handlers.profile.addresses import ProfileError
-from handlers.profile.checked_fields import A_PATH, Fields, choice, is_header
+from handlers.profile.checked_fields import A_PATH, Fields, Form, choice, is_header
 from handlers.values import dataclass
 
 PLACE = "ticket"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_HEADER = Form(
+    {"type": "string"},
+    "must be the name of a header of the answer",
+    lambda value: value.lower() if isinstance(value, str) and is_header(value) else None,
+)
 MOST_PLACES = 20
 _SHAPE = '{ path = "$.key" } or { header = "Mcp-Session-Id" }'
 
@@ -99,12 +103,7 @@ def _places(inner: Fields, least: int) -> tuple[tuple[str, JsonPath | str], ...]
 
 def _place(inner: Fields) -> JsonPath | str | None:
     path: JsonPath | None = inner.read("path", A_PATH)
-    header: Any = inner.take("header")
-    if header is None:
-        return path
-    if path is not None:
+    header: str | None = inner.read("header", _HEADER)
+    if header is not None and path is not None:
         inner.wrong("header", "and path exclude each other: keep the one that has the value")
-    if not isinstance(header, str) or not is_header(header):
-        inner.wrong("header", "must be the name of a header of the answer")
-        return None
-    return header.lower()
+    return path if header is None else header

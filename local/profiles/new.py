@@ -25,7 +25,6 @@ from handlers.errors import StreamkeeperError
 from handlers.framing.decoders import FRAMINGS, framing_of
 from handlers.framing.events import parse_json
 from handlers.framing.frames import Frame
-from handlers.framing.oversize import Oversize
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.parse import parse
 from handlers.upstream.socket_response import SWITCHED
@@ -215,7 +214,7 @@ def _heartbeat(frame: Frame) -> str:
     """The mark of a frame that is a heartbeat by its name or by a member's value, or ""."""
     if frame.name:
         return f"{{ event = {quoted(frame.name)} }}" if _HEARTBEATS.fullmatch(frame.name) else ""
-    body = None if isinstance(frame.data, Oversize) else parse_json(frame.data)
+    body = parse_json(frame.data)
     for name, value in body.items() if isinstance(body, dict) else ():
         if isinstance(value, str) and name.isidentifier() and _HEARTBEATS.fullmatch(value):
             return f'{{ json = {{ "$.{name}" = {quoted(value)} }} }}'

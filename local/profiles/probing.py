@@ -6,21 +6,20 @@ connection is always closed.
 
 import argparse
 import functools
-import json
 import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import quote, urlsplit, urlunsplit
 
 from handlers.aws.eks_tokens import signed
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.opening_steps import Tokens
+from handlers.framing.events import parse_json
 from handlers.framing.frames import Decoder, Frame, FramingError, as_frames
-from handlers.framing.oversize import Oversize
+from handlers.profile.addresses import with_query
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Secrets
@@ -62,7 +61,7 @@ class Address:
     @property
     def messages(self) -> list[Any]:
         """The first messages in a profile's form, parsed if they are JSON."""
-        parsed = [(text, _json(text)) for text in self.says]
+        parsed = [(text, parse_json(text)) for text in self.says]
         return [value if isinstance(value, dict | list) else text for text, value in parsed]
 
     def table(self) -> dict[str, Any]:
@@ -77,9 +76,7 @@ class Address:
 
     def with_query(self, name: str, value: str) -> "Address":
         """The same with one more parameter."""
-        parts = urlsplit(self.url)
-        query = f"{parts.query}{'&' if parts.query else ''}{name}={quote(value, safe='')}"
-        return replace(self, url=urlunsplit(parts._replace(query=query)))
+        return replace(self, url=with_query(self.url, name, value))
 
 
 @dataclass
@@ -107,8 +104,8 @@ class Probe:
     @property
     def bodies(self) -> list[Mapping[str, Any]]:
         """The frames as JSON; none if one is not an object."""
-        bodies = [None if isinstance(frame.data, Oversize) else _json(frame.data) for frame in self.frames]
-        return [] if not all(isinstance(body, dict) for body in bodies) else bodies  # type: ignore[return-value]
+        bodies = [parse_json(frame.data) for frame in self.frames]
+        return bodies if all(isinstance(body, dict) for body in bodies) else []
 
 
 def probe(address: Address, framing: str, seconds: float, cursor: str | None = None, most: int = _FRAMES) -> Probe:
@@ -182,13 +179,6 @@ def seconds(text: str) -> float:
     if not 0 < value <= MOST_S:
         raise argparse.ArgumentTypeError(f"must be a number of seconds above 0 and at most {MOST_S}, not {text!r}")
     return value
-
-
-def _json(data: str | bytes) -> Any:
-    try:
-        return json.loads(data)
-    except ValueError:
-        return None
 
 
 def answers(address: Address, seen: Probe) -> list[tuple[int, str] | None]:

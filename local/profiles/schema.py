@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from handlers.api.answers import laid_out
-from handlers.profile.addresses import MOST_PARTS
 from handlers.profile.checked_fields import A_PATH, FLAG, TEXT, Fields, Form
 from handlers.profile.columns_field import KINDS as COLUMN_KINDS
 from handlers.profile.columns_field import MOST_COLUMNS, RESERVED
@@ -21,7 +20,6 @@ from handlers.profile.deliver_field import BATCH, FROM, LABEL, MORE, MOST_TARGET
 from handlers.profile.keep_field import MOST_VALUES
 from handlers.profile.messages import CLOSE_MEANINGS
 from handlers.profile.parse import read
-from handlers.profile.parts_field import PART
 from handlers.profile.sections import MEANINGS
 
 Schema = dict[str, Any]
@@ -83,7 +81,6 @@ _ANSWER: Schema = _several(
 )
 _SEND: Schema = {"type": ["string", "object", "array"], "description": "a text, or what is sent as JSON"}
 _WITHIN: Schema = {"type": "number", "exclusiveMinimum": 0, "maximum": 60, "default": 10}
-_EVERY: Schema = {"type": "number", "exclusiveMinimum": 0, "maximum": 3600}
 
 
 def _said(required: list[str], **more: Schema) -> Schema:
@@ -103,8 +100,9 @@ _WHOLE: dict[str, Schema] = {
     "loss": _mark("count"),
     "snapshot": _mark(),
     "subscribe": _several(_said([], expect=_ANSWER, refuse=_ANSWER, reason=_PATH, within_s=_WITHIN)),
-    "ping": _said(["every_s"], every_s=_EVERY, answer=_ANSWER, within_s=_WITHIN),
-    "leave": _said(["send"]),
+    "ping.send": _SEND,
+    "ping.answer": _ANSWER,
+    "leave.send": _SEND,
     "reply": _several(_said(["to", "send"], to=_ANSWER)),
     "sequence": {
         "anyOf": [
@@ -119,13 +117,6 @@ _WHOLE: dict[str, Schema] = {
     "resume.body": {"type": "string", "pattern": "^/"},
     "deliver": _targets(),
     "keep": _keep(),
-    "parts": {
-        "type": "array",
-        "items": {"type": "string", "pattern": f"^{PART.pattern}$"},
-        "minItems": 2,
-        "maxItems": MOST_PARTS,
-        "uniqueItems": True,
-    },
     "columns": {
         "type": "object",
         "propertyNames": {"pattern": f"^{COLUMN_NAME.pattern}$", "not": {"enum": sorted(RESERVED)}},
@@ -143,17 +134,15 @@ _WHOLE: dict[str, Schema] = {
         "minProperties": 1,
         "maxProperties": MOST_COLUMNS,
     },
-    "repair.items": {"anyOf": [_PATH, {"enum": ["$"]}]},
     "repair.key": {"anyOf": [_PATH, {"type": "array", "items": _PATH, "minItems": 1}]},
     "ticket.body": {"type": "string", "description": "the text of a JSON object or array"},
-    "ticket.header": _TEXT,
-    "split.path": _PATH,
     "split.keep": _several(_PATH),
-    "split.name": _PATH,
     "split.unfinished": _mark(),
 }
 # A stand-in for the value of such a field, so that the parser reads the fields in it.
-_SAMPLES = {"resume": {"query": "after"}, "split.path": "$.items"}
+_SAMPLES = {"resume": {"query": "after"}}
+# What the parser notes by itself where it is missing.
+_REQUIRED = {"ping": ["every_s"], "leave": ["send"]}
 # Tables with names of the user's choice.
 _OPEN: dict[str, Schema] = {
     "headers": {"type": "object", "additionalProperties": _TEXT},
@@ -187,7 +176,7 @@ class Recorder(Fields):
         super().__init__("schema", {}, [])
         self.place = place
         self.properties: dict[str, Schema] = {}
-        self.required: list[str] = []
+        self.required = list(_REQUIRED.get(place, ()))
 
     def _at(self, field: str) -> str:
         return f"{self.place}.{field}" if self.place else field
@@ -226,9 +215,12 @@ class Recorder(Fields):
             return form.words[0]
         return default
 
-    def checked(self, field: str, check: Callable[[str], str]) -> str:  # noqa: ARG002
-        self._says(field, _TEXT)
+    def needs(self, field: str, form: Form) -> None:
         self.required.append(field)
+        self.read(field, form)
+
+    def checked(self, field: str, check: Callable[[str], str]) -> str:  # noqa: ARG002
+        self.needs(field, TEXT)
         return ""
 
 

@@ -5,6 +5,7 @@ missed in the last ten minutes.
 """
 
 import asyncio
+import contextlib
 import math
 import re
 import time
@@ -58,12 +59,5 @@ async def due(behaviour: Behaviour, first: int, end: asyncio.Event) -> AsyncIter
             yield range(0)
             last_sent_ms = now_ms()
         wait_ms = min(number * behaviour.interval_ms, last_sent_ms + behaviour.heartbeat_ms) - now_ms()
-        await _wait(end, max(wait_ms, 1) / 1000)
-
-
-async def _wait(end: asyncio.Event, for_s: float) -> None:
-    try:
-        async with asyncio.timeout(for_s):
-            await end.wait()
-    except TimeoutError:
-        return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(end.wait(), max(wait_ms, 1) / 1000)

@@ -283,13 +283,12 @@ def test_the_environment_of_a_function_is_plain() -> None:
     """Region, endpoint and credentials come from the SDK's own variables; no text of it shows the secret."""
     token = {"AWS_SESSION_TOKEN": "secret-token"}
     hosts = [f"https://{host}.eu-central-1.amazonaws.com" for host in ("dynamodb", "{bucket}.s3", "sqs", "lambda")]
-    assert plain_aws({**PLAIN, **token}) == PlainAws(
-        "eu-central-1", hosts[0], "id", "secret-key", "secret-token", *hosts[1:]
-    )
+    credentials = Credentials("id", "secret-key", "secret-token")
+    assert plain_aws({**PLAIN, **token}) == PlainAws("eu-central-1", hosts[0], credentials, *hosts[1:])
     named = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:2"}
     plain = plain_aws({**PLAIN, **named})
     assert plain is not None
-    assert (plain.dynamodb_url, plain.session_token) == ("http://127.0.0.1:2", "")
+    assert (plain.dynamodb_url, plain.credentials.session_token) == ("http://127.0.0.1:2", "")
     assert not any(secret in repr(plain_aws({**PLAIN, **token})) for secret in SECRETS)
     assert isinstance(dynamodb(plain, tries=1), DynamoDb)
 

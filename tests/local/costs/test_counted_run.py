@@ -16,6 +16,7 @@ from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Chunk
 from handlers.connection.steps import Invocation
+from handlers.dynamodb.sigv4 import Credentials
 from handlers.group.next_step import Delays
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
@@ -125,7 +126,7 @@ def really(
     """Returns the requests of a function on threads and sockets until its last stream has ended."""
     edge = Edge()
     with answering(edge.answer) as url, serving(play(edge)) as server:
-        with closing(dynamodb(PlainAws("us-east-1", url, "key", "secret", ""), tries=1)) as client:
+        with closing(dynamodb(PlainAws("us-east-1", url, Credentials("key", "secret")), tries=1)) as client:
             assert run(client, server.address, SystemClock()).status == status
         return edge.meter.counts
 
