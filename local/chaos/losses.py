@@ -197,10 +197,18 @@ def _unasked(world: World, records: list[Record]) -> Iterator[tuple[int, int]]:
             if record.opened_ms - skews.get(record.fence, 0) <= post_ms
         ]
         closed = [end_ms for _, end_ms in before]
-        opened = [opened_ms for opened_ms in _written_openings(world, records) if opened_ms > post_ms]
+        opened = sorted(opened_ms for opened_ms in _written_openings(world, records) if opened_ms > post_ms)
         until_ms = min(opened, default=sys.maxsize)
         if not _has_outlived(world, before, post_ms) or _was_void(world, post_ms, until_ms):
             yield max([stop_ms, *closed]), until_ms
+        # A connection of the execution before may open after the POST and still see the stop, which lasts until the new
+        # execution has claimed the stream.
+        stops = (at_ms for at_ms, method in asked if method == "DELETE" and at_ms > post_ms)
+        again_ms = min(stops, default=sys.maxsize)
+        for record, end_ms in _ends(world, records):
+            is_late = record.opened_ms - skews.get(record.fence, 0) > post_ms
+            if is_late and record.ended_by == STOPPED and end_ms < again_ms:
+                yield end_ms, next((opened_ms for opened_ms in opened if opened_ms > end_ms), sys.maxsize)
 
 
 def _was_void(world: World, post_ms: int, until_ms: int) -> bool:
