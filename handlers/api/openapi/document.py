@@ -5,6 +5,7 @@ Invariant: it describes what is deployed and what runs on a laptop alike.
 """
 
 import json
+from functools import cache
 from typing import Any
 
 from handlers.api import event_pages, gaps, problems, routes, sinks, status
@@ -28,13 +29,8 @@ _INFO = {
 # What handlers/profile/addresses.py takes: no part between colons is one dot or two.
 _NO_DOTS = r"(?!\.{1,2}(:|$))"
 STREAM_ID = rf"^{_NO_DOTS}[A-Za-z0-9._-]{{1,64}}(:{_NO_DOTS}[^\x00-\x1f\x7f-\x9f\ufffd-\uffff:]*)*$"
-_LISTINGS = {
-    "GET /connections": status.LISTING,
-    "GET /connections/{streamId}/events": event_pages.LISTING,
-    "GET /connections/{streamId}/gaps": gaps.LISTING,
-}
-# What every route may be refused with, a stream's besides, and the start of one.
-_ALWAYS, _OF_STREAM, _OF_START = (403, 405, 429, 500, 502, 503), (400, 404), (415, 422)
+# What every route may be refused with, and a stream's besides.
+_ALWAYS, _OF_STREAM = (403, 405, 429, 500, 502, 503), (400, 404)
 # The headers of the answer to each GET.
 _TAGGED = {"ETag": {"description": "It changes when the answer does.", "required": True, "schema": {"type": "string"}}}
 
@@ -70,63 +66,67 @@ def document(base: str = "") -> dict[str, Any]:
 
 
 def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
-    summary, schema, status = route.summary[:1].upper() + route.summary[1:], route.schema, route.status
+    summary = route.summary[:1].upper() + route.summary[1:]
     has_stream = "{streamId}" in path
-    listing = _LISTINGS.get(f"{method} {path}")
-    refusals = [*_ALWAYS, *(_OF_STREAM if has_stream else ()), *(_OF_START if schema == "Started" else ())]
-    refusals += [400] if listing is not None else []
-    parameters = [_stream_id()] if has_stream else []
-    parameters += _query(listing) if listing is not None else []
-    if path == routes.FLEET:
-        parameters.append(_dry_run("Change nothing, and return what would be started and stopped."))
-        refusals += [400, 404, 413, 415] if method == "PUT" else [400]
-    if path.endswith("/repair"):
-        parameters += [*_times(), _dry_run("Store nothing, and return what would come.")]
-        refusals += [400, 409]
-    shown = example(schema) if schema else {"openapi": VERSION, "info": _INFO, "paths": {}}
-    content: dict[str, Any] = {JSON: {"schema": ref(schema) if schema else {"type": "object"}, "example": shown}}
-    if path.startswith("/console"):
-        kinds = [routes.TYPES[".html"]] if "{file}" not in path else routes.TYPES.values()
-        content = {kind.partition(";")[0]: _text(f"A file of the type {kind}") for kind in kinds}
-    if "{file}" in path:
-        names = {"type": "string", "enum": list(routes.console_files())}
-        parameters.append(_parameter("file", "path", names, "A file of the page.", required=True))
-        refusals.append(404)
-    if route.schema == "SinkPage" and method == "POST":
-        refusals += [400, 409]
-        given: dict[str, Schema] = {"do": {"enum": list(COMMANDS)}, "from": {"anyOf": [{"const": "start"}, INSTANT]}}
-        given |= {"sink": {"type": "string"}, "all": {"enum": ["true", "false"], "default": "false"}}
-        parameters += [
-            _parameter(one, "query", given[one], words, required=one == "do") for one, words in sinks.FIELDS.items()
-        ]
-    if path.endswith(("/timeline", "/machine")):
-        refusals.append(409)
-    if path.endswith("/events"):
-        parameters.append(_last_event_id())
-        refusals.append(409)
-        event = json.dumps(example("Event"))
-        content[event_pages.NDJSON] = _text(f"{event}\n")
-        content[event_pages.EVENT_STREAM] = _text(f"id: 001795242319403/000000000001/000000000000\ndata: {event}\n\n")
-    responses: dict[str, Any] = {str(status): {"description": summary, "content": content}}
+    own, refusals = _own().get(f"{method} {path}", ([], ()))
+    answer: dict[str, Any] = {"description": summary, "content": _content(path, route.schema)}
+    responses: dict[str, Any] = {str(route.status): answer}
     if method == "GET":
-        parameters.append(_if_none_match())
-        responses[str(status)]["headers"] = _TAGGED
+        answer["headers"] = _TAGGED
         responses["304"] = {"description": "The client has this answer already.", "headers": _TAGGED}
     if path == routes.INDEX:
         place = {"description": "The page's address.", "required": True, "schema": {"type": "string"}}
-        responses["303"] = {
-            "description": "The page, for an Accept that names text/html.",
-            "headers": {"Location": place},
-        }
-    responses |= {str(refusal): _refusal(refusal) for refusal in sorted(set(refusals))}
+        words = "The page, for an Accept that names text/html."
+        responses["303"] = {"description": words, "headers": {"Location": place}}
+    refused = sorted({*_ALWAYS, *(_OF_STREAM if has_stream else ()), *refusals})
     return {
         "operationId": route.name,
         "tags": [route.tag],
         "summary": summary,
-        "parameters": parameters,
+        "parameters": [*([_stream_id()] if has_stream else ()), *own, *([_if_none_match()] if method == "GET" else ())],
         **(_fleet_body() if method == "PUT" else {}),
-        "responses": responses,
+        "responses": responses | {str(one): _refusal(one) for one in refused},
     }
+
+
+@cache
+def _own() -> dict[str, tuple[list[Schema], tuple[int, ...]]]:
+    """Returns by route which parameters and refusals it has besides those of several."""
+    stream = "/connections/{streamId}"
+    fleet = [_dry_run("Change nothing, and return what would be started and stopped.")]
+    names = {"type": "string", "enum": list(routes.console_files())}
+    given: dict[str, Schema] = {"do": {"enum": list(COMMANDS)}, "from": {"anyOf": [{"const": "start"}, INSTANT]}}
+    given |= {"sink": {"type": "string"}, "all": {"enum": ["true", "false"], "default": "false"}}
+    command = [_parameter(one, "query", given[one], words, required=one == "do") for one, words in sinks.FIELDS.items()]
+    return {
+        "GET /connections": (_query(status.LISTING), (400,)),
+        f"POST {stream}": ([], (415, 422)),
+        f"GET {stream}/events": ([*_query(event_pages.LISTING), _last_event_id()], (409,)),
+        f"GET {stream}/gaps": (_query(gaps.LISTING), ()),
+        f"GET {stream}/timeline": ([], (409,)),
+        f"GET {stream}/machine": ([], (409,)),
+        f"POST {stream}/sinks": (command, (409,)),
+        f"POST {stream}/repair": ([*_times(), _dry_run("Store nothing, and return what would come.")], (409,)),
+        "GET /fleet": (fleet, (400,)),
+        "PUT /fleet": (fleet, (400, 404, 413, 415)),
+        "GET /console/{file}": ([_parameter("file", "path", names, "A file of the page.", required=True)], (404,)),
+    }
+
+
+def _content(path: str, schema: str) -> dict[str, Any]:
+    """Returns what the answer may be, by its media type."""
+    if path.startswith(routes.CONSOLE):
+        kinds = routes.TYPES.values() if "{file}" in path else [routes.TYPES[".html"]]
+        return {kind.partition(";")[0]: _text(f"A file of the type {kind}") for kind in kinds}
+    if not schema:
+        shown = {"openapi": VERSION, "info": _INFO, "paths": {}}
+        return {JSON: {"schema": {"type": "object"}, "example": shown}}
+    content = {JSON: {"schema": ref(schema), "example": example(schema)}}
+    if schema == "EventPage":
+        event = json.dumps(example("Event"))
+        content[event_pages.NDJSON] = _text(f"{event}\n")
+        content[event_pages.EVENT_STREAM] = _text(f"id: 001795242319403/000000000001/000000000000\ndata: {event}\n\n")
+    return content
 
 
 def _dry_run(words: str) -> dict[str, Any]:
