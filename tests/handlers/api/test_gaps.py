@@ -102,12 +102,6 @@ def test_a_gap_that_was_none_is_not_told_as_open() -> None:
         assert told["state"] == state
 
 
-def test_counts_are_a_lower_bound_where_an_end_is_unknown() -> None:
-    """The last numbers of such a connection were not saved; those of an open connection will be."""
-    assert not shown(connection(1, "B", 1_000, 2_000), connection(2, "A", 2_000))["counts"]["at_least"]
-    assert shown(connection(1, "B", 1_000, seen_ms=2_000), connection(2, "A", 2_000))["counts"]["at_least"]
-
-
 def test_the_records_say_whether_they_are_all(aws: Aws) -> None:
     """The newest are read. If the limit was reached, there may be more; expiry says since when all records exist."""
     aws.put_control("demo", "lease", generation={"N": "1"})
