@@ -16,6 +16,7 @@ from patience import until
 from states_language.clock import RealClock
 from states_language.server import StepFunctions, TaskPerformer, UnknownFunction, application, loaded_stack
 from states_language.server.serving import serving
+from states_language.server.stack import Deployed
 
 PREFIX = "arn:aws:states:us-east-1:000000000000:stateMachine:"
 ROLE = "arn:aws:iam::000000000000:role/any"
@@ -23,15 +24,6 @@ PASS: dict[str, Any] = {"StartAt": "S", "States": {"S": {"Type": "Pass", "End": 
 WAIT: dict[str, Any] = {"StartAt": "S", "States": {"S": {"Type": "Wait", "Seconds": 600, "End": True}}}
 SEND = "arn:aws:states:::lambda:invoke.waitForTaskToken"
 HANDED = {"FunctionName": "echo", "Payload": {"token.$": "$$.Task.Token"}}
-
-
-class Deployed(NamedTuple):
-    """A machine that a host deploys."""
-
-    name: str
-    arn: str
-    definition: str
-    type: str = "STANDARD"
 
 
 class Answer(NamedTuple):
@@ -68,7 +60,8 @@ def client(service: str, url: str | None = "http://127.0.0.1:9") -> Any:
 
 def deployed(*machines: tuple[str, dict[str, Any]]) -> Any:
     """Return the machines of a host, in the form that StepFunctions takes."""
-    return loaded_stack(Deployed(name, PREFIX + name, json.dumps(definition)) for name, definition in machines)
+    stack = (Deployed(name, PREFIX + name, json.dumps(definition), "STANDARD") for name, definition in machines)
+    return loaded_stack(stack)
 
 
 @contextlib.asynccontextmanager
@@ -91,17 +84,13 @@ async def stepfunctions(
 @contextlib.asynccontextmanager
 async def service(folder: Path) -> AsyncIterator[str]:
     """Yield the address of a server with its state in `folder`; its host deploys one machine, `deployed`."""
-    states = StepFunctions(folder, RealClock(), deployed(("deployed", PASS)))
-    states.executions.restore()
-    tasks = TaskPerformer(invoke, client, states)
-    states.executions.perform = tasks.perform
-    async with serving(application(states)) as address:
-        try:
-            yield address
-        finally:
-            states.executions.close()
-            states.close()
-            tasks.close()
+    async with stepfunctions(folder, ("deployed", PASS)) as states:
+        states.executions.restore()
+        async with serving(application(states)) as address:
+            try:
+                yield address
+            finally:
+                states.close()  # before the serving, which would wait for the workers that wait
 
 
 def states_client(url: str) -> Any:

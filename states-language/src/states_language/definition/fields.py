@@ -9,7 +9,9 @@ Invariant: every error names the JSON pointer of the place and the rule that it 
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class DefinitionError(ValueError):
@@ -98,19 +100,11 @@ class Fields:
 
     def string(self, name: str) -> str | None:
         """Return a field's text; None if it is absent."""
-        self.known.add(name)
-        value = self.value.get(name)
-        if isinstance(value, str) or (value is None and name not in self.value):
-            return value
-        raise self.fail(name, "must be a string")
+        return self._typed(name, str, "must be a string")
 
     def boolean(self, name: str) -> bool | None:
         """Return a field's truth value; None if it is absent."""
-        self.known.add(name)
-        value = self.value.get(name)
-        if isinstance(value, bool) or (value is None and name not in self.value):
-            return value
-        raise self.fail(name, "must be true or false")
+        return self._typed(name, bool, "must be true or false")
 
     def integer(self, name: str, least: int, most: int = 99_999_999) -> int | None:
         """Return a field's whole number, least <= n <= most (99999999 is the language's own bound); None if absent."""
@@ -142,18 +136,18 @@ class Fields:
 
     def array(self, name: str) -> list[Any]:
         """Return a field's list; empty if it is absent."""
-        self.known.add(name)
-        value = self.value.get(name, [])
-        if not isinstance(value, list):
-            raise self.fail(name, "must be an array")
-        return value
+        return self._typed(name, list, "must be an array") or []
 
     def object(self, name: str) -> dict[str, Any]:
         """Return a field's object; empty if it is absent."""
-        value = self.get(name, {})
-        if not isinstance(value, dict):
-            raise self.fail(name, "must be a JSON object")
-        return value
+        return self._typed(name, dict, "must be a JSON object") or {}
+
+    def _typed(self, name: str, kind: type[T], rule: str) -> T | None:
+        self.known.add(name)
+        value = self.value.get(name)
+        if isinstance(value, kind) or (value is None and name not in self.value):
+            return value
+        raise self.fail(name, rule)
 
     def close(self, kind: str) -> None:
         """Raise DefinitionError for a field that no call has read; `kind` names the object in the error."""

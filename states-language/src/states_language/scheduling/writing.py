@@ -31,16 +31,13 @@ def text_in_turns(value: Any, most: int) -> str:
 
 def _parts(value: Any, host: Lane) -> Iterator[str]:
     """Yield the text of a value in parts."""
-    if isinstance(value, dict):
-        yield "{"
-        yield from _members(value, host)
-        yield "}"
-    elif isinstance(value, list):
-        yield "["
-        yield from _members(value, host)
-        yield "]"
-    else:
+    if not isinstance(value, dict | list):
         yield compact(value)
+        return
+    begin, end = "{}" if isinstance(value, dict) else "[]"
+    yield begin
+    yield from _members(value, host)
+    yield end
 
 
 def _members(value: Any, host: Lane) -> Iterator[str]:

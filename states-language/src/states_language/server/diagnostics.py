@@ -129,14 +129,14 @@ def _without_end(definition: dict[str, Any], defects: list[DefinitionError]) -> 
 
 
 def _diagnostic(problem: DefinitionError, definition: Any) -> dict[str, str]:
-    for pattern, code, words, of_owner in _WORDS:
+    for pattern, code, words in _WORDS:
         match = re.fullmatch(pattern, problem.rule, re.DOTALL)
         if match is not None:
             path = keys(problem.pointer)
             names = {"field": path[-1] if path else "", **match.groupdict("")}
             if "names" in names:
                 names["names"] = ", ".join(sorted(names["names"].split(", "), reverse=True))
-            where = _location(definition, path[:-1] if of_owner else path)
+            where = _location(definition, path[:-1] if "{field}" in words else path)
             return _error(code, words.format(**names), None if code == "MISSING_END_STATE" else where)
     if (bounds := _BOUNDS.fullmatch(problem.rule)) is not None:
         value = value_at(definition, keys(problem.pointer))
@@ -156,47 +156,35 @@ def _location(definition: Any, path: tuple[str, ...]) -> str:
 
 
 _TRANSITION = "MISSING_TRANSITION_TARGET"
-_WORDS: tuple[tuple[str, str, str, bool], ...] = (
-    (r"there is no state '(?P<name>.*)'", _TRANSITION, "Missing 'Next' target: {name}", False),
-    (r"the state '(?P<name>.*)' is not reachable", _TRANSITION, 'State "{name}" is not reachable.', False),
-    (r"no state ends the machine.*", "MISSING_END_STATE", "Workflow has no terminal state", False),
-    (
-        r"the name of the state '(?P<name>.*)' is used twice.*",
-        "DUPLICATE_STATE_NAME",
-        "Duplicate State name: {name}",
-        False,
-    ),
-    (r"these fields are required: (?P<names>.*)", _SCHEMA, "These fields are required: [{names}]", False),
-    (r"is not a field of .*", _SCHEMA, "Field '{field}' is not supported", True),
+_UNSUPPORTED = "UNSUPPORTED_JSONATA_EXPRESSION"
+_WORDS = (
+    (r"there is no state '(?P<name>.*)'", _TRANSITION, "Missing 'Next' target: {name}"),
+    (r"the state '(?P<name>.*)' is not reachable", _TRANSITION, 'State "{name}" is not reachable.'),
+    (r"no state ends the machine.*", "MISSING_END_STATE", "Workflow has no terminal state"),
+    (r"the name of the state '(?P<name>.*)' is used twice.*", "DUPLICATE_STATE_NAME", "Duplicate State name: {name}"),
+    (r"these fields are required: (?P<names>.*)", _SCHEMA, "These fields are required: [{names}]"),
+    (r"is not a field of .*", _SCHEMA, "Field '{field}' is not supported"),
     (
         r"is a field of (?P<only>\w+); the query language here is (?P<here>\w+)",
         _SCHEMA,
         "The QueryLanguage is set to '{here}', but field '{field}' is only supported for the '{only}' QueryLanguage",
-        True,
     ),
-    (r"must be JSONPath or JSONata", _SCHEMA, "Value should be one of the following: [JSONPath, JSONata]", False),
-    (r"must be a string", _SCHEMA, "Expected value of type [STRING]", False),
+    (r"must be JSONPath or JSONata", _SCHEMA, "Value should be one of the following: [JSONPath, JSONata]"),
+    (r"must be a string", _SCHEMA, "Expected value of type [STRING]"),
     (
         r"'.*' is not a valid JSONata expression: (?:[A-Z][0-9]+: )?(?P<what>.*)",
         "INVALID_JSONATA_EXPRESSION",
         "{what}",
-        False,
     ),
     (
         r"a reference to '(?P<name>.*)' (?P<where>at the top level )?is not supported; .*",
-        "UNSUPPORTED_JSONATA_EXPRESSION",
+        _UNSUPPORTED,
         "Reference to '{name}' {where}is not supported.",
-        False,
     ),
-    (
-        r"there is no \$states.errorOutput but in a Catcher",
-        "UNSUPPORTED_JSONATA_EXPRESSION",
-        "Field '$states.errorOutput' does not exist.",
-        False,
-    ),
+    (r"there is no \$states.errorOutput but in a Catcher", _UNSUPPORTED, "Field '$states.errorOutput' does not exist."),
 )
-"""AWS's diagnostic for each rule of the loader: the rule's pattern, the code, the words, and whether the place is the
-object that has the field. Recorded, or measured by others."""
+"""AWS's diagnostic for each rule of the loader: the rule's pattern, the code, the words. If they name the field, the
+place is the object that has it. Recorded, or measured by others."""
 
 
 def _express(definition: dict[str, Any]) -> list[dict[str, str]]:
