@@ -5,7 +5,7 @@ import functools
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from botocore.config import Config
@@ -15,6 +15,7 @@ from botocore.session import Session
 from patience import until
 from states_language.clock import RealClock
 from states_language.server import StepFunctions, TaskPerformer, UnknownFunction, application, loaded_stack
+from states_language.server.__main__ import Answered
 from states_language.server.serving import serving
 from states_language.server.stack import Deployed
 
@@ -26,18 +27,11 @@ SEND = "arn:aws:states:::lambda:invoke.waitForTaskToken"
 HANDED = {"FunctionName": "echo", "Payload": {"token.$": "$$.Task.Token"}}
 
 
-class Answer(NamedTuple):
-    """A function's answer."""
-
-    payload: bytes
-    function_error: str | None = None
-
-
-async def invoke(name: str, payload: bytes) -> Answer:
+async def invoke(name: str, payload: bytes) -> Answered:
     """Return `echo`'s event as the member `event`; no other function exists."""
     if name.rpartition(":")[2] != "echo":
         raise UnknownFunction(name)
-    return Answer(b'{"event":' + payload + b"}")
+    return Answered(b'{"event":' + payload + b"}", None)
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import boto3
 from botocore.exceptions import ClientError
@@ -28,14 +28,8 @@ from moto.stepfunctions.parser.backend import execution as backend
 from states_language import DefinitionError, Execution, RealClock, TokenClosed, TokenUnknown, load
 from states_language.distributed.report import MapRunReport
 from states_language.server import StepFunctions, TaskPerformer, UnknownFunction
+from states_language.server.__main__ import Answered
 from states_language.server.map_runs import described
-
-
-class Invoked(NamedTuple):
-    """What moto's Lambda answered."""
-
-    payload: bytes
-    function_error: str | None
 
 
 class Worker:
@@ -95,13 +89,13 @@ class Worker:
             tasks.close()
             service.close()
 
-    async def _invoke(self, name: str, payload: bytes) -> Invoked:
+    async def _invoke(self, name: str, payload: bytes) -> Answered:
         client = boto3.client("lambda", self._region)
         try:
             answer = await asyncio.to_thread(client.invoke, FunctionName=name, Payload=payload)
         except ClientError:
             raise UnknownFunction(name) from None
-        return Invoked(answer["Payload"].read(), answer.get("FunctionError"))
+        return Answered(answer["Payload"].read(), answer.get("FunctionError"))
 
     def _heartbeat(self, callback_id: str) -> bool:
         return self._token(lambda: self._tokens.heartbeat(callback_id))

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from states_language.definition.fields import below
-
 Key = str | int
 _ELEMENTS = {"Choices": "rule", "Retry": "retrier", "Catch": "catcher", "Branches": "line"}
 _LINES = ("ItemProcessor", "Iterator")
@@ -22,11 +20,6 @@ class Place:
     kind: str
     path: tuple[Key, ...]
     rest: tuple[Key, ...]
-
-    @property
-    def pointer(self) -> str:
-        """Return the JSON pointer of the object."""
-        return below("/", *self.path) if self.path else "/"
 
     @property
     def line(self) -> "Place":

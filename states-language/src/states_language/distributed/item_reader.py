@@ -62,7 +62,7 @@ class Reader:
 
     def most(self, raw: Any, narrowed: Any, branch: Branch) -> int | None:
         """Return MaxItems, None if it is absent; raises EvaluationError for anything but an integer."""
-        number = self._most.bounded(raw, narrowed, branch, whole=True, negative=None)
+        number = self._most.bounded(raw, narrowed, branch, negative=None)
         return None if number is None else int(number)
 
     async def read(self, raw: Any, narrowed: Any, branch: Branch, most: int | None) -> tuple[list[Any], list[str]]:
@@ -175,8 +175,8 @@ class Batcher:
 
     def batches(self, items: list[Any], raw: Any, narrowed: Any, branch: Branch) -> list[tuple[Any, int]]:
         """Return each batch's input and its number of items; an item larger than a batch's bound is a batch alone."""
-        most = self._most.bounded(raw, narrowed, branch, whole=True) or len(items)
-        largest = self._bytes.bounded(raw, narrowed, branch, whole=True) or PAYLOAD_LIMIT_BYTES
+        most = self._most.bounded(raw, narrowed, branch) or len(items)
+        largest = self._bytes.bounded(raw, narrowed, branch) or PAYLOAD_LIMIT_BYTES
         common = {} if self._input is None else {"BatchInput": self._input(raw, narrowed, branch)}
         empty = utf8_bytes(compact({**common, "Items": []}))
         groups: list[list[Any]] = []

@@ -96,8 +96,8 @@ class MapRun:
     def _report(self, at_once: int) -> MapRunReport:
         branch, distribution = self.branch, self.distribution
         raw, narrowed = self.raw, self.narrowed
-        count = distribution.tolerated_count.bounded(raw, narrowed, branch, whole=True)
-        percentage = distribution.tolerated_share.bounded(raw, narrowed, branch, whole=False, most=100)
+        count = distribution.tolerated_count.bounded(raw, narrowed, branch)
+        percentage = distribution.tolerated_share.bounded(raw, narrowed, branch, most=100)
         label = distribution.label or uuid4(branch.random)
         name = uuid4(branch.random)
         above = branch.execution.identity

@@ -94,6 +94,7 @@ class Amount(Given):
             return fields.integer(name, int(least), int(most)) if whole else fields.number(name, least, most)
 
         super().__init__(fields, name, "number", fixed)
+        self._whole = whole
 
     def bounded(
         self,
@@ -101,7 +102,6 @@ class Amount(Given):
         narrowed: Any,
         branch: Branch,
         *,
-        whole: bool,
         most: float | None = None,
         negative: str | None = "{name} cannot be negative.",
     ) -> Any:
@@ -113,9 +113,9 @@ class Amount(Given):
         value = self.find(raw, narrowed, branch)
         if value is None and not self.present:
             return None
-        number = _number(value, whole)
+        number = _number(value, self._whole)
         if number is None:
-            wanted = "integer" if whole else "float"
+            wanted = "integer" if self._whole else "float"
             text = f'field refers to value "{shown(value)}" which is not a valid {wanted}'
             raise self._bad(f"The {self.name} {text}: {self.path.text if self.path else ''}")
         name = self.name.removesuffix("Path")

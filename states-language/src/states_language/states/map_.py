@@ -105,7 +105,7 @@ class Map(Grouping):
     async def attempt(self, branch: Branch, data: Any) -> Any:
         """Run the iterations; return the array of their outputs, or the ResultWriter's result. Raises StateError."""
         narrowed = self.flow.narrowed(data, branch)
-        at_once = int(self.at_once.bounded(data, narrowed, branch, whole=True, negative=NO_CONCURRENCY) or 0)
+        at_once = int(self.at_once.bounded(data, narrowed, branch, negative=NO_CONCURRENCY) or 0)
         within = branch.take_within()
         if within is not None and "items" in within:
             items = within["items"]
