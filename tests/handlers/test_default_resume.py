@@ -68,26 +68,41 @@ def gaps(aws: Aws) -> list[tuple[str, str]]:
     return [(gap["cause"], gap["state"]) for gap in coverage["gaps"] if gap["to_at"]]
 
 
-def test_an_event_stream_loses_nothing_in_an_outage(aws: Aws) -> None:
-    """The last event ID asks for the events of the outage, and they are stored."""
-    keeper = Keeper(resumes=True)
-    with serving(keeper) as server:
-        connect(server, aws)
-        keeper.miss(48)
-        connect(server, aws)
-    assert keeper.asked == [None, "2"]
-    assert stored(aws) == [str(number) for number in range(1, 53)]
+# The server's answer to a cursor, the profile's `resume`, the Last-Event-ID of each request, whether the events of the
+# outage come, and the gaps that are shown.
+LOST, OPEN = [("cursor_expired", "lost"), ("cursor_expired", "open")], [("ended_by_upstream", "open")]
+OUTAGES: dict[str, tuple[dict[str, Any], Any, list[str | None], bool, list[tuple[str, str]]]] = {
+    "by default they are requested": ({"resumes": True}, None, [None, "2"], True, OPEN),
+    # A closed gap and an open one look the same there.
+    "a server that ignores the header closes no gap": ({"resumes": False}, None, [None, "2"], False, OPEN),
+    "a 410 drops the cursor, whoever wrote it": (
+        {"resumes": True, "refuses": 410}, {"header": "Last-Event-ID"}, [None, "2", None], False, LOST,
+    ),
+    # Nothing says that the server accepts the header.
+    **{
+        f"a {status} to the default": ({"resumes": True, "refuses": status}, None, [None, "2", None], False, LOST)
+        for status in (400, 404, 410, 412, 431)
+    },
+    # It may pass, and is tried again with the cursor.
+    "a 401 is none of the cursor": ({"resumes": True, "refuses": 401}, None, [None, "2"], False, []),
+    "none sends no cursor": ({"resumes": True}, "none", [None, None], False, OPEN),
+}  # fmt: skip
 
 
-def test_nobody_who_is_silent_about_resuming_closes_a_gap(aws: Aws) -> None:
-    """If a server ignores Last-Event-ID, a closed gap and an open one look the same."""
-    keeper = Keeper(resumes=False)
+@pytest.mark.parametrize("what", OUTAGES)
+def test_what_an_outage_costs_hangs_on_the_server_and_the_profile(what: str, aws: Aws) -> None:
+    """48 events come between two connections: they are stored or lie in a gap that is shown, and the stream goes on."""
+    server_fields, resume, asked, come, shown = OUTAGES[what]
+    keeper = Keeper(**server_fields)
     with serving(keeper) as server:
-        connect(server, aws)
-        keeper.miss(48)
-        connect(server, aws)
-    assert (keeper.asked, stored(aws)) == ([None, "2"], ["1", "2", "51", "52"])
-    assert gaps(aws) == [("ended_by_upstream", "open")]
+        for number in range(len(asked)):
+            report = connect(server, aws, **({} if resume is None else {"resume": resume}))
+            assert report.outcome.error == "StreamDropped"
+            keeper.miss(0 if number else 48)
+    assert keeper.asked == asked
+    numbers = [number for number in range(1, keeper.newest + 1) if come or not 2 < number <= 50]
+    assert (stored(aws), gaps(aws)) == ([str(number) for number in numbers], shown)
+    assert asked[1] or ledger(aws, 2)["resumed"] is False
 
 
 def test_a_profile_that_vouches_for_its_upstream_closes_the_gap(aws: Aws) -> None:
@@ -102,28 +117,6 @@ def test_a_profile_that_vouches_for_its_upstream_closes_the_gap(aws: Aws) -> Non
         (True, 0),
         (True, None),
     ]
-
-
-def test_an_explicit_cursor_that_is_gone_is_dropped(aws: Aws) -> None:
-    """A 410 says that the cursor is too old, whoever wrote `resume`: a gap, and the stream goes on without it."""
-    keeper = Keeper(resumes=True, refuses=410)
-    with serving(keeper) as server:
-        reports = [connect(server, aws, resume={"header": "Last-Event-ID"}) for _ in range(3)]
-    assert (keeper.asked, stored(aws)) == ([None, "2", None], ["1", "2", "3", "4"])
-    assert reports[1].progress.ended_by == "cursor_expired"
-    assert gaps(aws) == [("cursor_expired", "lost"), ("cursor_expired", "open")]
-
-
-@pytest.mark.parametrize("status", [400, 404, 410, 412, 431])
-def test_a_server_that_refuses_the_header_is_asked_without_it(status: int, aws: Aws) -> None:
-    """Nothing says that the server accepts the header. The events between are a gap, and the stream goes on."""
-    keeper = Keeper(resumes=True, refuses=status)
-    with serving(keeper) as server:
-        outcomes = [connect(server, aws).outcome.error for _ in range(3)]
-    assert (keeper.asked, outcomes) == ([None, "2", None], ["StreamDropped"] * 3)
-    # Until the refusal, and from there to the next answer.
-    assert gaps(aws) == [("cursor_expired", "lost"), ("cursor_expired", "open")]
-    assert stored(aws) == ["1", "2", "3", "4"]
 
 
 def test_a_successor_whose_cursor_is_refused_begins_afresh_at_once(aws: Aws) -> None:
@@ -142,22 +135,3 @@ def test_a_successor_whose_cursor_is_refused_begins_afresh_at_once(aws: Aws) -> 
         aws.put_control(STREAM, "lease", stop={"BOOL": True})
         assert (newer.last.outcome.status, newer.last.progress.resumed, len(newer.reports)) == ("stopped", False, 1)
         assert [b"last-event-id: 1" in peer.request.lower() for peer in server.peers] == [False, True, False]
-
-
-def test_a_refusal_of_the_credentials_is_none_of_the_cursor(aws: Aws) -> None:
-    """A 401 may pass, and is tried again with the cursor."""
-    keeper = Keeper(resumes=True, refuses=401)
-    with serving(keeper) as server:
-        outcomes = [connect(server, aws).outcome.error for _ in range(2)]
-    assert (outcomes, gaps(aws)) == (["StreamDropped", "StreamDropped"], [])
-    assert keeper.asked == [None, "2"]
-
-
-def test_none_turns_it_off(aws: Aws) -> None:
-    """The cursor is saved and not sent."""
-    keeper = Keeper(resumes=True)
-    with serving(keeper) as server:
-        for _ in range(2):
-            connect(server, aws, resume="none")
-    assert keeper.asked == [None, None]
-    assert ledger(aws, 2)["resumed"] is False

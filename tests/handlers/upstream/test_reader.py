@@ -1,6 +1,5 @@
 """Connections on real sockets: what arrives, why it ended, and how fast it lets go."""
 
-import gzip
 import http.client
 import socket
 import ssl
@@ -19,7 +18,7 @@ from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.explained import explain
 from handlers.upstream.reader import CHUNK_BYTES, INBOX_BYTES, LITTLE_BYTES, Share, Upstream
-from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer, Script, certificate, reading, sends, serving
+from tests.handlers.servers import CHUNKED, UNTIL_CLOSE, Peer, Script, certificate, reading, sends, serving
 
 WAIT_S = 60.0
 
@@ -136,26 +135,6 @@ def test_any_answer_is_handed_over_and_none_is_retried(status: int) -> None:
         assert len(server.peers) == 1
 
 
-ENDED, TRUNCATED = Closed("ended_by_upstream"), Closed("truncated", "the body ended before its end")
-GZIP = OK + b"Content-Encoding: gzip\r\n\r\n"
-
-
-@pytest.mark.parametrize(
-    ("sent", "body", "closed"),
-    [
-        ((CHUNKED, b"3\r\none\r\n5\r\ntw"), b"onetw", TRUNCATED),
-        ((OK + b"Content-Length: 3\r\n\r\n", b"one"), b"one", ENDED),
-        # A long one comes out complete, in pieces no longer than one read.
-        ((GZIP, gzip.compress(b"0123456789" * 100_000)), b"0123456789" * 100_000, ENDED),
-        ((GZIP, b"secret, not gzip"), b"", Closed("protocol", "the body is not compressed as its header says")),
-        ((), b"", Closed("reset", "the connection was closed without an answer")),
-    ],
-)
-def test_a_body_that_is_cut_or_damaged_is_named(sent: tuple[bytes, ...], body: bytes, closed: Closed) -> None:
-    """What arrived is returned first; the end has its name, without any received text."""
-    assert ends(sends(*sent)) == (body, closed)
-
-
 def test_a_reset_is_a_reset() -> None:
     """The RST comes in the middle of the body, or before the answer."""
     go_on = threading.Event()
@@ -185,14 +164,6 @@ def test_silence_is_a_stall_before_the_answer_and_after_it() -> None:
         peer.wait_until_gone()
 
     assert ends(heartbeats_then_stops, stall_after_s=1) == (b"\n" * 12, Closed("stalled", "no byte came for 1 s"))
-
-
-def test_a_port_where_nothing_listens_refuses() -> None:
-    """A closed port is reported as one."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    with upstream(f"http://127.0.0.1:{port}") as reader:
-        assert take(reader) == Closed("refused", "nothing listens at the address")
 
 
 def test_a_server_that_speaks_no_tls_is_a_tls_error() -> None:
@@ -238,14 +209,6 @@ def test_a_stream_over_tls_is_read_cut_and_let_go(tmp_path: Path, trusting: Call
     assert trust.tls.cache_info().misses == 1
 
 
-def test_a_certificate_that_is_not_trusted_is_refused(tmp_path: Path) -> None:
-    """No request is sent to a server that shows it."""
-    tls, _ = certificate(tmp_path)
-    with serving(Peer.wait_until_gone, tls=tls) as server, upstream(server.address) as reader:
-        assert take(reader) == UNTRUSTED
-        assert server.peers[0].request == b""
-
-
 def test_a_certificate_that_the_deployed_python_refuses_is_refused_everywhere(
     tmp_path: Path, trusting: Callable[[Path], None]
 ) -> None:
@@ -258,7 +221,6 @@ def test_a_certificate_that_the_deployed_python_refuses_is_refused_everywhere(
             assert take(reader) == Closed("tls", lacks)
 
 
-UNTRUSTED = Closed("tls", "the upstream's certificate cannot be trusted: unable to get local issuer certificate")
 NOT_ACCEPTED = Closed("unreachable", "the connection was not accepted in time")
 NO_SUCH_HOST = Closed("unreachable", "the host's name cannot be resolved")
 NO_HTTP = Closed("protocol", "the answer is not valid HTTP (ProtocolError)")
