@@ -12,7 +12,6 @@ from handlers.repair.gap_edges import MOST_READ, again, left
 from handlers.repair.gap_ports import Deps, GapPorts
 from handlers.repair.walking import repair_gap
 from handlers.run.group_ports import Ask, Needs
-from handlers.store.control_table import KEYS
 from handlers.store.event_items import partition_key
 from handlers.store.typed_values import key
 from handlers.values import dataclass
@@ -58,6 +57,4 @@ class _DryPorts(GapPorts):
             entries = reader.entries(stream_id, layout, self.deps.now_ms(), begin, MOST_READ)
             return [entry.event.key for entry in entries if entry.event is not None]
         places = [key(partition_key(stream_id, one, layout.partitions), one) for one in sorted(keys)]
-        parts = [places[first : first + KEYS] for first in range(0, len(places), KEYS)]
-        items = (item for part in parts for item in reader.table.items(part, consistent=True, only=("PK", "SK")))
-        return [item["SK"]["S"] for item in items]
+        return [item["SK"]["S"] for item in reader.table.items(places, consistent=True, only=("PK", "SK"))]

@@ -18,7 +18,7 @@ from typing import Any
 from handlers.aws.error_translation import translate_errors
 from handlers.connection.gap_record import Interval
 from handlers.errors import StoreUnavailable
-from handlers.store.control_table import BY_RECORD, KEYS, Table
+from handlers.store.control_table import BY_RECORD, Table
 from handlers.store.typed_values import expiry, key, number, read_as
 from handlers.values import dataclass
 
@@ -64,9 +64,7 @@ class RepairWork:
     def read(self, stream_ids: Iterable[str]) -> list[Request]:
         """Returns the requests of these streams, the most urgent first."""
         keys = [key(stream_id, REPAIR) for stream_id in dict.fromkeys(stream_ids)]
-        parts = [keys[first : first + KEYS] for first in range(0, len(keys), KEYS)]
-        items = (item for part in parts for item in self._table.items(part, consistent=True))
-        there = (item for item in items if "generation" in item)
+        there = (item for item in self._table.items(keys, consistent=True) if "generation" in item)
         requests = [read_as(Request, item, stream_id=item["PK"]["S"]) for item in there]
         return sorted(requests, key=lambda one: (one.due_ms, one.stream_id))
 

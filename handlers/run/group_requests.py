@@ -15,7 +15,7 @@ from handlers.group.group_tasks import GroupTask
 from handlers.group.roster import Roster
 from handlers.run.group_ports import GroupPorts, GroupTables
 from handlers.store import typed_values
-from handlers.store.control_table import KEYS, Table
+from handlers.store.control_table import Table
 from handlers.store.grouped_store import GroupedStore
 from handlers.store.known_streams import GroupFunction
 
@@ -26,7 +26,7 @@ class GroupRequests:
     def __init__(self, who: GroupFunction, tables: GroupTables, store: GroupedStore, ports: GroupPorts) -> None:
         self._who, self._groups, self._store = who, tables.group(who.group), store
         self._clock, self._reports = ports.clock, ports.reports
-        self._batches = Table(tables.dynamodb, tables.control_table)
+        self._table = Table(tables.dynamodb, tables.control_table)
 
     def first_heartbeat(self) -> tuple[bool, GroupLease]:
         """Makes the function count as alive; returns whether the execution still has the group, and the lease."""
@@ -66,8 +66,8 @@ class GroupRequests:
             case "members":
                 return functools.partial(self._members, task.version, self._store.lease.size)
             case "records":
-                streams = [*roster.running, *roster.unread]
-                return functools.partial(self._records, [typed_values.key(stream, "lease") for stream in streams])
+                keys = [typed_values.key(stream, "lease") for stream in [*roster.running, *roster.unread]]
+                return lambda: list(self._table.items(keys, consistent=True))
             case "remove":
                 return functools.partial(self._removes, task.stream, task.joined, causes[task.stream])
             case "end":
@@ -87,10 +87,6 @@ class GroupRequests:
         if len(members) != size:
             self._groups.counted(version, len(members), frees=len(members) < size)
         return members
-
-    def _records(self, keys: list[typed_values.Item]) -> list[typed_values.Item]:
-        batches = [keys[first : first + KEYS] for first in range(0, len(keys), KEYS)]
-        return [item for batch in batches for item in self._batches.items(batch, consistent=True)]
 
     def _removes(self, stream: str, joined: str, outcome: Outcome) -> bool:
         """Records how the stream has ended, then frees its place; before both it reports a rejection to a person.

@@ -23,16 +23,16 @@ from handlers.connection.epochs import Epochs, other_keys
 from handlers.framing.events import MAX_KEY_BYTES, StreamEvent, canonical_json
 from handlers.framing.oversize import Oversize
 from handlers.segments.known import body_sum
-from handlers.store.control_table import KEYS, Table
+from handlers.store.control_table import Table
 from handlers.store.event_items import PROMISED, Fetch, in_bucket, stored_event
+from handlers.store.overflow import DEAD_LETTERED, DUPLICATE, STORED
 from handlers.store.typed_values import Item, count, size_bytes, text
 from handlers.values import dataclass
 
-# The most bytes that the items of one read may have together; a function of 128 MB can hold that several times.
+# The most bytes that items read at once may have together; a function of 128 MB can hold that several times.
 READ_BYTES = 1024 * 1024
 # An upstream must have ids of our own form, this many for one key, before a conflicting event is not stored.
 MOST_KEYS = 4
-STORED, DUPLICATE, DEAD_LETTERED = "stored", "duplicate", "dead-lettered"
 
 # The number of an event of its connection, and the event.
 Known = tuple[int, StreamEvent]
@@ -154,12 +154,12 @@ def _own_key(key: str, event: StreamEvent) -> str:
 
 
 def _in_parts(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Yields the items in lists that fit one read: stored bodies are about as large as those that came."""
+    """Yields the items in lists that memory holds: stored bodies are about as large as those that came."""
     part: list[Item] = []
     part_bytes = 0
     for item in items:
         item_bytes = size_bytes(item)
-        if part and (len(part) == KEYS or part_bytes + item_bytes > READ_BYTES):
+        if part and part_bytes + item_bytes > READ_BYTES:
             yield part
             part, part_bytes = [], 0
         part.append(item)

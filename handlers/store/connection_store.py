@@ -7,20 +7,18 @@ raises `StoreUnavailable`, after the client's own retries.
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from handlers.connection.backoff import Rest
 from handlers.connection.epochs import NO_EPOCH, Epoch, Epochs
-from handlers.connection.inputs import IN_A_LOG, LOG, Layout, Written
+from handlers.connection.inputs import IN_A_LOG, LOG, Layout
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
-from handlers.framing.events import StreamEvent
 from handlers.store import control_record, control_writes, typed_values
 from handlers.store.control_record import ControlRecord, to_record
 from handlers.store.control_table import Table, setting, values_of
 from handlers.store.control_writes import Change, Words, mark, to_change
-from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
 from handlers.store.event_writer import EventWriter
 from handlers.store.ledger_records import LedgerRecords
 from handlers.store.overflow import DeadLetterQueue, Objects, Singles
@@ -71,17 +69,7 @@ class Store:
         singles = Singles(dynamodb, events_table, self._objects, self._dead_letters)
         self._sleep = sleep
         self._writer = EventWriter(dynamodb, events_table, self._objects, singles, sleep)
-
-    def write(
-        self,
-        stream_id: str,
-        fence: int,
-        first: int,
-        events: Sequence[StreamEvent],
-        policy: StoragePolicy = DEFAULT_POLICY,
-    ) -> Written:
-        """Returns how many `events` were new, known already, or dead-lettered; `first` is the number of the first."""
-        return self._writer.write(stream_id, fence, first, events, policy)
+        self.write = self._writer.write
 
     def log(
         self,

@@ -90,28 +90,29 @@ class Table:
         return records
 
     def items(self, keys: Sequence[Item], *, consistent: bool, only: Sequence[str] = ()) -> Iterator[Item]:
-        """Yields the items that exist, in any order; at most KEYS keys, and none twice.
+        """Yields the items that exist, in any order; no key may occur twice. A request reads KEYS of them.
 
         Once the iterator is exhausted, every key was answered: a missing item did not exist, as far as the read is
         consistent. With `only`, items have just the attributes that it names, at the same price.
         """
-        wanted = list(keys)
         # A name may be a reserved word.
         names = {f"#{number}": name for number, name in enumerate(only)}
         shown = {"ProjectionExpression": ", ".join(names), "ExpressionAttributeNames": names} if only else {}
-        for _ in range(TRIES):
-            if not wanted:
-                return
-            request = {self._name: {"Keys": wanted, "ConsistentRead": consistent} | shown}
-            with translate_errors("BatchGetItem"):
-                response = self._dynamodb.batch_get_item(RequestItems=request)
-            yield from response["Responses"].get(self._name, [])
-            wanted = response.get("UnprocessedKeys", {}).get(self._name, {}).get("Keys", [])
-        if wanted:
-            # Keys are left out where "the table's provisioned throughput was exceeded"; source: BatchGetItem.
-            unavailable = StoreUnavailable(f"AWS left out keys of BatchGetItem in every try{quoted_id(response)}")
-            unavailable.is_throttle = True
-            raise unavailable
+        for first in range(0, len(keys), KEYS):
+            wanted = list(keys[first : first + KEYS])
+            for _ in range(TRIES):
+                request = {self._name: {"Keys": wanted, "ConsistentRead": consistent} | shown}
+                with translate_errors("BatchGetItem"):
+                    response = self._dynamodb.batch_get_item(RequestItems=request)
+                yield from response["Responses"].get(self._name, [])
+                wanted = response.get("UnprocessedKeys", {}).get(self._name, {}).get("Keys", [])
+                if not wanted:
+                    break
+            else:
+                # Keys are left out where "the table's provisioned throughput was exceeded"; source: BatchGetItem.
+                unavailable = StoreUnavailable(f"AWS left out keys of BatchGetItem in every try{quoted_id(response)}")
+                unavailable.is_throttle = True
+                raise unavailable
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -178,14 +179,6 @@ class Table:
         with translate_errors("UpdateItem"):
             return self._dynamodb.update_item(TableName=self._name, Key=key, **words, **more)
 
-    def holds(self, key: Item, update: str, condition: str, values: Item) -> bool:
-        """Returns whether the update was made, which is if its condition held."""
-        try:
-            self.update(key, update, condition, values)
-        except ConditionFailed:
-            return False
-        return True
-
     def set(
         self, key: Item, attributes: Mapping[str, Any], condition: str = "", *, removes: Sequence[str] = (), **read: Any
     ) -> bool:
@@ -196,7 +189,11 @@ class Table:
         update = setting(tuple(attributes)) if attributes else ""
         if removes:
             update += " REMOVE " + ", ".join(f"#{name}" for name in removes)
-        return self.holds(key, update.strip(), condition, values_of(typed_item({**attributes, **read})))
+        try:
+            self.update(key, update.strip(), condition, values_of(typed_item({**attributes, **read})))
+        except ConditionFailed:
+            return False
+        return True
 
     def change(
         self,

@@ -62,11 +62,8 @@ class Leases:
 
     def items(self, ids: Sequence[str], *, consistent: bool = True, only: Sequence[str] = ()) -> dict[str, Item]:
         """Returns the leases that exist, as items, by the ids of their streams or groups."""
-        return {
-            _id(item): item
-            for some in batches(ids)
-            for item in self._table.items(_keys(some), consistent=consistent, only=only)
-        }
+        keys = [typed_values.key(one, LEASE) for one in ids]
+        return {_id(item): item for item in self._table.items(keys, consistent=consistent, only=only)}
 
     def watched(self, stream_ids: Sequence[str]) -> dict[str, Item]:
         """As `items`, but only the lease's own attributes, as they were a moment ago: for half the price."""
@@ -110,10 +107,6 @@ def batches(stream_ids: Sequence[str]) -> Iterator[Sequence[str]]:
         yield stream_ids[first : first + KEYS]
 
 
-def _keys(stream_ids: Sequence[str]) -> list[Item]:
-    return [typed_values.key(stream_id, LEASE) for stream_id in stream_ids]
-
-
 def _id(entry: Item) -> str:
     stream_id: str = entry["PK"]["S"]
     return stream_id
@@ -148,7 +141,7 @@ class Recent:
             for fence in sorted({*_newest(self._leases[stream_id]), *_holder(self._leases[stream_id])}, reverse=True)
         ]
         self._rows |= {stream_id: [] for stream_id in stream_ids}
-        for row in self._table.items(keys, consistent=True) if keys else ():
+        for row in self._table.items(keys, consistent=True):
             self._rows[row["PK"]["S"]].append(row)
         for stream_id in stream_ids:
             self._rows[stream_id].sort(key=lambda row: row["SK"]["S"], reverse=True)

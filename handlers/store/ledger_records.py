@@ -18,10 +18,9 @@ from handlers.connection.inputs import GapsRecorded
 from handlers.connection.ledger import gaps, is_unfounded, unasked
 from handlers.group import GROUP
 from handlers.store import typed_values
-from handlers.store.control_table import IS_NEW, Table, setting, values_of
-from handlers.store.typed_values import Item, count, key, number, read_as
+from handlers.store.control_table import IS_NEW, Table
+from handlers.store.typed_values import DAY_S, Item, count, key, number, read_as
 
-DAY_S = 86_400
 # The prefix of the sort keys of gaps.
 GAP = "gap#"
 
@@ -173,8 +172,7 @@ class LedgerRecords:
         seen_ms = typed_values.count(record, "seen_ms") or 0
         record = lean({name: value for name, value in record.items() if name not in _OF_SILENCE})
         record |= typed_values.expiry(seen_ms, self._keep_days)
-        values = values_of(record)
-        closed = {} if ":closed_ms" in values else {":closed_ms": typed_values.number(-1)}
+        closed: dict[str, Any] = {} if "closed_ms" in record else {"closed_ms": -1}
         # There is no record, or it is no later than this one; and a closed one is replaced only by one with the same
         # close.
         condition = (
@@ -182,7 +180,7 @@ class LedgerRecords:
             "(#seen_ms <= :seen_ms AND (attribute_not_exists(#closed_ms) OR #closed_ms = :closed_ms))"
         )
         place = key(stream_id, connection_key(count(record, "fence") or 0))
-        return self._table.holds(place, setting(tuple(record)), condition, values | closed)
+        return self._table.set(place, record, condition, **closed)
 
     def record_gaps(
         self,
@@ -264,15 +262,13 @@ class LedgerRecords:
         attributes = {name: value for name, value in item.items() if name not in place}
         names = ("from_ms", "to_ms", "state")
         condition = " AND ".join(f"#{name} = :old_{name}" for name in names)
-        values = values_of(attributes) | {f":old_{name}": before[name] for name in names}
-        self._table.holds(place, setting(tuple(attributes)), condition, values)
+        self._table.set(place, attributes, condition, **{f"old_{name}": before[name] for name in names})
 
     def record_loss(self, stream_id: str, loss: RecordLoss) -> None:
         """Records a loss that was announced, or that has grown since; what its repair wrote stays."""
         item = loss_item(stream_id, loss)
         place = {name: item.pop(name) for name in ("PK", "SK")}
-        grows = "attribute_not_exists(#to_ms) OR #to_ms < :to_ms"
-        self._table.holds(place, setting(tuple(item)), grows, values_of(item))
+        self._table.set(place, item, "attribute_not_exists(#to_ms) OR #to_ms < :to_ms")
 
     def spending(self, stream_id: str, fence: int) -> str:
         """Returns the stream's budget in a connection's record; "" if the record has none."""
@@ -290,7 +286,6 @@ class LedgerRecords:
 
     def save_repair(self, stream_id: str, gap: Gap, repair: Repair) -> bool:
         """Returns whether the gap's record has the repair now: False if another was written since `repair.stamp`."""
-        attributes = {"repair": repair_value(repair), "repair_stamp": number(repair.stamp + 1)}
+        attributes = {"repair": repair_value(repair), "repair_stamp": repair.stamp + 1}
         condition = "attribute_exists(PK) AND (attribute_not_exists(#repair_stamp) OR #repair_stamp = :before)"
-        values = values_of(attributes) | {":before": number(repair.stamp)}
-        return self._table.holds(key(stream_id, gap_key(gap)), setting(tuple(attributes)), condition, values)
+        return self._table.set(key(stream_id, gap_key(gap)), attributes, condition, before=repair.stamp)

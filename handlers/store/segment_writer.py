@@ -41,7 +41,7 @@ from handlers.segments.log_requests import (
     Request,
     Segment,
 )
-from handlers.store.control_table import IS_NEW, KEYS, Table
+from handlers.store.control_table import IS_NEW, Table
 from handlers.store.event_items import PROMISED, StoragePolicy, body_of, event_item, in_bucket, partition_key
 from handlers.store.event_writer import Tries
 from handlers.store.overflow import DeadLetterQueue, Objects
@@ -132,11 +132,8 @@ class SegmentWriter:
             tries = Tries(self.sleep)
             are_new = self.table.insert([place | promise for place in places], lambda took: tries.count(took, {}))
             places = [place for place, is_new in zip(places, are_new, strict=True) if not is_new]
-        found = (
-            self.table.items(places[first : first + KEYS], consistent=not is_settled, only=("SK", PROMISED))
-            for first in range(0, len(places), KEYS)
-        )
-        return {item["SK"]["S"] for page in found for item in page if PROMISED not in item}
+        found = self.table.items(places, consistent=not is_settled, only=("SK", PROMISED))
+        return {item["SK"]["S"] for item in found if PROMISED not in item}
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

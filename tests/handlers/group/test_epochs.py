@@ -9,11 +9,10 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from handlers.connection.inputs import LOG, Layout
+from handlers.connection.inputs import IN_A_LOG, Layout
 from handlers.deliver.contract import Message, Refusal
 from handlers.profile.deliver_field import Target
 from handlers.store.event_reader import EventReader
-from handlers.store.segment_reader import SegmentReader
 from handlers.store.typed_values import Item
 from tests.examples import examples
 from tests.handlers.deliver.stage import AWAY, Stage
@@ -28,10 +27,11 @@ class Run:
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
-        self.store = self.draw.choice(["items", "log"])
+        store = self.draw.choice(["items", "log"])
+        self.layout = IN_A_LOG if store == "log" else Layout()
         self.writes: list[tuple[int, Item]] = []
         policies = {name: self.draw.choice(["evicts", "forbids", "tolerates"]) for name in "ab"}
-        profile = {"on_conflict": "epoch", "key": "id", "store": self.store}
+        profile = {"on_conflict": "epoch", "key": "id", "store": store}
         self.world = World(policies, lambda *write: self.writes.append(write), **profile)
         self.restarted, self.steady = self.world.upstreams
         # By stream, the key under which each body must be found.
@@ -66,18 +66,13 @@ class Run:
 
     def stored(self, stream: str) -> list[tuple[str, str]]:
         """Return the body and the key of each event."""
-        tables, now_ms = self.world.tables, self.world.now_ms
-        if self.store == "log":
-            entries = SegmentReader(tables, EVENTS, lambda _key: None).entries(stream, now_ms, "", 1_000)
-            events = [event for _, event in entries if event is not None]
-        else:
-            read = EventReader(tables, EVENTS, lambda _key: None).entries(stream, Layout(), now_ms, "", 1_000)
-            events = [entry.event for entry in read if entry.event is not None]
-        return sorted((str(event.data), event.key) for event in events)
+        reader, layout = EventReader(self.world.tables, EVENTS, lambda _key: None), self.layout
+        entries = reader.entries(stream, layout, self.world.now_ms, "", 1_000)
+        return sorted((str(event.data), event.key) for _, event in entries if event is not None)
 
     def delivered(self) -> list[Message]:
         """Return what a sink takes that is away from time to time."""
-        stage = Stage(layout=Layout(LOG if self.store == "log" else 1), client=self.world.tables)
+        stage = Stage(layout=self.layout, client=self.world.tables)
 
         def answer(_target: Target, batch: Sequence[Message]) -> Mapping[int, Refusal]:
             return {at: AWAY for at in range(len(batch)) if self.draw.random() < 0.2}

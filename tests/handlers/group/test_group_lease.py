@@ -15,7 +15,6 @@ from handlers.group.group_lease import (
     is_away,
     is_well,
     known_over,
-    newer_lives,
     to_bury,
     turns_of_others,
 )
@@ -85,15 +84,6 @@ def test_nobody_opens_beside_one_that_is_not_buried(own: Lease, group: GroupLeas
         return
     is_open = own.released_token < own.connected_token < fence
     assert not is_open or known_over(own, group) or to_bury(own, group, fence, now_ms)
-
-
-@given(groups, st.integers(0, 5), st.integers(0, 60))
-def test_a_newer_function_lives_by_its_heartbeat(group: GroupLease, token: int, now_ms: int) -> None:
-    """Only an unburied heartbeat of a greater token that has not run out counts."""
-    lives = [
-        heartbeat for heartbeat in group.heartbeats.values() if heartbeat.token > token and heartbeat.is_alive(now_ms)
-    ]
-    assert newer_lives(group, token, now_ms) == bool(lives)
 
 
 def test_turns_of_others_change_with_each_of_theirs() -> None:

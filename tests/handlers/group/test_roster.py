@@ -25,6 +25,13 @@ def roster(*members: str, lease: GroupLease = LEASE) -> Roster:
     return one
 
 
+def running(*members: str) -> Roster:
+    """Return a roster that has begun the first of these members."""
+    one = roster(*members)
+    one.begins(members[0])
+    return one
+
+
 def end(one: Roster, now_ms: int) -> str:
     """Return the error or the status with which the function has ended; "" while it goes on."""
     outcome = one.outcome(now_ms)
@@ -46,8 +53,7 @@ def test_it_begins_what_is_a_member() -> None:
 
 def test_an_older_function_begins_nothing() -> None:
     """It keeps what runs, and ends once nothing does, whatever the newer one could not open yet."""
-    one = roster("a", "b")
-    one.begins("a")
+    one = running("a", "b")
     one.sees(NEWER, 5)
     assert (one.to_open(5), one.keeps("a"), one.outcome(5)) == ([], False, None)
     one.ended("a", NextStep.RELIEVED)
@@ -56,8 +62,7 @@ def test_an_older_function_begins_nothing() -> None:
 
 def test_a_newer_function_that_is_dead_relieves_nobody() -> None:
     """Its heartbeat has run out, so the older one goes on, and expires at its own deadline."""
-    one = roster("a")
-    one.begins("a")
+    one = running("a")
     one.sees(replace(NEWER, heartbeats={**ALIVE, "r2": GroupHeartbeat(2, 0, 5)}), 6)
     assert one.keeps("a")
     one.ended("a", NextStep.EXPIRED)
@@ -66,8 +71,7 @@ def test_a_newer_function_that_is_dead_relieves_nobody() -> None:
 
 def test_a_lane_with_a_hot_standby_starts_again() -> None:
     """The other lane keeps the other streams, and the standby is needed at once."""
-    one = roster("a", "b")
-    one.begins("a")
+    one = running("a", "b")
     one.ended("a", NextStep.STANDBY)
     one.sees(NEWER, 5)
     assert end(one, 5) == "ConnectionExpired"
@@ -75,8 +79,7 @@ def test_a_lane_with_a_hot_standby_starts_again() -> None:
 
 def test_an_empty_group_is_ended_at_the_version_of_its_reading() -> None:
     """It is not ended while members must be read again, or while one runs or waits to be removed."""
-    one = roster("a")
-    one.begins("a")
+    one = running("a")
     one.ended("a", NextStep.OVER)
     assert (one.removes("a"), one.empty_version) == ("1", None)
     one.removed("a")
@@ -92,8 +95,7 @@ def test_an_empty_group_is_ended_at_the_version_of_its_reading() -> None:
 @pytest.mark.parametrize("what", [NextStep.OVER, NextStep.UNREAD])
 def test_who_is_over_is_begun_again_only_if_it_joins_anew(what: NextStep) -> None:
     """The same membership says nothing new; a stream that waits for its profile asks for it again."""
-    one = roster("a")
-    one.begins("a")
+    one = running("a")
     assert one.removes("a") is None
     one.ended("a", what)
     one.listed(4, {"a": "1"})
@@ -104,8 +106,7 @@ def test_who_is_over_is_begun_again_only_if_it_joins_anew(what: NextStep) -> Non
 
 def test_what_was_taken_though_no_newer_function_is_known_is_asked_for_again() -> None:
     """It waits until the lease was read again, which may be older than the claim that took it."""
-    one = roster("a")
-    one.begins("a")
+    one = running("a")
     one.ended("a", NextStep.RELIEVED)
     assert one.to_open(0) == []
     one.sees(LEASE, 5)
@@ -118,8 +119,7 @@ def test_who_was_relieved_at_the_end_of_its_life_looks_for_the_newer_one() -> No
     """Its lane waits if it sees one, and starts again at once if not."""
     ends = []
     for seen in (NEWER, LEASE):
-        one = roster("a")
-        one.begins("a")
+        one = running("a")
         one.ended("a", NextStep.RELIEVED)
         assert one.outcome(LAST_MS) is None
         one.sees(seen, 5)
@@ -129,8 +129,7 @@ def test_who_was_relieved_at_the_end_of_its_life_looks_for_the_newer_one() -> No
 
 def test_a_buried_function_ends() -> None:
     """If nobody newer lives, its lane starts again at once; no lane waits for a dead function."""
-    one = roster("a")
-    one.begins("a")
+    one = running("a")
     one.sees(replace(LEASE, heartbeats={"r1": replace(ALIVE["r1"], is_ended=True)}), 5)
     assert not one.goes_on
     one.ended("a", NextStep.AGAIN)
@@ -167,8 +166,7 @@ def test_a_group_that_another_execution_has_is_left() -> None:
 )
 def test_a_function_that_does_not_go_on_connects_nothing_again(seen: GroupLease) -> None:
     """For any reason, it connects neither what ran nor what waits, and ends no group."""
-    one = roster("a", "b")
-    one.begins("a")
+    one = running("a", "b")
     one.sees(seen, 5)
     assert (one.keeps("a"), one.to_open(5)) == (False, [])
     empty = roster(lease=seen)
@@ -177,8 +175,7 @@ def test_a_function_that_does_not_go_on_connects_nothing_again(seen: GroupLease)
 
 def test_who_leaves_is_forgotten() -> None:
     """A resting stream is forgotten at once, a running one at its end; neither is connected again."""
-    one = roster("a", "b")
-    one.begins("a")
+    one = running("a", "b")
     one.listed(5, {})
     assert (len(one), one.keeps("a")) == (1, False)
     one.ended("a", NextStep.AGAIN)
@@ -192,8 +189,7 @@ def test_nothing_begins_from_its_last_instant_on() -> None:
 
 def test_what_a_newer_function_has_claimed_is_not_wanted_when_that_has_died() -> None:
     """It has the greater token, so no claim of this function would be granted."""
-    one = roster("a")
-    one.begins("a")
+    one = running("a")
     one.ended("a", NextStep.RELIEVED)
     one.sees(replace(NEWER, heartbeats=ALIVE), 5)
     assert one.to_open(5) == []

@@ -19,11 +19,13 @@ from handlers.run.requests import Requests
 from handlers.segments.appending import JUMP
 from handlers.segments.log_requests import Cursor
 from handlers.store.connection_store import Store
+from handlers.store.control_table import Table
 from handlers.store.event_items import Entry, StoredEvent
 from handlers.store.event_reader import EventReader
 from handlers.store.overflow import Objects
 from handlers.store.segment_reader import position
 from handlers.store.segment_writer import SegmentWriter
+from handlers.store.typed_values import key
 from local.simulation.tables import MemoryDynamoDB
 from tests.handlers.aws import Client, Counted, answer_is_lost, fails_with, is_sent_twice
 from tests.handlers.connection.managers import profile
@@ -68,6 +70,10 @@ class World:
     ) -> SegmentWriter:
         store = self.store(dynamodb, bucket)
         return store.log(STREAM, fence, lambda: self.now_ms, window_ms=window_ms, keep_days=keep_days)
+
+    def put_lease(self, **attributes: Any) -> None:
+        """Write attributes into the control record, as another writer would."""
+        Table(self.tables, "control").set(key(STREAM, "lease"), attributes)
 
     def requests(self, **fields: Any) -> Requests:
         who = Invocation(STREAM, "A", "", "r1", 900_000, 4_000, 1_000, 1_000, 0)

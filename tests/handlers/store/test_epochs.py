@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from handlers.connection.effects import Claim, Heartbeat, MarkConnected, Progress, Release, Write
 from handlers.connection.epochs import SLACK_MS, Epoch, other_keys
-from handlers.connection.inputs import Claimed, Layout, Written
+from handlers.connection.inputs import IN_A_LOG, Claimed, Layout, Written
 from handlers.connection.steps import Invocation
 from handlers.framing.events import MAX_KEY_BYTES, StreamEvent
 from handlers.redrive.letters import Message, Reader
@@ -21,8 +21,8 @@ from handlers.redrive.restore import Events, NotStored
 from handlers.run.requests import Requests
 from handlers.store import control_record
 from handlers.store.connection_store import Store
+from handlers.store.event_reader import EventReader
 from handlers.store.overflow import Objects
-from handlers.store.segment_reader import SegmentReader
 from handlers.store.typed_values import Item
 from local.simulation.tables import Listener, MemoryDynamoDB
 from local.simulation.virtual_delivery import DELIVERY
@@ -106,15 +106,9 @@ class World:
 
     def stored(self) -> list[tuple[str, str]]:
         """Return the key and body of each event, in order."""
-        if self.fields["store"] == "log":
-            read = SegmentReader(self.tables, "events", lambda _key: None).entries(STREAM, self.now_ms, "", 1_000)
-            return [(event.key, str(event.data)) for _, event in read if event is not None]
-        condition, value = "PK = :p", {":p": {"S": STREAM}}
-        items = self.tables.query(
-            TableName="events", KeyConditionExpression=condition, ExpressionAttributeValues=value
-        )["Items"]
-        items.sort(key=lambda item: item["position"]["S"])
-        return [(item["SK"]["S"], item["data"]["S"]) for item in items]
+        layout = IN_A_LOG if self.fields["store"] == "log" else Layout()
+        read = EventReader(self.tables, "events", lambda _key: None).entries(STREAM, layout, self.now_ms, "", 1_000)
+        return [(event.key, str(event.data)) for _, event in read if event is not None]
 
 
 class Connection:

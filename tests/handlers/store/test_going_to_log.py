@@ -17,17 +17,16 @@ from handlers.framing.events import StreamEvent
 from handlers.redrive.restore import KNOWN, STORED, Events, NotStored
 from handlers.run.requests import Requests
 from handlers.store.event_items import PROMISED, Entry
-from handlers.store.event_reader import SETTLES_MS, EventReader, newest_ms, newest_place
+from handlers.store.event_reader import SETTLES_MS, newest_ms, newest_place
 from handlers.store.overflow import Objects
 from handlers.store.stream_records import StreamRecords
 from streamkeeper.following import Following
 from tests.handlers.aws import Client, Counted
 from tests.handlers.connection.managers import profile
 from tests.handlers.segments import test_log
-from tests.handlers.segments.test_log import STREAM
+from tests.handlers.segments.test_log import NOW_MS, STREAM
 from tests.handlers.store.events import noise
 
-NOW_MS = 1_700_000_000_000
 ASKED: dict[str, Any] = {"budget": {"events_per_day": 10, "then": "log"}}
 
 
@@ -37,10 +36,6 @@ class Killed(Exception):
 
 class World(test_log.World):
     """A stream, its connections, and its readers' view."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now_ms = NOW_MS
 
     def connection(self, dynamodb: Any = None, **fields: Any) -> tuple[Requests, int]:
         """Return a connection that has claimed the stream, and its token."""
@@ -55,18 +50,14 @@ class World(test_log.World):
     def go(self, one: tuple[Requests, int]) -> None:
         one[0].of(GoToLog(one[1]))[0]()
 
-    def events(self, *numbers: int, data: str = "a") -> list[StreamEvent]:
-        return [StreamEvent(f"k{n}", data, f"{n}", None, f"{n}", self.now_ms) for n in numbers]
+    def events(self, *numbers: int) -> list[StreamEvent]:
+        return test_log.events(*numbers, at_ms=self.now_ms)
 
     @property
     def layout(self) -> Layout:
         found = StreamRecords(self.tables, "control").layout(STREAM)
         assert found is not None
         return found
-
-    @property
-    def reader(self) -> EventReader:
-        return EventReader(self.tables, "events", lambda _key: None)
 
     def pages(self, limit: int = 1000, after: str = "") -> list[Entry]:
         """Return all entries, page after page."""
@@ -186,31 +177,19 @@ def test_a_heartbeat_says_that_another_connection_has_gone_over() -> None:
     old = world.connection()
     world.write(old, 1)
     progress = Progress(old[1], NOW_MS, opened_ms=NOW_MS)
-    world.tables.update_item(
-        TableName="control",
-        Key={"PK": {"S": STREAM}, "SK": {"S": "lease"}},
-        UpdateExpression="SET #connected = :one, #expires_at_ms = :one",
-        ExpressionAttributeNames={"#connected": "connected", "#expires_at_ms": "expires_at_ms"},
-        ExpressionAttributeValues={":one": {"N": "1"}},
-    )
+    world.put_lease(connected=1, expires_at_ms=1)
     assert not old[0].of(Heartbeat(None, progress, NOW_MS))[0]().is_log
     world.go(world.connection())
     assert old[0].of(Heartbeat(None, progress, NOW_MS))[0]().is_log
     assert world.write(old, 1, 2) == Written(1, 1)
-    assert max(world.tables._tables["events"]) > ("demo#log", "segment#101700000000000")
+    assert max(world.tables._tables["events"]) > ("demo#log", "segment#101000000000000")
 
 
 def test_items_without_an_order_stay_items() -> None:
     """A stream that is a log already does not change either."""
     world = World()
     one = world.connection()
-    world.tables.update_item(
-        TableName="control",
-        Key={"PK": {"S": STREAM}, "SK": {"S": "lease"}},
-        UpdateExpression="SET #order = :none",
-        ExpressionAttributeNames={"#order": "order"},
-        ExpressionAttributeValues={":none": {"S": "none"}},
-    )
+    world.put_lease(order="none")
     world.go(one)
     assert world.write(one, 1, 2) == Written(2, 0)
     assert world.layout == Layout(1, "none")

@@ -89,6 +89,14 @@ def opened(table: Table, request_id: str = "r1", overlap: str = "evicts") -> Fun
     return function
 
 
+def overlapping(table: Table) -> tuple[Function, Function]:
+    """Return the stream's first connection, and a newer one that is connected too."""
+    older, newer = opened(table), Function(table, "r2")
+    newer.claim()
+    newer.ask(MarkConnected(2, 9_900, row(2, 2_010)))
+    return older, newer
+
+
 def row(fence: int, seen_ms: int, **more: Any) -> Progress:
     """Return a connection that was answered ten milliseconds after its claim."""
     return Progress(fence, claimed_ms=fence * 1_000, opened_ms=fence * 1_000 + 10, seen_ms=seen_ms, **more)
@@ -166,9 +174,7 @@ def test_opening_takes_a_claim_and_a_mark() -> None:
 def test_what_is_refused_answers_with_the_record() -> None:
     """A connection that is no longer the newest learns it from its own heartbeat, and saves nothing."""
     table = Table()
-    older, newer = opened(table), Function(table, "r2")
-    newer.claim()
-    newer.ask(MarkConnected(2, 9_900, row(2, 2_010)))
+    older, _ = overlapping(table)
     before, asked = table.item(), len(table.requests)
     answer = older.ask(Heartbeat("5", row(1, 3_000), 12_000))
     assert (answer.lease.connected_token, table.item()) == (2, before)
@@ -182,9 +188,7 @@ def test_what_is_refused_answers_with_the_record() -> None:
 def test_who_knows_of_a_newer_connection_only_marks_its_release() -> None:
     """One request has the same answer and record; its cursor and its end would be refused."""
     table = Table()
-    older, newer = opened(table), Function(table, "r2")
-    newer.claim()
-    newer.ask(MarkConnected(2, 9_900, row(2, 2_010)))
+    older, _ = overlapping(table)
     before, asked = table.item(), len(table.requests)
     answer = older.ask(Release("6", row(1, 3_100, closed_ms=3_100, ended_by="taken_over"), is_relieved=True))
     assert (answer.lease.connected_token, answer.lease.released_token) == (2, 1)
