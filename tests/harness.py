@@ -243,7 +243,11 @@ class Service:
 
     def connections(self, stream_id: str) -> list[dict[str, Any]]:
         """Returns the records of a stream's connections, oldest first; the control record has that of the newest."""
-        rows = [ledger_records.whole(row) for row in self.raw("control", stream_id, "connection#")]
+        # As if each were shown: with the counts of 0 that the ledger leaves out.
+        rows = [
+            ledger_records.live_record({"live": {"M": row}}) or row
+            for row in self.raw("control", stream_id, "connection#")
+        ]
         shown = [ledger_records.live_record(item) for item in self.raw("control", stream_id, "lease")]
         every = ledger_records.with_live(rows, next(iter(shown), None))
         plain = [{name: _plain(value) for name, value in row.items()} for row in every]

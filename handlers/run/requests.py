@@ -284,7 +284,7 @@ class Requests:
 
         The cursor of a connected one is saved only here.
         """
-        shown = {"live": ledger_records.live_value(self._ledger.row(progress))}
+        shown: Item = {"live": {"M": ledger_records.lean(self._ledger.row(progress))}}
         if cursor is not None:
             came_ms = min(progress.seen_ms, progress.heard_ms or progress.seen_ms)
             shown |= control_record.cursor(cursor, progress.fence, self._now_ms(), came_ms)

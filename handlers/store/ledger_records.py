@@ -53,7 +53,7 @@ def records_of(item: Item) -> list[Record]:
 
 def has_caught_up(item: Item) -> bool:
     """Returns whether the connection had caught up, by its record."""
-    return all(record.has_caught_up for record in records_of(whole(item)))
+    return all(record.has_caught_up for record in records_of(item))
 
 
 def gap_item(stream_id: str, interval: Gap) -> Item:
@@ -102,11 +102,6 @@ def loss_item(stream_id: str, announced: RecordLoss) -> Item:
     return gap_item(stream_id, Gap(announced.fence, *span, announced.cause, LOST, announced.number, announced.count))
 
 
-def live_value(item: Item) -> Item:
-    """Returns a connection's ledger record as the control record has it: without counts of 0."""
-    return {"M": lean(item)}
-
-
 def lean(item: Item) -> Item:
     """Returns a connection's record without zeros and empty texts: each byte of it is kept for long."""
     return {name: value for name, value in item.items() if name not in _ABSENT or value != _ABSENT[name]}
@@ -118,11 +113,6 @@ def live_record(item: Item) -> Item | None:
     if shown is None or count(shown, "fence") is None or count(shown, "seen_ms") is None:
         return None
     return _ABSENT | shown
-
-
-def whole(item: Item) -> Item:
-    """Returns a connection's record with the fields that `lean` left out."""
-    return _ABSENT | item
 
 
 def with_live(rows: Sequence[Item], shown: Item | None) -> list[Item]:

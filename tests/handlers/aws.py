@@ -1,5 +1,6 @@
-"""The store's tests' AWS: tables, a queue, and a client whose answers can be lost."""
+"""The store's tests' AWS, in memory or embedded: tables, a queue, a bucket, and a client whose answers can be lost."""
 
+import io
 import json
 import os
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from handlers.connection.inputs import GapsRecorded
 from handlers.store import ledger_records
 from handlers.store.connection_store import Store
 from handlers.store.control_table import Table
+from local.simulation.tables import MemoryDynamoDB
 from tests.permission_edges import own_requests
 
 EVENTS, CONTROL, BUCKET = "events", "control", "bodies"
@@ -62,7 +64,98 @@ def _make_bucket(endpoint: str) -> None:
         s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration=place)
 
 
-class Aws:
+class Memory:
+    """Tables, a queue and a bucket in memory, and stores on them; `delays` are those that stores have waited.
+
+    The tables answer as the embedded ones do (`tests/contracts/test_table.py`). It is the client of queue and bucket.
+    """
+
+    queue_url = "queue"
+
+    def __init__(self, dynamodb: Any = None) -> None:
+        self.dynamodb: Any = MemoryDynamoDB(EVENTS, CONTROL) if dynamodb is None else dynamodb
+        self.delays: list[float] = []
+        self._letters: list[dict[str, Any]] = []
+        self._objects: dict[str, bytes] = {}
+
+    @property
+    def sqs(self) -> Any:
+        """Return the client of the queue."""
+        return self
+
+    @property
+    def s3(self) -> Any:
+        """Return the client of the bucket."""
+        return self
+
+    def send_message(self, *, QueueUrl: str, MessageBody: str) -> None:
+        """Take a message, as boto3's client does."""
+        assert QueueUrl == self.queue_url
+        self._letters.append(json.loads(MessageBody))
+
+    def put_object(self, *, Bucket: str, Key: str, Body: bytes) -> None:
+        """Put an object, as boto3's client does."""
+        assert Bucket == BUCKET
+        self._objects[Key] = Body
+
+    def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:
+        """Return an object, as boto3's client does."""
+        assert Bucket == BUCKET
+        if Key not in self._objects:
+            raise ClientError({"Error": {"Code": "NoSuchKey"}}, "GetObject")
+        return {"Body": io.BytesIO(self._objects[Key])}
+
+    def delete_object(self, *, Bucket: str, Key: str) -> None:
+        """Delete an object, as boto3's client does."""
+        assert Bucket == BUCKET
+        del self._objects[Key]
+
+    def objects(self) -> dict[str, bytes]:
+        """Return the objects in the bucket, by key."""
+        return dict(self._objects)
+
+    def dead_letters(self) -> list[dict[str, Any]]:
+        """Return the messages in the dead-letter queue, and empty it."""
+        letters, self._letters = self._letters, []
+        return letters
+
+    def store(self, dynamodb: Any = None, bucket: str = "", **settings: Any) -> Store:
+        """Return a store on these tables, or on another client to them; with the bucket if one is named."""
+        return Store(
+            dynamodb or self.dynamodb,
+            lambda: self.sqs,
+            events_table=EVENTS,
+            control_table=CONTROL,
+            dead_letter_queue_url=self.queue_url,
+            events_bucket=bucket,
+            s3=lambda: self.s3,
+            sleep=self.delays.append,
+            **settings,
+        )
+
+    def items(self, table: str, stream_id: str) -> dict[str, dict[str, Any]]:
+        """Return the items of one stream by their sort key, with each attribute's bare value."""
+        items = self.dynamodb.query(
+            TableName=table,
+            KeyConditionExpression="PK = :stream",
+            ExpressionAttributeValues={":stream": {"S": stream_id}},
+            ConsistentRead=True,
+        )["Items"]
+        return {item["SK"]["S"]: {name: _bare(value) for name, value in item.items()} for item in items}
+
+    def put_control(self, stream_id: str, key: str, **attributes: Any) -> None:
+        """Write attributes into a record of the control table, as another writer would."""
+        names = {f"#{name}": name for name in attributes}
+        self.dynamodb.update_item(
+            TableName=CONTROL,
+            Key={"PK": {"S": stream_id}, "SK": {"S": key}},
+            UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in attributes),
+            ExpressionAttributeNames=names,
+            ExpressionAttributeValues={f":{name}": value for name, value in attributes.items()},
+        )
+
+
+class Aws(Memory):
     """Tables and queue as the emulators hold them, and stores on them; queue and bucket are emptied if they are used.
 
     To make and to empty them for each test would take longer than most tests.
@@ -71,8 +164,7 @@ class Aws:
     def __init__(self) -> None:
         self._endpoint = os.environ["AWS_ENDPOINT_URL"]
         self._used: set[str] = set()
-        self.delays: list[float] = []
-        self.dynamodb = _client("dynamodb", os.environ["AWS_ENDPOINT_URL_DYNAMODB"])
+        super().__init__(_client("dynamodb", os.environ["AWS_ENDPOINT_URL_DYNAMODB"]))
         for table in (EVENTS, CONTROL):
             self.dynamodb.create_table(
                 TableName=table,
@@ -117,45 +209,10 @@ class Aws:
                 self.sqs.delete_queue(QueueUrl=self.queue_url)
             _queue.cache_clear()
 
-    def store(self, dynamodb: Any = None, bucket: str = "", **settings: Any) -> Store:
-        """Return a store on these tables, or on another client to them; with the bucket if one is named."""
-        return Store(
-            dynamodb or self.dynamodb,
-            lambda: self.sqs,
-            events_table=EVENTS,
-            control_table=CONTROL,
-            dead_letter_queue_url=self.queue_url,
-            events_bucket=bucket,
-            s3=lambda: self.s3,
-            sleep=self.delays.append,
-            **settings,
-        )
-
-    def items(self, table: str, stream_id: str) -> dict[str, dict[str, Any]]:
-        """Return the items of one stream by their sort key, with each attribute's bare value."""
-        items = self.dynamodb.query(
-            TableName=table,
-            KeyConditionExpression="PK = :stream",
-            ExpressionAttributeValues={":stream": {"S": stream_id}},
-            ConsistentRead=True,
-        )["Items"]
-        return {item["SK"]["S"]: {name: _bare(value) for name, value in item.items()} for item in items}
-
     def objects(self) -> dict[str, bytes]:
         """Return the objects in the bucket, by key."""
         keys = [entry["Key"] for entry in self.s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])]
         return {key: self.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in keys}
-
-    def put_control(self, stream_id: str, key: str, **attributes: Any) -> None:
-        """Write attributes into a record of the control table, as another writer would."""
-        names = {f"#{name}": name for name in attributes}
-        self.dynamodb.update_item(
-            TableName=CONTROL,
-            Key={"PK": {"S": stream_id}, "SK": {"S": key}},
-            UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in attributes),
-            ExpressionAttributeNames=names,
-            ExpressionAttributeValues={f":{name}": value for name, value in attributes.items()},
-        )
 
     def dead_letters(self) -> list[dict[str, Any]]:
         """Return the messages in the dead-letter queue."""
@@ -240,7 +297,7 @@ def is_sent_twice(call: Callable[..., Any], **parameters: Any) -> Any:
     call(**parameters)
     try:
         answer = call(**parameters)
-        answer["ResponseMetadata"]["RetryAttempts"] = 1
+        answer.setdefault("ResponseMetadata", {})["RetryAttempts"] = 1
         return answer
     except ClientError as error:
         error.response["ResponseMetadata"]["RetryAttempts"] = 1

@@ -12,7 +12,7 @@ from handlers.store.event_reader import EventReader
 from handlers.store.overflow import Objects
 from handlers.store.stream_records import StreamRecords
 from tests.handlers import engine
-from tests.handlers.aws import BUCKET, CONTROL, EVENTS, Aws
+from tests.handlers.aws import BUCKET, CONTROL, EVENTS, Aws, Memory
 from tests.handlers.context import cold_start
 
 
@@ -43,6 +43,12 @@ def aws(endpoint: str, tables: str, monkeypatch: pytest.MonkeyPatch) -> Iterator
     embedded = Aws()
     yield embedded
     embedded.close()
+
+
+@pytest.fixture
+def memory() -> Memory:
+    """Return empty tables, an empty queue and an empty bucket in memory."""
+    return Memory()
 
 
 @pytest.fixture

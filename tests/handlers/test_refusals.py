@@ -147,7 +147,7 @@ def test_no_refusal_is_final_while_another_connection_lives(
     for seen_ms in range(ORIGIN_MS, ORIGIN_MS + 200_001, 1_000):
         record = Progress(1, open_ms, open_ms, seen_ms, seen_ms if seen_ms == ORIGIN_MS + 200_000 else None)
         row = ledger_records.connection_item(record, lane="A", execution="", request_id="")
-        shown = {"live": ledger_records.live_value(row)}
+        shown = {"live": {"M": ledger_records.lean(row)}}
         machine.act_at(seen_ms, partial(machine.store.heartbeat, "demo", 1, seen_ms + 20_000, shown))
     errors = machine.until_rejected(overlap=overlap, **fields)
     assert (errors[-1], len(errors) < 20) == (REJECTED, True)

@@ -1,7 +1,5 @@
 """A stream's log in memory, appended by several connections and read back: what each rule of the protocol is for."""
 
-import io
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +16,6 @@ from handlers.framing.oversize import Oversize
 from handlers.run.requests import Requests
 from handlers.segments.appending import JUMP
 from handlers.segments.log_requests import Cursor
-from handlers.store.connection_store import Store
 from handlers.store.control_table import Table
 from handlers.store.event_items import Entry, StoredEvent
 from handlers.store.event_reader import EventReader
@@ -26,8 +23,7 @@ from handlers.store.overflow import Objects
 from handlers.store.segment_reader import position
 from handlers.store.segment_writer import SegmentWriter
 from handlers.store.typed_values import key
-from local.simulation.tables import MemoryDynamoDB
-from tests.handlers.aws import Client, Counted, answer_is_lost, fails_with, is_sent_twice
+from tests.handlers.aws import BUCKET, Client, Counted, Memory, answer_is_lost, fails_with, is_sent_twice
 from tests.handlers.connection.managers import profile
 from tests.handlers.store.events import noise
 
@@ -35,35 +31,13 @@ STREAM, LOG_KEY = "demo", "demo#log"
 NOW_MS, DAY_MS = 10**12, 86_400_000
 
 
-class World:
-    """Tables, a queue, a bucket, and the store of all connections on them."""
+class World(Memory):
+    """Tables, a queue, a bucket, and the connections of a stream on them."""
 
-    def __init__(self, tables: Any = None) -> None:
-        self.tables = MemoryDynamoDB("events", "control") if tables is None else tables
-        self.letters: list[dict[str, Any]] = []
-        self.objects: dict[str, bytes] = {}
+    def __init__(self, dynamodb: Any = None) -> None:
+        super().__init__(dynamodb)
+        self.tables = self.dynamodb
         self.now_ms = NOW_MS
-
-    def send_message(self, *, QueueUrl: str, MessageBody: str) -> None:
-        """Take a message, as boto3's client does."""
-        assert QueueUrl == "queue"
-        self.letters.append(json.loads(MessageBody))
-
-    def put_object(self, *, Bucket: str, Key: str, Body: bytes) -> None:
-        """Put an object, as boto3's client does."""
-        assert Bucket == "bucket"
-        self.objects[Key] = Body
-
-    def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:
-        """Return an object, as boto3's client does."""
-        assert Bucket == "bucket"
-        return {"Body": io.BytesIO(self.objects[Key])}
-
-    def store(self, dynamodb: Any = None, bucket: str = "") -> Store:
-        return Store(
-            dynamodb or self.tables, lambda: self, events_table="events", control_table="control",
-            dead_letter_queue_url="queue", events_bucket=bucket, s3=lambda: self,
-        )  # fmt: skip
 
     def log(
         self, fence: int, dynamodb: Any = None, *, bucket: str = "", window_ms: int = 900_000, keep_days: int = 0
@@ -81,7 +55,7 @@ class World:
 
     @property
     def reader(self) -> EventReader:
-        return EventReader(self.tables, "events", Objects(lambda: self, "bucket").get)
+        return EventReader(self.tables, "events", Objects(lambda: self, BUCKET).get)
 
     def entries(self, after: str = "", limit: int = 1000, most_bytes: int | None = None) -> list[Entry]:
         return list(self.reader.entries(STREAM, IN_A_LOG, self.now_ms, after, limit, most_bytes))
@@ -304,7 +278,7 @@ def test_an_anchor_that_the_table_refused_is_put_with_the_next_try() -> None:
 def test_a_large_event_comes_back_as_it_was_delivered(data: str | bytes) -> None:
     """In the bucket or alone in a segment, compressed or not, text stays text and bytes stay bytes."""
     world = World()
-    assert world.log(3, bucket="bucket").write(0, events(1, data=data)) == Written(1, 0)
+    assert world.log(3, bucket=BUCKET).write(0, events(1, data=data)) == Written(1, 0)
     assert [(type(one.data), one.data == data) for one in world.read()] == [(type(data), True)]
     assert [one.data for one in world.read(most_bytes=100_000)] == [None]
 
@@ -313,9 +287,9 @@ def test_what_no_segment_holds_goes_to_the_bucket() -> None:
     """It is alone, at its place in the order; a body that compresses well stays in its segment, however large."""
     world = World()
     sent = [*events(1), *events(2, data=noise(400_000)), *events(3, data="long " * 100_000), *events(4)]
-    assert world.log(1, bucket="bucket").write(0, sent) == Written(4, 0)
+    assert world.log(1, bucket=BUCKET).write(0, sent) == Written(4, 0)
     assert [(one.key, one.data) for one in world.read()] == [(one.key, one.data) for one in sent]
-    assert len(world.objects) == 1
+    assert len(world.objects()) == 1
     small = world.read(most_bytes=300_000)
     assert [one.data for one in small] == ["a", None, None, "a"]
     assert [one.object is None for one in small] == [True, False, True, True]
@@ -330,16 +304,16 @@ def test_what_no_segment_holds_is_in_the_queue_before_its_mark() -> None:
     stored = world.read()
     assert [(one.key, one.data) for one in stored] == [("k1", "a"), ("k2", None), ("k3", "a")]
     assert (stored[1].dead_letter or "").startswith("too large for a segment: 400")
-    assert [(letter["key"], letter["part"]) for letter in world.letters] == [("k2", 1), ("k2", 2), ("k2", 3)]
+    assert [(letter["key"], letter["part"]) for letter in world.dead_letters()] == [("k2", 1), ("k2", 2), ("k2", 3)]
 
 
 def test_an_id_that_no_segment_holds_goes_to_the_queue() -> None:
     """A bucket takes only bodies. The mark has neither id nor name, like that of an item."""
     world = World()
     sent = events(1)[0]._replace(id=noise(500_000).hex(), name="n")
-    assert world.log(1, bucket="bucket").write(0, [sent]) == Written(0, 0, 1)
+    assert world.log(1, bucket=BUCKET).write(0, [sent]) == Written(0, 0, 1)
     assert [(one.key, one.id, one.name, one.data) for one in world.read()] == [("k1", None, None, None)]
-    assert world.objects == {}
+    assert world.objects() == {}
 
 
 def test_what_was_too_long_to_be_read_is_marked() -> None:
@@ -347,7 +321,7 @@ def test_what_was_too_long_to_be_read_is_marked() -> None:
     world = World()
     body = Oversize(2_000_000, "ab" * 32, b"head")
     sent = [*events(1), events(2)[0]._replace(data=body), *events(3)]
-    assert world.log(1, bucket="bucket").write(0, sent) == Written(2, 0, 1)
+    assert world.log(1, bucket=BUCKET).write(0, sent) == Written(2, 0, 1)
     assert [one.dead_letter for one in world.read()] == [None, "longer than max_frame_bytes: 2000000 bytes", None]
 
 
@@ -358,7 +332,7 @@ def test_a_message_is_sent_once_though_its_number_is_taken() -> None:
     late.opens()
     world.log(2).write(0, events(1))
     assert late.write(0, events(2, data=noise(400_000))) == Written(0, 0, 1)
-    assert [letter["part"] for letter in world.letters] == [1, 2, 3]
+    assert [letter["part"] for letter in world.dead_letters()] == [1, 2, 3]
 
 
 # --- a log beside items -----------------------------------------------------------------------------------------------

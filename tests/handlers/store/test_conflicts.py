@@ -1,4 +1,4 @@
-"""One key with two bodies, on the embedded AWS: the first stays and a counter rises, or both are stored."""
+"""One key with two bodies, in memory: the first stays and a counter rises, or both are stored."""
 
 import hashlib
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from handlers.store.conflicts import MOST_KEYS, _own_key
 from handlers.store.event_items import StoragePolicy, partition_keys
 from handlers.store.typed_values import MAX_ITEM_BYTES
 from tests.examples import examples
-from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, Counted, fails_with, is_sent_twice
+from tests.handlers.aws import BUCKET, EVENTS, Client, Counted, Memory, fails_with, is_sent_twice
 from tests.handlers.store.events import noise
 
 STREAM = "demo"
@@ -28,25 +28,25 @@ def event(key: str, data: str | bytes | Oversize, name: str | None = None, at_ms
     return StreamEvent(key, data, key, name, None, at_ms)
 
 
-def bodies(aws: Aws, stream_id: str = STREAM) -> dict[str, Any]:
+def bodies(memory: Memory, stream_id: str = STREAM) -> dict[str, Any]:
     """Return the stored bodies by key."""
-    return {key: item.get("data") for key, item in aws.items(EVENTS, stream_id).items()}
+    return {key: item.get("data") for key, item in memory.items(EVENTS, stream_id).items()}
 
 
-def test_the_first_body_stays_and_another_one_is_counted(aws: Aws) -> None:
+def test_the_first_body_stays_and_another_one_is_counted(memory: Memory) -> None:
     """It counts among the duplicates each time: alone, in a batch, and within one write."""
-    store = aws.store()
+    store = memory.store()
     assert store.write(STREAM, 1, 0, [event("1", "a"), event("2", "b"), event("1", "c")], FIRST) == Written(2, 1, 0, 1)
     assert store.write(STREAM, 2, 0, [event("1", "d")], FIRST) == Written(0, 1, 0, 1)
     assert store.write(STREAM, 2, 1, [event("1", "d"), event("2", "b"), event("3", "e")], FIRST) == Written(1, 2, 0, 1)
-    assert bodies(aws) == {"1": "a", "2": "b", "3": "e"}
-    assert aws.dead_letters() == []
+    assert bodies(memory) == {"1": "a", "2": "b", "3": "e"}
+    assert memory.dead_letters() == []
 
 
 @pytest.mark.parametrize("policy", [FIRST, BOTH])
-def test_what_is_only_spelled_or_delivered_otherwise_is_no_conflict(aws: Aws, policy: StoragePolicy) -> None:
+def test_what_is_only_spelled_or_delivered_otherwise_is_no_conflict(memory: Memory, policy: StoragePolicy) -> None:
     """White space, order of names, spelling of numbers, time of arrival and id do not matter."""
-    store = aws.store()
+    store = memory.store()
     assert store.write(STREAM, 1, 0, [event("1", '{"a": 1.0, "b": "\\u00e4"}')], policy) == Written(1, 0)
     again = event("1", '{"b":"ä","a":1}', at_ms=9)._replace(id="other")
     assert store.write(STREAM, 2, 0, [again, again], policy) == Written(0, 2)
@@ -54,14 +54,14 @@ def test_what_is_only_spelled_or_delivered_otherwise_is_no_conflict(aws: Aws, po
     assert store.write(STREAM, 2, 3, [event("1", '{"b":"ä","a":1}', name="deleted")], policy).conflicts == 1
 
 
-def test_both_bodies_are_stored_once_each(aws: Aws) -> None:
+def test_both_bodies_are_stored_once_each(memory: Memory) -> None:
     """The second has a key that names the first; a third delivery is a duplicate of the right one."""
-    store = aws.store()
+    store = memory.store()
     assert store.write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
     assert store.write(STREAM, 2, 0, [event("1", "b"), event("1", "a"), event("1", "b")], BOTH) == Written(1, 2, 0, 1)
     assert store.write(STREAM, 3, 0, [event("1", "a"), event("1", "b")], BOTH) == Written(0, 2)
     assert store.write(STREAM, 3, 2, [event("1", "c")], BOTH) == Written(1, 0, 0, 1)
-    items = aws.items(EVENTS, STREAM)
+    items = memory.items(EVENTS, STREAM)
     assert sorted((item["data"], item.get("conflict_of")) for item in items.values()) == [
         ("a", None),
         ("b", "1"),
@@ -71,10 +71,10 @@ def test_both_bodies_are_stored_once_each(aws: Aws) -> None:
     assert len({item["position"] for item in items.values()}) == 3
 
 
-def test_a_key_that_is_made_of_the_body_has_no_conflict_and_costs_no_read(aws: Aws) -> None:
+def test_a_key_that_is_made_of_the_body_has_no_conflict_and_costs_no_read(memory: Memory) -> None:
     """Nothing new costs a read either: only refused keys are read back, up to a hundred a request."""
-    counted = Counted(aws.dynamodb)
-    store = aws.store(counted)
+    counted = Counted(memory.dynamodb)
+    store = memory.store(counted)
     sent = [event(str(number), "a") for number in range(60)]
     assert store.write(STREAM, 1, 0, sent, FIRST) == Written(60, 0)
     assert store.write(STREAM, 2, 0, sent) == Written(0, 60)
@@ -83,7 +83,7 @@ def test_a_key_that_is_made_of_the_body_has_no_conflict_and_costs_no_read(aws: A
     assert counted.requests[6:] == ["batch_execute_statement"] * 3 + ["batch_get_item"]
 
 
-def test_what_another_connection_wrote_a_moment_ago_is_read_again(aws: Aws) -> None:
+def test_what_another_connection_wrote_a_moment_ago_is_read_again(memory: Memory) -> None:
     """The cheaper read may not show it; the consistent one does, and reads only what is missing."""
     asked: list[tuple[bool, int]] = []
 
@@ -94,85 +94,85 @@ def test_what_another_connection_wrote_a_moment_ago_is_read_again(aws: Aws) -> N
             return call(RequestItems=RequestItems)
         return {"Responses": {EVENTS: call(RequestItems=RequestItems)["Responses"][EVENTS][:1]}}
 
-    assert aws.store().write(STREAM, 1, 0, [event("1", "a"), event("2", "b")], FIRST) == Written(2, 0)
-    late = aws.store(Client(aws.dynamodb, "batch_get_item", behind))
+    assert memory.store().write(STREAM, 1, 0, [event("1", "a"), event("2", "b")], FIRST) == Written(2, 0)
+    late = memory.store(Client(memory.dynamodb, "batch_get_item", behind))
     assert late.write(STREAM, 2, 0, [event("1", "x"), event("2", "y")], FIRST) == Written(0, 2, 0, 2)
     assert asked == [(False, 2), (True, 1)]
 
 
-def test_a_read_that_is_refused_ends_the_function(aws: Aws) -> None:
+def test_a_read_that_is_refused_ends_the_function(memory: Memory) -> None:
     """The events come again then: no unread event counts as a duplicate."""
-    assert aws.store().write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
-    refused = aws.store(Client(aws.dynamodb, "batch_get_item", fails_with("ThrottlingException")))
+    assert memory.store().write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
+    refused = memory.store(Client(memory.dynamodb, "batch_get_item", fails_with("ThrottlingException")))
     with pytest.raises(StoreUnavailable, match=r"^AWS refused BatchGetItem after its retries: ThrottlingException$"):
         refused.write(STREAM, 2, 0, [event("1", "b")], BOTH)
-    assert aws.store().write(STREAM, 3, 0, [event("1", "b")], BOTH) == Written(1, 0, 0, 1)
+    assert memory.store().write(STREAM, 3, 0, [event("1", "b")], BOTH) == Written(1, 0, 0, 1)
 
 
-def test_a_put_whose_answer_was_lost_was_new(aws: Aws) -> None:
+def test_a_put_whose_answer_was_lost_was_new(memory: Memory) -> None:
     """The client's second try meets its own item, which is neither a duplicate nor a conflict."""
-    assert aws.store().write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
-    twice = aws.store(Client(aws.dynamodb, "put_item", is_sent_twice))
+    assert memory.store().write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
+    twice = memory.store(Client(memory.dynamodb, "put_item", is_sent_twice))
     assert twice.write(STREAM, 2, 0, [event("1", "b")], BOTH) == Written(1, 0, 0, 1)
 
 
-def test_large_bodies_are_compared_by_their_objects(aws: Aws) -> None:
+def test_large_bodies_are_compared_by_their_objects(memory: Memory) -> None:
     """Equal content has one object; another object is read, and a second body gets its own."""
     one, other = noise(MAX_ITEM_BYTES), noise(MAX_ITEM_BYTES + 1)
-    store = aws.store(bucket=BUCKET)
+    store = memory.store(bucket=BUCKET)
     assert store.write(STREAM, 1, 0, [event("1", one)], BOTH) == Written(1, 0)
     assert store.write(STREAM, 2, 0, [event("1", one), event("1", other)], BOTH) == Written(1, 1, 0, 1)
     assert store.write(STREAM, 3, 0, [event("1", other), event("1", one)], BOTH) == Written(0, 2)
-    assert sorted(map(len, aws.objects().values())) == [MAX_ITEM_BYTES, MAX_ITEM_BYTES + 1]
+    assert sorted(map(len, memory.objects().values())) == [MAX_ITEM_BYTES, MAX_ITEM_BYTES + 1]
     spelled = '{"a": "' + "é" * MAX_ITEM_BYTES + '"}'
     assert store.write(STREAM, 1, 2, [event("2", spelled.replace(" ", ""))], BOTH) == Written(1, 0)
     assert store.write(STREAM, 2, 2, [event("2", spelled)], BOTH) == Written(0, 1)
 
 
-def test_an_object_that_is_gone_is_another_body(aws: Aws) -> None:
+def test_an_object_that_is_gone_is_another_body(memory: Memory) -> None:
     """A lifecycle rule may have deleted it: its name shows the difference, and nobody waits for it."""
-    store = aws.store(bucket=BUCKET)
+    store = memory.store(bucket=BUCKET)
     assert store.write(STREAM, 1, 0, [event("1", noise(MAX_ITEM_BYTES))], FIRST) == Written(1, 0)
-    for key in aws.objects():
-        aws.s3.delete_object(Bucket=BUCKET, Key=key)
+    for key in memory.objects():
+        memory.s3.delete_object(Bucket=BUCKET, Key=key)
     assert store.write(STREAM, 2, 0, [event("1", b"a")], FIRST) == Written(0, 1, 0, 1)
 
 
-def test_what_lies_in_the_dead_letter_queue_is_compared_by_its_checksum(aws: Aws) -> None:
+def test_what_lies_in_the_dead_letter_queue_is_compared_by_its_checksum(memory: Memory) -> None:
     """Nobody can compare a frame that was too long, so it does not count as a conflict."""
     large, long = event("1", noise(MAX_ITEM_BYTES)), event("2", Oversize(9_000_000, "0" * 64, b"a"))
-    assert aws.store().write(STREAM, 1, 0, [large, long], BOTH) == Written(0, 0, 2)
-    assert aws.store().write(STREAM, 2, 0, [large, long, event("2", b"a")], BOTH) == Written(0, 3)
-    assert aws.store().write(STREAM, 3, 0, [event("1", b"a")], BOTH) == Written(1, 0, 0, 1)
+    assert memory.store().write(STREAM, 1, 0, [large, long], BOTH) == Written(0, 0, 2)
+    assert memory.store().write(STREAM, 2, 0, [large, long, event("2", b"a")], BOTH) == Written(0, 3)
+    assert memory.store().write(STREAM, 3, 0, [event("1", b"a")], BOTH) == Written(1, 0, 0, 1)
 
 
-def test_a_second_body_that_no_item_holds_goes_to_the_queue(aws: Aws) -> None:
+def test_a_second_body_that_no_item_holds_goes_to_the_queue(memory: Memory) -> None:
     """It goes whole, and once: its mark has a key of its own."""
-    assert aws.store().write(STREAM, 1, 0, [event("1", b"a")], BOTH) == Written(1, 0)
+    assert memory.store().write(STREAM, 1, 0, [event("1", b"a")], BOTH) == Written(1, 0)
     for fence, expected in ((2, Written(0, 0, 1, 1)), (3, Written(0, 1))):
-        assert aws.store().write(STREAM, fence, 0, [event("1", noise(MAX_ITEM_BYTES))], BOTH) == expected
-    assert len({message["key"] for message in aws.dead_letters()}) == 1
+        assert memory.store().write(STREAM, fence, 0, [event("1", noise(MAX_ITEM_BYTES))], BOTH) == expected
+    assert len({message["key"] for message in memory.dead_letters()}) == 1
 
 
-def test_a_long_key_has_a_second_one_that_dynamodb_takes(aws: Aws) -> None:
+def test_a_long_key_has_a_second_one_that_dynamodb_takes(memory: Memory) -> None:
     """The item holds the common key in full."""
     key = "é" * (MAX_KEY_BYTES // 2)
     sent = [event(key, "a"), event(key, "b")]
-    assert aws.store().write(STREAM, 1, 0, sent, BOTH) == Written(2, 0, 0, 1)
-    (second,) = (item for item in aws.items(EVENTS, STREAM).values() if item["data"] == "b")
+    assert memory.store().write(STREAM, 1, 0, sent, BOTH) == Written(2, 0, 0, 1)
+    (second,) = (item for item in memory.items(EVENTS, STREAM).values() if item["data"] == "b")
     assert (second["conflict_of"], len(second["SK"])) == (key, 129)
 
 
-def test_ids_that_look_like_second_keys_are_ids(aws: Aws) -> None:
+def test_ids_that_look_like_second_keys_are_ids(memory: Memory) -> None:
     """An upstream may invent them: after a few such ids another counts as a conflict, and stays one."""
     made_up = ["1"]
     for _ in range(MOST_KEYS):
         made_up.append(_own_key(made_up[-1], event("1", "b")))
-    store = aws.store()
+    store = memory.store()
     assert store.write(STREAM, 1, 0, [event(key, "b") for key in made_up[1:3]], BOTH) == Written(2, 0)
     assert store.write(STREAM, 1, 2, [event("1", "a"), event("1", "b")], BOTH) == Written(2, 0, 0, 1)
     assert store.write(STREAM, 2, 0, [event("1", "b")], BOTH) == Written(0, 1)
-    items = aws.items(EVENTS, STREAM)
+    items = memory.items(EVENTS, STREAM)
     assert [items[key].get("conflict_of") for key in made_up[:4]] == [None, None, None, "1"]
     other = f"{STREAM}:other"
     assert store.write(other, 1, 0, [event(key, "b") for key in made_up[1:]], BOTH) == Written(MOST_KEYS, 0)
@@ -189,7 +189,7 @@ deliveries = st.tuples(
 @settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(deliveries, max_size=30), min_size=1, max_size=4), st.sampled_from([1, 3]))
 def test_each_content_of_a_key_is_stored_once(
-    aws: Aws, writes: list[list[tuple[str, str | bytes, str | None]]], partitions: int
+    memory: Memory, writes: list[list[tuple[str, str | bytes, str | None]]], partitions: int
 ) -> None:
     """For any keys, bodies, names and order, both stores keep each pair once, and the counts add up."""
     stream_id = f"demo:{uuid4().hex}"
@@ -197,9 +197,9 @@ def test_each_content_of_a_key_is_stored_once(
     written = []
     for fence, deliveries in enumerate(writes, 1):
         events = [event(key, data, name) for key, data, name in deliveries]
-        written.append(aws.store().write(stream_id, fence, 0, events, policy))
+        written.append(memory.store().write(stream_id, fence, 0, events, policy))
     every = {(key, name, _plain(data)) for deliveries in writes for key, data, name in deliveries}
-    items = [item for key in partition_keys(stream_id, partitions) for item in aws.items(EVENTS, key).values()]
+    items = [item for key in partition_keys(stream_id, partitions) for item in memory.items(EVENTS, key).values()]
     stored = [(item.get("conflict_of", item["SK"]), item.get("name"), _plain(item["data"])) for item in items]
     assert sorted(stored, key=str) == sorted(every, key=str)
     assert sum(one.stored for one in written) == len(every)
@@ -214,16 +214,16 @@ def _plain(data: Any) -> str:
     return '{"a":1}' if text == '{ "a": 1.0 }' else text
 
 
-def test_a_body_that_was_too_long_is_compared_by_its_hash(aws: Aws) -> None:
+def test_a_body_that_was_too_long_is_compared_by_its_hash(memory: Memory) -> None:
     """Equal SHA-256 means the same event; otherwise its rest goes to the queue, once."""
-    store = aws.store()
+    store = memory.store()
     assert store.write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
     same, other = (
         event("1", "")._replace(data=Oversize(1, hashlib.sha256(body).hexdigest(), body)) for body in (b"a", b"b")
     )
     assert store.write(STREAM, 2, 0, [same], BOTH) == Written(0, 1)
     assert store.write(STREAM, 2, 1, [other], FIRST) == Written(0, 1, 0, 1)
-    assert aws.dead_letters() == []
+    assert memory.dead_letters() == []
     assert store.write(STREAM, 2, 2, [other], BOTH) == Written(0, 0, 1, 1)
     assert store.write(STREAM, 3, 0, [other], BOTH) == Written(0, 1)
-    assert [message["event"]["sha256"] for message in aws.dead_letters()] == [hashlib.sha256(b"b").hexdigest()]
+    assert [message["event"]["sha256"] for message in memory.dead_letters()] == [hashlib.sha256(b"b").hexdigest()]

@@ -1,4 +1,4 @@
-"""Lease, cursor and ledger on the embedded AWS: writes, refusals, and the effect of a lost answer."""
+"""Lease, cursor and ledger on tables in memory: writes, refusals, and the effect of a lost answer."""
 
 from dataclasses import asdict, replace
 from typing import Any
@@ -16,8 +16,8 @@ from handlers.store.control_writes import mark
 from handlers.store.ledger_records import LOOK_BACK
 from tests.handlers.aws import (
     CONTROL,
-    Aws,
     Client,
+    Memory,
     answer_is_lost,
     never_arrives,
     record_gaps,
@@ -28,75 +28,75 @@ from tests.handlers.store.events import STREAM
 # --- the lease --------------------------------------------------------------------------------------------------------
 
 
-def claim(aws: Aws, execution: str = "", holder: str = "A/1") -> Lease:
-    reply = aws.store().claim(STREAM, execution=execution, holder=holder)
+def claim(memory: Memory, execution: str = "", holder: str = "A/1") -> Lease:
+    reply = memory.store().claim(STREAM, execution=execution, holder=holder)
     assert reply.is_done
     return reply.record.lease
 
 
-def test_a_claim_raises_the_fence_and_names_the_holder(aws: Aws) -> None:
+def test_a_claim_raises_the_fence_and_names_the_holder(memory: Memory) -> None:
     """The first fence is 1; a read right after finds the claim's answer."""
-    assert claim(aws) == Lease(fence=1, holder="A/1")
-    assert claim(aws, holder="B/2") == Lease(fence=2, holder="B/2")
-    assert aws.store().read_lease(STREAM) == Lease(fence=2, holder="B/2")
-    assert aws.store().read_lease("other") == Lease()
+    assert claim(memory) == Lease(fence=1, holder="A/1")
+    assert claim(memory, holder="B/2") == Lease(fence=2, holder="B/2")
+    assert memory.store().read_lease(STREAM) == Lease(fence=2, holder="B/2")
+    assert memory.store().read_lease("other") == Lease()
 
 
-def test_a_claim_is_for_the_execution_that_holds_the_stream(aws: Aws) -> None:
+def test_a_claim_is_for_the_execution_that_holds_the_stream(memory: Memory) -> None:
     """Unclaimed, or claimed by its own execution, it is granted; otherwise it is refused, and the lease says whose it
     is.
     """
-    assert claim(aws, "arn:1").fence == 1
-    aws.put_control(STREAM, "lease", execution={"S": "arn:1"}, generation={"N": "4"})
-    assert claim(aws, "arn:1") == Lease(fence=2, execution="arn:1", generation=4, holder="A/1")
-    refused = aws.store().claim(STREAM, execution="arn:2", holder="A/9")
+    assert claim(memory, "arn:1").fence == 1
+    memory.put_control(STREAM, "lease", execution={"S": "arn:1"}, generation={"N": "4"})
+    assert claim(memory, "arn:1") == Lease(fence=2, execution="arn:1", generation=4, holder="A/1")
+    refused = memory.store().claim(STREAM, execution="arn:2", holder="A/9")
     lease = Lease(fence=2, execution="arn:1", generation=4, holder="A/1")
     assert (refused.is_done, refused.record.lease) == (False, lease)
-    assert claim(aws, "").fence == 3
+    assert claim(memory, "").fence == 3
 
 
-def test_what_is_over_is_not_claimed_for_a_predecessor(aws: Aws) -> None:
+def test_what_is_over_is_not_claimed_for_a_predecessor(memory: Memory) -> None:
     """A successor has released the stream. Its predecessor goes on where it broke, not where the stream ended."""
     for ending in ("StreamEnded", "StreamRejected", "InvalidRequest"):
-        aws.put_control(STREAM, "lease", ending={"S": ending}, ended_at={"S": "2026-01-01T00:00:00Z"})
-        assert not aws.store().claim(STREAM, execution="arn:1", holder="A/1").is_done
-    assert claim(aws, "").fence == 1
-    aws.put_control(STREAM, "lease", ending={"S": "States.Runtime"}, ended_at={"S": "2026-01-01T00:00:00Z"})
-    assert claim(aws, "arn:1").fence == 2
+        memory.put_control(STREAM, "lease", ending={"S": ending}, ended_at={"S": "2026-01-01T00:00:00Z"})
+        assert not memory.store().claim(STREAM, execution="arn:1", holder="A/1").is_done
+    assert claim(memory, "").fence == 1
+    memory.put_control(STREAM, "lease", ending={"S": "States.Runtime"}, ended_at={"S": "2026-01-01T00:00:00Z"})
+    assert claim(memory, "arn:1").fence == 2
 
 
-def test_a_claim_is_refused_while_a_stop_is_requested(aws: Aws) -> None:
+def test_a_claim_is_refused_while_a_stop_is_requested(memory: Memory) -> None:
     """A stop that is false or absent does not prevent it."""
-    aws.put_control(STREAM, "lease", stop={"BOOL": False})
-    assert claim(aws).fence == 1
-    aws.put_control(STREAM, "lease", stop={"BOOL": True})
-    refused = aws.store().claim(STREAM, execution="", holder="A/1")
+    memory.put_control(STREAM, "lease", stop={"BOOL": False})
+    assert claim(memory).fence == 1
+    memory.put_control(STREAM, "lease", stop={"BOOL": True})
+    refused = memory.store().claim(STREAM, execution="", holder="A/1")
     assert (refused.is_done, refused.record.lease) == (False, Lease(fence=1, stop=True, holder="A/1"))
 
 
-def test_a_claim_whose_answer_was_lost_is_recognised_by_its_holder(aws: Aws) -> None:
+def test_a_claim_whose_answer_was_lost_is_recognised_by_its_holder(memory: Memory) -> None:
     """The lease names this invocation, so the claim was made."""
-    lost = aws.store(Client(aws.dynamodb, "update_item", answer_is_lost))
+    lost = memory.store(Client(memory.dynamodb, "update_item", answer_is_lost))
     reply = lost.claim(STREAM, execution="", holder="A/1")
     assert (reply.is_done, reply.record.lease) == (True, Lease(fence=1, holder="A/1"))
 
 
-def test_a_claim_that_never_arrived_is_none(aws: Aws) -> None:
+def test_a_claim_that_never_arrived_is_none(memory: Memory) -> None:
     """The lease names another, or an earlier claim of this invocation: the store is unavailable."""
-    claim(aws, holder="A/1")
-    never = aws.store(Client(aws.dynamodb, "update_item", never_arrives))
+    claim(memory, holder="A/1")
+    never = memory.store(Client(memory.dynamodb, "update_item", never_arrives))
     for holder, after in (("B/2", 0), ("A/1", 1)):
         with pytest.raises(StoreUnavailable, match="UpdateItem"):
             never.claim(STREAM, execution="", holder=holder, after_fence=after)
     deaf = Client(never._dynamodb, "get_item", never_arrives)
     with pytest.raises(StoreUnavailable, match="UpdateItem"):
-        aws.store(deaf).claim(STREAM, execution="", holder="A/1")
+        memory.store(deaf).claim(STREAM, execution="", holder="A/1")
 
 
-def test_a_claim_takes_the_turn_where_nobody_came_since(aws: Aws) -> None:
+def test_a_claim_takes_the_turn_where_nobody_came_since(memory: Memory) -> None:
     """It fails if another has claimed or connected meanwhile; made twice after a lost answer, it is one claim."""
-    store = aws.store()
-    claim(aws)
+    store = memory.store()
+    claim(memory)
     store.mark_connected(STREAM, 1, 900)
     turn = mark(2, 950, "1")
     assert store.claim(STREAM, execution="", holder="A/1", after_fence=1, turn=turn).record.lease.connected_token == 1
@@ -107,15 +107,15 @@ def test_a_claim_takes_the_turn_where_nobody_came_since(aws: Aws) -> None:
         taken = Lease(fence=3, connected_token=3, released_token=1, expires_at_ms=990, holder="A/1", connected_by="1")
         assert (reply.is_done, reply.record.lease) == (True, taken)
     store.release(STREAM, 3, {})
-    claim(aws, holder="B/1")
+    claim(memory, holder="B/1")
     reply = store.claim(STREAM, execution="", holder="A/1", after_fence=3, turn=mark(4, 999, "1"))
     assert (reply.record.lease.fence, reply.record.lease.connected_token) == (5, 3)
 
 
-def test_connected_only_grows_and_never_passes_the_fence(aws: Aws) -> None:
+def test_connected_only_grows_and_never_passes_the_fence(memory: Memory) -> None:
     """A late mark of an older connection changes nothing, nor does one whose lease is gone."""
-    store = aws.store()
-    claim(aws), claim(aws)
+    store = memory.store()
+    claim(memory), claim(memory)
     assert store.mark_connected(STREAM, 2, 900).is_done
     assert store.mark_connected(STREAM, 2, 950).is_done
     assert not store.mark_connected(STREAM, 1, 999).is_done
@@ -127,10 +127,10 @@ def test_connected_only_grows_and_never_passes_the_fence(aws: Aws) -> None:
     assert store.read_lease("other") == Lease()
 
 
-def test_released_only_grows(aws: Aws) -> None:
+def test_released_only_grows(memory: Memory) -> None:
     """The same rules hold for the mark of a closed connection."""
-    store = aws.store()
-    claim(aws), claim(aws)
+    store = memory.store()
+    claim(memory), claim(memory)
     assert store.release(STREAM, 2, {}).is_done
     assert store.release(STREAM, 2, {}).is_done
     assert not store.release(STREAM, 1, {}).is_done
@@ -138,10 +138,10 @@ def test_released_only_grows(aws: Aws) -> None:
     assert store.read_lease(STREAM).released_token == 2
 
 
-def test_only_the_connected_one_renews_and_only_forward(aws: Aws) -> None:
+def test_only_the_connected_one_renews_and_only_forward(memory: Memory) -> None:
     """A renewal of an older connection, or a late one, changes nothing."""
-    store = aws.store()
-    claim(aws), claim(aws)
+    store = memory.store()
+    claim(memory), claim(memory)
     store.mark_connected(STREAM, 1, 100)
     shown = {"looked": {"N": "1"}}
     assert store.heartbeat(STREAM, 1, 200, shown).record.lease.expires_at_ms == 200
@@ -160,10 +160,10 @@ def saved(cursor: str, fence: int, now_ms: int) -> dict[str, Any]:
     return control_record.cursor(cursor, fence, now_ms)
 
 
-def test_the_cursor_is_never_moved_back_by_an_older_connection(aws: Aws) -> None:
+def test_the_cursor_is_never_moved_back_by_an_older_connection(memory: Memory) -> None:
     """The newest connected one moves it by its heartbeat and its release; an older or late one does not."""
-    store = aws.store()
-    claim(aws), claim(aws)
+    store = memory.store()
+    claim(memory), claim(memory)
     store.mark_connected(STREAM, 1, 100)
     assert store.heartbeat(STREAM, 1, 200, saved("5", 1, 100)).record.cursor == "5"
     assert not store.heartbeat(STREAM, 1, 150, saved("4", 1, 50)).is_done
@@ -177,10 +177,10 @@ def test_the_cursor_is_never_moved_back_by_an_older_connection(aws: Aws) -> None
     assert (record.cursor, record.cursor_fence, record.saved_ms, record.lease.released_token) == ("8", 2, 320, 2)
 
 
-def test_a_cursor_that_the_upstream_refused_is_replaced_once(aws: Aws) -> None:
+def test_a_cursor_that_the_upstream_refused_is_replaced_once(memory: Memory) -> None:
     """It is replaced if it is still the cursor of the request; a cursor that another connection saved since stays."""
-    store = aws.store()
-    claim(aws)
+    store = memory.store()
+    claim(memory)
     store.mark_connected(STREAM, 1, 100)
     refused = store.heartbeat(STREAM, 1, 200, saved("5", 1, 100)).record
     assert [store.replace_cursor(STREAM, refused, "", 1, 150) for _ in range(2)] == [True, False]
@@ -191,11 +191,11 @@ def test_a_cursor_that_the_upstream_refused_is_replaced_once(aws: Aws) -> None:
     assert (store.replace_cursor(STREAM, refused, "", 1, 350), store.read(STREAM).cursor) == (False, "6")
 
 
-def test_the_ledger_records_a_connection(aws: Aws) -> None:
+def test_the_ledger_records_a_connection(memory: Memory) -> None:
     """There is one record a fence; an instant that has not come is absent, and counts are the latest."""
 
     def save(progress: Progress) -> bool:
-        return save_connection(aws.store(), STREAM, progress, lane="A", execution="arn:1", request_id="r")
+        return save_connection(memory.store(), STREAM, progress, lane="A", execution="arn:1", request_id="r")
 
     assert save(Progress(fence=3, claimed_ms=10, opened_ms=20, seen_ms=20))
     assert save(Progress(fence=3, claimed_ms=10, opened_ms=20, seen_ms=30, frames=2, bytes=9, stored=1, duplicates=1))
@@ -211,7 +211,7 @@ def test_the_ledger_records_a_connection(aws: Aws) -> None:
     who = {"lane": "A", "execution": "arn:1", "request_id": "r", "resumed": False}
     told = {name: value for name, value in asdict(closed).items() if value not in (None, False, "", (0, 0))}
     record = {"PK": STREAM, "SK": "connection#000000000003"} | who | told
-    assert aws.items(CONTROL, STREAM) == {"connection#000000000003": record}
+    assert memory.items(CONTROL, STREAM) == {"connection#000000000003": record}
 
 
 def keep(store: Store, *connections: Progress) -> None:
@@ -220,9 +220,9 @@ def keep(store: Store, *connections: Progress) -> None:
         save_connection(store, STREAM, progress, lane="A", execution="", request_id="r")
 
 
-def gaps_of(aws: Aws) -> dict[str, dict[str, Any]]:
+def gaps_of(memory: Memory) -> dict[str, dict[str, Any]]:
     """Return the recorded gaps by their keys."""
-    return {key: item for key, item in aws.items(CONTROL, STREAM).items() if key.startswith("gap#")}
+    return {key: item for key, item in memory.items(CONTROL, STREAM).items() if key.startswith("gap#")}
 
 
 # A connection that was reset, and the next, which asks for what came since.
@@ -231,9 +231,9 @@ SECOND = Progress(fence=2, claimed_ms=95, opened_ms=100, seen_ms=110, resumed=Tr
 BROKEN = replace(SECOND, seen_ms=114, closed_ms=114, ended_by="reset")
 
 
-def test_a_turn_is_taken_when_nobody_elses_lasts(aws: Aws) -> None:
+def test_a_turn_is_taken_when_nobody_elses_lasts(memory: Memory) -> None:
     """A free, released, expired or own turn is taken, but not another's that lasts, or one that a newer took."""
-    store = aws.store()
+    store = memory.store()
     for number in (1, 2, 3):
         assert store.claim(STREAM, execution="", holder=f"A/{number}").is_done
     first = store.take_turn(STREAM, 1, expires_at_ms=100, now_ms=10).record.lease
@@ -247,18 +247,18 @@ def test_a_turn_is_taken_when_nobody_elses_lasts(aws: Aws) -> None:
     assert (turn(1, 120, 20), turn(2, 200, 119), turn(2, 200, 120)) == (1, 1, 2)
     assert store.release(STREAM, 2, {}).is_done
     assert (turn(3, 300, 130), turn(2, 400, 999), turn(4, 400, 999)) == (3, 3, 3)
-    claim(aws)
+    claim(memory)
     assert (turn(4, 400, 140, over=2), turn(4, 400, 140, over=3)) == (3, 4)
 
 
-def test_records_of_the_ledger_may_expire(aws: Aws) -> None:
+def test_records_of_the_ledger_may_expire(memory: Memory) -> None:
     """They expire so many days after the last sign of life or the gap's end; the lease and the cursor never do."""
-    store = aws.store(ledger_keep_days=2)
+    store = memory.store(ledger_keep_days=2)
     store.claim(STREAM, execution="", holder="A/1")
     first = Progress(fence=1, claimed_ms=0, opened_ms=1_000, seen_ms=5_999, closed_ms=5_999, ended_by="reset")
     keep(store, first, Progress(fence=2, claimed_ms=6_000, opened_ms=9_000, seen_ms=9_500))
     record_gaps(store, STREAM, 9_600, dead_after_ms=1_000)
-    assert {key: item.get("expires_at", 0) - 2 * 86_400 for key, item in aws.items(CONTROL, STREAM).items()} == {
+    assert {key: item.get("expires_at", 0) - 2 * 86_400 for key, item in memory.items(CONTROL, STREAM).items()} == {
         "connection#000000000001": 5,
         "connection#000000000002": 9,
         "gap#000000000002": 9,
@@ -266,19 +266,19 @@ def test_records_of_the_ledger_may_expire(aws: Aws) -> None:
     }
 
 
-def test_gaps_are_written_down_once(aws: Aws) -> None:
+def test_gaps_are_written_down_once(memory: Memory) -> None:
     """A gap is an item under the connection that ended it; writing it again changes nothing."""
-    store = aws.store()
+    store = memory.store()
     first = Progress(fence=1, claimed_ms=5, opened_ms=10, seen_ms=80, closed_ms=90, ended_by="reset")
     never_answered = Progress(fence=2, claimed_ms=91, seen_ms=91)
     killed = Progress(fence=3, claimed_ms=95, opened_ms=100, seen_ms=150, resumed=True)
     last = Progress(fence=4, claimed_ms=170, opened_ms=180, seen_ms=300)
     keep(store, first, never_answered, killed, last)
     record_gaps(store, STREAM, 160, dead_after_ms=20)
-    assert list(gaps_of(aws)) == ["gap#000000000003"]
+    assert list(gaps_of(memory)) == ["gap#000000000003"]
     for _ in range(2):
         record_gaps(store, STREAM, 310, dead_after_ms=20)
-    assert gaps_of(aws) == {
+    assert gaps_of(memory) == {
         f"gap#{fence:012d}": {
             "PK": STREAM,
             "SK": f"gap#{fence:012d}",
@@ -291,25 +291,25 @@ def test_gaps_are_written_down_once(aws: Aws) -> None:
     }
 
 
-def test_a_gap_is_written_again_once_it_is_proved(aws: Aws) -> None:
+def test_a_gap_is_written_again_once_it_is_proved(memory: Memory) -> None:
     """The item is open, then longer by what broke off in it, and delivered in the end."""
-    store = aws.store()
+    store = memory.store()
     shown = []
     third = replace(SECOND, fence=3, opened_ms=117, seen_ms=117, live_ms=160)
     for progress in (FIRST, SECOND, BROKEN, third, replace(third, seen_ms=300)):
         keep(store, progress)
         record_gaps(store, STREAM, 119, dead_after_ms=20)
-        item = aws.items(CONTROL, STREAM).get("gap#000000000002", {})
+        item = memory.items(CONTROL, STREAM).get("gap#000000000002", {})
         shown.append((item.get("from_ms"), item.get("to_ms"), item.get("state")))
     gap = (90, 100, OPEN)
     assert shown == [(None, None, None), gap, gap, (90, 114, OPEN), (90, 100, DELIVERED)]
-    rows = [aws.items(CONTROL, STREAM)[f"connection#{fence:012d}"] for fence in (1, 2, 3)]
+    rows = [memory.items(CONTROL, STREAM)[f"connection#{fence:012d}"] for fence in (1, 2, 3)]
     assert [row["seen_ms"] for row in rows] == [90, 114, 300]
 
 
-def test_a_gap_behind_one_that_only_counted_as_dead_is_none(aws: Aws) -> None:
+def test_a_gap_behind_one_that_only_counted_as_dead_is_none(memory: Memory) -> None:
     """It recorded a later end; the one that had ended the gap looks again at its own end."""
-    store = aws.store()
+    store = memory.store()
     slow = Progress(fence=1, claimed_ms=5, opened_ms=10, seen_ms=60)
     own = Progress(fence=2, claimed_ms=95, opened_ms=100, seen_ms=300)
     keep(store, slow, own)
@@ -318,14 +318,14 @@ def test_a_gap_behind_one_that_only_counted_as_dead_is_none(aws: Aws) -> None:
     shown = []
     for again in (False, True):
         assert record_gaps(store, STREAM, 340, dead_after_ms=20, again=again) == GapsRecorded(0)
-        gap = aws.items(CONTROL, STREAM)["gap#000000000002"]
+        gap = memory.items(CONTROL, STREAM)["gap#000000000002"]
         shown.append((gap["from_ms"], gap["to_ms"], gap["state"]))
     assert shown == [(60, 100, OPEN), (60, 100, DELIVERED)]
 
 
-def test_a_gap_behind_one_that_was_relieved_is_none_once_its_successor_has_caught_up(aws: Aws) -> None:
+def test_a_gap_behind_one_that_was_relieved_is_none_once_its_successor_has_caught_up(memory: Memory) -> None:
     """It still lacked 70 ms, and its successor recorded that before it had caught up itself."""
-    store, first = aws.store(), Progress(1, 5, opened_ms=10, seen_ms=320, closed_ms=320, ended_by="taken_over")
+    store, first = memory.store(), Progress(1, 5, opened_ms=10, seen_ms=320, closed_ms=320, ended_by="taken_over")
     default = Progress(2, 310, resumed=True, reach_ms=0, since_ms=300, live_ms=430)
     relieved = replace(default, opened_ms=320, seen_ms=350, closed_ms=360, ended_by="taken_over")
     own = replace(default, fence=3, claimed_ms=355, opened_ms=360, since_ms=320, live_ms=470)
@@ -334,15 +334,15 @@ def test_a_gap_behind_one_that_was_relieved_is_none_once_its_successor_has_caugh
     for seen_ms in (400, 480):
         keep(store, replace(own, seen_ms=seen_ms))
         record_gaps(store, STREAM, seen_ms, dead_after_ms=20)
-        shown += [(gap["from_ms"], gap["to_ms"], gap["state"]) for gap in gaps_of(aws).values()]
+        shown += [(gap["from_ms"], gap["to_ms"], gap["state"]) for gap in gaps_of(memory).values()]
     assert shown == [(330, 360, OPEN), (330, 360, DELIVERED)]
 
 
-def test_a_loss_that_grows_is_recorded_so(aws: Aws) -> None:
+def test_a_loss_that_grows_is_recorded_so(memory: Memory) -> None:
     """Ids start over: the row of dropped events goes on, and a late answer takes nothing back."""
     for to_ms, events in ((110, 3), (150, 20), (120, 5)):
-        aws.store().ledger.record_loss(STREAM, RecordLoss(2, 1, 100, to_ms, "ids_restarted", events))
-    item = aws.items(CONTROL, STREAM)["gap#000000000002#000001"]
+        memory.store().ledger.record_loss(STREAM, RecordLoss(2, 1, 100, to_ms, "ids_restarted", events))
+    item = memory.items(CONTROL, STREAM)["gap#000000000002#000001"]
     assert (item["from_ms"], item["to_ms"], item["events"]) == (100, 150, 20)
 
 
@@ -365,35 +365,35 @@ LIVES, RESUMED = Progress(3, 390, opened_ms=400, seen_ms=410), replace(OWN, resu
     ],
 )
 def test_a_later_gap_shows_that_an_older_one_was_none(
-    aws: Aws, own: Progress, later: tuple[Progress, ...], states: dict[int, str]
+    memory: Memory, own: Progress, later: tuple[Progress, ...], states: dict[int, str]
 ) -> None:
     """An older connection lasted throughout, or a newer one ended the gap, and all of it came."""
-    keep(store := aws.store(), SLOW, replace(own, closed_ms=110, ended_by="reset"))
+    keep(store := memory.store(), SLOW, replace(own, closed_ms=110, ended_by="reset"))
     assert record_gaps(store, STREAM, 310, dead_after_ms=20).is_open
     keep(store, *later)
     record_gaps(store, STREAM, 420, dead_after_ms=20)
-    assert {int(key[4:]): gap["state"] for key, gap in gaps_of(aws).items()} == states
+    assert {int(key[4:]): gap["state"] for key, gap in gaps_of(memory).items()} == states
 
 
-def test_a_gap_is_written_again_however_many_losses_were_announced_since(aws: Aws) -> None:
+def test_a_gap_is_written_again_however_many_losses_were_announced_since(memory: Memory) -> None:
     """A look back reads fewer losses than there are, and still finds the gap before them."""
-    store = aws.store()
+    store = memory.store()
     keep(store, FIRST, SECOND)
     record_gaps(store, STREAM, 119, dead_after_ms=20)
     for number in range(1, LOOK_BACK + 2):
         store.ledger.record_loss(STREAM, RecordLoss(2, number, 110, 111, "announced_by_upstream"))
     keep(store, replace(SECOND, seen_ms=116))
     record_gaps(store, STREAM, 119, dead_after_ms=20)
-    item = aws.items(CONTROL, STREAM)["gap#000000000002"]
+    item = memory.items(CONTROL, STREAM)["gap#000000000002"]
     assert (item["from_ms"], item["to_ms"], item["state"]) == (90, 100, DELIVERED)
 
 
 @pytest.mark.parametrize(("over_ms", "live_ms"), [(20, 900), (60, 20)])
 def test_a_gap_keeps_its_beginning_when_the_connection_before_it_is_no_longer_read(
-    aws: Aws, over_ms: int, live_ms: int
+    memory: Memory, over_ms: int, live_ms: int
 ) -> None:
     """The oldest connection that a look back reads broke off, at once or later; an older one lasted until the gap."""
-    store = aws.store()
+    store = memory.store()
     lasted = Progress(1, 5, opened_ms=10, seen_ms=95, closed_ms=95, ended_by="let_go")
     stalled = Progress(
         2, 15, opened_ms=20, seen_ms=over_ms, closed_ms=over_ms, ended_by="stalled", reach_ms=0, live_ms=live_ms
@@ -404,17 +404,17 @@ def test_a_gap_keeps_its_beginning_when_the_connection_before_it_is_no_longer_re
     for last in range(3, LOOK_BACK + 2):
         keep(store, *([Progress(fence=last, claimed_ms=200, seen_ms=200)] if last > 3 else []))
         record_gaps(store, STREAM, 310, dead_after_ms=20, looked=3)
-        item = aws.items(CONTROL, STREAM)["gap#000000000003"]
+        item = memory.items(CONTROL, STREAM)["gap#000000000003"]
         shown.append((item["from_ms"], item["to_ms"], item["cause"]))
     assert set(shown) == {(95, 100, "let_go")}
 
 
-def test_a_gap_that_is_known_costs_no_write(aws: Aws) -> None:
+def test_a_gap_that_is_known_costs_no_write(memory: Memory) -> None:
     """The next look back finds it: with any number of gaps, a stream that is down costs two queries."""
     for fence in range(1, 6):
         at_ms = fence * 100
         progress = Progress(fence, at_ms, opened_ms=at_ms, seen_ms=at_ms + 50, closed_ms=at_ms + 50, ended_by="reset")
-        keep(aws.store(), progress)
-    record_gaps(aws.store(), STREAM, 600, dead_after_ms=20)
-    assert len(gaps_of(aws)) == 4
-    record_gaps(aws.store(Client(aws.dynamodb, "put_item", never_arrives)), STREAM, 700, dead_after_ms=20)
+        keep(memory.store(), progress)
+    record_gaps(memory.store(), STREAM, 600, dead_after_ms=20)
+    assert len(gaps_of(memory)) == 4
+    record_gaps(memory.store(Client(memory.dynamodb, "put_item", never_arrives)), STREAM, 700, dead_after_ms=20)

@@ -1,4 +1,4 @@
-"""Events that no item holds, against the embedded AWS: each goes whole to the dead-letter queue."""
+"""Events that no item holds, in memory: each goes whole to the dead-letter queue."""
 
 import base64
 import json
@@ -18,6 +18,7 @@ from tests.handlers.aws import (
     EVENTS,
     Aws,
     Client,
+    Memory,
     fails_with,
 )
 from tests.handlers.store.events import STREAM, an_event, noise, put
@@ -30,19 +31,19 @@ def joined(messages: list[dict[str, Any]]) -> Any:
     return json.loads(b"".join(base64.b64decode(message["event_base64"]) for message in parts))
 
 
-def test_an_event_that_no_item_holds_goes_whole_to_the_queue(aws: Aws) -> None:
+def test_an_event_that_no_item_holds_goes_whole_to_the_queue(memory: Memory) -> None:
     """It goes in parts, and a mark takes its place; an event that fits is stored."""
     fits, too_large = "é" * 200_000, "\x00é😀" + noise(600_000).hex()
-    assert put(aws.store(), STREAM, 1, 0, an_event("fits", fits)) == STORED
+    assert put(memory.store(), STREAM, 1, 0, an_event("fits", fits)) == STORED
     over = an_event("over", too_large, id="7", name="big")
-    assert put(aws.store(), STREAM, 1, 1, over) == DEAD_LETTERED
-    messages = aws.dead_letters()
+    assert put(memory.store(), STREAM, 1, 1, over) == DEAD_LETTERED
+    messages = memory.dead_letters()
     assert joined(messages) == {"id": "7", "name": "big", "received_at_ms": 5, "encoding": "text", "data": too_large}
     reason = f"too large for an item: {size_bytes(event_item(STREAM, 1, 1, over))} bytes"
     assert {(message["stream"], message["key"], message["fence"], message["reason"]) for message in messages} == {
         (STREAM, "over", 1, reason)
     }
-    assert aws.items(EVENTS, STREAM)["over"] == {
+    assert memory.items(EVENTS, STREAM)["over"] == {
         "PK": STREAM,
         "SK": "over",
         "received_at_ms": 5,
@@ -63,21 +64,21 @@ def test_an_items_size_is_its_names_and_values_in_utf_8() -> None:
     assert MAX_ITEM_BYTES == 409_600
 
 
-def test_a_dead_letter_message_is_sent_once(aws: Aws) -> None:
+def test_a_dead_letter_message_is_sent_once(memory: Memory) -> None:
     """The next connection that gets the same event finds the mark and sends nothing."""
     event = an_event(data=noise(MAX_ITEM_BYTES))
-    assert put(aws.store(), STREAM, 1, 0, event) == DEAD_LETTERED
-    sent = joined(aws.dead_letters())
+    assert put(memory.store(), STREAM, 1, 0, event) == DEAD_LETTERED
+    sent = joined(memory.dead_letters())
     assert (sent["encoding"], base64.b64decode(sent["data"])) == ("base64", event.data)
-    assert put(aws.store(), STREAM, 2, 0, event) == DUPLICATE
-    assert aws.dead_letters() == []
+    assert put(memory.store(), STREAM, 2, 0, event) == DUPLICATE
+    assert memory.dead_letters() == []
 
 
-def test_an_event_that_dynamodb_refuses_goes_to_the_queue(aws: Aws) -> None:
+def test_an_event_that_dynamodb_refuses_goes_to_the_queue(memory: Memory) -> None:
     """Refused by validation, a small event is one readable message."""
-    store = aws.store(Client(aws.dynamodb, "put_item", fails_with("ValidationException")))
+    store = memory.store(Client(memory.dynamodb, "put_item", fails_with("ValidationException")))
     assert put(store, STREAM, 3, 0, an_event(data="é")) == DEAD_LETTERED
-    (message,) = aws.dead_letters()
+    (message,) = memory.dead_letters()
     assert message == {
         "stream": STREAM,
         "fence": 3,
@@ -89,12 +90,12 @@ def test_an_event_that_dynamodb_refuses_goes_to_the_queue(aws: Aws) -> None:
     }
 
 
-def test_of_a_frame_that_was_too_long_what_is_left_goes_to_the_queue(aws: Aws) -> None:
+def test_of_a_frame_that_was_too_long_what_is_left_goes_to_the_queue(memory: Memory) -> None:
     """One message has size, SHA-256 and beginning, with any id and name; a mark takes its place."""
     body = Oversize(5_000_000, "ab" * 32, noise(HEAD_BYTES))
     event = StreamEvent("7", body, "7", "big", "7", 5)
-    assert aws.store().write(STREAM, 1, 0, [event, an_event("8")]) == Written(1, 0, 1)
-    (message,) = aws.dead_letters()
+    assert memory.store().write(STREAM, 1, 0, [event, an_event("8")]) == Written(1, 0, 1)
+    (message,) = memory.dead_letters()
     assert base64.b64decode(message["event"].pop("head")) == body.head
     assert message == {
         "stream": STREAM,
@@ -108,16 +109,16 @@ def test_of_a_frame_that_was_too_long_what_is_left_goes_to_the_queue(aws: Aws) -
             "encoding": "base64", "is_whole": True,
         },
     }  # fmt: skip
-    assert aws.items(EVENTS, STREAM)["7"]["dead_letter"] == "longer than max_frame_bytes: 5000000 bytes"
-    assert aws.store().write(STREAM, 2, 0, [event]) == Written(0, 1, 0)
-    assert aws.dead_letters() == []
+    assert memory.items(EVENTS, STREAM)["7"]["dead_letter"] == "longer than max_frame_bytes: 5000000 bytes"
+    assert memory.store().write(STREAM, 2, 0, [event]) == Written(0, 1, 0)
+    assert memory.dead_letters() == []
 
 
-def test_one_that_had_not_ended_says_so(aws: Aws) -> None:
+def test_one_that_had_not_ended_says_so(memory: Memory) -> None:
     """The reason and the message say it, even if an id fills the message."""
     event = StreamEvent("k", Oversize(9, "c" * 64, b"\0" * 9, is_whole=False), "é" * 70_000, None, None, 5)
-    assert aws.store().write(STREAM, 1, 0, [event]) == Written(0, 0, 1)
-    messages = aws.dead_letters()
+    assert memory.store().write(STREAM, 1, 0, [event]) == Written(0, 0, 1)
+    messages = memory.dead_letters()
     assert joined(messages)["is_whole"] is False
     reason = "longer than max_frame_bytes: 9 bytes until the connection ended"
     assert {message["reason"] for message in messages} == {reason}

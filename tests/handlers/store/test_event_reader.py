@@ -1,4 +1,4 @@
-"""Events read back in their order, from one partition or several, against the embedded AWS."""
+"""Events read back in their order, from one partition or several, in memory."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,73 +11,75 @@ from handlers.framing.events import StreamEvent
 from handlers.store.event_items import Entry, StoragePolicy, StoredEvent
 from handlers.store.event_reader import EventReader
 from handlers.store.overflow import Objects
-from tests.handlers.aws import BUCKET, EVENTS, Aws, Client
+from tests.handlers.aws import BUCKET, EVENTS, Client, Memory
 from tests.handlers.store.events import noise
 
 STREAM = "demo"
 NOW_MS = 10**12
 
 
-def reader(aws: Aws, dynamodb: Any = None) -> EventReader:
-    objects = Objects(lambda: aws.s3, BUCKET)
-    return EventReader(dynamodb or aws.dynamodb, EVENTS, objects.get)
+def reader(memory: Memory, dynamodb: Any = None) -> EventReader:
+    objects = Objects(lambda: memory.s3, BUCKET)
+    return EventReader(dynamodb or memory.dynamodb, EVENTS, objects.get)
 
 
-def entries(aws: Aws, after: str = "", limit: int = 100, partitions: int = 1, now_ms: int = NOW_MS) -> list[Entry]:
-    return list(reader(aws).entries(STREAM, Layout(partitions), now_ms, after, limit))
+def entries(
+    memory: Memory, after: str = "", limit: int = 100, partitions: int = 1, now_ms: int = NOW_MS
+) -> list[Entry]:
+    return list(reader(memory).entries(STREAM, Layout(partitions), now_ms, after, limit))
 
 
 def events(entries: Iterable[Entry]) -> list[StoredEvent]:
     return [entry.event for entry in entries if entry.event is not None]
 
 
-def write(aws: Aws, count: int, policy: StoragePolicy) -> None:
+def write(memory: Memory, count: int, policy: StoragePolicy) -> None:
     """Write events of a connection, ten in each millisecond."""
-    store = aws.store(bucket=BUCKET)
+    store = memory.store(bucket=BUCKET)
     store.claim(STREAM, execution="", holder="A/1", partitions=policy.partitions)
     events = [StreamEvent(f"k{n}", str(n), None, None, None, NOW_MS + n // 10) for n in range(count)]
     assert store.write(STREAM, 1, 0, events, policy) == Written(count, 0)
 
 
 @pytest.mark.parametrize("partitions", [1, 5])
-def test_pages_follow_one_another_in_order(aws: Aws, partitions: int) -> None:
+def test_pages_follow_one_another_in_order(memory: Memory, partitions: int) -> None:
     """Each page begins after the last position of the one before; together they have all events once."""
-    write(aws, 230, StoragePolicy(partitions))
+    write(memory, 230, StoragePolicy(partitions))
     read: list[Entry] = []
-    while page := entries(aws, read[-1].position if read else "", 40, partitions):
+    while page := entries(memory, read[-1].position if read else "", 40, partitions):
         read += page
     assert [event.data for event in events(read)] == [str(number) for number in range(230)]
-    assert entries(aws, "", 1000, partitions) == read
-    assert [len(entries(aws, "", limit, partitions)) for limit in (1, 100, 101)] == [1, 100, 101]
+    assert entries(memory, "", 1000, partitions) == read
+    assert [len(entries(memory, "", limit, partitions)) for limit in (1, 100, 101)] == [1, 100, 101]
 
 
-def test_a_reader_sees_what_the_stream_delivered(aws: Aws) -> None:
+def test_a_reader_sees_what_the_stream_delivered(memory: Memory) -> None:
     """Compressed, in the bucket or in the queue: only a dead letter shows how it is stored."""
     bodies: list[str | bytes] = ["text", b"\xff", "long " * 2000, noise(500_000)]
     sent = [StreamEvent(f"k{n}", body, f"{n}", None, None, NOW_MS) for n, body in enumerate(bodies)]
     sent.append(StreamEvent("k9", noise(500_000), "i" * 500_000, None, None, NOW_MS))
-    assert aws.store(bucket=BUCKET).write(STREAM, 1, 0, sent) == Written(4, 0, 1)
-    stored = events(entries(aws))
+    assert memory.store(bucket=BUCKET).write(STREAM, 1, 0, sent) == Written(4, 0, 1)
+    stored = events(entries(memory))
     assert [event.data for event in stored] == [*bodies, None]
     assert [event.id for event in stored] == ["0", "1", "2", "3", None]
     assert stored[-1].dead_letter is not None
-    small = events(reader(aws).entries(STREAM, Layout(), NOW_MS, "", 100, most_bytes=9_999))
+    small = events(reader(memory).entries(STREAM, Layout(), NOW_MS, "", 100, most_bytes=9_999))
     assert [event.data for event in small] == [*bodies[:2], None, None, None]
-    assert [small[3].object] == list(aws.objects())
+    assert [small[3].object] == list(memory.objects())
 
 
-def test_what_has_expired_is_not_shown(aws: Aws) -> None:
+def test_what_has_expired_is_not_shown(memory: Memory) -> None:
     """The reader does not wait until DynamoDB deletes it."""
-    write(aws, 2, StoragePolicy(1, 1))
-    assert len(events(entries(aws))) == 2
-    later = entries(aws, now_ms=NOW_MS + 86_400_000)
+    write(memory, 2, StoragePolicy(1, 1))
+    assert len(events(entries(memory))) == 2
+    later = entries(memory, now_ms=NOW_MS + 86_400_000)
     assert [(entry.event, entry.position[-1]) for entry in later] == [(None, "0"), (None, "1")]
-    assert list(reader(aws).entries("other", Layout(), NOW_MS, "", 100)) == []
+    assert list(reader(memory).entries("other", Layout(), NOW_MS, "", 100)) == []
 
 
-def test_what_a_batch_leaves_out_is_asked_for_again(aws: Aws) -> None:
+def test_what_a_batch_leaves_out_is_asked_for_again(memory: Memory) -> None:
     """An answer may hold a part; one that never holds anything is StoreUnavailable."""
-    write(aws, 5, StoragePolicy())
+    write(memory, 5, StoragePolicy())
 
     def one_at_a_time(call: Callable[..., Any], RequestItems: dict[str, Any]) -> Any:
         first, *rest = RequestItems[EVENTS]["Keys"]
@@ -88,7 +90,10 @@ def test_what_a_batch_leaves_out_is_asked_for_again(aws: Aws) -> None:
     def nothing(_call: Callable[..., Any], RequestItems: dict[str, Any]) -> Any:
         return {"Responses": {}, "UnprocessedKeys": RequestItems, "ResponseMetadata": {"RequestId": "AWS3"}}
 
-    read = reader(aws, Client(aws.dynamodb, "batch_get_item", one_at_a_time)).entries(STREAM, Layout(), NOW_MS, "", 100)
-    assert [event.data for event in events(read)] == ["0", "1", "2", "3", "4"]
+    def read(way: Callable[..., Any]) -> Iterable[Entry]:
+        client = Client(memory.dynamodb, "batch_get_item", way)
+        return reader(memory, client).entries(STREAM, Layout(), NOW_MS, "", 100)
+
+    assert [event.data for event in events(read(one_at_a_time))] == ["0", "1", "2", "3", "4"]
     with pytest.raises(StoreUnavailable, match=r"^AWS left out keys of BatchGetItem in every try, request AWS3$"):
-        list(reader(aws, Client(aws.dynamodb, "batch_get_item", nothing)).entries(STREAM, Layout(), NOW_MS, "", 100))
+        list(read(nothing))

@@ -1,4 +1,4 @@
-"""Events in batches, on the embedded AWS: what goes into one request, and the outcome of each statement."""
+"""Events in batches, in memory: what goes into one request, and the outcome of each statement."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ from handlers.store.event_items import StoragePolicy, partition_keys
 from handlers.store.event_writer import BATCH, DELAY_MOST_S, DELAY_S, DELAYS_IN_ALL_S, TRIES
 from handlers.store.typed_values import MAX_ITEM_BYTES
 from tests.examples import examples
-from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, Counted, answer_is_lost, fails_with
+from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, Counted, Memory, answer_is_lost, fails_with
 from tests.handlers.store.events import noise
 
 STREAM = "demo"
@@ -42,139 +42,139 @@ def answers(*rounds: Callable[[int], str]) -> Callable[..., Any]:
     return way
 
 
-def keys(aws: Aws) -> list[str]:
-    return sorted(aws.items(EVENTS, STREAM), key=int)
+def keys(memory: Memory) -> list[str]:
+    return sorted(memory.items(EVENTS, STREAM), key=int)
 
 
-def test_what_is_pending_goes_out_in_as_few_requests_as_may_be(aws: Aws) -> None:
+def test_what_is_pending_goes_out_in_as_few_requests_as_may_be(memory: Memory) -> None:
     """One event is a put; sixty are three batches of at most 25 statements, numbered in order."""
-    counted = Counted(aws.dynamodb)
-    assert aws.store(counted).write(STREAM, 1, 0, events(0)) == Written(1, 0)
+    counted = Counted(memory.dynamodb)
+    assert memory.store(counted).write(STREAM, 1, 0, events(0)) == Written(1, 0)
     assert (counted.requests, counted.statements) == (["put_item"], [1])
-    assert aws.store(counted).write(STREAM, 1, 1, events(*range(1, 61))) == Written(60, 0)
+    assert memory.store(counted).write(STREAM, 1, 1, events(*range(1, 61))) == Written(60, 0)
     assert counted.requests[1:] == ["batch_execute_statement"] * 3
     assert counted.statements[1:] == [BATCH, BATCH, 10]
-    positions = {key: int(item["position"].rpartition("/")[2]) for key, item in aws.items(EVENTS, STREAM).items()}
+    positions = {key: int(item["position"].rpartition("/")[2]) for key, item in memory.items(EVENTS, STREAM).items()}
     assert positions == {str(number): number for number in range(61)}
-    assert aws.store(counted).write(STREAM, 2, 0, []) == Written(0, 0)
+    assert memory.store(counted).write(STREAM, 2, 0, []) == Written(0, 0)
 
 
-def test_a_batch_stays_small_in_bytes(aws: Aws) -> None:
+def test_a_batch_stays_small_in_bytes(memory: Memory) -> None:
     """Of 300 KB, 400 in base64, two go out in a request: a function of 128 MB holds several of its size."""
-    counted = Counted(aws.dynamodb)
-    assert aws.store(counted).write(STREAM, 1, 0, events(*range(7), data=noise(300_000))) == Written(7, 0)
+    counted = Counted(memory.dynamodb)
+    assert memory.store(counted).write(STREAM, 1, 0, events(*range(7), data=noise(300_000))) == Written(7, 0)
     assert counted.requests == ["batch_execute_statement"] * 3 + ["put_item"]
     assert counted.statements == [2, 2, 2, 1]
 
 
-def test_each_statement_answers_for_itself(aws: Aws) -> None:
+def test_each_statement_answers_for_itself(memory: Memory) -> None:
     """New events are stored beside duplicates of earlier writes and of the same one; the first delivery counts."""
-    assert aws.store().write(STREAM, 1, 0, events(1, 2, data="first")) == Written(2, 0)
+    assert memory.store().write(STREAM, 1, 0, events(1, 2, data="first")) == Written(2, 0)
     again = events(2, 3, 4, 3, data="second") + events(4, data=noise(MAX_ITEM_BYTES))
-    assert aws.store().write(STREAM, 2, 0, again) == Written(2, 3)
-    assert {key: item["data"] for key, item in aws.items(EVENTS, STREAM).items()} == {
+    assert memory.store().write(STREAM, 2, 0, again) == Written(2, 3)
+    assert {key: item["data"] for key, item in memory.items(EVENTS, STREAM).items()} == {
         "1": "first",
         "2": "first",
         "3": "second",
         "4": "second",
     }
-    assert aws.dead_letters() == []
+    assert memory.dead_letters() == []
 
 
 @pytest.mark.parametrize("code", ["ThrottlingError", "ProvisionedThroughputExceeded", "InternalServerError"])
-def test_what_is_throttled_is_sent_again_alone(aws: Aws, code: str) -> None:
+def test_what_is_throttled_is_sent_again_alone(memory: Memory, code: str) -> None:
     """Only refused statements go again, with full jitter; an unanswered success is no duplicate."""
     odd = answers(lambda place: ("", code, f"!{code}")[place % 3], lambda place: code if place else "")
-    counted = Counted(Client(aws.dynamodb, "batch_execute_statement", odd))
-    assert aws.store(counted).write(STREAM, 1, 0, events(*range(9))) == Written(9, 0)
+    counted = Counted(Client(memory.dynamodb, "batch_execute_statement", odd))
+    assert memory.store(counted).write(STREAM, 1, 0, events(*range(9))) == Written(9, 0)
     pairs = zip(counted.requests, counted.statements, strict=True)
     batches = [count for name, count in pairs if name == "batch_execute_statement"]
-    assert (batches, keys(aws)) == ([9, 6, 5], [str(number) for number in range(9)])
-    assert [0 <= delay_s <= DELAY_S * 2**tried for tried, delay_s in enumerate(aws.delays)] == [True, True]
+    assert (batches, keys(memory)) == ([9, 6, 5], [str(number) for number in range(9)])
+    assert [0 <= delay_s <= DELAY_S * 2**tried for tried, delay_s in enumerate(memory.delays)] == [True, True]
 
 
-def test_a_store_that_throttles_for_ever_is_unavailable(aws: Aws) -> None:
+def test_a_store_that_throttles_for_ever_is_unavailable(memory: Memory) -> None:
     """After TRIES requests with growing delays it names the last; what was stored stays, and is a duplicate."""
     always = answers(lambda place: "ThrottlingError" if place else "", *[lambda _place: "ThrottlingError"] * TRIES)
-    store = aws.store(Client(aws.dynamodb, "batch_execute_statement", always))
+    store = memory.store(Client(memory.dynamodb, "batch_execute_statement", always))
     refused = r"^AWS refused statements of BatchExecuteStatement in every try, request AWS2$"
     with pytest.raises(StoreUnavailable, match=refused):
         store.write(STREAM, 1, 0, events(*range(BATCH)))
-    assert len(aws.delays) == TRIES - 1
-    assert max(aws.delays) <= DELAY_MOST_S
+    assert len(memory.delays) == TRIES - 1
+    assert max(memory.delays) <= DELAY_MOST_S
     assert sum(min(DELAY_S * 2**tried, DELAY_MOST_S) for tried in range(TRIES - 1)) == 2.575
-    assert keys(aws) == ["0"]
-    assert aws.store().write(STREAM, 2, 0, events(*range(BATCH))) == Written(BATCH - 1, 1)
+    assert keys(memory) == ["0"]
+    assert memory.store().write(STREAM, 2, 0, events(*range(BATCH))) == Written(BATCH - 1, 1)
 
 
-def test_a_store_that_takes_a_few_at_a_time_gets_all(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_takes_a_few_at_a_time_gets_all(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it takes some, delays stay short and no try is used up; only all delays together are bounded."""
     monkeypatch.setattr("random.uniform", lambda _least, most: most)
     few = answers(*[lambda place: "ThrottlingError" if place else ""] * BATCH)
-    store = aws.store(Client(aws.dynamodb, "batch_execute_statement", few))
+    store = memory.store(Client(memory.dynamodb, "batch_execute_statement", few))
     assert store.write(STREAM, 1, 0, events(*range(BATCH))) == Written(BATCH, 0)
-    assert (len(aws.delays), max(aws.delays) <= DELAY_S) == (BATCH - 1, True)
+    assert (len(memory.delays), max(memory.delays) <= DELAY_S) == (BATCH - 1, True)
     endless = answers(*[lambda place: "ThrottlingError" if place else ""] * 10_000)
-    store = aws.store(Client(aws.dynamodb, "batch_execute_statement", endless))
+    store = memory.store(Client(memory.dynamodb, "batch_execute_statement", endless))
     with pytest.raises(StoreUnavailable, match="in every try"):
         store.write(STREAM, 1, 0, events(*range(1000, 1300)))
-    assert DELAYS_IN_ALL_S - DELAY_S <= sum(aws.delays[BATCH - 1 :]) <= DELAYS_IN_ALL_S
+    assert DELAYS_IN_ALL_S - DELAY_S <= sum(memory.delays[BATCH - 1 :]) <= DELAYS_IN_ALL_S
 
 
-def test_a_statement_that_is_refused_goes_to_the_queue_alone(aws: Aws) -> None:
+def test_a_statement_that_is_refused_goes_to_the_queue_alone(memory: Memory) -> None:
     """The others of its batch are stored."""
     refused = answers(lambda place: "ValidationError" if place == 1 else "")
-    store = aws.store(Client(aws.dynamodb, "batch_execute_statement", refused))
+    store = memory.store(Client(memory.dynamodb, "batch_execute_statement", refused))
     assert store.write(STREAM, 1, 0, events(1, 2, 3)) == Written(2, 0, 1)
-    messages = [(message["key"], message["reason"]) for message in aws.dead_letters()]
+    messages = [(message["key"], message["reason"]) for message in memory.dead_letters()]
     assert messages == [("2", "refused by DynamoDB: ValidationError")]
-    assert "dead_letter" in aws.items(EVENTS, STREAM)["2"]
+    assert "dead_letter" in memory.items(EVENTS, STREAM)["2"]
 
 
-def test_a_batch_that_is_refused_as_a_whole_is_written_one_by_one(aws: Aws) -> None:
+def test_a_batch_that_is_refused_as_a_whole_is_written_one_by_one(memory: Memory) -> None:
     """Only an event that is refused alone is at fault."""
-    store = aws.store(Client(aws.dynamodb, "batch_execute_statement", fails_with("ValidationException")))
+    store = memory.store(Client(memory.dynamodb, "batch_execute_statement", fails_with("ValidationException")))
     assert store.write(STREAM, 1, 0, events(1, 2)) == Written(2, 0)
 
 
-def test_any_other_refusal_is_store_unavailable(aws: Aws) -> None:
+def test_any_other_refusal_is_store_unavailable(memory: Memory) -> None:
     """The sentence has AWS's code and request id, and nothing of the data, for statements and requests."""
-    denied = Client(aws.dynamodb, "batch_execute_statement", answers(lambda _place: "AccessDenied"))
+    denied = Client(memory.dynamodb, "batch_execute_statement", answers(lambda _place: "AccessDenied"))
     with pytest.raises(StoreUnavailable, match=r"^AWS refused BatchExecuteStatement: AccessDenied, request AWS2$"):
-        aws.store(denied).write(STREAM, 1, 0, events(1, 2))
-    lost = Client(aws.dynamodb, "batch_execute_statement", answer_is_lost)
+        memory.store(denied).write(STREAM, 1, 0, events(1, 2))
+    lost = Client(memory.dynamodb, "batch_execute_statement", answer_is_lost)
     with pytest.raises(StoreUnavailable, match=r"^AWS did not answer BatchExecuteStatement: ReadTimeoutError$"):
-        aws.store(lost).write(STREAM, 1, 0, events(1, 2))
+        memory.store(lost).write(STREAM, 1, 0, events(1, 2))
 
 
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(st.integers(0, 40), max_size=60), min_size=1, max_size=4))
-def test_any_deliveries_are_stored_once_and_counted(aws: Aws, writes: list[list[int]]) -> None:
+def test_any_deliveries_are_stored_once_and_counted(memory: Memory, writes: list[list[int]]) -> None:
     """Deliveries overlap and repeat; each event is one item, written by the first, and the counts add up."""
     stream_id = f"demo:{uuid4().hex}"
     known: dict[str, int] = {}
     for fence, numbers in enumerate(writes, 1):
-        written = aws.store().write(stream_id, fence, 0, events(*numbers))
+        written = memory.store().write(stream_id, fence, 0, events(*numbers))
         new = {str(number) for number in numbers} - known.keys()
         assert written == Written(len(new), len(numbers) - len(new))
         known |= dict.fromkeys(new, fence)
-    assert {key: item["fence"] for key, item in aws.items(EVENTS, stream_id).items()} == known
+    assert {key: item["fence"] for key, item in memory.items(EVENTS, stream_id).items()} == known
 
 
 # --- large events, partitions, expiry ---------------------------------------------------------------------------------
 
 
-def test_what_no_item_holds_goes_to_the_bucket(aws: Aws) -> None:
+def test_what_no_item_holds_goes_to_the_bucket(memory: Memory) -> None:
     """The item names the object, which is the unchanged body; a second delivery puts nothing."""
     large = noise(MAX_ITEM_BYTES)
-    store = aws.store(bucket=BUCKET)
+    store = memory.store(bucket=BUCKET)
     assert store.write(STREAM, 1, 0, events(1, data=large) + events(2)) == Written(2, 0)
-    item = aws.items(EVENTS, STREAM)["1"]
+    item = memory.items(EVENTS, STREAM)["1"]
     assert ("data" in item, item["encoding"]) == (False, "binary")
-    assert aws.objects() == {item["object"]: large}
+    assert memory.objects() == {item["object"]: large}
     assert store.write(STREAM, 2, 0, events(1, data=large + b"x")) == Written(0, 1)
-    assert list(aws.objects()) == [item["object"]]
-    assert aws.dead_letters() == []
+    assert list(memory.objects()) == [item["object"]]
+    assert memory.dead_letters() == []
 
 
 def test_a_bucket_that_refuses_is_store_unavailable(aws: Aws) -> None:
@@ -184,11 +184,11 @@ def test_a_bucket_that_refuses_is_store_unavailable(aws: Aws) -> None:
     assert aws.items(EVENTS, STREAM) == {}
 
 
-def test_a_hot_stream_is_spread_and_still_deduplicated(aws: Aws) -> None:
+def test_a_hot_stream_is_spread_and_still_deduplicated(memory: Memory) -> None:
     """The events have several partition keys, and a second delivery meets the first one's item."""
     spread = StoragePolicy(partitions=4, keep_days=1)
-    assert aws.store().write(STREAM, 1, 0, events(*range(100)), spread) == Written(100, 0)
-    assert aws.store().write(STREAM, 2, 0, events(*range(50, 120)), spread) == Written(20, 50)
-    shares = [len(aws.items(EVENTS, key)) for key in partition_keys(STREAM, 4)]
+    assert memory.store().write(STREAM, 1, 0, events(*range(100)), spread) == Written(100, 0)
+    assert memory.store().write(STREAM, 2, 0, events(*range(50, 120)), spread) == Written(20, 50)
+    shares = [len(memory.items(EVENTS, key)) for key in partition_keys(STREAM, 4)]
     assert (sum(shares), min(shares) > 15) == (120, True)
-    assert {item["expires_at"] for item in aws.items(EVENTS, f"{STREAM}#0").values()} == {86_400}
+    assert {item["expires_at"] for item in memory.items(EVENTS, f"{STREAM}#0").values()} == {86_400}

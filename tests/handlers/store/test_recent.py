@@ -1,4 +1,4 @@
-"""The list of streams reads in batches what each status needs, on the embedded DynamoDB."""
+"""The list of streams reads in batches what each status needs, on tables in memory."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from handlers.store import control_record, typed_values
 from handlers.store.leases import NEWEST
 from handlers.store.stream_records import StreamRecords
 from tests.examples import examples
-from tests.handlers.aws import CONTROL, Aws, Counted, save_connection
+from tests.handlers.aws import CONTROL, Counted, Memory, save_connection
 
 RETRIES = Retries(60_000, 90_000)
 NOW_MS, DEAD_MS, STEP_MS = 10_000_000, 15_000, 10_000
@@ -22,11 +22,11 @@ KINDS = ("relieved", "dropped", "refused", "unrecorded")
 RUNS = st.lists(st.sampled_from(KINDS), max_size=8)
 
 
-def made(aws: Aws, stream_id: str, run: list[str]) -> None:
+def made(memory: Memory, stream_id: str, run: list[str]) -> None:
     """Return a stream with these connections, and one that is open now."""
-    store = aws.store()
+    store = memory.store()
     execution = f"arn:{stream_id}"
-    aws.put_control(
+    memory.put_control(
         stream_id, "lease", execution={"S": execution}, generation={"N": "1"}, started_at={"S": "1970-01-01T00:00:01Z"}
     )
     for number, kind in enumerate([*run, "open"], 1):
@@ -55,7 +55,7 @@ def listed(records: StreamRecords, ids: list[str]) -> list[dict[str, Any]]:
     return streams
 
 
-def test_the_list_shows_what_the_stream_itself_does(aws: Aws) -> None:
+def test_the_list_shows_what_the_stream_itself_does(memory: Memory) -> None:
     """This holds for any connections, except for an error that was over before the newest of them."""
     number = 0
 
@@ -67,8 +67,8 @@ def test_the_list_shows_what_the_stream_itself_does(aws: Aws) -> None:
         number += 1
         ids = [f"s{number:04d}:{place}" for place in range(len(runs))]
         for stream_id, run in zip(ids, runs, strict=True):
-            made(aws, stream_id, run)
-        records = StreamRecords(aws.dynamodb, CONTROL)
+            made(memory, stream_id, run)
+        records = StreamRecords(memory.dynamodb, CONTROL)
         for stream_id, answer in zip(ids, listed(records, ids), strict=True):
             read = records.read(stream_id)
             assert read is not None
@@ -92,27 +92,27 @@ def test_the_list_shows_what_the_stream_itself_does(aws: Aws) -> None:
     shown()
 
 
-def test_a_stream_that_is_well_costs_no_request_of_its_own(aws: Aws) -> None:
+def test_a_stream_that_is_well_costs_no_request_of_its_own(memory: Memory) -> None:
     """For 22 streams it takes one request for their leases, and two for their newest connections."""
     ids = [f"well:{number:02d}" for number in range(22)]
     for stream_id in ids:
-        made(aws, stream_id, ["relieved"] * (NEWEST + 1))
-    client = Counted(aws.dynamodb)
+        made(memory, stream_id, ["relieved"] * (NEWEST + 1))
+    client = Counted(memory.dynamodb)
     shown = listed(StreamRecords(client, CONTROL), ids)
     assert [one["status"] for one in shown] == ["running"] * len(ids)
     assert client.requests == ["batch_get_item"] * 3
 
 
-def test_the_list_reads_losses_where_there_are_some(aws: Aws) -> None:
+def test_the_list_reads_losses_where_there_are_some(memory: Memory) -> None:
     """One of the newest connections has counted some. The lease says for how long it is connected.
 
     If there are a hundred losses, nobody knows whether they are all since the start.
     """
-    made(aws, "lossy", [])
-    store, shown = aws.store(), StreamRecords(aws.dynamodb, CONTROL)
+    made(memory, "lossy", [])
+    store, shown = memory.store(), StreamRecords(memory.dynamodb, CONTROL)
     known = Known(fence=10, at_ms=NOW_MS, connected_ms=NOW_MS - 6_000_000, until_ms=NOW_MS)
     held = {"fence": typed_values.number(10), "connected": typed_values.number(10)}
-    aws.put_control("lossy", "lease", known=control_record.known(known), **held)
+    memory.put_control("lossy", "lease", known=control_record.known(known), **held)
     for number in range(1, 101):
         store.ledger.record_loss("lossy", RecordLoss(9, number, number, number + 1, "announced_by_upstream", 2))
     for missing, lost in ((0, ""), (100, " 200 events lost, as the upstream said.")):

@@ -15,7 +15,7 @@ from handlers.framing.events import StreamEvent
 from handlers.store.event_items import Entry, StoragePolicy
 from handlers.store.event_reader import EventReader, key_at, position_of
 from handlers.store.stream_records import StreamRecords
-from tests.handlers.aws import CONTROL, EVENTS, Aws, Client, answer_is_lost, is_sent_twice
+from tests.handlers.aws import CONTROL, EVENTS, Aws, Client, Memory, answer_is_lost, is_sent_twice
 from tests.handlers.segments.test_log import STREAM, World
 from tests.handlers.store.events import noise
 
@@ -114,15 +114,15 @@ def test_a_log_stays_in_order() -> None:
     assert (layout_of(world), all_keys(world)) == (Layout(LOG, "index"), ["b", "a"])
 
 
-def test_a_claim_whose_answer_is_lost_has_taken_the_order(aws: Aws) -> None:
+def test_a_claim_whose_answer_is_lost_has_taken_the_order(memory: Memory) -> None:
     """The record that is read back says so; one of the earlier version does not, and keeps its order."""
-    lost = aws.store(Client(aws.dynamodb, "update_item", answer_is_lost))
+    lost = memory.store(Client(memory.dynamodb, "update_item", answer_is_lost))
     assert lost.claim(STREAM, execution="", holder="A/1", order="none").record.layout.order == "none"
     later: list[Order] = ["index", "none", "index"]
-    claims = [aws.store().claim(STREAM, execution="", holder="A/2", order=order) for order in later]
+    claims = [memory.store().claim(STREAM, execution="", holder="A/2", order=order) for order in later]
     assert [claim.record.layout.order for claim in claims] == ["none"] * 3
-    aws.put_control("old", "lease", fence={"N": "7"})
-    assert StreamRecords(aws.dynamodb, CONTROL).layout("old") == Layout(1, "index")
+    memory.put_control("old", "lease", fence={"N": "7"})
+    assert StreamRecords(memory.dynamodb, CONTROL).layout("old") == Layout(1, "index")
 
 
 # --- what is written --------------------------------------------------------------------------------------------------
@@ -154,61 +154,61 @@ def test_an_item_without_an_order_takes_one_write_unit(aws: Aws, partitions: int
 
 
 @pytest.mark.parametrize(("policy", "place"), [(StoragePolicy(), "position"), (NONE, "arrival")])
-def test_an_item_whose_answer_was_lost_counts_as_new(aws: Aws, policy: StoragePolicy, place: str) -> None:
+def test_an_item_whose_answer_was_lost_counts_as_new(memory: Memory, policy: StoragePolicy, place: str) -> None:
     """Alone or in a batch, its own connection recognises it by its place; another's is a duplicate."""
     events = sent("a", "b", "c")
     for operation, few in (("put_item", events[:1]), ("batch_execute_statement", events[1:])):
-        twice = aws.store(Client(aws.dynamodb, operation, is_sent_twice))
+        twice = memory.store(Client(memory.dynamodb, operation, is_sent_twice))
         assert twice.write(STREAM, 1, 0, few, policy) == Written(len(few), 0)
-    item = aws.items(EVENTS, STREAM)["a"]
+    item = memory.items(EVENTS, STREAM)["a"]
     assert (item[place], len({"arrival", "position"} & item.keys())) == (f"{NOW_MS:015d}/{1:012d}/{0:012d}", 1)
-    assert aws.store().write(STREAM, 2, 0, events, StoragePolicy()) == Written(0, 3)
+    assert memory.store().write(STREAM, 2, 0, events, StoragePolicy()) == Written(0, 3)
 
 
-def test_both_bodies_of_a_key_are_stored(aws: Aws) -> None:
+def test_both_bodies_of_a_key_are_stored(memory: Memory) -> None:
     """`on_conflict` compares items of either kind."""
     both = StoragePolicy(on_conflict="both", order="none")
-    aws.store().write(STREAM, 1, 0, sent("a", data="1"), StoragePolicy())
-    assert aws.store().write(STREAM, 2, 0, sent("a", data="2"), both) == Written(1, 0, 0, 1)
-    assert aws.store().write(STREAM, 3, 0, sent("a", data="2"), both) == Written(0, 1)
+    memory.store().write(STREAM, 1, 0, sent("a", data="1"), StoragePolicy())
+    assert memory.store().write(STREAM, 2, 0, sent("a", data="2"), both) == Written(1, 0, 0, 1)
+    assert memory.store().write(STREAM, 3, 0, sent("a", data="2"), both) == Written(0, 1)
 
 
 # --- what is read -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("partitions", [1, 4])
-def test_every_event_is_read_once_whatever_the_pages(aws: Aws, partitions: int) -> None:
+def test_every_event_is_read_once_whatever_the_pages(memory: Memory, partitions: int) -> None:
     """They are sorted by their keys' bytes, even if an answer ends at a megabyte; each page is as full as it may be."""
     policy = StoragePolicy(partitions, order="none")
     names = [f"k{number % 7}/é{number}" for number in range(130)] + ["\U0001f600", "\ue000", "#"]
-    aws.store().write(STREAM, 1, 0, sent(*names), policy)
-    aws.store().write(STREAM, 2, 0, sent(*(f"large{n}" for n in range(8)), data=noise(200_000)), policy)
+    memory.store().write(STREAM, 1, 0, sent(*names), policy)
+    memory.store().write(STREAM, 2, 0, sent(*(f"large{n}" for n in range(8)), data=noise(200_000)), policy)
     expected = sorted([*names, *(f"large{n}" for n in range(8))], key=str.encode)
     layout = Layout(partitions, "none")
-    assert keys(read(aws.dynamodb, layout)) == expected
-    assert keys(read(aws.dynamodb, layout, limit=1)) == expected[:1]
+    assert keys(read(memory.dynamodb, layout)) == expected
+    assert keys(read(memory.dynamodb, layout, limit=1)) == expected[:1]
     found: list[str] = []
-    while entries := read(aws.dynamodb, layout, position_of(found[-1]) if found else "", 60):
+    while entries := read(memory.dynamodb, layout, position_of(found[-1]) if found else "", 60):
         found += keys(entries)
         assert entries[-1].position == position_of(found[-1])
     assert found == expected
 
 
-def test_ids_that_sort_are_followed_in_the_upstreams_order(aws: Aws) -> None:
+def test_ids_that_sort_are_followed_in_the_upstreams_order(memory: Memory) -> None:
     """Two connections write them late and mixed; read by key they have the upstream's order."""
     ids = [f"01J{number:023d}" for number in range(30)]
     layout = Layout(1, "none")
-    aws.store().write(STREAM, 2, 0, sent(*ids[10:20], at_ms=NOW_MS), NONE)
-    aws.store().write(STREAM, 1, 0, sent(*ids[:20], at_ms=NOW_MS + 5), NONE)
-    first = read(aws.dynamodb, layout)
-    aws.store().write(STREAM, 2, 10, sent(*ids[20:]), NONE)
-    assert keys(first) + keys(read(aws.dynamodb, layout, first[-1].position)) == ids
+    memory.store().write(STREAM, 2, 0, sent(*ids[10:20], at_ms=NOW_MS), NONE)
+    memory.store().write(STREAM, 1, 0, sent(*ids[:20], at_ms=NOW_MS + 5), NONE)
+    first = read(memory.dynamodb, layout)
+    memory.store().write(STREAM, 2, 10, sent(*ids[20:]), NONE)
+    assert keys(first) + keys(read(memory.dynamodb, layout, first[-1].position)) == ids
 
 
-def test_what_has_expired_is_not_shown(aws: Aws) -> None:
+def test_what_has_expired_is_not_shown(memory: Memory) -> None:
     """It counts for the page until DynamoDB deletes it."""
-    aws.store().write(STREAM, 1, 0, sent("a", "b"), StoragePolicy(keep_days=1, order="none"))
-    later = read(aws.dynamodb, Layout(1, "none"), now_ms=NOW_MS + 86_400_000)
+    memory.store().write(STREAM, 1, 0, sent("a", "b"), StoragePolicy(keep_days=1, order="none"))
+    later = read(memory.dynamodb, Layout(1, "none"), now_ms=NOW_MS + 86_400_000)
     assert later == [Entry(position_of("a"), None), Entry(position_of("b"), None)]
 
 
