@@ -33,6 +33,8 @@ BATCH = 25
 SETTLES_MS = 45_000
 # No position in the order of arrival begins with this.
 _MARK = "key."
+# A place in the order, and its item, None if that is gone.
+Place = tuple[str, Item | None]
 
 
 class EventReader:
@@ -66,9 +68,8 @@ class EventReader:
 
             return SegmentReader(*self._places).entries(stream_id, now_ms, after, limit, most_bytes)
         keys = partition_keys(stream_id, layout.partitions)
-        if layout.order == "none":
-            return self._by_key(keys, now_ms, after, limit, most_bytes)
-        return self._by_index(keys, now_ms, after, limit, most_bytes)
+        places = self._by_key(keys, after, limit) if layout.order == "none" else self._by_index(keys, after, limit)
+        return (self._entry(position, item, now_ms, most_bytes) for position, item in places)
 
     def _across(
         self, stream_id: str, layout: Layout, now_ms: int, after: str, limit: int, most_bytes: int | None
@@ -84,19 +85,24 @@ class EventReader:
         if limit and now_ms >= layout.since_ms + SETTLES_MS:
             yield from self.entries(stream_id, Layout(LOG), now_ms, max(after, begin), limit, most_bytes)
 
-    def _by_index(
-        self, keys: Sequence[str], now_ms: int, after: str, limit: int, most_bytes: int | None
-    ) -> Iterator[Entry]:
+    def _entry(self, position: str, item: Item | None, now_ms: int, most_bytes: int | None = None) -> Entry:
+        if item is None or has_expired(item, now_ms):
+            return Entry(position, None)
+        event = stored_event(item, self._fetch, most_bytes)
+        return Entry(position, event if event.position == position else replace(event, position=position))
+
+    def _by_index(self, keys: Sequence[str], after: str, limit: int) -> Iterator[Place]:
         while limit > 0:
             count = min(limit, KEYS)
-            pages = [self._page(key, after, count) for key in keys]
+            # No position is smaller than a digit; DynamoDB does not accept an empty text as a key.
+            pages = [self._page(key, "> :after", {":after": after or "/"}, count) for key in keys]
             merged = heapq.merge(*pages, key=lambda entry: entry["position"]["S"])
             wanted = list(itertools.islice(merged, count))
             for first in range(0, len(wanted), BATCH):
-                yield from self._batch(wanted[first : first + BATCH], now_ms, most_bytes)
+                yield from self._batch(wanted[first : first + BATCH])
             if len(wanted) < count:
                 return
-            after = wanted[-1]["position"]["S"]
+            after = _position(wanted[-1])
             limit -= count
 
     def place_at(self, stream_id: str, layout: Layout, from_ms: int) -> str:
@@ -128,55 +134,46 @@ class EventReader:
             yield from SegmentReader(*self._places).entries_before(stream_id, now_ms, before_ms)
         items = layout.items or layout.partitions
         if items != LOG:
-            yield from self._newest_before(partition_keys(stream_id, items), now_ms, f"{before_ms:015d}")
+            for position, item in self._newest_before(partition_keys(stream_id, items), f"{before_ms:015d}"):
+                yield self._entry(position, item, now_ms)
 
-    def _newest_before(self, keys: Sequence[str], now_ms: int, bound: str) -> Iterator[Entry]:
-        condition = "PK = :partition AND #position < :bound"
-        more = {"IndexName": INDEX, "ExpressionAttributeNames": {"#position": "position"}, "ScanIndexForward": False}
+    def _newest_before(self, keys: Sequence[str], bound: str) -> Iterator[Place]:
         while True:
-            answers = [
-                self.table.query(condition, {":partition": key, ":bound": bound}, **more, Limit=BATCH) for key in keys
-            ]
-            found = sorted((item for one in answers for item in one["Items"]), key=_position, reverse=True)
+            before = "< :bound", {":bound": bound}, BATCH
+            found = [entry for key in keys for entry in self._page(key, *before, ScanIndexForward=False)]
             if not found:
                 return
-            yield from self._batch(found[:BATCH], now_ms, None)
-            bound = _position(found[:BATCH][-1])
+            wanted = sorted(found, key=_position, reverse=True)[:BATCH]
+            yield from self._batch(wanted)
+            bound = _position(wanted[-1])
 
-    def _batch(self, wanted: Sequence[Item], now_ms: int, most_bytes: int | None) -> Iterator[Entry]:
+    def _batch(self, wanted: Sequence[Item]) -> Iterator[Place]:
         keys = [{"PK": entry["PK"], "SK": entry["SK"]} for entry in wanted]
         read = self.table.items(keys, consistent=True)
         items = {(item["PK"]["S"], item["SK"]["S"]): item for item in read}
         for entry in wanted:
-            item = items.pop((entry["PK"]["S"], entry["SK"]["S"]), None)
-            is_there = item is not None and not has_expired(item, now_ms)
-            event = stored_event(item, self._fetch, most_bytes) if item is not None and is_there else None
-            yield Entry(entry["position"]["S"], event)
+            yield _position(entry), items.pop((entry["PK"]["S"], entry["SK"]["S"]), None)
 
-    def _page(self, partition: str, after: str, count: int) -> list[Item]:
-        """Returns keys and positions of the first events of one partition."""
+    def _page(self, partition: str, bound: str, values: dict[str, str], count: int, **more: Any) -> list[Item]:
+        """Returns keys and positions of the first events of one partition, whose positions are within the bound."""
         entries: list[Item] = self.table.query(
-            "PK = :partition AND #position > :after",
-            # No position is smaller than a digit; DynamoDB does not accept an empty text as a key.
-            {":partition": partition, ":after": after or "/"},
+            f"PK = :partition AND #position {bound}",
+            {":partition": partition, **values},
             IndexName=INDEX,
             ExpressionAttributeNames={"#position": "position"},
             Limit=count,
+            **more,
         )["Items"]
         return entries
 
     # --- what no index has --------------------------------------------------------------------------------------------
 
-    def _by_key(
-        self, keys: Sequence[str], now_ms: int, after: str, limit: int, most_bytes: int | None
-    ) -> Iterator[Entry]:
+    def _by_key(self, keys: Sequence[str], after: str, limit: int) -> Iterator[Place]:
         start = key_at(after) if after else ""
         count = max(1, BATCH // len(keys))
         merged = heapq.merge(*(self._items(key, start, count) for key in keys), key=lambda item: item["SK"]["S"])
         for item in itertools.islice(merged, limit):
-            position = position_of(item["SK"]["S"])
-            event = None if has_expired(item, now_ms) else stored_event(item, self._fetch, most_bytes)
-            yield Entry(position, None if event is None else replace(event, position=position))
+            yield position_of(item["SK"]["S"]), item
 
     def _items(self, partition: str, after: str, count: int) -> Iterator[Item]:
         """Yields the items of a partition after a key, read as they are needed."""

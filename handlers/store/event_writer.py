@@ -169,11 +169,8 @@ class OneWrite:
             text = self._inserts.of_short(number, event)
             if text is None:
                 item = self._inserts.item(number, event)
-                if isinstance(event.data, Oversize):
+                if isinstance(event.data, Oversize) or size_bytes(item) > MAX_ITEM_BYTES:
                     outcomes.append(self._noted(self._singles.put(event, item), number, event))
-                    continue
-                if size_bytes(item) > MAX_ITEM_BYTES:
-                    outcomes.append(self._noted(self._singles.put_large(event, item), number, event))
                     continue
                 text = self._inserts.of_item(item)
             if len(batch) == BATCH or batch_bytes + len(text) > BATCH_BYTES:
