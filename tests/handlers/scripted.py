@@ -190,7 +190,7 @@ class Functions(World):
         return self.run(self.profile(**fields), self.invocation(lane))
 
 
-def plain_store(tables: MemoryDynamoDB, queue: Callable[[], Any] = dict) -> Store:
+def plain_store(tables: Any, queue: Callable[[], Any] = dict) -> Store:
     """Return the store on these tables, without a queue unless one is given."""
     return Store(tables, queue, events_table="events", control_table="control", dead_letter_queue_url="", sleep=print)
 

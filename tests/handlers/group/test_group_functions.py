@@ -249,25 +249,6 @@ def test_streams_in_logs_are_kept_as_well(fields: dict[str, Any]) -> None:
     assert [layout.items if layout is not None else None for layout in layouts] == ["budget" in fields] * len(STREAMS)
 
 
-def test_functions_that_follow_soon_are_no_further_behind_each_time() -> None:
-    """With a log, each connection catches up within the time since the last event."""
-    world = World({"a": "tolerates"}, store="log", flush_s=0)
-    world.join("tolerates:a")
-    for number in range(1, 70):
-        world.at(700 * number, lambda: world.emit("tolerates:a"))
-    behind_ms = []
-
-    def look() -> None:
-        live = world.record("tolerates:a")["live"]["M"]
-        behind_ms.append(int(live["live_ms"]["N"]) - int(live["opened_ms"]["N"]))
-
-    for number in range(6):
-        world.at(9_000 * number, lambda name=f"r{number}": world.start(name))  # type: ignore[misc]
-        world.at(9_000 * number + 5_000, look)
-    world.run(51_000)
-    assert behind_ms == [0, 600, 500, 400, 300, 200]
-
-
 def test_who_leaves_gives_its_place_back_and_who_is_away_is_counted() -> None:
     """The next function counts the places, and a POST finds a free one; its heartbeats say who is away."""
     world = running()

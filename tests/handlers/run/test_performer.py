@@ -15,12 +15,10 @@ from handlers.profile.parse import parse
 from handlers.run.performer import Performer
 from handlers.run.threads import Answered
 from handlers.upstream.reader import INBOX_BYTES
-from local.simulation.shared_tasks import store_on
 from local.simulation.tables import MemoryDynamoDB
-from tests.handlers.scripted import Script, World
+from tests.handlers.scripted import Script, World, plain_store
 
 PROFILE = parse("demo", {"address": "https://upstream.invalid", "framing": "sse"}, {})
-NAMES = {"events_table": "events", "control_table": "control", "dead_letter_queue": "queue"}
 DEADLINE_MS = 10_000
 STOP_MS = DEADLINE_MS - 250
 
@@ -29,7 +27,7 @@ class Streams(World):
     """A performer of one or many streams; `asks` answers their requests of the store."""
 
     def __init__(self, play: Callable[[str], Script] = lambda _stream: [], *, is_alone: bool = False) -> None:
-        super().__init__(store_on(MemoryDynamoDB("events", "control"), NAMES), play)
+        super().__init__(plain_store(MemoryDynamoDB("events", "control")), play)
         self.performer: Performer[str] = Performer(self.ports(), None if is_alone else lambda: 4)
         self.values: dict[str, list[Any]] = {}
 

@@ -15,10 +15,9 @@ from handlers.store.event_items import StoragePolicy, partition_keys
 from handlers.store.event_writer import BATCH, DELAY_MOST_S, DELAY_S, DELAYS_IN_ALL_S, TRIES
 from handlers.store.typed_values import MAX_ITEM_BYTES
 from tests.examples import examples
-from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, Counted, Memory, answer_is_lost, fails_with
-from tests.handlers.store.events import noise
+from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, Counted, Memory, answer_is_lost, fails_with, never_arrives
+from tests.handlers.store.events import STREAM, an_event, noise
 
-STREAM = "demo"
 Statement = dict[str, Any]
 
 
@@ -44,6 +43,22 @@ def answers(*rounds: Callable[[int], str]) -> Callable[..., Any]:
 
 def keys(memory: Memory) -> list[str]:
     return sorted(memory.items(EVENTS, STREAM), key=int)
+
+
+def test_an_event_is_stored_with_what_the_wire_said(memory: Memory) -> None:
+    """Data, id, name, instant, fence and a sortable position are stored; what the wire lacked is absent."""
+    said = an_event("1", "a\nb", id="1", name="add", received_at_ms=1_700_000_000_000)
+    assert memory.store().write(STREAM, 7, 12, [said, an_event("2", b"\xff")]) == Written(2, 0)
+    common = {"PK": STREAM, "fence": 7}
+    assert memory.items(EVENTS, STREAM) == {
+        "1": common | {
+            "SK": "1", "data": "a\nb", "id": "1", "name": "add", "received_at_ms": 1_700_000_000_000,
+            "position": "001700000000000/000000000007/000000000012",
+        },
+        "2": common | {
+            "SK": "2", "data": b"\xff", "received_at_ms": 5, "position": "000000000000005/000000000007/000000000013",
+        },
+    }  # fmt: skip
 
 
 def test_what_is_pending_goes_out_in_as_few_requests_as_may_be(memory: Memory) -> None:
@@ -138,7 +153,14 @@ def test_a_batch_that_is_refused_as_a_whole_is_written_one_by_one(memory: Memory
 
 
 def test_any_other_refusal_is_store_unavailable(memory: Memory) -> None:
-    """The sentence has AWS's code and request id, and nothing of the data, for statements and requests."""
+    """The sentence has AWS's code and request id, and nothing of the data, for statements, writes and reads."""
+    codes = ("ProvisionedThroughputExceededException", "InternalServerError", "AccessDeniedException")
+    ways = [(fails_with(code), f"refused PutItem after its retries: {code}") for code in codes]
+    for way, words in (*ways, (never_arrives, "did not answer PutItem: ReadTimeoutError")):
+        with pytest.raises(StoreUnavailable, match=f"^AWS {words}$"):
+            memory.store(Client(memory.dynamodb, "put_item", way)).write(STREAM, 1, 0, events(1))
+    with pytest.raises(StoreUnavailable, match=r"^AWS did not answer GetItem: ReadTimeoutError$"):
+        memory.store(Client(memory.dynamodb, "get_item", never_arrives)).read_lease(STREAM)
     denied = Client(memory.dynamodb, "batch_execute_statement", answers(lambda _place: "AccessDenied"))
     with pytest.raises(StoreUnavailable, match=r"^AWS refused BatchExecuteStatement: AccessDenied, request AWS2$"):
         memory.store(denied).write(STREAM, 1, 0, events(1, 2))

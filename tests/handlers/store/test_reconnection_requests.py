@@ -11,13 +11,11 @@ import pytest
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.steps import Invocation
 from handlers.profile.parse import parse
-from local.simulation.shared_tasks import store_on
 from local.simulation.tables import MemoryDynamoDB
 from tests.handlers.aws import Counted
 from tests.handlers.connection.managers import event
-from tests.handlers.scripted import Script, World
+from tests.handlers.scripted import Script, World, plain_store
 
-NAMES = {"events_table": "events", "control_table": "control", "dead_letter_queue": "queue"}
 LOST_MS = 60_500
 UPSTREAM = "upstream"
 # The record of the connection, its release with the cursor, the claim, the mark.
@@ -52,7 +50,7 @@ def requested(*tries: Script, retry: bytes = b"", **fields: Any) -> list[str]:
         sent.append((performer.now_ms, UPSTREAM, UPSTREAM))
         return scripts.pop(0)
 
-    performer = World(store_on(Counted(MemoryDynamoDB("events", "control"), note), NAMES), opens)
+    performer = World(plain_store(Counted(MemoryDynamoDB("events", "control"), note)), opens)
     profile = parse(
         "demo",
         {"address": "https://upstream.invalid", "framing": "sse", "end": {"event": "end"}, "reconnect_tries": 5}
