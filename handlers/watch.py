@@ -9,9 +9,10 @@ Invariants: it writes nothing to the table; it reports its numbers in every run,
 alarm treats missing data as a breach, and before it calls any other service, which may be slow.
 """
 
+import contextlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -112,6 +113,15 @@ def handler(_event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     }
 
 
+@contextlib.contextmanager
+def logged(words: str, **fields: str) -> Iterator[None]:
+    """Logs what a service refuses inside, and goes on."""
+    try:
+        yield
+    except (BotoCoreError, ClientError, StoreUnavailable) as problem:
+        logger.error(words, extra=fields | {"problem": described(problem)})
+
+
 def tell(seen: Seen) -> list[str]:
     """Logs the streams that are not well, and sends a message about those that are new."""
     others = alerts.of_groups(seen.groups)
@@ -139,22 +149,18 @@ def tell(seen: Seen) -> list[str]:
 
 def name(names: alerts.Names, streams: Mapping[str, str]) -> list[str]:
     """Returns the ids of the streams that a message names now."""
-    try:
+    with logged("the message that names the streams was not sent"):
         return names.report(streams)
-    except (BotoCoreError, ClientError) as problem:
-        logger.error("the message that names the streams was not sent", extra={"problem": described(problem)})
-        return []
+    return []
 
 
 def report_partial(reached: int) -> None:
     """Sends one message that a run does not reach every stream, and how many it reached."""
     if memory().is_partial_reported:
         return
-    try:
+    with logged("the message that the watch is late was not sent"):
         publish(*alerts.partial(reached))
         memory().is_partial_reported = True
-    except (BotoCoreError, ClientError) as problem:
-        logger.error("the message that the watch is late was not sent", extra={"problem": described(problem)})
 
 
 def count_dead_letters() -> int | None:
@@ -165,12 +171,10 @@ def count_dead_letters() -> int | None:
     late (SQS developer guide, "Monitoring Amazon SQS queues using CloudWatch").
     """
     name = "ApproximateNumberOfMessages"
-    try:
+    with logged("the dead-letter queue does not answer"):
         answer = client("sqs").get_queue_attributes(QueueUrl=settings.dead_letter_queue_url, AttributeNames=[name])
         return int(answer["Attributes"][name])
-    except (BotoCoreError, ClientError) as problem:
-        logger.error("the dead-letter queue does not answer", extra={"problem": described(problem)})
-        return None
+    return None
 
 
 def start_repairs(now_ms: int) -> list[str]:
@@ -179,11 +183,9 @@ def start_repairs(now_ms: int) -> list[str]:
     def start_one(stream_id: str) -> bool:
         return start(lambda: client("lambda"), settings.repair_function, stream_id)
 
-    try:
+    with logged("the due repairs could not be read"):
         return start_due(RepairWork(dynamodb, settings.control_table), now_ms, start_one)
-    except StoreUnavailable as problem:
-        logger.error("the due repairs could not be read", extra={"problem": described(problem)})
-        return []
+    return []
 
 
 def mend(now_ms: int, late_at_s: float, groups: Mapping[str, Sequence[str]]) -> list[str]:
@@ -198,12 +200,9 @@ def mend(now_ms: int, late_at_s: float, groups: Mapping[str, Sequence[str]]) -> 
         if time.monotonic() > late_at_s:
             logger.error("Step Functions is slow: the other streams are checked in a minute")
             break
-        try:
+        orphan = None
+        with logged("the stream could not be checked, or an orphan not started", stream_id=stream_id):
             orphan = orphans.check(stream_id, lease, now_ms)
-        except (BotoCoreError, ClientError, StoreUnavailable) as problem:
-            fields = {"stream_id": stream_id, "problem": described(problem)}
-            logger.error("the stream could not be checked, or an orphan not started", extra=fields)
-            continue
         if orphan is not None:
             orphaned.append(stream_id)
             fields = {"stream_id": stream_id, "execution": orphan.execution, "started": orphan.started}

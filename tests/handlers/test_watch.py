@@ -1,4 +1,4 @@
-"""Return the function as a new sandbox has it; its logger keeps the output of that moment."""
+"""The watch on the embedded AWS: which streams it finds away or unwell, what it sends and starts, and what it costs."""
 
 import contextlib
 import importlib
