@@ -6,11 +6,11 @@ Invariant: it describes what is deployed and what runs on a laptop alike.
 
 import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from handlers.api import event_pages, gaps, problems, routes, sinks, status
 from handlers.api.answers import JSON
-from handlers.api.openapi.examples import example
 from handlers.api.openapi.schemas import INSTANT, Schema, ref, schemas
 from handlers.api.own_order import MOST
 from handlers.api.problems import Problem
@@ -153,6 +153,44 @@ def _refusal(status: int) -> dict[str, Any]:
         return answer
     schema = {"type": "integer", "minimum": 1}
     return answer | {"headers": {"Retry-After": {"description": "In seconds, where it is known.", "schema": schema}}}
+
+
+# An example has every required member of its schema, with the value that examples.json has for its name. There a name
+# that begins with a capital letter is a schema's, with members that replace these. A member that is not named there has
+# the least value of its type, a text null if it may be.
+_LEAST: dict[str, Any] = {"integer": 0, "number": 0.0, "boolean": False, "string": ""}
+
+
+@cache
+def _known() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(__file__).with_name("examples.json").read_text("utf-8"))
+    return found
+
+
+def example(name: str) -> Any:
+    """Returns an example of the schema with this name."""
+    return _value(schemas()[name], "") | _known().get(name, {})
+
+
+def _value(schema: Schema, name: str) -> Any:
+    if name in _known():
+        return _known()[name]
+    if "$ref" in schema:
+        return example(schema["$ref"].rpartition("/")[2])
+    if "anyOf" in schema:
+        return _value(schema["anyOf"][0], "")
+    if "const" in schema:
+        return schema["const"]
+    match schema["type"]:
+        case "object":
+            return {one: _value(schema["properties"][one], one) for one in schema.get("required", ())}
+        case "array":
+            return [_value(schema["items"], "")]
+        case ["string", "null"]:
+            return None
+        case [kind, "null"]:
+            return _LEAST[kind]
+    return schema["enum"][0] if "enum" in schema else _LEAST[schema["type"]]
 
 
 def _text(example: str) -> dict[str, Any]:

@@ -5,8 +5,7 @@ import re
 import pytest
 
 from handlers.api import routes
-from handlers.api.openapi.document import document
-from handlers.api.openapi.examples import example
+from handlers.api.openapi.document import document, example
 from handlers.api.problems import CONTENT_TYPE
 from tests.problems import conforms
 
