@@ -1,15 +1,10 @@
-"""The status in one word is right after any sequence of events; stopped, ended and rejected streams differ."""
+"""How a stream is over is said in its own words, and a stop request after that changes nothing of them."""
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from handlers.api.status_words import word
 from handlers.connection.ends import ANSWERED
-from handlers.connection.lease import Lease
 from tests.handlers.api.shown import NOW, connection, shown
 
 ENDINGS = {
@@ -18,89 +13,6 @@ ENDINGS = {
     "rejected": ("StreamRejected", "the upstream answered 404"),
     "broken": ("RenewalFailed", "No successor."),
 }
-STEPS = ("post", "delete", "claim", "connect", "break", "upstream ends", "upstream rejects", "kill", "fail", "release")
-
-
-NOBODY = Lease()
-
-
-@dataclass(frozen=True)
-class World:
-    """The lease as the machine and the control API write it, and the truth beside it.
-
-    `posts` are executions that were started and have not claimed the stream. `over` says how the current run has ended,
-    `truth` how the last finished run did; "" if not.
-    """
-
-    lease: Lease = NOBODY
-    now_ms: int = 1
-    posts: tuple[int, ...] = ()
-    is_open: bool = False
-    has_connected: bool = False
-    over: str = ""
-    truth: str = ""
-
-    def expected(self) -> str:
-        """Return what a person who saw everything would say."""
-        if self.lease.execution:
-            if self.lease.stop:
-                return "stopping"
-            return "running" if self.is_open else "reconnecting" if self.has_connected else "starting"
-        return self.truth or ("stopped" if self.lease.stop else "ended")
-
-
-def step(world: World, name: str) -> World:
-    """Return the world after a step; a step that cannot happen changes only the time."""
-    lease, now_ms = world.lease, world.now_ms + 1
-    world = replace(world, now_ms=now_ms)
-    held, runs = bool(lease.execution), bool(lease.execution) and not world.over
-    match name:
-        case "post":
-            return replace(world, posts=(*world.posts, now_ms))
-        case "delete":
-            return replace(world, lease=replace(lease, stop=True, stop_at_ms=now_ms))
-        case "claim" if world.posts:
-            return _claim(world, world.posts[0])
-        case "connect" if runs and not lease.stop:
-            return replace(world, is_open=True, has_connected=True)
-        case "break" | "kill" if runs:
-            return replace(world, is_open=False)
-        # The connection reads a stop request before anything else ends it, or it does not: both happen.
-        case "upstream ends" if runs and world.is_open:
-            return replace(world, over="ended", is_open=False)
-        case "upstream rejects" if runs and not world.is_open:
-            return replace(world, over="rejected")
-        case "fail" if runs:
-            return replace(world, over="broken", is_open=False)
-        case "release" if held and (world.over or lease.stop):
-            how = world.over or "stopped"
-            error, cause = ENDINGS[how]
-            released = replace(lease, execution="", ending=error, ending_cause=cause, ended_at_ms=now_ms)
-            return replace(world, lease=released, over="", truth=how, is_open=False, has_connected=False)
-    return world
-
-
-def _claim(world: World, asked_ms: int) -> World:
-    """The machine's claim; a younger stop request refuses it, and so does an execution that holds the stream."""
-    lease, rest = world.lease, world.posts[1:]
-    if lease.execution:
-        return replace(world, posts=rest) if not lease.stop else world
-    if lease.stop and lease.stop_at_ms >= asked_ms:
-        error, cause = ENDINGS["stopped"]
-        stopped = replace(lease, ending=error, ending_cause=cause, ended_at_ms=world.now_ms)
-        return replace(world, posts=rest, lease=stopped, truth="stopped")
-    claimed = Lease(execution="mine", generation=lease.generation + 1, started_at_ms=world.now_ms)
-    return replace(world, posts=rest, lease=claimed, truth="", over="", is_open=False, has_connected=False)
-
-
-@given(st.lists(st.sampled_from(STEPS), max_size=14))
-def test_the_word_is_the_truth_whatever_happens(steps: list[str]) -> None:
-    """POSTs, DELETEs, claims, connections, ends, rejections, kills and releases come in any order."""
-    world = World()
-    for name in steps:
-        world = step(world, name)
-        seen = {"is_open": world.is_open, "is_heard": True, "has_connected": world.has_connected}
-        assert (steps, word(world.lease, **seen)) == (steps, world.expected())
 
 
 @pytest.mark.parametrize("how", list(ENDINGS))
