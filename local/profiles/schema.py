@@ -7,8 +7,7 @@ the parser accepts is valid.
 """
 
 import functools
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from handlers.api.answers import laid_out
@@ -24,15 +23,24 @@ from handlers.profile.sections import MEANINGS
 
 Schema = dict[str, Any]
 FILE, WIDTH = "profile.schema.json", 120
-# A schema of so many characters that stands in several places is written once.
-SHORT = 100
 _PATH: Schema = dict(A_PATH.schema)
 _VALUE: Schema = {"type": ["string", "number", "boolean"]}
 _TEXT: Schema = dict(TEXT.schema)
 
 
-def _several(schema: Schema) -> Schema:
-    return {"anyOf": [schema, {"type": "array", "items": schema}]}
+# What stands in several places, by its name.
+_DEFINITIONS: dict[str, Schema] = {}
+
+
+def _shared(name: str, schema: Schema) -> Schema:
+    """Returns a reference to the schema, which is written once."""
+    _DEFINITIONS[name] = schema
+    return {"$ref": f"#/definitions/{name}"}
+
+
+def _several(name: str, schema: Schema) -> Schema:
+    one = _shared(name, schema)
+    return {"anyOf": [one, {"type": "array", "items": one}]}
 
 
 def _mark(*paths: str) -> Schema:
@@ -40,7 +48,9 @@ def _mark(*paths: str) -> Schema:
     absent: Schema = {"type": "array", "items": _PATH, "minItems": 1}
     parts: Schema = {"event": _TEXT, "data": _TEXT, "comment": _TEXT, "json": places, "absent": absent}
     parts |= dict.fromkeys(paths, _PATH)
-    return _several({"type": "object", "properties": parts, "additionalProperties": False, "minProperties": 1})
+    mark = {"type": "object", "properties": parts, "additionalProperties": False, "minProperties": 1}
+    name = "_".join(("mark", *paths))
+    return _shared(f"{name}s", _several(name, mark))
 
 
 def _targets() -> Schema:
@@ -60,7 +70,8 @@ def _targets() -> Schema:
         }
         for kind, (pattern, words) in NAMES.items()
     ]
-    return {"anyOf": [*one, {"type": "array", "items": {"anyOf": one}, "minItems": 1, "maxItems": MOST_TARGETS}]}
+    target = _shared("target", {"anyOf": one})
+    return {"anyOf": [target, {"type": "array", "items": target, "minItems": 1, "maxItems": MOST_TARGETS}]}
 
 
 def _keep() -> Schema:
@@ -73,12 +84,12 @@ def _keep() -> Schema:
         "minProperties": 1,
         "dependencies": {"is": ["path"]},
     }
-    return {"anyOf": [rule, {"type": "array", "items": rule, "minItems": 1}]}
+    one = _shared("keep", rule)
+    return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
 
 
-_ANSWER: Schema = _several(
-    {"anyOf": [_TEXT, {"type": "object", "patternProperties": {r"^\$": _VALUE}, "minProperties": 1}]}
-)
+_PAIRS: Schema = {"type": "object", "patternProperties": {r"^\$": _VALUE}, "minProperties": 1}
+_ANSWER: Schema = _shared("answers", _several("answer", {"anyOf": [_TEXT, _PAIRS]}))
 _SEND: Schema = {"type": ["string", "object", "array"], "description": "a text, or what is sent as JSON"}
 _WITHIN: Schema = {"type": "number", "exclusiveMinimum": 0, "maximum": 60, "default": 10}
 
@@ -99,11 +110,11 @@ _WHOLE: dict[str, Schema] = {
     "end": _mark(),
     "loss": _mark("count"),
     "snapshot": _mark(),
-    "subscribe": _several(_said([], expect=_ANSWER, refuse=_ANSWER, reason=_PATH, within_s=_WITHIN)),
+    "subscribe": _several("subscribe", _said([], expect=_ANSWER, refuse=_ANSWER, reason=_PATH, within_s=_WITHIN)),
     "ping.send": _SEND,
     "ping.answer": _ANSWER,
     "leave.send": _SEND,
-    "reply": _several(_said(["to", "send"], to=_ANSWER)),
+    "reply": _several("reply", _said(["to", "send"], to=_ANSWER)),
     "sequence": {
         "anyOf": [
             _PATH,
@@ -136,7 +147,7 @@ _WHOLE: dict[str, Schema] = {
     },
     "repair.key": {"anyOf": [_PATH, {"type": "array", "items": _PATH, "minItems": 1}]},
     "ticket.body": {"type": "string", "description": "the text of a JSON object or array"},
-    "split.keep": _several(_PATH),
+    "split.keep": _several("path", _PATH),
     "split.unfinished": _mark(),
 }
 # A stand-in for the value of such a field, so that the parser reads the fields in it.
@@ -236,49 +247,9 @@ def schema() -> Schema:
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "A stream profile of Streamkeeper",
         "description": "docs/profiles.md has every field.",
-        **_defined(fields.schema()),
+        **fields.schema(),
+        "definitions": _DEFINITIONS,
     }
-
-
-def _defined(whole: Schema) -> Schema:
-    """Returns the schema with a definition of each long one that stands in several places, named by its field."""
-    definitions: dict[str, Schema] = {}
-    while True:
-        places: dict[str, list[str]] = {}
-        for name, one in _within("profile", {"properties": {"": whole, **definitions}}):
-            places.setdefault(json.dumps(one), []).append(name)
-        longest = max(
-            (said for said, names in places.items() if len(names) > 1 and len(said) > SHORT), default="", key=len
-        )
-        if not longest:
-            return {**whole, "definitions": definitions}
-        name = next(name for name in places[longest] if name)
-        name = f"{name}_{len(definitions)}" if name in definitions else name
-        whole, definitions = _referring((whole, definitions), longest, {"$ref": f"#/definitions/{name}"})
-        definitions[name] = json.loads(longest)
-
-
-def _within(name: str, schema: Any) -> Iterator[tuple[str, Schema]]:
-    """Yields the schemas within one, itself among them, each with the field that it is of."""
-    if not isinstance(schema, dict):
-        return
-    yield name, schema
-    for keyword in ("properties", "patternProperties"):
-        for field, inner in schema.get(keyword, {}).items():
-            yield from _within(field, inner)
-    for inner in (*schema.get("anyOf", ()), schema.get("items"), schema.get("additionalProperties")):
-        yield from _within(name, inner)
-
-
-def _referring(value: Any, said: str, reference: Schema) -> Any:
-    """Returns the value with the reference in place of each schema that reads so."""
-    if isinstance(value, list | tuple):
-        return [_referring(one, said, reference) for one in value]
-    if not isinstance(value, dict):
-        return value
-    if json.dumps(value) == said:
-        return reference
-    return {name: _referring(inner, said, reference) for name, inner in value.items()}
 
 
 def text() -> str:
