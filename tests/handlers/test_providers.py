@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import urllib3
 
-from handlers.connection.backoff import JITTER
 from handlers.connection.effects import Progress
 from handlers.connection.evidence import Record
 from handlers.connection.ledger import gaps
@@ -38,9 +37,8 @@ from tests.shipped import PROVIDERS, STREAMS
 PAGE = Path(__file__).parents[2] / "docs" / "profiles.md"
 IDS = {name: name if name in ("completions", "x-filtered") else f"{name}:one" for name in BEHAVIOURS}
 HOUR_MS = 3_600_000
-# The quickest rate at which events stay distinct; and none at all.
+# The quickest rate at which events stay distinct.
 BUSY = {"interval_ms": 20, "loses_every": 0}
-SILENT = {"interval_ms": HOUR_MS, "heartbeat_ms": HOUR_MS}
 FOLLOWED = sorted(BEHAVIOURS.keys() - {"completions"})
 RESUMED = sorted(name for name, one in BEHAVIOURS.items() if one.resume[0])
 PASSING = sorted(set(FOLLOWED) - set(RESUMED))
@@ -203,45 +201,10 @@ def test_heartbeats_are_signs_of_life_and_no_events(aws: Aws) -> None:
         assert [stage.stored() for stage in stages] == [[]] * len(stages)
 
 
-@pytest.mark.parametrize("name", ["mercure", "x-filtered"])
-def test_without_a_heartbeat_silence_is_a_dead_connection(aws: Aws, name: str) -> None:
-    """With the same profile and silence, only the heartbeat keeps a connection alive."""
-    with played(aws, name, **SILENT, life_s=0) as stage:
-        stage.profile = replace(stage.profile, stall_after_s=0.3)
-
-        def answered() -> bool:
-            reports.append(stage.connect())
-            return reports[-1].progress.opened_ms is not None
-
-        reports: list[Report] = []
-        # A busy machine may need longer for the answer itself.
-        assert until(answered), reports
-        assert (reports[-1].progress.ended_by, stage.stored()) == ("stalled", [])
-
-
-OUTAGE_S = {"x-filtered": 5, "companies-house": 5, "oanda": 1}
-
-
-@pytest.mark.parametrize("name", one_in(4, sorted(BEHAVIOURS)))
-def test_a_refusal_has_its_error_and_its_rest(aws: Aws, name: str) -> None:
-    """A wrong key may be corrected meanwhile; an outage rests by the profile, or longer if the provider asks."""
-    outage_s = OUTAGE_S.get(name, 0)
-    expected = [
-        (401, "StreamDropped", 0, outage_s or 1),
-        (429, "StreamThrottled", 700, 700),
-        (503, "StreamDropped", 0, outage_s),
-    ]
-    for status, error, retry_after_s, rest_s in expected:
-        with played(aws, name, status=status, retry_after_s=retry_after_s) as stage:
-            stage.stream_id = f"{name}:{status}"
-            before_ms = SystemClock().now_ms()
-            outcome = stage.connect().outcome
-            after_ms = SystemClock().now_ms()
-        assert (outcome.error, outcome.http_status, stage.stored()) == (error, status, [])
-        rest = aws.store().read(stage.stream_id).rest
-        assert rest.failures == (1 if rest_s else 0)
-        chance_ms = JITTER * rest_s * 1000 if status == 401 else 0
-        assert not rest_s or before_ms <= rest.until_ms - rest_s * 1000 <= after_ms + chance_ms
+def test_an_outage_rests_as_the_profile_says() -> None:
+    """The providers that ask for it have a pace of their own; the others are tried again at once."""
+    paces = {name: pace.start_s for name in BEHAVIOURS if (pace := shipped(name).pace("http")) is not None}
+    assert paces == {"x-filtered": 5, "companies-house": 5, "oanda": 1}
 
 
 def test_a_change_of_a_cluster_is_known_by_its_revision() -> None:
@@ -360,18 +323,15 @@ def test_what_is_older_than_a_backfill_is_a_gap(aws: Aws, away_ms: int, closed: 
     assert [one.state for one in gaps([first, stayed], stayed_ms, 1)] == ["delivered" if closed else "open"]
 
 
-def test_a_completion_ends_and_both_of_its_equal_words_are_stored(aws: Aws) -> None:
-    """[DONE] is an event too, and no connection is wanted after it."""
-    with played(aws, "completions", interval_ms=10, event='data: {"word": "very"}\n\n', length=5) as stage:
+@pytest.mark.parametrize(
+    ("name", "changes", "stored"),
+    [("completions", {"event": 'data: {"word": "very"}\n\n'}, 6), ("responses", {}, 5)],
+)
+def test_what_is_complete_is_over(aws: Aws, name: str, changes: dict[str, str], stored: int) -> None:
+    """By [DONE], which is an event too, or by the event's name; of a completion, both of its equal words are stored."""
+    with played(aws, name, interval_ms=10, length=5, **changes) as stage:
         report = stage.connect()
-    assert (report.outcome.status, report.progress.ended_by, report.progress.stored) == ("ended", "ended", 6)
-
-
-def test_a_response_that_is_complete_is_over(aws: Aws) -> None:
-    """Its event's name says so; no connection is wanted after it, whatever may still come."""
-    with played(aws, "responses", interval_ms=10, length=5) as stage:
-        report = stage.connect()
-    assert (report.outcome.status, report.progress.ended_by, report.progress.stored) == ("ended", "ended", 5)
+    assert (report.outcome.status, report.progress.ended_by, report.progress.stored) == ("ended", "ended", stored)
 
 
 # Which providers have each of these tested above, by the column of the table in docs/profiles.md.
