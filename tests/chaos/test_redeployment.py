@@ -83,17 +83,6 @@ def test_a_changed_wait_is_kept_from_the_renewal_on() -> None:
     assert {12_000, 13_000} >= waits[2] > set()
 
 
-def test_functions_that_start_again_are_of_the_version_of_that_moment() -> None:
-    """A function that is killed after the redeployment is followed at once by one of the new version."""
-    world = redeployed("tolerates", Fault(AT_MS + 500, "kill", 0, 0))
-    killed = next(function for function in world.functions if function.died_ms is not None)
-    lane = killed.task.invocation.lane
-    after = next(one for one in world.functions if one.task.invocation.lane == lane and one.task.version == 2)
-    first = min(link.asked_ms for link in world.upstream.links if link.function is after)
-    assert killed.died_ms is not None
-    assert first - killed.died_ms < 5_000
-
-
 def test_redeployments_are_drawn_and_excuse_nothing() -> None:
     """At least every eighth schedule has one, and without other faults a run counts as calm from the start."""
     drawn = [any(fault.kind == "redeploy" for fault in generate(seed).faults) for seed in range(200)]
@@ -178,17 +167,6 @@ def test_a_stream_of_a_new_profile_is_connected_by_the_function_that_runs(late_m
     assert first.function.task.version == 1
     for one in others:
         assert [link for link in one.upstream.links if joined_ms < (link.opened_ms or 0) <= first.opened_ms] == []
-
-
-def test_the_execution_of_a_group_is_stopped_by_somebody_and_none_of_its_streams_is_missed() -> None:
-    """A POST of its streams starts another one, which takes over from the functions of the first."""
-    world = grouped(Fault(AT_MS, "abort and post", 0, 400), late_ms=0)
-    assert violations(world) == []
-    assert [one.status for one in world.executions[:2]] == ["ABORTED", "RUNNING"]
-    for one in world.members:
-        holes = uncovered(one, world.origin_ms + AT_MS, world.clock.now_ms())
-        assert all(end - start <= FORBIDDEN_HANDOVER_MS for start, end in holes)
-        assert one.schedule.policy == "forbids" or holes == []
 
 
 def test_redeployments_and_aborted_executions_are_drawn_for_groups() -> None:

@@ -203,10 +203,3 @@ def test_what_has_no_bound_is_refused_by_name(place: str, value: Any, message: s
     changed[last] = value
     with pytest.raises(bounds.Unbounded, match=message):
         bounds.cycle_events(lane, due=True) if is_of_lane else bounds.try_events(machine)
-
-
-def test_a_plain_lane_has_no_bound() -> None:
-    """It counts nothing."""
-    for plain in definition("staggered")["States"]["Lanes"]["Branches"]:
-        with pytest.raises(bounds.Unbounded, match=r"counts no cycles$"):
-            bounds.cycle_events(plain)

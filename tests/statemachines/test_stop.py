@@ -63,22 +63,20 @@ def test_a_stop_request_while_a_dead_claim_is_taken_over_holds(aws: Aws) -> None
     assert (aws.holder(), aws.lease()["stop"]) == (OTHER, {"BOOL": True})
 
 
+@pytest.mark.parametrize("stop", [BEFORE, {"stop": {"BOOL": True}}], ids=["a millisecond before", "some time"])
 @pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])
-def test_a_post_after_a_stop_clears_the_request(aws: Aws, holder: dict[str, Any]) -> None:
-    """The next generation starts, even if the execution to be stopped died before it released the stream."""
-    aws.put(generation={"N": "3"}, fence={"N": "7"}, stop={"BOOL": True}, **holder)
+def test_a_post_after_a_stop_clears_the_request(aws: Aws, holder: dict[str, Any], stop: dict[str, Any]) -> None:
+    """The next generation starts, even if the execution to be stopped died before it released the stream; only the
+    request's instant stays in the lease.
+    """
+    aws.put(generation={"N": "3"}, fence={"N": "7"}, **stop, **holder)
     seen: list[Any] = []
-    aws.run(aws.looking(seen))
-    assert [(item["generation"]["N"], "stop" in item) for item in seen] == [("4", False)]
-    assert aws.lease() == {
-        "generation": {"N": "4"},
-        "fence": {"N": "7"},
-        "started_at": {"S": START},
-        "stopped_at": {"S": START},
-        "ending": {"S": "StreamEnded"},
-        "ending_cause": {"S": "ended"},
-        "ended_at": {"S": START},
-    }
+    assert aws.run(aws.looking(seen)).output == {"status": "ended"}
+    stays = {"generation": {"N": "4"}, "fence": {"N": "7"}, "started_at": {"S": START}}
+    stays |= {"stopped_at": stop.get("stop_since", {"S": START})}
+    assert seen == [stays | {"execution": {"S": MINE}}]
+    ending = {"ending": {"S": "StreamEnded"}, "ending_cause": {"S": "ended"}, "ended_at": {"S": START}}
+    assert aws.lease() == stays | ending
 
 
 @pytest.mark.parametrize("stop_at", [START, "2026-01-01T00:00:00.001Z"])
@@ -92,15 +90,6 @@ def test_a_stop_request_after_the_post_holds(aws: Aws, holder: dict[str, Any], s
     execution = aws.run(never)
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "stopped"})
     assert aws.lease() == before | ({} if holder else STOPPED_UNBEGUN)
-
-
-@pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])
-def test_a_stop_request_before_the_post_is_cleared(aws: Aws, holder: dict[str, Any]) -> None:
-    """One millisecond before is enough; only the request's instant stays in the lease."""
-    aws.put(**BEFORE, **holder)
-    seen: list[Any] = []
-    assert aws.run(aws.looking(seen)).output == {"status": "ended"}
-    assert [sorted(item) for item in seen] == [["execution", "generation", "started_at", "stopped_at"]]
 
 
 @pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])
