@@ -70,7 +70,7 @@ def test_what_came_longer_before_the_next_opening_than_an_upstream_keeps_may_be_
 ) -> None:
     """This holds for a default resume, however short the gap: a group knows late that a connection has caught up."""
     schedule = generate_groups(9043)
-    world = run_world(replace(schedule, group=tuple(one for one in schedule.group if one.is_left_to_default)))
+    world = run_world(replace(schedule, group=schedule.group[:1]))
     assert violations(world) == []
     monkeypatch.setattr(gap_rules, "KEPT_MS", 2 * KEPT_MS)
     assert {violation.kind for violation in violations(world)} == {"invented"}

@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 
 from local.compare import durable as played_durable
 from local.compare import strategies_page as page
-from local.simulation.scenario import Scenario
 from tests.examples import examples
-
-
-def scenario(*options: str) -> Scenario:
-    """Returns the scenario that `streamkeeper compare` runs with these options."""
-    return page.asked(list(options))
 
 
 SHORT = ("--limit", "45", "--wait", "35")
@@ -23,7 +17,7 @@ SHORT = ("--limit", "45", "--wait", "35")
 
 def test_two_branches_invoke_and_wait() -> None:
     """The SDK checkpointed every connection as an invocation under the lane's name, and every wait too."""
-    world, played = played_durable.play(scenario(*SHORT, "--hours", "0.05"))
+    world, played = played_durable.play(page.asked([*SHORT, "--hours", "0.05"]))
     (execution,) = played.executions
     counted = Counter((one.operation_type, one.name) for one in execution.operations)
     assert counted[OperationType.CHAINED_INVOKE, "A"] + counted[OperationType.CHAINED_INVOKE, "B"] == len(world.tasks)
@@ -39,8 +33,8 @@ def test_a_fresh_execution_takes_over_before_the_limit(operations: int, faults: 
     """None has too many operations, and each except the last started the next one once; without faults
     there is no gap.
     """
-    options = (*SHORT, "--hours", "0.1", "--faults", faults, "--seed", str(seed))
-    world, played = played_durable.play(scenario(*options), operations)
+    options = [*SHORT, "--hours", "0.1", "--faults", faults, "--seed", str(seed)]
+    world, played = played_durable.play(page.asked(options), operations)
     assert max(len(one.operations) for one in played.executions) <= operations
     assert len(played.executions) > 1
     assert [one.start_input.execution_name for one in played.executions] == [
@@ -55,7 +49,7 @@ def test_what_it_is_charged() -> None:
     """Charged are each operation, the bytes of the checkpoints, and the handler's invocations besides the
     functions'.
     """
-    source = scenario(*SHORT, "--hours", "0.05")
+    source = page.asked([*SHORT, "--hours", "0.05"])
     world, played = played_durable.play(source)
     result = played_durable.run("durable", source)
     assert result.charges["lambda_durable", "million_operations"] == len(played.executions[0].operations)

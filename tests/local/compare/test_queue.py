@@ -11,18 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local.compare import by_queue
+from local.compare import strategies_page as page
 from local.simulation.virtual_queue import VirtualQueue
 from states_language.clock import VirtualClock
 from tests.examples import examples
-from tests.local.compare.test_durable import SHORT, scenario
+from tests.local.compare.test_durable import SHORT
 
 
 @settings(max_examples=examples(10))
 @given(st.floats(0, 1), st.sampled_from(["none", "rough"]), st.integers(0, 2**53))
 def test_a_lane_has_one_function_at_a_time(copies: float, faults: str, seed: int) -> None:
     """This holds however many messages come twice; and without faults none of them causes a gap."""
-    options = (*SHORT, "--hours", "0.15", "--faults", faults, "--seed", str(seed))
-    world, _ = by_queue.play(scenario(*options), copies)
+    options = [*SHORT, "--hours", "0.15", "--faults", faults, "--seed", str(seed)]
+    world, _ = by_queue.play(page.asked(options), copies)
     for lane in "AB":
         own = [task for task in world.tasks if task.lane == lane]
         assert all(older.to_ms is not None and older.to_ms <= newer.from_ms for older, newer in pairwise(own))
@@ -32,7 +33,7 @@ def test_a_lane_has_one_function_at_a_time(copies: float, faults: str, seed: int
 
 def test_a_new_message_comes_before_retention_ends() -> None:
     """A message that is kept for 20 minutes is replaced three times in an hour; none expires, and nothing is lost."""
-    world, played = by_queue.play(scenario(*SHORT, "--hours", "1"), retention_s=1200)
+    world, played = by_queue.play(page.asked([*SHORT, "--hours", "1"]), retention_s=1200)
     assert (played.sqs.expired, played.sqs.sent) == (0, 2 * 4)
     assert world.result("queue").gaps == []
 
@@ -41,7 +42,7 @@ def test_a_message_of_a_function_that_died_comes_again() -> None:
     """It stays hidden for 60 s after the function last extended it; the other lane connects when its own
     wait is over.
     """
-    source = scenario(*SHORT, "--hours", "0.1")
+    source = page.asked([*SHORT, "--hours", "0.1"])
     world, _ = by_queue.play(replace(source, kills_ms=(30_000,)), copies=0)
     first = world.result("queue").gaps[0]
     # Starts take 56, 63 and 165 ms, the second connect 1,582.
@@ -71,7 +72,7 @@ def test_a_queue_is_one_of_sqs() -> None:
 
 def test_what_it_is_charged() -> None:
     """Charged are its requests, Lambda's long polls, and each conditional write."""
-    source = scenario(*SHORT, "--hours", "0.05")
+    source = page.asked([*SHORT, "--hours", "0.05"])
     _, played = by_queue.play(source)
     charges = by_queue.run("queue", source).charges
     assert charges["sqs", "million_requests"] == played.sqs.requests + 5 * 180 / 20
