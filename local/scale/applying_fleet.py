@@ -13,13 +13,12 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from handlers.fleet.turns import Ask, Asking, Outcome, Rate, most_per_s
 from handlers.store.typed_values import key
 from local import stages
 from local.scale.throttled import ARN, CONTROL, FUNCTIONS, NAMES, Aws, Limits
-from states_language import Machine, TaskCall, load
+from states_language import Machine, load
 from states_language.clock import VirtualClock
 
 APPLIED = Path(__file__).with_name("applied.json")
@@ -73,7 +72,7 @@ def apply(streams: int, per_function: int, limits: Limits) -> Applied:
         assert per_function == 1 or max(groups.values()) <= per_function
         return Applied(
             streams, per_function, len(groups) if per_function > 1 else 0, asking.counts["refused"], len(asking.left),
-            aws.buckets.refused[FUNCTIONS], aws.most("starts"), aws.most("units"), aws.most_of_a_partition(), over_s,
+            aws.refused[FUNCTIONS], aws.most("starts"), aws.most("units"), aws.most_of_a_partition(), over_s,
         )  # fmt: skip
 
     return clock.run(run())
@@ -87,14 +86,10 @@ def _machine_of(per_function: int) -> Machine:
 
 async def _started(aws: Aws, machine: Machine, stream: str, request: str) -> bool:
     """Whether the machine that answers a POST, in the execution named `request`, has started the stream."""
-
-    async def perform(call: TaskCall) -> Any:
-        return await aws.ask(call.action, call.parameters)
-
     execution = machine.start(
         {"pathParameters": {"streamId": stream}, "queryStringParameters": {}},
         clock=aws.clock,
-        perform=perform,
+        perform=aws.perform,
         name=request,
         machine_arn=f"{ARN}:stateMachine:{NAMES['start']}",
         arn=f"{ARN}:express:{NAMES['start']}:{request}",

@@ -14,13 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 from handlers.store.typed_values import key, number
 from local import stages
 from local.costs.units import READ_BYTES, WRITE_BYTES, item_bytes
-from local.simulation.tables import MemoryDynamoDB, method
-from states_language import TaskFailure
+from local.simulation.shared_tasks import request
+from local.simulation.tables import MemoryDynamoDB
+from states_language import TaskCall, TaskFailure
 from states_language.clock import VirtualClock
 
 NAMES = stages.names("scale")
@@ -75,27 +74,11 @@ class Bucket:
         return min(self.most, self.tokens + (now_s - self.at_s) * self.refill)
 
 
-class Buckets:
-    """The buckets of `limits`, and the refusals of each."""
-
-    def __init__(self, limits: Limits) -> None:
-        self.refused: Counter[str] = Counter()
-        self._buckets = {name: Bucket(*rate) for name, rate in limits.rates.items()}
-
-    def takes(self, name: str, now_s: float) -> bool:
-        """Takes a token of this bucket if there is one; returns whether it did."""
-        if self._buckets[name].takes(now_s, 1):
-            return True
-        self.refused[name] += 1
-        return False
-
-    def calls_after_s(self, now_s: float) -> float:
-        """How long a new execution takes to call its function; throttled transitions wait."""
-        return self._buckets[TRANSITIONS].waits_s(now_s, TRANSITIONS_TO_CONNECT)
-
-
 class Aws:
-    """The control table and Step Functions, with their limits; `by_second` has the requests of each second."""
+    """The control table and Step Functions, with their limits.
+
+    `by_second` has the requests of each second, `refused` how many each quota refused.
+    """
 
     def __init__(self, clock: VirtualClock, limits: Limits) -> None:
         self.clock = clock
@@ -103,12 +86,13 @@ class Aws:
         self.tables = MemoryDynamoDB(NAMES["events_table"], CONTROL)
         self.executions: dict[str, str] = {}
         self.by_second: Counter[tuple[str, int]] = Counter()
-        self.buckets = Buckets(limits)
+        self.refused: Counter[str] = Counter()
+        self._buckets = {name: Bucket(*rate) for name, rate in limits.rates.items()}
         self._calling: list[asyncio.Future[None]] = []
-        self._tables: dict[str, Bucket] = {}
 
-    async def ask(self, action: str, parameters: dict[str, Any]) -> Any:
+    async def perform(self, call: TaskCall) -> Any:
         """The answer to a Task's request, after a while; raises TaskFailure if it is refused."""
+        action, parameters = call.action, call.parameters
         least, most = _LATENCY_MS
         await self.clock.sleep_until(self.clock.now_ms() + round(least + (most - least) * self.clock.random()))
         if action == "startExecution":
@@ -121,19 +105,17 @@ class Aws:
         item = self.tables.get_item(TableName=CONTROL, Key=place).get("Item", {})
         kind, unit_bytes = ("read", READ_BYTES) if action == "getItem" else ("write", WRITE_BYTES)
         self._takes(kind, place["PK"]["S"], max(1, math.ceil(item_bytes(item) / unit_bytes)))
-        try:
-            return method(self.tables, action)(**parameters)
-        except ClientError as refusal:
-            raise TaskFailure(f"DynamoDB.{refusal.response['Error']['Code']}", "refused") from None
+        return request(self.tables, call)
 
     async def all_called(self) -> None:
         """Returns once each started execution has called its function."""
         await asyncio.gather(*self._calling)
 
-    async def _calls(self, after_s: float) -> None:
-        """Calls the function of an execution, and again after a while if Lambda refuses."""
+    async def _calls(self) -> None:
+        """Calls the function of a new execution once its transitions are made; where Lambda refuses, it tries again."""
+        after_s = self._buckets[TRANSITIONS].waits_s(self.clock.now_ms() / 1000, TRANSITIONS_TO_CONNECT)
         await self.clock.sleep_until(self.clock.now_ms() + round(1000 * after_s))
-        while not self.buckets.takes(FUNCTIONS, self.clock.now_ms() / 1000):
+        while not self._admits(FUNCTIONS):
             await self.clock.sleep_until(self.clock.now_ms() + round(1000 * RETRY_MOST_S * self.clock.random()) + 1)
 
     def most(self, what: str) -> int:
@@ -148,6 +130,12 @@ class Aws:
         """Counts something in this second."""
         self.by_second[what, self.clock.now_ms() // 1000] += amount
 
+    def _admits(self, quota: str) -> bool:
+        """Whether a request is within the quota now."""
+        is_within = self._buckets[quota].takes(self.clock.now_ms() / 1000, 1)
+        self.refused[quota] += not is_within
+        return is_within
+
     def _takes(self, kind: str, partition: str, units: int) -> None:
         limits, now_s = self.limits, self.clock.now_ms() / 1000
         buckets = {f"{kind} {partition}": PARTITION_READS}
@@ -156,18 +144,18 @@ class Aws:
             self.counted("units", units)
             buckets = {f"write {partition}": limits.partition_writes, "table": limits.table_writes}
         for name, size in buckets.items():
-            if not self._tables.setdefault(name, Bucket(size, size)).takes(now_s, units):
+            if not self._buckets.setdefault(name, Bucket(size, size)).takes(now_s, units):
                 raise TaskFailure("DynamoDB.ThrottlingException", "Throughput exceeds the current capacity")
 
     def _started(self, parameters: dict[str, Any]) -> Any:
-        now_s, name = self.clock.now_ms() / 1000, parameters["Name"]
+        name = parameters["Name"]
         self.counted("starts")
-        if not self.buckets.takes(START, now_s):
+        if not self._admits(START):
             raise TaskFailure("StepFunctions.ThrottlingException", "Rate exceeded")
         if name in self.executions:
             raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", name)
         self.executions[name] = f"{ARN}:execution:{NAMES['connections']}:{name}"
-        self._calling.append(asyncio.ensure_future(self._calls(self.buckets.calls_after_s(now_s))))
+        self._calling.append(asyncio.ensure_future(self._calls()))
         # It claims its streams, as its first state does.
         self.counted("units")
         self.tables.update_item(

@@ -11,7 +11,6 @@ from local.compare import durable as played_durable
 from local.compare import strategies_page as page
 from tests.examples import examples
 
-
 SHORT = ("--limit", "45", "--wait", "35")
 
 
