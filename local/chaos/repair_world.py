@@ -6,7 +6,7 @@ Invariants: the end of a gap, or the watch, starts the function; the same plan i
 from __future__ import annotations
 
 import functools
-from typing import Any, Protocol
+from typing import Any
 
 from handlers.connection.effects import Outcome
 from handlers.connection.gap_record import Gap, Repair
@@ -29,27 +29,13 @@ LIMIT_MS, MARGIN_MS, START_MS = 60_000, 10_000, 150
 NUMBERS = 100_000
 
 
-class Stream(Protocol):
-    """The part of a stream's world that the functions need."""
-
-    account: Any
-    clock: Any
-    stream: str
-    origin_ms: int
-    wire: Any
-    upstream: Any
-    dynamodb: Any
-    control_table: str
-    version: Any
-
-    def say(self, text: str, /) -> None:
-        """Adds a line to the trace."""
-
-
 class Repairers:
-    """The functions that repair the gaps of a world's stream; `rest` is the address, `alerts` the sent alerts."""
+    """The functions that repair the gaps of a stream, of which `world` is the World.
 
-    def __init__(self, world: Stream, plan: RepairPlan) -> None:
+    `rest` is the address, `alerts` are the sent alerts.
+    """
+
+    def __init__(self, world: Any, plan: RepairPlan) -> None:
         self._world, self._clock = world, world.clock
         self.plan = plan
         self.functions: list[VirtualFunction] = []
