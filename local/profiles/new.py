@@ -7,7 +7,6 @@ a guess never loses an event; an existing file is not overwritten.
 
 import argparse
 import ipaddress
-import json
 import math
 import re
 import shlex
@@ -156,18 +155,11 @@ def _framing(seen: Probe) -> tuple[str, str]:
     whole = seen.first[: seen.first.rfind(b"\n") + 1]
     lines = [line for line in whole.splitlines() if line.strip()]
     # A document may also be one line, but it ends.
-    if lines and all(_is_object(line) for line in lines) and (len(lines) > 1 or not seen.has_ended):
+    if lines and all(isinstance(parse_json(line), dict) for line in lines) and (len(lines) > 1 or not seen.has_ended):
         return "ndjson", "each line is a JSON object"
     if re.match(rb"(data|event|id|retry|):", seen.first):
         return "sse", "its lines are those of an event stream"
     return "raw", "neither the content type nor the bytes show the framing: each chunk is an event"
-
-
-def _is_object(line: bytes) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except ValueError:
-        return False
 
 
 def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: float) -> str:

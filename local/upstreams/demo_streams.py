@@ -85,13 +85,11 @@ class Upstreams:
         self._sessions: set[str] = set()
         self.auth = PlayedAuth(now_ms)
         asked = [Route(f"/oauth/{name}", self._asked, methods=["POST"], name=name) for name in ("token", "ticket")]
-        played = Route("/{provider}/{place:path}", self._played, methods=["GET", "POST"])
-        demos = [Route(f"/{{stream_id{of}}}", self._demo) for of in (":demo", "")]
-        sockets = [
-            WebSocketRoute("/{stream_id:demo}", self._demo_socket),
-            WebSocketRoute("/{provider}/{place:path}", self._played_socket),
-        ]
-        self.app = Starlette(routes=[Route(TRADES, self._trades), *demos, *asked, played, *sockets])
+        played = "/{provider}/{place:path}"
+        streams = [Route(f"/{{stream_id{of}}}", self._http) for of in (":demo", "")]
+        streams += [*asked, Route(played, self._http, methods=["GET", "POST"])]
+        sockets = [WebSocketRoute(path, self._socket) for path in ("/{stream_id:demo}", played)]
+        self.app = Starlette(routes=[Route(TRADES, self._trades), *streams, *sockets])
 
     def close(self) -> None:
         """Ends every connection without last words."""
@@ -114,30 +112,25 @@ class Upstreams:
             status, said = self.auth.ticket(request.headers)
         return JSONResponse(said, status, {"Cache-Control": "no-store"})
 
-    async def _demo(self, request: Request) -> Response:
-        """The part of the stream id before the first colon selects the stream."""
-        behaviour = self._demo_behaviour(request)
-        if isinstance(behaviour, Response):
-            return behaviour
-        return await self._answer(request, behaviour, request.path_params["stream_id"])
-
-    async def _demo_socket(self, websocket: WebSocket) -> None:
-        behaviour = self._demo_behaviour(websocket)
-        await self._converse(websocket, behaviour, websocket.path_params["stream_id"])
-
-    def _demo_behaviour(self, connection: HTTPConnection) -> Behaviour | Response:
-        behaviour = DEMOS.get(connection.path_params["stream_id"].split(":")[0])
+    def _found(self, connection: HTTPConnection) -> tuple[Behaviour, str] | Response:
+        """The behaviour that the path names, and the connections' common name; or why there is none."""
+        stream_id = connection.path_params.get("stream_id")
+        if stream_id is None:
+            behaviour = self._behaviours.get(connection.path_params["provider"])
+            no_provider = JSONResponse({"message": "There is no such provider here."}, 404)
+            return no_provider if behaviour is None else (behaviour, connection.url.path[1:])
+        behaviour = DEMOS.get(stream_id.split(":")[0])
         if behaviour is None:
             return JSONResponse({"message": "There is no such demonstration stream."}, 404)
         try:
-            return replace(
-                behaviour,
-                interval_ms=_milliseconds(connection.query_params.get("interval_ms", "100")),
-                heartbeat_ms=_milliseconds(connection.query_params.get("heartbeat_ms", "5000")),
+            interval_ms, heartbeat_ms = (
+                _milliseconds(connection.query_params.get(name, usual))
+                for name, usual in (("interval_ms", "100"), ("heartbeat_ms", "5000"))
             )
         except ValueError:
             sentence = "interval_ms and heartbeat_ms must be whole numbers from 1 to 3600000."
             return JSONResponse({"message": sentence}, 400)
+        return replace(behaviour, interval_ms=interval_ms, heartbeat_ms=heartbeat_ms), stream_id
 
     async def _trades(self, request: Request) -> Response:
         """A page of the trades behind `after` and before `before`, and the key behind which the next one begins."""
@@ -154,27 +147,25 @@ class Upstreams:
         following = f'"{page[-1]}"' if len(page) < len(numbers) else "null"
         return Response(f'{{"trades": [{trades}], "next": {following}}}', media_type="application/json")
 
-    async def _played(self, request: Request) -> Response:
-        behaviour = self._behaviours.get(request.path_params["provider"])
-        if behaviour is None:
-            return JSONResponse({"message": "There is no such provider here."}, 404)
+    async def _http(self, request: Request) -> Response:
+        """Answers a request for a stream, or for the session that one needs."""
+        if isinstance(found := self._found(request), Response):
+            return found
+        behaviour, name = found
         if behaviour.session_header and request.method == "POST":
             self._sessions.add(session := f"session-{len(self._sessions)}")
             return JSONResponse({"jsonrpc": "2.0", "id": 0, "result": {}}, headers={behaviour.session_header: session})
         session = request.query_params.get(behaviour.session, "") if behaviour.session else ""
-        return await self._answer(request, behaviour, f"{request.url.path[1:]}{':' if session else ''}{session}")
+        return await self._answer(request, behaviour, f"{name}{':' if session else ''}{session}")
 
-    async def _played_socket(self, websocket: WebSocket) -> None:
-        behaviour = self._behaviours.get(websocket.path_params["provider"])
-        no_provider = JSONResponse({"message": "There is no such provider here."}, 404)
-        await self._converse(websocket, behaviour or no_provider, websocket.url.path[1:])
-
-    async def _converse(self, websocket: WebSocket, behaviour: Behaviour | Response, name: str) -> None:
+    async def _socket(self, websocket: WebSocket) -> None:
         """Serves one socket: what is refused is answered as over HTTP."""
-        refusal = behaviour if isinstance(behaviour, Response) else self._refusal(websocket, behaviour)
-        if refusal is not None or isinstance(behaviour, Response):
+        found = self._found(websocket)
+        refusal = found if isinstance(found, Response) else self._refusal(websocket, found[0])
+        if refusal is not None or isinstance(found, Response):
             await websocket.send_denial_response(refusal or JSONResponse({}))
             return
+        behaviour, name = found
         talk = behaviour.talk
         assert talk is not None
         await websocket.accept()
