@@ -151,10 +151,11 @@ def test_a_function_may_take_its_time_and_keeps_no_other_waiting(aws: Aws, deliv
 
 
 def test_each_call_prints_its_numbers_whatever_the_level_of_the_log(
-    aws: Aws, delivery: ModuleType, capsys: pytest.CaptureFixture[str]
+    aws: Aws, delivery: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each stream and sink has a document without a reason; a sweep says how far they are behind."""
     aws.is_away = True
+    monkeypatch.setattr("time.sleep", lambda _: None)
     call(aws, delivery, "1")
     documents = sorted(printed(capsys), key=lambda one: str(one["sink"]))
     assert [(one["stream"], one["sink"], one["Delivered"], one["DeliveryFailed"] > 0) for one in documents] == [

@@ -14,7 +14,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 __all__ = ["PATIENCE", "children", "client", "environment", "in_thread", "running", "until"]
 
 
-def client(service: str, endpoint: str, attempts: int = 1) -> Any:
+def client(service: str, endpoint: str | None, attempts: int = 1) -> Any:
     """Returns a boto3 client of a local endpoint, which sends a request at most `attempts` times."""
     return boto3.client(
         service,

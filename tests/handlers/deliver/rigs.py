@@ -11,15 +11,15 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
-
-import boto3
 
 from handlers.profile.deliver_field import Target
 from handlers.profile.secret_references import Reference
 from tests.handlers.deliver import fault_proxy
 from tests.handlers.deliver.fault_proxy import Proxy
 from tests.http_server import Answer, Request, answering
+from tests.local.support import client
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of 24 bytes long").decode()
 _SEEN_BY_LAMBDA = """
@@ -40,17 +40,6 @@ class Rig:
     received: Callable[[], list[dict[str, Any]]]
     # What is refused for good, as it is sent.
     poison: str = "x" * 1_200_000
-
-
-def client(service: str, url: str | None) -> Any:
-    """Return a client that sends each request once."""
-    from botocore.config import Config
-
-    config = Config(retries={"total_max_attempts": 1}, parameter_validation=False, s3={"addressing_style": "path"})
-    return boto3.client(
-        service, endpoint_url=url, region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="y",
-        config=config,
-    )  # fmt: skip
 
 
 def fifo(sqs: Any, name: str) -> str:
@@ -195,11 +184,5 @@ def rig(kind: str, endpoint: str, name: str, batch: int = 1) -> Iterator[Rig]:
         else:
             target, received = AWS_RIGS[kind](endpoint, name)
         proxy.sends = lambda method, operation: operation in _SENDS or (not operation and method in ("PUT", "POST"))
-        clients: dict[str, Any] = {}
-
-        def made(service: str) -> Any:
-            if service not in clients:
-                clients[service] = client(service, proxy.url)
-            return clients[service]
-
+        made = cache(lambda service: client(service, proxy.url))
         yield Rig(replace(target, batch=batch), proxy, made, received, "x" * POISON.get(kind, 1_200_000))

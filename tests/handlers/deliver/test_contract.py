@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.handlers.deliver import rigs
 from tests.handlers.deliver.records import NOW_MS, event, item_record, message, segment_record
 from tests.handlers.deliver.rigs import Rig
 from tests.handlers.deliver.stage import Stage
+from tests.local.support import client
 
 # What a bucket and a function will never take has megabytes.
 SMALL_POISON = [pytest.param(kind, marks=pytest.mark.long) if kind in rigs.POISON else kind for kind in KINDS]
@@ -165,11 +167,6 @@ def test_moto_takes_what_is_sent(kind: str, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.delenv(name, raising=False)
     with mock_aws():
         target, received = rigs.AWS_RIGS[kind](None, f"second-{kind}")
-        clients: dict[str, Any] = {}
-
-        def client(service: str) -> Any:
-            return clients.setdefault(service, rigs.client(service, None))
-
-        _, send = contract.sending(target, Tools(client, str, lambda: NOW_MS))
+        _, send = contract.sending(target, Tools(cache(lambda service: client(service, None)), str, lambda: NOW_MS))
         assert send([message("rig:a", event(key)) for key in "12"]) == {}
         assert sorted(one["key"] for one in received()) == ["1", "2"]

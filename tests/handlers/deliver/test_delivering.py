@@ -18,7 +18,7 @@ from handlers.deliver.worker import rest_ms
 from handlers.profile.deliver_field import Target
 from handlers.store.event_items import mark
 from tests.handlers.deliver.records import NOW_MS, event, item_record, record, segment_record
-from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Killed, Stage, asked, of
+from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Killed, Stage, of
 
 MINUTE_MS = 60_000
 
@@ -364,22 +364,6 @@ def test_what_another_call_noted_meanwhile_is_not_passed() -> None:
     stage.run(200)
     assert stage.is_over
     assert list(dict.fromkeys(stage.keys())) == ["0", "2", "1"]
-
-
-def test_a_pause_holds_for_what_would_be_sent_at_once() -> None:
-    """A sink that is resumed gets what came meanwhile, once."""
-    stage = warmed()
-    stage.come("a", event("1", at_ms=NOW_MS + 1))
-    stage.run(1)
-    assert asked(stage, "pause").delivered == 2
-    stage.come("a", event("2", at_ms=NOW_MS + 2))
-    stage.run(1)
-    assert stage.keys() == ["0", "1"]
-    asked(stage, "resume")
-    stage.run(1)
-    stage.come("a", event("3", at_ms=NOW_MS + 3))
-    stage.run(1)
-    assert stage.keys() == ["0", "1", "2", "3"]
 
 
 def test_a_record_that_only_arrivals_have_moved_is_written_each_hour() -> None:

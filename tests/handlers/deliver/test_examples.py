@@ -19,7 +19,7 @@ from handlers.profile.secret_references import Reference
 from tests.handlers.deliver import rigs
 from tests.handlers.deliver.records import NOW_MS, event, message
 from tests.harness import free_port
-from tests.local.support import environment, until
+from tests.local.support import client, environment, until
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 BATCH = [message("rig:a", event(str(n), at_ms=NOW_MS + n)) for n in range(3)]
@@ -35,7 +35,7 @@ def is_open(port: int) -> bool:
 
 def send(target: Target, endpoint: str) -> dict[int, object]:
     """Send the events, one a request, and all of them again; return those that were refused."""
-    tools = Tools(lambda service: rigs.client(service, endpoint), lambda _: rigs.SECRET, lambda: NOW_MS)
+    tools = Tools(lambda service: client(service, endpoint), lambda _: rigs.SECRET, lambda: NOW_MS)
     _, sending = contract.sending(target, tools)
     refused: dict[int, object] = {}
     for one in BATCH * 2:

@@ -10,6 +10,7 @@ from handlers.deliver.contract import Message, Refusal, Tools
 from handlers.deliver.sinks import lambda_function, sqs
 from handlers.profile.deliver_field import Target
 from tests.handlers.deliver import rigs
+from tests.local.support import client
 
 
 def message(stream_id: str, key: str) -> Message:
@@ -34,23 +35,23 @@ def test_a_queue_that_compares_across_groups_gets_an_id_of_stream_and_key() -> N
 
 def test_a_queue_says_how_large_a_message_may_be(endpoint: str) -> None:
     """A larger event is poison: it would be refused again and again, and hold up its stream for a day."""
-    client = rigs.client("sqs", endpoint)
+    queues = client("sqs", endpoint)
     attributes = {"FifoQueue": "true", "MaximumMessageSize": "2048"}
-    url = client.create_queue(QueueName="small.fifo", Attributes=attributes)["QueueUrl"]
+    url = queues.create_queue(QueueName="small.fifo", Attributes=attributes)["QueueUrl"]
     large = message("b", "2")._replace(text="x" * 2049)
-    refused = sqs.send([message("a", "1"), large], Target("sqs", "small.fifo"), Tools(lambda _: client, str, lambda: 0))
+    refused = sqs.send([message("a", "1"), large], Target("sqs", "small.fifo"), Tools(lambda _: queues, str, lambda: 0))
     assert refused == {1: Refusal("too large for the queue: 2049 bytes of 2048", is_final=True)}
-    assert [json.loads(body)["key"] for body in rigs.drained(client, url)] == ["1"]
+    assert [json.loads(body)["key"] for body in rigs.drained(queues, url)] == ["1"]
 
 
 @pytest.mark.parametrize("size", [2049, 300_000])
 def test_what_a_queue_calls_too_large_is_poison(endpoint: str, size: int) -> None:
     """This holds even if the limit was unknown, as for a queue that was made smaller since."""
-    client = rigs.client("sqs", endpoint)
-    url = rigs.fifo(client, f"shrunk-{size}.fifo")
-    target, tools = Target("sqs", f"shrunk-{size}.fifo"), Tools(lambda _: client, str, lambda: 0)
+    queues = client("sqs", endpoint)
+    url = rigs.fifo(queues, f"shrunk-{size}.fifo")
+    target, tools = Target("sqs", f"shrunk-{size}.fifo"), Tools(lambda _: queues, str, lambda: 0)
     assert sqs.send([message("a", "1")], target, tools) == {}
-    client.set_queue_attributes(QueueUrl=url, Attributes={"MaximumMessageSize": "2048"})
+    queues.set_queue_attributes(QueueUrl=url, Attributes={"MaximumMessageSize": "2048"})
     refused = sqs.send([message("b", "2")._replace(text="x" * size)], target, tools)
     assert [refusal.is_final for refusal in refused.values()] == [True]
 
