@@ -5,6 +5,7 @@ so memory is bounded however long the time is. Invariant: each event comes once:
 has whole, and from elsewhere before and after it.
 """
 
+import contextlib
 import itertools
 import json
 from collections import deque
@@ -53,37 +54,36 @@ def tables_of(stage: str) -> Tables:
         raise StreamkeeperError(
             f"Reading tables needs the package {missing.name}, which `pip install streamkeeper` installs."
         ) from None
-    (found,) = said("The tables", lambda: [reader.of_stage(stage)])
-    return cast(Tables, found)
+    with said("The tables"):
+        return cast(Tables, reader.of_stage(stage))
 
 
-def from_tables(tables: Tables, stream_id: str, from_ms: int, to_ms: int, jobs: int) -> Iterator[Page]:
-    """The events of this time in their order; several parts of the time are read at once."""
-    return said("The tables", lambda: _from_tables(tables, stream_id, from_ms, to_ms, jobs))
-
-
-def said(what: str, read: Callable[[], Iterable[T]]) -> Iterator[T]:
-    """Yield what `read` yields; an error of AWS or the system becomes a StreamkeeperError."""
+@contextlib.contextmanager
+def said(what: str) -> Iterator[None]:
+    """An error of AWS or the system becomes a StreamkeeperError."""
     try:
-        yield from read()
+        yield
     except StreamkeeperError:
         raise
     except Exception as problem:
         raise StreamkeeperError(f"{what} cannot be read: {problem}") from problem
 
 
-def _from_tables(tables: Tables, stream_id: str, from_ms: int, to_ms: int, jobs: int) -> Iterator[Page]:
-    if tables.is_by_key(stream_id):
-        return tables.pages(stream_id, from_ms, to_ms)
-    first = next((page[0] for page in tables.pages(stream_id, from_ms, to_ms, 1)), None)
-    if first is None:
-        return iter(())
-    # An event may have been received a little earlier than the one before it.
-    begin_ms = max(from_ms, instant_ms(first["received_at"]) - HOUR_MS)
-    now_ms = round(datetime.now(UTC).timestamp() * 1000)
-    size_ms = max(60_000, (min(to_ms, now_ms) - begin_ms) // (UNITS_A_JOB * jobs) + 1)
-    bounds = [*range(begin_ms, max(begin_ms + 1, min(to_ms, now_ms)), size_ms), to_ms]
-    return side_by_side(lambda unit: tables.pages(stream_id, *unit), itertools.pairwise(bounds), jobs)
+def from_tables(tables: Tables, stream_id: str, from_ms: int, to_ms: int, jobs: int) -> Iterator[Page]:
+    """The events of this time in their order; several parts of the time are read at once."""
+    with said("The tables"):
+        if tables.is_by_key(stream_id):
+            yield from tables.pages(stream_id, from_ms, to_ms)
+            return
+        first = next((page[0] for page in tables.pages(stream_id, from_ms, to_ms, 1)), None)
+        if first is None:
+            return
+        # An event may have been received a little earlier than the one before it.
+        begin_ms = max(from_ms, instant_ms(first["received_at"]) - HOUR_MS)
+        now_ms = round(datetime.now(UTC).timestamp() * 1000)
+        size_ms = max(60_000, (min(to_ms, now_ms) - begin_ms) // (UNITS_A_JOB * jobs) + 1)
+        bounds = [*range(begin_ms, max(begin_ms + 1, min(to_ms, now_ms)), size_ms), to_ms]
+        yield from side_by_side(lambda unit: tables.pages(stream_id, *unit), itertools.pairwise(bounds), jobs)
 
 
 class Archive:
@@ -95,7 +95,8 @@ class Archive:
     def span_ms(self, stream_id: str) -> tuple[int, int]:
         """The time of which it has all events of the stream; (0, 0) if it has none. Raises StreamkeeperError."""
         name = f"{STATES}/{quote(stream_id, safe='')}.json"
-        (content,) = said("The archive", lambda: [self._place.read(name)])
+        with said("The archive"):
+            content = self._place.read(name)
         try:
             if content is None:
                 return 0, 0
@@ -111,8 +112,9 @@ class Archive:
         if after.startswith(("key.", "parts~")):
             raise InvalidRequest("This stream's archive has no order by time: give since instead of after.")
         imported("pyarrow")
-        read = lambda name: self._read(name, from_ms, to_ms, after)  # noqa: E731
-        return said("The archive", lambda: side_by_side(read, self._names(stream_id, from_ms, to_ms), jobs))
+        with said("The archive"):
+            names = self._names(stream_id, from_ms, to_ms)
+            yield from side_by_side(lambda name: self._read(name, from_ms, to_ms, after), names, jobs)
 
     def _names(self, stream_id: str, from_ms: int, to_ms: int) -> list[str]:
         files = (name for name in self._place.names(folder_of(stream_id)) if name.endswith(".parquet"))

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import json
 import sys
+from collections import Counter
 from typing import Any
 
 from handlers.api.verdict import counted
@@ -63,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
             outcomes.append(outcome)
             if not arguments.json:
                 print(line(outcome, dry_run=arguments.dry_run), flush=True)
-    counts = {name: sum(one.outcome == name for one in outcomes) for name in dict.fromkeys(o.outcome for o in outcomes)}
+    counts = Counter(one.outcome for one in outcomes)
     if arguments.json:
         found = [outcome.as_json() for outcome in outcomes]
         print(json.dumps({"dry_run": arguments.dry_run, "counts": counts, "found": found}, indent=1))

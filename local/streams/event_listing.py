@@ -108,21 +108,14 @@ def _lines(part: Path, kind: str) -> Iterator[Write]:
 def _parquet(part: Path) -> Iterator[Write]:
     """Writes a row group per page; a body of text is in `data`, one of bytes in `bytes`."""
     try:
-        import pyarrow
         from pyarrow import parquet
     except ModuleNotFoundError:
         raise UserError(
             "--format parquet needs the Python package pyarrow, which is not installed: "
             "`pip install 'streamkeeper[archive]'`."
         ) from None
-    schema = dataframes.schema()
-
-    def write(events: list[dict[str, Any]]) -> None:
-        if events:
-            file.write_table(pyarrow.Table.from_pylist([dataframes.row(event) for event in events], schema=schema))
-
-    with parquet.ParquetWriter(part, schema, compression="zstd") as file:
-        yield write
+    with parquet.ParquetWriter(part, dataframes.schema(), compression="zstd") as file:
+        yield lambda events: file.write_batch(dataframes.batch(events)) if events else None
 
 
 @contextlib.contextmanager

@@ -181,10 +181,8 @@ def test_two_workers_at_once_repeat_and_overtake_nothing_new(at: int) -> None:
     stage.answer = answer
     stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(5)))
     calling = stage.virtual.delivery.ports.call
-    bells_of: list[Any] = []
 
     def call(out: Sequence[Bell]) -> None:
-        bells_of.extend(out)
         bells.extend(out)
         calling(out)
 
