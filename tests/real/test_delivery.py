@@ -183,6 +183,7 @@ def test_the_page_shows_each_sink(story: Story) -> None:
         assert shown == [
             [row["sink"], *(f"{row[name]:,}" for name in ("delivered", "failed", "dead_lettered"))] for row in rows
         ]
+        story.service.post("demo")
         browser.do("await (await open({})).goto(input)", address.replace(quote(ITEMS, safe=""), "demo"))
         browser.do("await page.getByText('Dead letters').first().waitFor()")
         assert browser.do("return await page.locator('.delivery').isVisible()") is False
