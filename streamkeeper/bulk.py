@@ -1,8 +1,8 @@
 """Reads many stored events at a time: an archive's hours, and a stage's tables by boto3.
 
-The time is cut into units. Several units are read at once and come in their order. At most AHEAD chunks of each wait,
-so memory is bounded however long the time is. Invariant: each event comes once: from the archive in the time that it
-has whole, and from elsewhere before and after it.
+The time is cut into units. Several units are read at once and come in their order. AHEAD chunks of each wait, besides
+those that the consumer takes, so memory is bounded however long the time is. Invariant: each event comes once: from the
+archive in the time that it has whole, and from elsewhere before and after it.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ HOUR_MS = 3_600_000
 FOR_EVER = 10**15
 # The folder beside the partitions. Spark, Athena and DuckDB's patterns ignore names that begin with _.
 STATES = "_streamkeeper"
-# How many chunks of a unit wait for the consumer, and into how many units per job the time is cut.
+# How many chunks of a unit are read at a time, and into how many units per job the time is cut.
 AHEAD, UNITS_A_JOB = 4, 8
 ROWS = 1000
 # The module that reads a stage's tables, with the code that answers the API. It belongs to the same distribution, but
