@@ -1,7 +1,6 @@
 """A stream of a thousand events a second reaches each batch sink without falling behind, in virtual time."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,7 @@ from handlers.profile.deliver_field import Target
 from local.costs.delivered import records
 from local.simulation.virtual_delivery import VirtualDelivery, side_by_side
 from tests.handlers.deliver.records import NOW_MS
-from tests.handlers.deliver.stage import Stage
+from tests.handlers.deliver.stage import Stage, Watched
 
 # A request to a table and one to a sink; what a processor takes for an event (docs/bench.md), on a whole core.
 TABLE_MS, SINK_MS, EVENT_MS = 10, 30, 0.3
@@ -29,22 +28,6 @@ BATCH = {
 }
 
 
-class Slow:
-    """Tables whose requests take time."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._stage.client, name)
-
-        def request(**parameters: Any) -> Any:
-            self._stage.clock.now_ms += TABLE_MS
-            return method(**parameters)
-
-        return request
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("kind", sorted(BATCH))
 def test_a_thousand_events_a_second_are_delivered(kind: str) -> None:
@@ -57,8 +40,12 @@ def test_a_thousand_events_a_second_are_delivered(kind: str) -> None:
         late_ms.extend(stage.clock.now_ms - noted_ms[int(one.key)] for one in batch)
         return {}
 
+    def slow() -> None:
+        stage.clock.now_ms += TABLE_MS
+
+    sending = contract.promised(target), send
     stage.virtual = VirtualDelivery(
-        Slow(stage), "events", stage.clock, lambda _stream: [target], lambda _target: (contract.promised(target), send),
+        Watched(stage.client, slow), "events", stage.clock, lambda _stream: [target], lambda _target: sending,
         lambda _letter: True, KeyboardInterrupt, tables=stage.client, each=side_by_side(stage.clock),
     )  # fmt: skip
     made = records(["a"], SECONDS * 1000, 200)
