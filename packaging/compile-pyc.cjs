@@ -68,7 +68,8 @@ async function compiled(sources, folder) {
 
 // Adds __pycache__/<module>.cpython-313.pyc for every <module>.py of the zip, which is kept in `folder`.
 async function addCompiled(zip, folder) {
-  const sources = await Promise.all(zip.file(/\.py$/).map(async (file) => [file.name, await file.async('uint8array')]));
+  const bytes = async (file) => [file.name, await file.async('uint8array')];
+  const sources = await Promise.all(zip.file(/\.py$/).map(bytes));
   for (const [number, content] of (await compiled(sources, folder)).entries()) {
     const [, place, module] = /^(.*\/)?([^/]+)\.py$/.exec(sources[number][0]);
     zip.file(`${place ?? ''}__pycache__/${module}.${TAG}.pyc`, content, { unixPermissions: 0o644, createFolders: false });

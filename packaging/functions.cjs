@@ -1,5 +1,6 @@
 // Resolves ${file(packaging/functions.cjs)}: the functions, each with the variables that it reads. A variable has the
-// setting of its name, unless VARIABLES says otherwise. packaging/delivery.cjs adds `delivery` where a profile delivers.
+// setting of its own name, unless VARIABLES says otherwise. packaging/delivery.cjs adds `delivery` where a profile
+// delivers.
 'use strict';
 
 const events = require('./routes.cjs');
@@ -56,9 +57,10 @@ const functions = {
     'manager', 'handlers/connection_manager.handler', 'Keeps one connection to a stream and stores its events',
     setting('function_timeout_s'), 'memory_mb',
     // One that keeps a group backs off as the machine does for a stream in no group.
-    `EVENTS_TABLE EVENTS_BUCKET CONTROL_TABLE DEAD_LETTER_QUEUE_URL STREAMS_DIR SECRETS_PREFIX REPAIR_FUNCTION ${BACK_OFF} ` +
-      'THROTTLE_DELAY_S MARGIN_S WAIT_S LEASE_EVERY_S PROGRESS_EVERY_S KEEP_DAYS LEDGER_KEEP_DAYS BUDGET_EVENTS_PER_DAY ' +
-      `BUDGET_BYTES_PER_DAY METRICS_BY ${METRICS} MALLOC_ARENA_MAX MALLOC_MMAP_THRESHOLD_ MALLOC_TRIM_THRESHOLD_`,
+    'EVENTS_TABLE EVENTS_BUCKET CONTROL_TABLE DEAD_LETTER_QUEUE_URL STREAMS_DIR SECRETS_PREFIX REPAIR_FUNCTION ' +
+      `${BACK_OFF} THROTTLE_DELAY_S MARGIN_S WAIT_S LEASE_EVERY_S PROGRESS_EVERY_S KEEP_DAYS LEDGER_KEEP_DAYS ` +
+      `BUDGET_EVENTS_PER_DAY BUDGET_BYTES_PER_DAY METRICS_BY ${METRICS} ` +
+      'MALLOC_ARENA_MAX MALLOC_MMAP_THRESHOLD_ MALLOC_TRIM_THRESHOLD_',
   ),
   connectionControl: made(
     'control', 'handlers/control.handler',
@@ -74,7 +76,8 @@ const functions = {
     'Reports once a minute which streams should be connected but are not, and starts orphaned streams again',
     // As much of a processor as 100,000 streams need: `python -m bench.watch`.
     55, 'watch_memory_mb',
-    `CONTROL_TABLE STATE_MACHINE_ARN ALERTS_TOPIC_ARN DEAD_LETTER_QUEUE_URL UNCONNECTED_AFTER_S REPAIR_FUNCTION ${METRICS}`,
+    'CONTROL_TABLE STATE_MACHINE_ARN ALERTS_TOPIC_ARN DEAD_LETTER_QUEUE_URL UNCONNECTED_AFTER_S REPAIR_FUNCTION ' +
+      METRICS,
     { events: [{ schedule: 'rate(1 minute)' }] },
   ),
   connectionUpgrade: made(
@@ -95,7 +98,8 @@ const functions = {
   ),
 };
 const delivery = made(
-  'delivery', 'handlers/delivery.handler', 'Sends stored events on to the sinks that profiles name, each from its own place',
+  'delivery', 'handlers/delivery.handler',
+  'Sends stored events on to the sinks that profiles name, each from its own place',
   120, 'delivery_memory_mb',
   'CONTROL_TABLE EVENTS_TABLE DELIVERY_TABLE CONNECTION_DELIVERY DEAD_LETTER_QUEUE_URL STREAMS_DIR SECRETS_PREFIX ' +
     `METRICS_BY ${METRICS}`,

@@ -5,6 +5,8 @@ What one of them has made, the next need not make: a copy has the compiled files
 
 import fcntl
 import hashlib
+import json
+import re
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -35,8 +37,18 @@ def copied(folder: Path) -> Path:
 
 def renewing(folder: Path) -> Path:
     """Returns the same, with executions that start their successor after the first cycle of a lane."""
-    changed(copied(folder) / "env" / f"{STAGE}.yml", ("renew_after: 115 ", "renew_after: 1 "))
-    return folder
+    return with_settings(copied(folder), renew_after=1)
+
+
+def with_settings(project: Path, stage: str = STAGE, of: str = "", /, **settings: object) -> Path:
+    """Returns the copy, whose stage has the settings of a stage, by default its own, but for these."""
+    text = (project / "env" / f"{of or stage}.yml").read_text()
+    for name, value in settings.items():
+        line = f"{name}: {json.dumps(value)}"
+        text, count = re.subn(rf"(?m)^{name}: \S+", lambda _, line=line: line, text)  # type: ignore[misc]
+        assert count == 1, name
+    (project / "env" / f"{stage}.yml").write_text(text)
+    return project
 
 
 def once(folder: Path, make: Callable[[Path], Path]) -> Path:

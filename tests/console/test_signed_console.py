@@ -16,6 +16,7 @@ import pytest
 from tests.console.chromium import Chromium
 from tests.harness import Service, running
 from tests.local.support import environment
+from tests.projects import with_settings
 from tests.real.test_readme import copied
 
 SECRET = "local"
@@ -96,9 +97,7 @@ def used(browser: Chromium, service: Service, project: Path) -> None:
 @pytest.mark.cpu(8)
 def test_the_page_of_a_stage_with_signatures(browser: Chromium, tmp_path: Path) -> None:
     """Where the gateway checks every signature; with another's credentials nothing is served."""
-    project = copied(tmp_path / "project")
-    stage = project / "env" / "test.yml"
-    stage.write_text(stage.read_text().replace("\napi_auth: key", "\napi_auth: iam"))
+    project = with_settings(copied(tmp_path / "project"), api_auth="iam")
     with running(tmp_path, project) as service:
         direct = f"http://127.0.0.1:{service.port}"
         assert status_of(f"{direct}/connections") == status_of(f"{direct}/console") == 403

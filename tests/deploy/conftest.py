@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import zipfile
 from pathlib import Path
@@ -14,7 +13,7 @@ from local import stages
 from local.release import __main__ as builder
 from local.service import osls
 from tests.deploy.account import copied
-from tests.projects import changed, kept, once
+from tests.projects import kept, once, with_settings
 
 # Quicker than by npx.
 PACKAGE = ("node", *osls.COMMAND, "package")
@@ -22,7 +21,7 @@ CHINA, GOVCLOUD = "cn-north-1", "us-gov-west-1"
 MAIL = "ops@example.org"
 SINK = f"arn:aws-cn:sqs:{CHINA}:111111111111:q"
 OPTIONS = {
-    "machine_log_level": "ERROR", "api_access_log": "true", "alert_email": MAIL,
+    "machine_log_level": "ERROR", "api_access_log": True, "alert_email": MAIL,
     "vpc_subnet_ids": "subnet-0a1b2c3d,subnet-4e5f6a7b", "vpc_security_group_ids": "sg-0a1b2c3d",
     "profiles_bucket": "mine", "profiles_folder": "streams/",
     "profile_sinks": f"http,{SINK}",
@@ -74,11 +73,7 @@ def in_china(folder: Path) -> Path:
     """Returns the folder, packaged."""
     folder.mkdir()
     osls.snapshot(stages.ROOT, folder)
-    settings = (folder / "env" / "prod.yml").read_text()
-    for name, value in OPTIONS.items():
-        settings = re.sub(rf"(?m)^{name}: \S+", f"{name}: {value}", settings)
-    (folder / "env" / "test.yml").write_text(settings)
-    return sls(folder, *PACKAGE, "--stage", "test", "--region", CHINA)
+    return sls(with_settings(folder, "test", "prod", **OPTIONS), *PACKAGE, "--stage", "test", "--region", CHINA)
 
 
 def in_govcloud(folder: Path) -> Path:
@@ -102,8 +97,7 @@ def quickly_packaged(folder: Path) -> Path:
 
 def with_upstream(folder: Path) -> Path:
     """Returns the folder, with a copy of the project whose stage dev has the address of one upstream."""
-    changed(copied(folder) / "env" / "dev.yml", ("upstreams: {}", f"upstreams: {json.dumps({'UPSTREAM_ETCD': ETCD})}"))
-    return folder
+    return with_settings(copied(folder), "dev", upstreams={"UPSTREAM_ETCD": ETCD})
 
 
 def sls(folder: Path, *command: str, **variables: str) -> Path:

@@ -14,7 +14,7 @@ from local.service import osls
 from local.user_error import UserError
 from tests.deploy.account import Account
 from tests.local.support import children, until
-from tests.projects import changed
+from tests.projects import with_settings
 
 
 def copied(folder: Path) -> Path:
@@ -38,7 +38,7 @@ def test_osls_runs_again_only_when_something_changed(tmp_path: Path, monkeypatch
     shutil.copy(osls.kept("test", stages.ROOT), osls.kept("test", root))
     monkeypatch.setenv("PATH", "")
     assert osls.template("test", root) == first
-    changed(root / "env" / "test.yml", ("\nmemory_mb: 128", "\nmemory_mb: 512"))
+    with_settings(root, memory_mb=512)
     with pytest.raises(UserError, match=r"^Node is missing"):
         osls.template("test", root)
 
@@ -54,7 +54,7 @@ def test_a_packaging_that_was_killed_disturbs_no_other(tmp_path: Path) -> None:
     killed.wait(60)
     assert len(cache(root)) == 1
     for memory_mb in (128, 512):
-        changed(root / "env" / "test.yml", ("\nmemory_mb: 128", f"\nmemory_mb: {memory_mb}"))
+        with_settings(root, memory_mb=memory_mb)
         template = osls.template("test", root)
         assert template["Resources"]["ConnectionManagerLambdaFunction"]["Properties"]["MemorySize"] == memory_mb
         assert cache(root) == [osls.kept("test", root).name]

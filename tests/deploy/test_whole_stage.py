@@ -21,6 +21,7 @@ from local.stages import ROOT
 from tests.deploy.account import REGION, Account, copied, opened, with_runtime_client
 from tests.examples import IS_CI
 from tests.local.support import until
+from tests.projects import with_settings
 
 pytestmark = [pytest.mark.cpu(60)] if IS_CI else [pytest.mark.long, pytest.mark.cpu(60)]
 
@@ -41,20 +42,10 @@ class Stage:
 
     def deploy(self, memory_mb: int) -> str:
         """Deploy the stage with functions of half a minute, and two streams in a function; return what osls says."""
-        settings = (self.folder / "env" / "test.yml").read_text()
-        for old, new in (
-            ("\nmemory_mb: 128", f"\nmemory_mb: {memory_mb}"),
-            ("\nfunction_timeout_s: 8", "\nfunction_timeout_s: 20"),
-            ("\nwait_s: 4", "\nwait_s: 8"),
-            ("\nmargin_s: 1", "\nmargin_s: 2"),
-            ("\nstart_allowance_s: 4", "\nstart_allowance_s: 12"),
-            ("\nunconnected_after_s: 2", "\nunconnected_after_s: 20"),
-            ("\nstreams_per_function: 1", "\nstreams_per_function: 2"),
-            ("\ndeploy_by_waves: false", "\ndeploy_by_waves: true"),
-        ):
-            assert old in settings
-            settings = settings.replace(old, new)
-        (self.folder / "env" / f"{STAGE}.yml").write_text(settings)
+        with_settings(
+            self.folder, STAGE, "test", memory_mb=memory_mb, function_timeout_s=20, wait_s=8, margin_s=2,
+            start_allowance_s=12, unconnected_after_s=20, streams_per_function=2, deploy_by_waves=True,
+        )  # fmt: skip
         run = self.account.sls(self.folder, "deploy", "--stage", STAGE, STREAMKEEPER_TEMPLATE_ONLY="1")
         assert run.code == 0, run.output
         declared = json.loads((self.folder / ".serverless" / osls.COMPILED).read_text())["Resources"]

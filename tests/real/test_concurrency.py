@@ -13,7 +13,7 @@ from tests.handlers.servers import CHUNKED, Peer, Script
 from tests.harness import running
 from tests.local.support import until
 from tests.local_run import LocalRun
-from tests.projects import changed, renewing
+from tests.projects import copied, with_settings
 from tests.real.test_redrive import counted, waiting
 
 REFUSED = {f"scripted:{status}": status for status in (401, 403, 404)}
@@ -62,15 +62,8 @@ def test_a_refusal_that_goes_on_is_final_once(local_run: LocalRun) -> None:
 @pytest.mark.long
 def test_who_finds_no_room_is_named_and_connects_when_there_is_room(tmp_path: Path) -> None:
     """Of three streams two are connected; the third is in an alert, and connects once one of them is stopped."""
-    settings = renewing(tmp_path / "project") / "env" / "test.yml"
-    for wanted in (
-        ("connection_concurrency: 0 ", "connection_concurrency: 2 "),
-        ("function_timeout_s: 8 ", "function_timeout_s: 60 "),
-        ("wait_s: 4 ", "wait_s: 50 "),
-        ("renew_after: 1 ", "renew_after: 115 "),
-    ):
-        changed(settings, wanted)
-    with running(tmp_path, tmp_path / "project") as service:
+    project = with_settings(copied(tmp_path / "project"), connection_concurrency=2, function_timeout_s=60, wait_s=50)
+    with running(tmp_path, project) as service:
         for stream in (FIRST, SECOND):
             service.post(stream)
             assert service.reaches("running", stream, within_s=10), service.log

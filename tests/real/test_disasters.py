@@ -6,7 +6,6 @@ times of the commands, and until all streams were connected again, are printed (
 
 import contextlib
 import json
-import re
 import signal
 import subprocess
 import time
@@ -85,12 +84,7 @@ def upstream(request: pytest.FixtureRequest) -> Iterator[Upstream]:
 
 def project(folder: Path, path: str = "", **settings: int) -> Path:
     """Return a copy of the project with these settings, whose profile asks for this path of the upstream."""
-    copy = projects.copied(folder)
-    file = copy / "env" / f"{STAGE}.yml"
-    text = file.read_text()
-    for name, value in (SETTINGS | settings).items():
-        text = re.sub(rf"^{name}: \S+", f"{name}: {value}", text, flags=re.MULTILINE)
-    file.write_text(text)
+    copy = projects.with_settings(projects.copied(folder), **SETTINGS | settings)
     (copy / "env" / "streams" / "demo.toml").write_text(PROFILE % path)
     return copy
 

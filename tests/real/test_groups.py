@@ -13,7 +13,7 @@ import pytest
 from tests.handlers.servers import CHUNKED, Peer, serving
 from tests.harness import Service, running
 from tests.local.support import until
-from tests.projects import changed, renewing
+from tests.projects import changed, renewing, with_settings
 
 CALM = [f"demo:calm-{number}" for number in range(4)]
 PLACES = 6
@@ -53,9 +53,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A run whose functions keep six streams each, with handovers every few seconds, and room for one of them."""
     folder = tmp_path_factory.mktemp("groups")
     project = folder / "project"
-    settings = renewing(project) / "env" / "test.yml"
+    with_settings(renewing(project), streams_per_function=PLACES)
     changed(project / "env" / "streams" / "demo.toml", ("\nframing = ", "\nreject_after = 3\nframing = "))
-    changed(settings, ("streams_per_function: 1 ", f"streams_per_function: {PLACES} "))
     with (
         serving(Upstream()) as server,
         running(folder, project, UPSTREAM_DEMO=server.address, STREAMKEEPER_STREAMS="1") as service,

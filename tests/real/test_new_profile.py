@@ -12,7 +12,7 @@ import pytest
 
 from tests.harness import running
 from tests.local.support import until
-from tests.projects import changed, copied
+from tests.projects import copied, with_settings
 from tests.real.upstream import serving
 
 # It repeats in a real run what tests/handlers/group shows, and what tests/real/test_redeploy.py does of a stream alone.
@@ -20,8 +20,7 @@ pytestmark = pytest.mark.long
 CALM = ["demo:calm", "demo-exclusive:calm", "demo-log:calm"]
 NEW, MENDED = "mine:new", "worse:mended"
 # Nobody hands over before the test has ended.
-LIFE = (("function_timeout_s: 8 ", "function_timeout_s: 600 "), ("wait_s: 4 ", "wait_s: 500 "))
-PLACES = ("streams_per_function: 1 ", "streams_per_function: 8 ")
+LIFE = {"function_timeout_s": 600, "wait_s": 500, "streams_per_function": 8}
 
 
 @dataclass(frozen=True)
@@ -38,9 +37,7 @@ class Story:
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """Three streams, then one of a profile that is new, and one of a profile that was broken when they began."""
     folder = tmp_path_factory.mktemp("new-profile")
-    project = copied(folder / "project")
-    for change in (*LIFE, PLACES):
-        changed(project / "env" / "test.yml", change)
+    project = with_settings(copied(folder / "project"), **LIFE)
     profiles = project / "env" / "streams"
     sound = (profiles / "demo.toml").read_text().replace("/{streamId}", "/demo:{name}")
     (profiles / "worse.toml").write_text("framing = 7\n")

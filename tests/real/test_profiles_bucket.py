@@ -10,8 +10,8 @@ import pytest
 
 from tests.harness import running
 from tests.local.support import until
-from tests.projects import copied
-from tests.real.test_new_profile import CALM, LIFE, PLACES
+from tests.projects import copied, with_settings
+from tests.real.test_new_profile import CALM, LIFE
 from tests.real.upstream import serving
 
 # It repeats in a real run what tests/handlers/run/test_profile_source.py shows of the functions' part.
@@ -23,14 +23,8 @@ def test_a_profile_in_the_bucket_is_in_use_within_a_minute_and_a_wrong_one_never
     """The running function starts a stream of a new profile; a wrong profile is reported, and its former version stays
     in use.
     """
-    project = copied(tmp_path / "project")
-    named = (("profiles_bucket: ", BUCKET), ("profiles_folder: ", FOLDER))
-    settings = project / "env" / "test.yml"
-    text = settings.read_text()
-    for old, new in (*LIFE, PLACES, *((f'{name}""', f'{name}"{value}"') for name, value in named)):
-        assert old in text
-        text = text.replace(old, new)
-    settings.write_text(text)
+    named = {"profiles_bucket": BUCKET, "profiles_folder": FOLDER}
+    project = with_settings(copied(tmp_path / "project"), **LIFE, **named)
     sound = (project / "env" / "streams" / "demo.toml").read_text().replace("/{streamId}", "/demo:{name}")
     with (
         serving(lambda _who, _count: None) as (_, port),

@@ -13,7 +13,7 @@ import pytest
 
 from tests.harness import Service, free_port, running
 from tests.local.support import PROJECT, until
-from tests.projects import changed, copied
+from tests.projects import copied, with_settings
 
 # It repeats in a real run what tests/handlers/connection shows of a played server.
 pytestmark = pytest.mark.long
@@ -86,8 +86,7 @@ def test_four_streams_of_a_function_share_tokens_that_expire_are_revoked_and_are
     """Two use client credentials, two share a refresh token: few tokens are requested, none twice, and an outage is
     named. A refresh token that is used twice would revoke all tokens that came from it.
     """
-    project = copied(tmp_path / "project")
-    changed(project / "env" / "test.yml", ("streams_per_function: 1 ", "streams_per_function: 4 "))
+    project = with_settings(copied(tmp_path / "project"), streams_per_function=4)
     profiles = {
         "machine": 'kind = "client_credentials"\n',
         "person": 'kind = "refresh_token"\nrefresh_token = "${secret:oidc:refresh}"\n',

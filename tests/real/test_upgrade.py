@@ -17,7 +17,7 @@ import pytest
 from tests.harness import STAGE, Service, running
 from tests.local import support
 from tests.local.support import until
-from tests.projects import changed, renewing
+from tests.projects import changed, copied, with_settings
 from tests.real.test_redeploy import CODE, LANE, READS
 from tests.real.upstream import serving
 
@@ -91,8 +91,7 @@ def stored(service: Service) -> list[int]:
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """Four streams: the first upgrade, one to a good version, and one to a bad version."""
     folder = tmp_path_factory.mktemp("upgrade")
-    project = renewing(folder / "project")
-    slower(project)
+    project = slower(folder / "project")
     connected: list[int] = []
     with (
         serving(lambda _, count: connected.append(count)) as (_, port),
@@ -119,17 +118,11 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         yield Story(first, early, good, after, gaps, seen, bad, service.log)
 
 
-def slower(project: Path) -> None:
-    """Has functions live for longer, so that a wave is watched for a while."""
-    numbers = {
-        "function_timeout_s": (8, 24),
-        "wait_s": (4, 10),
-        "start_allowance_s": (4, 8),
-        "renew_after": (1, 115),
-        "unconnected_after_s": (2, 6),
-    }
-    for name, (before, now) in numbers.items():
-        changed(project / "env" / "test.yml", (f"{name}: {before} ", f"{name}: {now} "))
+def slower(folder: Path) -> Path:
+    """A copy of the project whose functions live for longer, so that a wave is watched for a while."""
+    return with_settings(
+        copied(folder), function_timeout_s=24, wait_s=10, start_allowance_s=8, unconnected_after_s=6
+    )  # fmt: skip
 
 
 def deploy(service: Service, path: Path, change: tuple[str, str]) -> None:

@@ -10,7 +10,7 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference
 from handlers.profile.upstream_requests import UpstreamRequest
-from handlers.repair.fetching import OwnTokens, fetch
+from handlers.repair.fetching import MOST_BYTES, OwnTokens, fetch
 from handlers.repair.pages import request
 from local.upstreams.played_auth import CLIENT, SECRET
 from local.upstreams.playing import playing
@@ -85,3 +85,11 @@ def test_a_header_in_several_lines_is_one_list() -> None:
     with serving(sends("\r\n".join(lines).encode())) as server:
         answer = fetch(UpstreamRequest("GET", server.address, {}, None, allow_private=True))
     assert (answer.headers or {})["link"] == ", ".join(links)
+
+
+def test_an_answer_that_is_too_large_is_not_held() -> None:
+    """It ends where more than MOST_BYTES would be held, and counts as no answer."""
+    whole = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (MOST_BYTES + 1) + b" " * (MOST_BYTES + 1)
+    with serving(sends(whole)) as server:
+        answer = fetch(UpstreamRequest("GET", server.address, {}, None, allow_private=True))
+    assert (answer.body, answer.problem) == (b"", f"the answer has more than {MOST_BYTES} bytes")
