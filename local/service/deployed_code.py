@@ -22,8 +22,9 @@ from local.profiles.profile_files import placeholders
 from local.stack import ProxyRoute, Route
 
 CODE, STREAMS = "handlers", "env/streams"
-# The names of profiles in the request template, as packaging/profile-names.cjs writes them.
-_NAMES = re.compile(r"(?<=#set\(\$known = ')[^']*")
+# The names of profiles in the request template, as packaging/profile-names.cjs writes them. Where there is a bucket of
+# profiles it writes an expression for any name, which stays.
+_NAMES = re.compile(r"(?<=#set\(\$known = ')[A-Za-z0-9._|\[\]-]*(?=')")
 # The streams that are read in parts, as packaging/parts.cjs writes them.
 _PARTS = re.compile(r"(?<=#set\(\$parts = )\{[^}]*\}")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from local import stages
+from local.service.deployed_code import with_names
+from local.stack import Route, read
 from tests.deploy import node
 from tests.deploy.conftest import SINK
 from tests.deploy.test_template import statements
@@ -52,6 +54,15 @@ def test_who_reads_profiles_may_read_the_folder_and_nobody_else(template: dict[s
         assert {name: had for name, had in told.items() if had} == {name: named for name in READERS if named}
     start = json.loads(prod["Resources"]["Start"]["Properties"]["DefinitionString"])
     assert start["StartAt"] == "Did it ship"
+
+
+def test_any_profile_may_be_in_the_bucket(prod: dict[str, Any]) -> None:
+    """API Gateway refuses no name, and neither does the local run, whose own profiles come and go."""
+    (text,) = {
+        text for route in read(prod, {}).routes if isinstance(route, Route) for text in route.request_templates.values()
+    }
+    assert "#set($known = '[A-Za-z0-9._-]+')" in text
+    assert with_names(text, ["demo"]) == text
 
 
 def test_the_alarm_looks_for_the_words_of_the_log(prod: dict[str, Any]) -> None:
