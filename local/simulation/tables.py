@@ -26,7 +26,7 @@ _BOUND = re.compile(r" AND SK (>=|>|<|BETWEEN) (:\w+)")
 LAST = "\U0010ffff"
 # The sort key of each index.
 INDEXES = {"by-position": "position"}
-BY_RECORD = "by-record"
+BY_RECORD, OF_RECORDS = "by-record", ("PK", "SK", "execution", "generation")
 _PLACE = re.compile(r"'(\w+)'")
 Listener = Callable[[str, Key, Item], None]
 # boto3's methods by DynamoDB's operations; a machine's Task begins the operation with a small letter.
@@ -127,15 +127,17 @@ class MemoryDynamoDB:
     ) -> dict[str, Any]:
         """Returns the items that the key condition selects, in the order of the sort key, in one page.
 
-        Items of an index have only its keys and the table's. The index of records is read as a scan with a filter.
+        Items of an index have only what it includes. The index of records is read as a scan.
         """
         table = self._table(TableName, "Query")
         holds = condition(KeyConditionExpression, rest.get("ExpressionAttributeNames"))
         values = rest.get("ExpressionAttributeValues", {})
         if rest.get("IndexName") == BY_RECORD:
-            shown = condition(rest["FilterExpression"], {})
+            shown = condition(rest.get("FilterExpression", "attribute_exists(PK)"), {})
             records = (item for _, item in sorted(table.items()) if holds(item, values) and shown(item, values))
-            return {"Items": [{name: item[name] for name in ("PK", "SK")} for item in records]}
+            page = list(itertools.islice(records, limit := rest.get("Limit")))
+            last = {"LastEvaluatedKey": {name: page[-1][name] for name in ("PK", "SK")}} if len(page) == limit else {}
+            return {"Items": [{name: one[name] for name in OF_RECORDS if name in one} for one in page]} | last
         place = _PARTITION.match(KeyConditionExpression)
         if place is None:
             raise _client_error("Query", "ValidationException", "the key condition must begin with PK =")

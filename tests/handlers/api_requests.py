@@ -10,7 +10,7 @@ from handlers.api.routes import ROUTES
 from handlers.connection.effects import Progress
 from handlers.store import control_record
 from tests import problems
-from tests.handlers.aws import Aws, save_connection
+from tests.handlers.aws import Memory, save_connection
 from tests.handlers.context import Context
 
 MINE = "arn:aws:states:us-east-1:000000000000:execution:streamkeeper-test-connections:mine"
@@ -50,7 +50,7 @@ def asked(function: ModuleType, method: str, stream_id: Any = "demo", **more: An
     return status, problems.read(status, body)
 
 
-def connected(aws: Aws, stream_id: str = "demo") -> None:
+def connected(aws: Memory, stream_id: str = "demo") -> None:
     """Write a stream as the connection manager and the machine leave it while lane B is connected."""
     aws.put_control(stream_id, "lease", execution={"S": MINE}, generation={"N": "1"})
     store = aws.store()

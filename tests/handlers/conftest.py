@@ -66,6 +66,21 @@ def trusting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]
 @pytest.fixture
 def function(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """Return the control API's module as a new sandbox imports it, with one profile, `demo`."""
+    yield from _control(aws, tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def control(memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """Return the same on tables in memory; no execution was ever started."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    memory.queue_url = "https://sqs.test/queue"
+    for module in _control(memory, tmp_path, monkeypatch):
+        monkeypatch.setattr(module.stage, "client", memory.dynamodb)
+        monkeypatch.setattr(module.stage, "begun", lambda _: None)
+        yield module
+
+
+def _control(aws: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     for name, value in {
         "EVENTS_TABLE": EVENTS,
         "CONTROL_TABLE": CONTROL,

@@ -24,7 +24,16 @@ from handlers.store.stream_records import StreamRecords
 from local.service import osls
 from local.stack import read
 from tests.handlers.api_requests import FAR_MS, MINE, REQUESTED_AT, asked, connected
-from tests.handlers.aws import CONTROL, EVENTS, Aws, Client, answer_is_lost, fails_with, never_arrives, save_connection
+from tests.handlers.aws import (
+    CONTROL,
+    EVENTS,
+    Client,
+    Memory,
+    answer_is_lost,
+    fails_with,
+    never_arrives,
+    save_connection,
+)
 from tests.handlers.context import Context
 from tests.handlers.servers import Peer, Script, serving
 
@@ -32,14 +41,14 @@ NO_ANSWER = "The table does not answer."
 THROTTLED = "The table takes no more requests now; try again in 5 s."
 
 
-def ledger(aws: Aws, operation: str = "", way: Callable[..., Any] = never_arrives) -> StreamRecords:
+def ledger(memory: Memory, operation: str = "", way: Callable[..., Any] = never_arrives) -> StreamRecords:
     """Return the store on the table; one operation may fail."""
-    return StreamRecords(Client(aws.dynamodb, operation, way) if operation else aws.dynamodb, CONTROL, EVENTS)
+    return StreamRecords(Client(memory.dynamodb, operation, way) if operation else memory.dynamodb, CONTROL, EVENTS)
 
 
-def test_the_index_names_every_route_and_profile(function: ModuleType) -> None:
+def test_the_index_names_every_route_and_profile(control: ModuleType) -> None:
     """The routes are those of the deployed API."""
-    code, body = asked(function, "GET", None, resource="/")
+    code, body = asked(control, "GET", None, resource="/")
     assert (code, body["service"], body["profiles"]) == (200, "streamkeeper", ["demo"])
     routes = [route for route in read(osls.template("test"), {}).routes if route.method != "ANY"]
     assert sorted(body["routes"]) == sorted(f"{route.method} {route.path}" for route in routes)
@@ -56,16 +65,16 @@ def test_the_index_names_every_route_and_profile(function: ModuleType) -> None:
         ("", "/", None),
     ],
 )
-def test_a_browser_is_led_to_the_page(function: ModuleType, accept: str, path: str, place: str | None) -> None:
+def test_a_browser_is_led_to_the_page(control: ModuleType, accept: str, path: str, place: str | None) -> None:
     """It gets a 303, and no other client does: curl sends */*."""
     event = {"httpMethod": "GET", "resource": "/", "headers": {"Accept": accept}, "requestContext": {"path": path}}
-    answer = function.handler(event, Context())
+    answer = control.handler(event, Context())
     assert (answer["statusCode"], answer["headers"].get("Location")) == ((303, place) if place else (200, None))
 
 
-def test_an_unknown_stream_names_the_profile_that_was_meant(function: ModuleType) -> None:
+def test_an_unknown_stream_names_the_profile_that_was_meant(control: ModuleType) -> None:
     """It does so if one has a similar name."""
-    answer = function.handler({"httpMethod": "GET", "pathParameters": {"streamId": "dmeo:x"}}, Context())
+    answer = control.handler({"httpMethod": "GET", "pathParameters": {"streamId": "dmeo:x"}}, Context())
     assert json.loads(answer["body"])["fix"] == "Did you mean 'demo'? GET / lists all profiles."
 
 
@@ -79,28 +88,28 @@ def test_an_unknown_stream_names_the_profile_that_was_meant(function: ModuleType
     ],
 )
 def test_the_cursor_of_a_log_is_the_one_that_a_successor_resumes_from(
-    aws: Aws, function: ModuleType, saved: tuple[str, int, int] | None, shown: tuple[str, str]
+    memory: Memory, control: ModuleType, saved: tuple[str, int, int] | None, shown: tuple[str, str]
 ) -> None:
     """It is the later of the last segment's and the control record's; a connection that claims now gets the same."""
-    store = aws.store()
+    store = memory.store()
     store.claim("demo", execution="", holder="B/request-1", partitions=LOG)
     event = StreamEvent("k8", "a", "8", None, "8", 3_000)
     store.log("demo", 1, lambda: 4_000, window_ms=1_000, keep_days=0).write(0, [event])
     if saved is not None:
-        aws.put_control("demo", "lease", **control_record.cursor(*saved))
-    assert asked(function, "GET")[1]["cursor"] == dict(zip(("value", "saved_at"), shown, strict=True))
+        memory.put_control("demo", "lease", **control_record.cursor(*saved))
+    assert asked(control, "GET")[1]["cursor"] == dict(zip(("value", "saved_at"), shown, strict=True))
     table = {"address": "http://127.0.0.1:1/", "allow_private": True, "framing": "sse", "store": "log"}
     invocation = Invocation("demo", "B", "", "request-2", FAR_MS, 0, 1_000, 1_000, 1_000)
     (claim,) = Requests(parse("demo", table, {}), store, invocation, lambda: 5_000).of(Claim())
     assert claim().resumption.cursor == shown[0]
 
 
-def test_get_shows_what_the_records_say(aws: Aws, function: ModuleType) -> None:
+def test_get_shows_what_the_records_say(memory: Memory, control: ModuleType) -> None:
     """One answer has what connection manager and machine wrote, and GET writes nothing."""
-    connected(aws)
-    before = aws.items(CONTROL, "demo")
-    code, body = asked(function, "GET")
-    assert (code, aws.items(CONTROL, "demo")) == (200, before)
+    connected(memory)
+    before = memory.items(CONTROL, "demo")
+    code, body = asked(control, "GET")
+    assert (code, memory.items(CONTROL, "demo")) == (200, before)
     chosen = ("stream", "status", "execution", "generation", "fence", "holder", "cursor", "last_error")
     assert {name: body[name] for name in chosen} == {
         "stream": "demo",
@@ -116,11 +125,11 @@ def test_get_shows_what_the_records_say(aws: Aws, function: ModuleType) -> None:
     assert {lane: shown["phase"] for lane, shown in body["lanes"].items()} == {"A": "waiting", "B": "connected"}
 
 
-def test_delete_writes_the_stop_request_and_nothing_else(aws: Aws, function: ModuleType) -> None:
+def test_delete_writes_the_stop_request_and_nothing_else(memory: Memory, control: ModuleType) -> None:
     """The lease gains `stop`; later claims are refused; the answer says what follows."""
-    connected(aws)
-    before = aws.items(CONTROL, "demo")
-    code, body = asked(function, "DELETE")
+    connected(memory)
+    before = memory.items(CONTROL, "demo")
+    code, body = asked(control, "DELETE")
     requested_at = body.pop("stop_requested_at")
     assert (code, body) == (
         202,
@@ -135,56 +144,56 @@ def test_delete_writes_the_stop_request_and_nothing_else(aws: Aws, function: Mod
             " the execution ends.",
         },
     )
-    after = aws.items(CONTROL, "demo")
+    after = memory.items(CONTROL, "demo")
     wished_at = after["lease"].pop("stop_at")
     assert wished_at == after["lease"].pop("stop_since") == requested_at
     before["lease"]["stop"] = True
     assert after == before
     # As the machine's instants are written: it compares the texts.
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", wished_at)
-    refused = aws.store().claim("demo", execution=MINE, holder="A/request-2")
+    refused = memory.store().claim("demo", execution=MINE, holder="A/request-2")
     assert not refused.is_done
     assert refused.record.lease.stop
 
 
-def test_delete_again_is_the_same(aws: Aws, function: ModuleType) -> None:
+def test_delete_again_is_the_same(memory: Memory, control: ModuleType) -> None:
     """The answer and the records stay, except for what counts against an earlier POST."""
-    connected(aws)
-    (code, first), records = asked(function, "DELETE"), aws.items(CONTROL, "demo")
-    (again_code, again), after = asked(function, "DELETE"), aws.items(CONTROL, "demo")
+    connected(memory)
+    (code, first), records = asked(control, "DELETE"), memory.items(CONTROL, "demo")
+    (again_code, again), after = asked(control, "DELETE"), memory.items(CONTROL, "demo")
     assert first["stop_requested_at"] == records["lease"].pop("stop_at") <= after["lease"].pop("stop_at")
     assert (again_code, again, after) == (code, first, records)
 
 
-def test_delete_while_nobody_is_connected(aws: Aws, function: ModuleType) -> None:
+def test_delete_while_nobody_is_connected(memory: Memory, control: ModuleType) -> None:
     """An execution that tries again is shown as such; without an execution the stream has stopped."""
-    aws.put_control("demo", "lease", execution={"S": MINE}, generation={"N": "1"}, fence={"N": "1"})
+    memory.put_control("demo", "lease", execution={"S": MINE}, generation={"N": "1"}, fence={"N": "1"})
     refused = Progress(fence=1, claimed_ms=1_000, seen_ms=FAR_MS, ended_by="unreachable")
-    save_connection(aws.store(), "demo", refused, lane="B", execution=MINE, request_id="request-1")
-    code, body = asked(function, "DELETE")
+    save_connection(memory.store(), "demo", refused, lane="B", execution=MINE, request_id="request-1")
+    code, body = asked(control, "DELETE")
     assert (code, body["status"], body["holder"]) == (202, "stopping", None)
     assert body["message"] == "Nobody is connected; the next lane that tries is turned away, and the execution ends."
-    aws.put_control("over", "lease", generation={"N": "1"}, fence={"N": "4"})
-    (Path(function.stage.settings.streams_dir) / "over.toml").write_text("")
-    code, body = asked(function, "DELETE", "over")
+    memory.put_control("over", "lease", generation={"N": "1"}, fence={"N": "4"})
+    (Path(control.stage.settings.streams_dir) / "over.toml").write_text("")
+    code, body = asked(control, "DELETE", "over")
     assert (code, body["status"], body["execution"]) == (202, "stopped", None)
     assert body["message"] == "Nobody is connected: stopped on request; start it to try again."
 
 
-def test_a_stream_that_was_never_started(aws: Aws, function: ModuleType) -> None:
+def test_a_stream_that_was_never_started(memory: Memory, control: ModuleType) -> None:
     """It gives 404 with a sentence and makes no record. A stream without a profile has its own sentence."""
-    assert asked(function, "GET") == (404, {"detail": "The stream 'demo' was never started."})
+    assert asked(control, "GET") == (404, {"detail": "The stream 'demo' was never started."})
     for method in ("GET", "DELETE"):
-        assert asked(function, method, "nobody:x") == (
+        assert asked(control, method, "nobody:x") == (
             404,
             {"detail": "There is no stream 'nobody:x': no profile is named 'nobody'."},
         )
-    assert (aws.items(CONTROL, "demo"), aws.items(CONTROL, "nobody:x")) == ({}, {})
+    assert (memory.items(CONTROL, "demo"), memory.items(CONTROL, "nobody:x")) == ({}, {})
 
 
-def test_a_stop_before_the_first_claim_is_written_down(aws: Aws, function: ModuleType) -> None:
+def test_a_stop_before_the_first_claim_is_written_down(memory: Memory, control: ModuleType) -> None:
     """The first POST may be on its way; only the stop request with its instant exists, and GET says stopped."""
-    code, body = asked(function, "DELETE")
+    code, body = asked(control, "DELETE")
     assert body.pop("stop_requested_at") is not None
     assert (code, body) == (
         202,
@@ -199,43 +208,43 @@ def test_a_stop_before_the_first_claim_is_written_down(aws: Aws, function: Modul
             "one after it does.",
         },
     )
-    records = aws.items(CONTROL, "demo")
+    records = memory.items(CONTROL, "demo")
     assert (list(records), sorted(records["lease"])) == (["lease"], ["PK", "SK", "stop", "stop_at", "stop_since"])
-    code, body = asked(function, "GET")
+    code, body = asked(control, "GET")
     shown = ("status", "generation", "execution", "holder", "lanes", "cursor", "coverage", "last_error")
     assert (code, [body[name] for name in shown]) == (200, ["stopped", 0, None, None, {}, None, None, None])
 
 
-def test_a_stream_whose_profile_is_gone_can_be_stopped(aws: Aws, function: ModuleType) -> None:
+def test_a_stream_whose_profile_is_gone_can_be_stopped(memory: Memory, control: ModuleType) -> None:
     """A redeployment may take the profile away while the stream runs."""
-    connected(aws, "gone")
-    assert asked(function, "GET", "gone")[0] == 200
-    assert asked(function, "DELETE", "gone")[0] == 202
+    connected(memory, "gone")
+    assert asked(control, "GET", "gone")[0] == 200
+    assert asked(control, "DELETE", "gone")[0] == 202
 
 
 @pytest.mark.parametrize("stream_id", ["a b", "a/b", "", "%252e", "demo:..", "a" * 65, None, 7])
-def test_a_malformed_stream_id(function: ModuleType, stream_id: Any) -> None:
+def test_a_malformed_stream_id(control: ModuleType, stream_id: Any) -> None:
     """It gives 400 with a sentence that says what an id is, before any request to the table."""
     for method in ("GET", "DELETE"):
-        code, body = asked(function, method, stream_id)
+        code, body = asked(control, method, stream_id)
         assert (code, "is malformed" in body["detail"], body["detail"][-1]) == (400, True, ".")
 
 
 @pytest.mark.parametrize("event", [None, [], {}, {"httpMethod": "GET"}, {"httpMethod": "GET", "pathParameters": None}])
-def test_an_event_of_another_shape(function: ModuleType, event: Any) -> None:
+def test_an_event_of_another_shape(control: ModuleType, event: Any) -> None:
     """An event that is no request of the API is answered as a malformed one."""
-    assert function.handler(event, Context())["statusCode"] == 400
+    assert control.handler(event, Context())["statusCode"] == 400
 
 
-def test_another_method(function: ModuleType) -> None:
+def test_another_method(control: ModuleType) -> None:
     """The API has no such route; an invocation by hand gets a sentence."""
-    assert asked(function, "PUT") == (405, {"detail": "There is no PUT of /connections/{streamId} here."})
+    assert asked(control, "PUT") == (405, {"detail": "There is no PUT of /connections/{streamId} here."})
 
 
-def logged(caplog: pytest.LogCaptureFixture, function: ModuleType) -> list[dict[str, Any]]:
+def logged(caplog: pytest.LogCaptureFixture, control: ModuleType) -> list[dict[str, Any]]:
     """Return the lines of the log as the function writes them; its logger keeps the output it was made with."""
-    formatter = function.logger.registered_formatter
-    return [json.loads(formatter.format(record)) for record in caplog.records if record.name == function.logger.name]
+    formatter = control.logger.registered_formatter
+    return [json.loads(formatter.format(record)) for record in caplog.records if record.name == control.logger.name]
 
 
 STREAM, EVENTS_OF, ALL = "/connections/{streamId}", "/connections/{streamId}/events", "/connections"
@@ -251,18 +260,18 @@ STREAM, EVENTS_OF, ALL = "/connections/{streamId}", "/connections/{streamId}/eve
 )
 @pytest.mark.parametrize("way", [never_arrives, fails_with("ThrottlingException")])
 def test_dynamodb_does_not_answer(
-    caplog: pytest.LogCaptureFixture, aws: Aws, function: ModuleType, method: str, resource: str, operation: str,
+    caplog: pytest.LogCaptureFixture, memory: Memory, control: ModuleType, method: str, resource: str, operation: str,
     way: Callable[..., Any], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """It gives 503 or 429 with one sentence, even in the middle of a page; nothing quotes AWS's words."""
-    connected(aws)
-    aws.store().write("demo", 1, 0, [StreamEvent("k", "x", None, None, None, 1)])
-    broken = Client(aws.dynamodb, operation, way)
-    monkeypatch.setattr(function.stage, "store", StreamRecords(broken, CONTROL, EVENTS))
-    monkeypatch.setattr(function.stage, "reader", EventReader(broken, EVENTS, lambda _: None))
+    connected(memory)
+    memory.store().write("demo", 1, 0, [StreamEvent("k", "x", None, None, None, 1)])
+    broken = Client(memory.dynamodb, operation, way)
+    monkeypatch.setattr(control.stage, "store", StreamRecords(broken, CONTROL, EVENTS))
+    monkeypatch.setattr(control.stage, "reader", EventReader(broken, EVENTS, lambda _: None))
     refusal = (503, {"detail": NO_ANSWER}) if way is never_arrives else (429, {"detail": THROTTLED})
-    assert asked(function, method, resource=resource) == refusal
-    log = json.dumps(logged(caplog, function))
+    assert asked(control, method, resource=resource) == refusal
+    log = json.dumps(logged(caplog, control))
     assert ("ERROR" in log, "secret" in log) == (True, False)
 
 
@@ -294,50 +303,50 @@ def refuses(code: str, status: int) -> Script:
     ],
 )
 def test_a_refusal_of_dynamodb_is_429_or_503_with_the_ids(
-    caplog: pytest.LogCaptureFixture, function: ModuleType, code: str, status: int, refusal: int,
+    caplog: pytest.LogCaptureFixture, control: ModuleType, code: str, status: int, refusal: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The caller gets one sentence and API Gateway's id; the log has AWS's, the invocation's and that id."""
     with serving(refuses(code, status)) as server:
         signer = Signer(Credentials("id", "secret-key", ""), "eu-central-1")
         client = DynamoDb(server.address, signer, tries=2, connect_timeout_s=5, read_timeout_s=60, sleep=lambda _: None)
-        monkeypatch.setattr(function.stage, "store", StreamRecords(client, CONTROL, EVENTS))
+        monkeypatch.setattr(control.stage, "store", StreamRecords(client, CONTROL, EVENTS))
         context = {"requestId": "the client's own", "extendedRequestId": "API1="}
-        answer = asked(function, "GET", requestContext=context)
+        answer = asked(control, "GET", requestContext=context)
         client.close()
     assert answer == (refusal, {"detail": THROTTLED if refusal == 429 else NO_ANSWER, "request_id": "API1="})
-    (line,) = logged(caplog, function)
+    (line,) = logged(caplog, control)
     assert (line["request_id"], line["api_request_id"]) == ("invocation-1", "API1=")
     assert re.fullmatch(rf"AWS refused \w+ after its retries: {code}, request AWS1", line["message"])
     assert "arn:" not in json.dumps(line)
 
 
-def test_every_refusal_has_the_id_of_the_request(function: ModuleType) -> None:
+def test_every_refusal_has_the_id_of_the_request(control: ModuleType) -> None:
     """The id is API Gateway's own; an invocation by hand has none."""
     context = {"requestId": "the client's own", "extendedRequestId": "API1="}
     for method, stream_id, code in (("GET", "a b", 400), ("GET", "nobody", 404), ("PUT", "demo", 405)):
-        answer = asked(function, method, stream_id, requestContext=context)
+        answer = asked(control, method, stream_id, requestContext=context)
         assert (answer[0], answer[1]["request_id"]) == (code, "API1=")
-        assert list(asked(function, method, stream_id)[1]) == ["detail"]
+        assert list(asked(control, method, stream_id)[1]) == ["detail"]
 
 
-def test_an_index_of_many_pages_is_read_to_its_end(aws: Aws) -> None:
+def test_an_index_of_many_pages_is_read_to_its_end(memory: Memory) -> None:
     """DynamoDB may cut an answer anywhere, and says where; an empty answer need not be the last."""
     for name in "edcba":
-        aws.put_control(name, "lease", generation={"N": "1"})
+        memory.put_control(name, "lease", generation={"N": "1"})
 
     def one_at_a_time(call: Callable[..., Any], **parameters: Any) -> Any:
         return call(**parameters | {"Limit": 1})
 
-    assert ledger(aws, "query", one_at_a_time).streams("", 9) == list("abcde")
-    assert ledger(aws, "query", one_at_a_time).streams("b", 2) == ["c", "d"]
+    assert ledger(memory, "query", one_at_a_time).streams("", 9) == list("abcde")
+    assert ledger(memory, "query", one_at_a_time).streams("b", 2) == ["c", "d"]
 
 
-def test_a_lost_answer_to_the_stop_request(aws: Aws) -> None:
+def test_a_lost_answer_to_the_stop_request(memory: Memory) -> None:
     """The stop request is written though its answer never came; repeating it is harmless."""
-    connected(aws)
+    connected(memory)
     with pytest.raises(StoreUnavailable, match=r"^AWS did not answer UpdateItem: ReadTimeoutError$"):
-        ledger(aws, "update_item", answer_is_lost).stop("demo", REQUESTED_AT, may_start=False)
-    lease = ledger(aws).stop("demo", REQUESTED_AT, may_start=False)
+        ledger(memory, "update_item", answer_is_lost).stop("demo", REQUESTED_AT, may_start=False)
+    lease = ledger(memory).stop("demo", REQUESTED_AT, may_start=False)
     assert lease is not None
     assert (lease.stop, lease.fence, lease.execution) == (True, 1, MINE)

@@ -8,16 +8,16 @@ from handlers.api.queries import INSTANT_IS
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import StoragePolicy
 from tests.handlers.api_requests import REQUESTED_AT, asked, connected, events_of, streams_of
-from tests.handlers.aws import Aws
+from tests.handlers.aws import Memory
 
 
-def test_events_come_a_page_at_a_time(aws: Aws, function: ModuleType) -> None:
+def test_events_come_a_page_at_a_time(memory: Memory, control: ModuleType) -> None:
     """They are in order, as the wire sent them; a page begins where the last one ended, and the last has no next."""
-    connected(aws)
+    connected(memory)
     bodies: list[str | bytes] = ["ä", b"\xff", *("x" * 3)]
     events = [StreamEvent(f"k{n}", body, None, None, f"{n}", n) for n, body in enumerate(bodies)]
-    aws.store().write("demo", 1, 0, events)
-    code, first = events_of(function, limit="2")
+    memory.store().write("demo", 1, 0, events)
+    code, first = events_of(control, limit="2")
     head = {"id": None, "name": None}
     positions = [f"{n:015d}/{1:012d}/{n:012d}" for n in range(5)]
     assert (code, first) == (
@@ -33,26 +33,26 @@ def test_events_come_a_page_at_a_time(aws: Aws, function: ModuleType) -> None:
             "next": positions[1],
         },
     )
-    code, rest = events_of(function, after=first["next"])
+    code, rest = events_of(control, after=first["next"])
     assert (code, rest["next"], [event["position"] for event in rest["events"]]) == (200, None, positions[2:])
-    assert events_of(function, after=positions[-1])[1] == {"stream": "demo", "events": [], "next": None}
+    assert events_of(control, after=positions[-1])[1] == {"stream": "demo", "events": [], "next": None}
 
 
-def test_events_that_no_index_has_come_by_key(aws: Aws, function: ModuleType) -> None:
+def test_events_that_no_index_has_come_by_key(memory: Memory, control: ModuleType) -> None:
     """Each comes once, page by page; the answer says so, and refuses a position of the former order."""
-    connected(aws)
+    connected(memory)
     events = [StreamEvent(key, "x", None, None, None, 1) for key in "cab"]
-    aws.store().write("demo", 1, 0, events[:2])
-    position = events_of(function, limit="1")[1]["next"]
-    aws.store().claim("demo", execution="", holder="B/2", order="none")
-    aws.store().write("demo", 2, 0, events[2:], StoragePolicy(order="none"))
-    code, first = events_of(function, limit="2")
+    memory.store().write("demo", 1, 0, events[:2])
+    position = events_of(control, limit="1")[1]["next"]
+    memory.store().claim("demo", execution="", holder="B/2", order="none")
+    memory.store().write("demo", 2, 0, events[2:], StoragePolicy(order="none"))
+    code, first = events_of(control, limit="2")
     assert (code, first["order"], [event["key"] for event in first["events"]]) == (
         200,
         "by key, not by arrival",
         ["a", "b"],
     )
-    assert events_of(function, after=first["next"])[1] == {
+    assert events_of(control, after=first["next"])[1] == {
         "stream": "demo",
         "order": "by key, not by arrival",
         "events": [
@@ -69,16 +69,16 @@ def test_events_that_no_index_has_come_by_key(aws: Aws, function: ModuleType) ->
     }
     words = "The position is not that of an event of this stream, which is read by key."
     for other in (position, "key.YR", "key.gA"):
-        assert events_of(function, after=other) == (404, {"detail": words})
-    connected(aws, "other")
+        assert events_of(control, after=other) == (404, {"detail": words})
+    connected(memory, "other")
     words = "The position is not that of an event of this stream, which is read in order of arrival."
-    assert events_of(function, "other", after="key.Yw") == (404, {"detail": words})
+    assert events_of(control, "other", after="key.Yw") == (404, {"detail": words})
 
 
-def test_events_of_a_stream_that_is_not_there(function: ModuleType) -> None:
+def test_events_of_a_stream_that_is_not_there(control: ModuleType) -> None:
     """It gives 404, as for the stream itself."""
-    assert events_of(function) == (404, {"detail": "The stream 'demo' was never started."})
-    assert events_of(function, "nobody")[0] == 404
+    assert events_of(control) == (404, {"detail": "The stream 'demo' was never started."})
+    assert events_of(control, "nobody")[0] == 404
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_events_of_a_stream_that_is_not_there(function: ModuleType) -> None:
         ({"to": "2026-02-03T00:00:00"}, f"The parameter to must be {INSTANT_IS}."),
     ],
 )
-def test_a_malformed_query(function: ModuleType, query: dict[str, str], words: str) -> None:
+def test_a_malformed_query(control: ModuleType, query: dict[str, str], words: str) -> None:
     """It gives 400 with a sentence that names the parameter and its values, before any request to a table."""
-    assert events_of(function, **query) == (400, {"detail": words})
+    assert events_of(control, **query) == (400, {"detail": words})
 
 
 @pytest.mark.parametrize(
@@ -110,25 +110,25 @@ def test_a_malformed_query(function: ModuleType, query: dict[str, str], words: s
         ({"status": "running"}, "The query has an unknown parameter; known are after and limit."),
     ],
 )
-def test_a_malformed_query_for_all_streams(function: ModuleType, query: dict[str, str], words: str) -> None:
+def test_a_malformed_query_for_all_streams(control: ModuleType, query: dict[str, str], words: str) -> None:
     """It gives 400, as for events."""
-    assert streams_of(function, **query) == (400, {"detail": words})
+    assert streams_of(control, **query) == (400, {"detail": words})
 
 
-def test_all_streams_come_a_page_at_a_time_and_in_order(aws: Aws, function: ModuleType) -> None:
+def test_all_streams_come_a_page_at_a_time_and_in_order(memory: Memory, control: ModuleType) -> None:
     """Each started stream comes with the status that its own GET shows; a page begins after the one before."""
-    assert streams_of(function) == (200, {"streams": [], "next": None})
+    assert streams_of(control) == (200, {"streams": [], "next": None})
     names = ["b", "a:two", "c", "a:one", "_"]
     for name in names[:4]:
-        connected(aws, name)
-    aws.put_control("c", "lease", execution={"S": ""}, generation={"N": "7"}, ending={"S": "StreamRejected"})
-    aws.put_control("never", "lease", stop={"BOOL": True}, stop_at={"S": REQUESTED_AT})
-    code, first = streams_of(function, limit="3")
+        connected(memory, name)
+    memory.put_control("c", "lease", execution={"S": ""}, generation={"N": "7"}, ending={"S": "StreamRejected"})
+    memory.put_control("never", "lease", stop={"BOOL": True}, stop_at={"S": REQUESTED_AT})
+    code, first = streams_of(control, limit="3")
     assert (code, [one["stream"] for one in first["streams"]], first["next"]) == (200, ["a:one", "a:two", "b"], "b")
-    code, rest = streams_of(function, limit="3", after=first["next"])
+    code, rest = streams_of(control, limit="3", after=first["next"])
     assert (code, [one["stream"] for one in rest["streams"]], rest["next"]) == (200, ["c"], None)
     for stream in first["streams"] + rest["streams"]:
-        alone = asked(function, "GET", stream["stream"])[1]
+        alone = asked(control, "GET", stream["stream"])[1]
         # The list seldom changes, so it says for how long by one unit; and of losses what its few records know.
         same = {name: value for name, value in stream.items() if name != "lag_ms"}
         assert same == {name: alone[name] for name in same} | {"verdict": stream["verdict"]}

@@ -13,7 +13,7 @@ from handlers.framing.events import StreamEvent
 from handlers.store.event_items import StoragePolicy
 from tests.handlers.api.test_views import Delivery
 from tests.handlers.api_requests import MINE, asked, connected, events_of, streams_of, walked
-from tests.handlers.aws import CONTROL, Aws, save_connection
+from tests.handlers.aws import CONTROL, Memory, save_connection
 from tests.handlers.context import Context
 
 PARTS = ["prices:btc", "prices:eth"]
@@ -25,10 +25,10 @@ def _profile(tmp_path: Path) -> None:
     (tmp_path / "prices.toml").write_text('address = "https://x/{name}"\nframing = "sse"\nparts = ["btc", "eth"]\n')
 
 
-def away(aws: Aws, stream_id: str) -> None:
+def away(memory: Memory, stream_id: str) -> None:
     """A stream whose only connection was reset a second after it was opened."""
-    aws.put_control(stream_id, "lease", execution={"S": MINE}, generation={"N": "1"})
-    store = aws.store()
+    memory.put_control(stream_id, "lease", execution={"S": MINE}, generation={"N": "1"})
+    store = memory.store()
     store.claim(stream_id, execution=MINE, holder="A/request-1")
     progress = Progress(
         fence=1, claimed_ms=1_000, opened_ms=2_000, seen_ms=3_000, closed_ms=3_000, ended_by="reset", stored=1
@@ -36,25 +36,25 @@ def away(aws: Aws, stream_id: str) -> None:
     save_connection(store, stream_id, progress, lane="A", execution=MINE, request_id="request-1")
 
 
-def stored(aws: Aws, stream_id: str, *numbers: int) -> None:
+def stored(memory: Memory, stream_id: str, *numbers: int) -> None:
     """Events of a part, by when they came."""
     events = [StreamEvent(f"k{number}", str(number), None, None, None, number) for number in numbers]
-    aws.store().write(stream_id, 1, 0, events, StoragePolicy(keep_days=0, on_conflict=None))
+    memory.store().write(stream_id, 1, 0, events, StoragePolicy(keep_days=0, on_conflict=None))
 
 
-def test_a_whole_that_was_never_started_is_a_404(function: ModuleType) -> None:
+def test_a_whole_that_was_never_started_is_a_404(control: ModuleType) -> None:
     """By any of its routes, but for the stop, which comes before a start."""
     for path in ("", "/events", "/gaps", "/cost", "/sinks", "/repair"):
-        code, body = asked(function, "POST" if path == "/repair" else "GET", "prices", resource=f"{STREAM}{path}")
+        code, body = asked(control, "POST" if path == "/repair" else "GET", "prices", resource=f"{STREAM}{path}")
         assert (code, body["detail"]) == (404, "The stream 'prices' was never started.")
-    assert streams_of(function) == (200, {"streams": [], "next": None})
+    assert streams_of(control) == (200, {"streams": [], "next": None})
 
 
-def test_the_whole_is_as_its_worst_part(aws: Aws, function: ModuleType) -> None:
+def test_the_whole_is_as_its_worst_part(memory: Memory, control: ModuleType) -> None:
     """Connected while all are; what a part lacks, the whole lacks; numbers are sums."""
     for part in PARTS:
-        connected(aws, part)
-    code, whole = asked(function, "GET", "prices")
+        connected(memory, part)
+    code, whole = asked(control, "GET", "prices")
     assert (code, whole["status"], whole["reason"]) == (200, "running", None)
     assert whole["verdict"].startswith("2 of 2 parts connected. Connected")
     assert (whole["counts"]["stored"], whole["counts"]["connections"]) == (10, 2)
@@ -62,12 +62,12 @@ def test_the_whole_is_as_its_worst_part(aws: Aws, function: ModuleType) -> None:
     assert (whole["execution"], whole["cursor"], whole["lanes"]) == (None, None, {})
 
 
-def test_a_part_that_is_away_keeps_the_whole_from_being_connected(aws: Aws, function: ModuleType) -> None:
+def test_a_part_that_is_away_keeps_the_whole_from_being_connected(memory: Memory, control: ModuleType) -> None:
     """Its share is not of the connected time, though the other part is connected."""
-    connected(aws, PARTS[0])
-    away(aws, PARTS[1])
-    whole = asked(function, "GET", "prices")[1]
-    parts = [asked(function, "GET", part)[1] for part in PARTS]
+    connected(memory, PARTS[0])
+    away(memory, PARTS[1])
+    whole = asked(control, "GET", "prices")[1]
+    parts = [asked(control, "GET", part)[1] for part in PARTS]
     assert [one["status"] for one in parts] == ["running", "unknown"]
     assert whole["status"] == "unknown"
     first = parts[1]["verdict"].removesuffix("Nothing lost before that.")
@@ -83,90 +83,90 @@ def test_a_part_that_is_away_keeps_the_whole_from_being_connected(aws: Aws, func
     assert whole["open_gaps"] == sum(one["open_gaps"] for one in parts)
 
 
-def test_the_verdict_has_what_is_missing_in_all_parts(aws: Aws, function: ModuleType) -> None:
+def test_the_verdict_has_what_is_missing_in_all_parts(memory: Memory, control: ModuleType) -> None:
     """The worst part is named only if another does better."""
     for part in PARTS:
-        away(aws, part)
+        away(memory, part)
         times = {"started_at": {"S": "1970-01-01T00:00:01Z"}, "stop_at": {"S": "1970-01-01T00:00:04.900Z"}}
-        aws.put_control(part, "lease", **times, stop={"BOOL": True})
-    whole = asked(function, "GET", "prices")[1]
+        memory.put_control(part, "lease", **times, stop={"BOOL": True})
+    whole = asked(control, "GET", "prices")[1]
     said = "0 of 2 parts connected. Stopped on request. 2 gaps of 1.9 s in all are not proved complete."
     assert (whole["status"], whole["verdict"]) == ("stopped", said)
 
 
-def test_a_part_that_was_never_started_is_named(aws: Aws, function: ModuleType) -> None:
+def test_a_part_that_was_never_started_is_named(memory: Memory, control: ModuleType) -> None:
     """The others are as they are."""
-    connected(aws, PARTS[0])
-    whole = asked(function, "GET", "prices")[1]
+    connected(memory, PARTS[0])
+    whole = asked(control, "GET", "prices")[1]
     assert (whole["status"], whole["verdict"]) == ("stopped", "1 of 2 parts connected. prices:eth: Never started.")
-    assert [row["stream"] for row in streams_of(function)[1]["streams"]] == ["prices", "prices:btc"]
+    assert [row["stream"] for row in streams_of(control)[1]["streams"]] == ["prices", "prices:btc"]
 
 
-def test_events_of_the_parts_are_one_walk(aws: Aws, function: ModuleType) -> None:
+def test_events_of_the_parts_are_one_walk(memory: Memory, control: ModuleType) -> None:
     """In the order of their arrival, behind one position, which no part of it takes."""
     for part in PARTS:
-        connected(aws, part)
-    stored(aws, PARTS[0], 1, 4, 5)
-    stored(aws, PARTS[1], 2, 3, 6)
-    shown = walked(lambda place: events_of(function, "prices", limit="2", **place)[1], "events")
+        connected(memory, part)
+    stored(memory, PARTS[0], 1, 4, 5)
+    stored(memory, PARTS[1], 2, 3, 6)
+    shown = walked(lambda place: events_of(control, "prices", limit="2", **place)[1], "events")
     said = [(one["stream"], one["data"]) for one in shown]
     assert said == [(PARTS[number in (2, 3, 6)], str(number)) for number in range(1, 7)]
-    code, refused = events_of(function, PARTS[0], after=shown[-1]["position"])
+    code, refused = events_of(control, PARTS[0], after=shown[-1]["position"])
     assert (code, refused["detail"].startswith("The position is not that of an event of this stream")) == (404, True)
-    code, refused = events_of(function, "prices", after=f"{1:015d}/{1:012d}/{0:012d}")
+    code, refused = events_of(control, "prices", after=f"{1:015d}/{1:012d}/{0:012d}")
     assert (code, refused["detail"]) == (404, "The position is not one of 'prices', which is read in parts.")
-    newest = asked(function, "GET", "prices", resource=f"{STREAM}/latest")[1]
+    newest = asked(control, "GET", "prices", resource=f"{STREAM}/latest")[1]
     assert newest == {"stream": "prices", "after": None}
 
 
-def test_as_lines_and_as_messages_they_are_the_same(aws: Aws, function: ModuleType) -> None:
+def test_as_lines_and_as_messages_they_are_the_same(memory: Memory, control: ModuleType) -> None:
     """A client that comes again with the last id goes on behind it."""
     for part in PARTS:
-        connected(aws, part)
-    stored(aws, PARTS[0], 1)
-    stored(aws, PARTS[1], 2)
+        connected(memory, part)
+    stored(memory, PARTS[0], 1)
+    stored(memory, PARTS[1], 2)
     event = {"httpMethod": "GET", "resource": f"{STREAM}/events", "pathParameters": {"streamId": "prices"}}
-    answer = function.handler(event | {"headers": {"Accept": "text/event-stream"}}, Context())
+    answer = control.handler(event | {"headers": {"Accept": "text/event-stream"}}, Context())
     ids = [line.removeprefix("id: ") for line in answer["body"].split("\n") if line.startswith("id: ")]
-    assert [one["position"] for one in events_of(function, "prices")[1]["events"]] == ids
+    assert [one["position"] for one in events_of(control, "prices")[1]["events"]] == ids
     again = {"Accept": "text/event-stream", "Last-Event-ID": ids[0]}
-    assert ids[1] in function.handler(event | {"headers": again}, Context())["body"]
-    assert f"id: {ids[0]}" not in function.handler(event | {"headers": again}, Context())["body"]
+    assert ids[1] in control.handler(event | {"headers": again}, Context())["body"]
+    assert f"id: {ids[0]}" not in control.handler(event | {"headers": again}, Context())["body"]
 
 
-def test_a_stop_stops_every_part(aws: Aws, function: ModuleType) -> None:
+def test_a_stop_stops_every_part(memory: Memory, control: ModuleType) -> None:
     """Also one that was never started; it may be repeated."""
-    connected(aws, PARTS[0])
+    connected(memory, PARTS[0])
     for _ in range(2):
-        code, body = asked(function, "DELETE", "prices")
+        code, body = asked(control, "DELETE", "prices")
         assert (code, body["stream"], body["status"]) == (202, "prices", "stopping")
         assert body["message"] == "Each part stores what it has read and closes; its execution ends."
     for part in PARTS:
-        assert aws.items(CONTROL, part)["lease"]["stop"] is True
+        assert memory.items(CONTROL, part)["lease"]["stop"] is True
 
 
 def test_a_command_to_a_sink_is_for_every_part(
-    aws: Aws, function: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    memory: Memory, control: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A row names its part, as in the status; a single event is skipped in one part, which the refusal names."""
     with (tmp_path / "prices.toml").open("a") as profile:
         profile.write('deliver = { s3 = "lake" }\n')
-    settings = replace(function.stage.settings, sinks_table=CONTROL, sinks_function="deliver")
-    monkeypatch.setattr(function.stage, "settings", settings)
+    settings = replace(control.stage.settings, sinks_table=CONTROL, sinks_function="deliver")
+    monkeypatch.setattr(control.stage, "settings", settings)
     delivery = Delivery()
-    monkeypatch.setattr(function.stage, "functions", lambda *_, **__: delivery)
+    monkeypatch.setattr(control.stage, "functions", lambda *_, **__: delivery)
 
     def post(**query: str) -> tuple[int, Any]:
-        return asked(function, "POST", "prices", resource=f"{STREAM}/sinks", queryStringParameters=query)
+        return asked(control, "POST", "prices", resource=f"{STREAM}/sinks", queryStringParameters=query)
 
     assert post(do="pause")[0] == 404
-    connected(aws, PARTS[0])
+    connected(memory, PARTS[0])
     assert [row["stream"] for row in post(do="pause")[1]["sinks"]] == PARTS[:1]
-    connected(aws, PARTS[1])
+    connected(memory, PARTS[1])
     code, answer = post(do="skip", all="true")
-    assert (code, answer) == asked(function, "GET", "prices", resource=f"{STREAM}/sinks")
+    assert (code, answer) == asked(control, "GET", "prices", resource=f"{STREAM}/sinks")
     assert [(row["stream"], row["sink"]) for row in answer["sinks"]] == [(part, "s3:lake") for part in PARTS]
-    assert asked(function, "GET", "prices")[1]["delivery"] == answer["sinks"]
+    assert asked(control, "GET", "prices")[1]["delivery"] == answer["sinks"]
     told = [("pause", PARTS[:1]), ("skip", PARTS)]
     assert [(one["command"], one["streams"]) for one in delivery.asked] == told
     code, refused = post(do="skip")
@@ -176,21 +176,21 @@ def test_a_command_to_a_sink_is_for_every_part(
 
 
 @pytest.mark.parametrize("path", ["/timeline", "/machine"])
-def test_what_each_part_has_names_the_parts(aws: Aws, function: ModuleType, path: str) -> None:
+def test_what_each_part_has_names_the_parts(memory: Memory, control: ModuleType, path: str) -> None:
     """One sentence."""
-    connected(aws, PARTS[0])
-    code, body = asked(function, "GET", "prices", resource=f"{STREAM}{path}")
+    connected(memory, PARTS[0])
+    code, body = asked(control, "GET", "prices", resource=f"{STREAM}{path}")
     words = "The stream 'prices' is read in parts, each with its own answer: request prices:btc, prices:eth."
     assert (code, body["detail"]) == (409, words)
 
 
-def test_the_list_has_a_whole_before_its_first_part(aws: Aws, function: ModuleType) -> None:
+def test_the_list_has_a_whole_before_its_first_part(memory: Memory, control: ModuleType) -> None:
     """Once in a walk, whatever the pages."""
     for part in ("demo", *PARTS, "prices:other"):
-        connected(aws, part)
+        connected(memory, part)
 
     def rows(limit: str) -> list[str]:
-        found = walked(lambda place: streams_of(function, limit=limit, **place)[1], "streams")
+        found = walked(lambda place: streams_of(control, limit=limit, **place)[1], "streams")
         return [one["stream"] for one in found]
 
     assert [rows(limit) for limit in ("1", "2", "10")] == [["demo", "prices", *PARTS, "prices:other"]] * 3

@@ -24,14 +24,14 @@ from handlers.profile.time_field import OwnTime
 from handlers.store.event_items import Entry, StoragePolicy
 from tests.examples import examples
 from tests.handlers.api_requests import asked, connected, walked
-from tests.handlers.aws import Aws, save_connection
+from tests.handlers.aws import Memory, save_connection
 from tests.handlers.context import Context
 
 NONE: Mapping[str, str] = {}
 FROM_MS, STEP_MS = 1_795_242_319_000, 700
 
 
-def read(function: ModuleType, headers: Mapping[str, str] = NONE, **query: str) -> tuple[dict[str, str], str]:
+def read(control: ModuleType, headers: Mapping[str, str] = NONE, **query: str) -> tuple[dict[str, str], str]:
     """Return the headers and the text of the answer to a request for events."""
     event = {
         "httpMethod": "GET",
@@ -40,40 +40,40 @@ def read(function: ModuleType, headers: Mapping[str, str] = NONE, **query: str) 
         "queryStringParameters": query or None,
         "headers": headers,
     }
-    answer = function.handler(event, Context())
+    answer = control.handler(event, Context())
     assert answer["statusCode"] == 200, answer
     return answer["headers"], answer["body"]
 
 
-def stored(aws: Aws, kind: str, count: int = 12, bodies: Mapping[int, str] = MappingProxyType({})) -> list[str]:
+def stored(memory: Memory, kind: str, count: int = 12, bodies: Mapping[int, str] = MappingProxyType({})) -> list[str]:
     """Store a stream with events STEP_MS apart; return their keys, in the order of reading."""
     events = [
         StreamEvent(f"k{n:02d}", bodies.get(n, f"{n}"), None, None, None, FROM_MS + n * STEP_MS) for n in range(count)
     ]
     if kind == "log":
-        aws.store().claim("demo", execution="", holder="B/request-1", partitions=LOG)
-        log = aws.store().log("demo", 1, lambda: events[-1].received_at_ms, window_ms=1_000, keep_days=0)
+        memory.store().claim("demo", execution="", holder="B/request-1", partitions=LOG)
+        log = memory.store().log("demo", 1, lambda: events[-1].received_at_ms, window_ms=1_000, keep_days=0)
         for first in range(0, count, 2):
             log.write(first, events[first : first + 2])
     elif kind == "key":
-        aws.store().claim("demo", execution="", holder="B/request-1", order="none")
-        aws.store().write("demo", 1, 0, events, StoragePolicy(order="none"))
+        memory.store().claim("demo", execution="", holder="B/request-1", order="none")
+        memory.store().write("demo", 1, 0, events, StoragePolicy(order="none"))
     else:
-        connected(aws)
-        aws.store().write("demo", 1, 0, events)
+        connected(memory)
+        memory.store().write("demo", 1, 0, events)
     return [event.key for event in events]
 
 
-def keys_of(function: ModuleType, **query: str) -> list[str]:
+def keys_of(control: ModuleType, **query: str) -> list[str]:
     """Return the keys of all pages."""
-    events = walked(lambda place: json.loads(read(function, NONE, **query, **place)[1]), "events")
+    events = walked(lambda place: json.loads(read(control, NONE, **query, **place)[1]), "events")
     return [event["key"] for event in events]
 
 
 @pytest.mark.parametrize("kind", ["index", "log", "key"])
-def test_events_are_chosen_by_time(aws: Aws, function: ModuleType, kind: str) -> None:
+def test_events_are_chosen_by_time(memory: Memory, control: ModuleType, kind: str) -> None:
     """From one instant to another, with any limit, it returns exactly the events that came then."""
-    keys = stored(aws, kind)
+    keys = stored(memory, kind)
 
     @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(st.integers(-2, 26), st.integers(-2, 26), st.integers(1, 5))
@@ -81,14 +81,14 @@ def test_events_are_chosen_by_time(aws: Aws, function: ModuleType, kind: str) ->
         from_ms, to_ms = (FROM_MS + half * STEP_MS // 2 for half in (first, last))
         query = {"from": str(at(from_ms)), "to": str(at(to_ms))}
         wanted = [key for n, key in enumerate(keys) if from_ms <= FROM_MS + n * STEP_MS < to_ms]
-        assert keys_of(function, limit=str(limit), **query) == wanted
+        assert keys_of(control, limit=str(limit), **query) == wanted
 
     chosen()
 
 
 @pytest.mark.parametrize("kind", ["index", "log", "key"])
 def test_events_are_put_into_the_order_of_their_own_times(
-    aws: Aws, function: ModuleType, tmp_path: Path, kind: str
+    memory: Memory, control: ModuleType, tmp_path: Path, kind: str
 ) -> None:
     """With any limit, an event that happened earlier and came later goes first; without a time the arrival counts.
 
@@ -96,14 +96,14 @@ def test_events_are_put_into_the_order_of_their_own_times(
     """
     late = dict(zip(range(0, 12, 2), (5.5, -3, 0, 11.5, 2.5, 2.5), strict=True))
     bodies = {n: json.dumps({"at": round(FROM_MS + late[n] * STEP_MS)}) if n in late else "{}" for n in range(12)}
-    keys = stored(aws, kind, bodies=bodies)
+    keys = stored(memory, kind, bodies=bodies)
     (tmp_path / "demo.toml").write_text('time = "$.at"' if kind == "log" else '[repair]\ntime = "$.at"')
     wanted = sorted(range(12), key=lambda n: (late.get(n, n), n))
     for limit in (1, 5, 12, 100):
-        assert keys_of(function, limit=str(limit), order="time") == [keys[n] for n in wanted]
+        assert keys_of(control, limit=str(limit), order="time") == [keys[n] for n in wanted]
     times = {"from": str(at(FROM_MS + 4 * STEP_MS)), "to": str(at(FROM_MS + 9 * STEP_MS))}
-    assert keys_of(function, limit="2", order="time", **times) == [keys[n] for n in wanted if 4 <= n < 9]
-    headers, text = read(function, {"accept": "application/x-ndjson"}, limit="3", order="time", **times)
+    assert keys_of(control, limit="2", order="time", **times) == [keys[n] for n in wanted if 4 <= n < 9]
+    headers, text = read(control, {"accept": "application/x-ndjson"}, limit="3", order="time", **times)
     first = [json.loads(line) for line in text.splitlines()]
     assert [(one["key"], one["happened_at"]) for one in first] == [
         (keys[4], at(FROM_MS)), (keys[8], at(FROM_MS + 5 * STEP_MS // 2)), (keys[5], None)
@@ -112,39 +112,39 @@ def test_events_are_put_into_the_order_of_their_own_times(
     assert query == {"after": first[-1]["position"], "limit": "3", "order": "time"} | times
     for wrong, words in (
         ({"after": first[-1]["position"]}, "The position is not that of an event of this stream"),
-        ({"order": "time", "after": json.loads(read(function)[1])["events"][0]["position"]}, "read in order of time"),
+        ({"order": "time", "after": json.loads(read(control)[1])["events"][0]["position"]}, "read in order of time"),
         ({"order": "key"}, "The parameter order must be time"),
     ):
         more = {"resource": "/connections/{streamId}/events", "queryStringParameters": wrong}
-        assert words in asked(function, "GET", **more)[1]["detail"]
+        assert words in asked(control, "GET", **more)[1]["detail"]
 
 
-def test_an_order_by_time_is_refused_where_there_is_none_or_too_much(aws: Aws, function: ModuleType) -> None:
+def test_an_order_by_time_is_refused_where_there_is_none_or_too_much(memory: Memory, control: ModuleType) -> None:
     """A profile without a time gives 409; an event stream, and more events than are sorted, give 400."""
-    stored(aws, "index")
+    stored(memory, "index")
     more = {"resource": "/connections/{streamId}/events", "queryStringParameters": {"order": "time"}}
-    assert asked(function, "GET", **more) == (
+    assert asked(control, "GET", **more) == (
         409,
         {"detail": "The stream's profile does not name the events' own time."},
     )
     stream = more | {"headers": {"accept": "text/event-stream"}}
-    assert asked(function, "GET", **stream) == (400, {"detail": "An event stream is in order of arrival."})
+    assert asked(control, "GET", **stream) == (400, {"detail": "An event stream is in order of arrival."})
     gone = (Entry(f"{n}", None) for n in range(own_order.MOST + 1))
     with pytest.raises(BadQuery, match="sorts 10,000 events at most"):
         own_order.page("demo", gone, PageRequest("", 5, order="time"), OwnTime(), lambda: False)
 
 
 @pytest.mark.parametrize("kind", ["index", "log", "key"])
-def test_each_representation_has_the_same_events(aws: Aws, function: ModuleType, kind: str) -> None:
+def test_each_representation_has_the_same_events(memory: Memory, control: ModuleType, kind: str) -> None:
     """JSON, lines of JSON with the next page in Link, and messages whose last id goes on after a page."""
-    stored(aws, kind, 5)
-    wanted = json.loads(read(function)[1])["events"]
+    stored(memory, kind, 5)
+    wanted = json.loads(read(control)[1])["events"]
     for accept in ("application/x-ndjson", "text/event-stream", "text/html, application/x-ndjson;q=0.5"):
         shown: list[Any] = []
         query: dict[str, str] = {"limit": "2"}
         place = ""
         while True:
-            headers, text = read(function, {"accept": accept, "last-event-id": place}, **query)
+            headers, text = read(control, {"accept": accept, "last-event-id": place}, **query)
             assert headers["Vary"] == "Accept"
             if headers["Content-Type"] == "application/x-ndjson":
                 shown += [json.loads(line) for line in text.splitlines()]
@@ -168,11 +168,11 @@ def test_each_representation_has_the_same_events(aws: Aws, function: ModuleType,
         assert shown == wanted
 
 
-def test_gaps_are_those_of_the_status_and_of_the_time_before(aws: Aws, function: ModuleType) -> None:
+def test_gaps_are_those_of_the_status_and_of_the_time_before(memory: Memory, control: ModuleType) -> None:
     """They are recorded, follow from the newest connections, were announced, or are still open."""
-    connected(aws)
-    store = aws.store()
-    aws.put_control(
+    connected(memory)
+    store = memory.store()
+    memory.put_control(
         "demo", "gap#000000000000", from_ms={"N": "10"}, to_ms={"N": "20"}, cause={"S": "reset"}, state={"S": "open"}
     )
     store.ledger.record_loss("demo", RecordLoss(1, 1, 1_000, 2_000, "announced_by_upstream", 12))
@@ -181,7 +181,7 @@ def test_gaps_are_those_of_the_status_and_of_the_time_before(aws: Aws, function:
     store.claim("demo", execution="arn:mine", holder="A/request-2")
     again = Progress(fence=2, claimed_ms=8_000, opened_ms=9_000, seen_ms=9_500, closed_ms=9_500, ended_by="stalled")
     save_connection(store, "demo", again, lane="A", execution="arn:mine", request_id="request-2")
-    code, page = asked(function, "GET", resource="/connections/{streamId}/gaps")
+    code, page = asked(control, "GET", resource="/connections/{streamId}/gaps")
     assert (code, page["next"]) == (200, None)
     names = ("position", "cause", "from_at", "to_at", "state", "events")
     shown = [tuple(gap[name] for name in names) for gap in page["gaps"]]
@@ -191,7 +191,7 @@ def test_gaps_are_those_of_the_status_and_of_the_time_before(aws: Aws, function:
         ("000000000002", "reset", at(3_000), at(9_000), "open", None),
         (None, "stalled", at(9_500), None, "open", None),
     ]
-    status = asked(function, "GET")[1]["coverage"]["gaps"]
+    status = asked(control, "GET")[1]["coverage"]["gaps"]
     # Of those that are recorded it reads the announced ones alone.
     assert [gap["cause"] for gap in status] == ["announced_by_upstream", "reset", "stalled"]
     bare = [
@@ -200,7 +200,7 @@ def test_gaps_are_those_of_the_status_and_of_the_time_before(aws: Aws, function:
     for gap in status:
         assert {name: value for name, value in gap.items() if name != "length_ms"} in bare
     # A page at a time, and by time.
-    gaps_of = functools.partial(asked, function, "GET", resource="/connections/{streamId}/gaps")
+    gaps_of = functools.partial(asked, control, "GET", resource="/connections/{streamId}/gaps")
     walk = walked(lambda place: gaps_of(queryStringParameters={"limit": "1"} | place)[1], "gaps")
     assert [gap["position"] for gap in walk] == [position for position, *_ in shown]
     query = {"from": "1970-01-01T00:00:01.500Z", "to": "1970-01-01T00:00:04Z"}
@@ -208,10 +208,10 @@ def test_gaps_are_those_of_the_status_and_of_the_time_before(aws: Aws, function:
     assert [gap["cause"] for gap in part["gaps"]] == ["announced_by_upstream", "reset"]
 
 
-def test_the_document_is_openapi_3_1_and_names_every_route(function: ModuleType) -> None:
+def test_the_document_is_openapi_3_1_and_names_every_route(control: ModuleType) -> None:
     """An independent validator finds nothing; the routes are the index's; the server is the document's own host."""
     event = {"httpMethod": "GET", "resource": "/openapi.json", "requestContext": {"path": "/prod/openapi.json"}}
-    answer = function.handler(event, Context())
+    answer = control.handler(event, Context())
     served = json.loads(answer["body"])
     assert (answer["statusCode"], answer["headers"]["Content-Type"]) == (200, "application/json")
     assert served == document("/prod")

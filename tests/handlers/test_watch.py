@@ -22,7 +22,7 @@ from handlers.errors import StoreUnavailable
 from handlers.watching.alerts import KINDS, MOST_OF_GROUP, lines, with_streams
 from local.costs.stage_costs import WATCH_METRICS, measured
 from local.service import osls
-from local.stack import read
+from local.simulation.tables import MemoryDynamoDB
 from tests.handlers.aws import Aws, Client, fails_with, never_arrives
 from tests.handlers.context import Context
 
@@ -118,18 +118,19 @@ class Subscriber:
 
 
 class Watched:
-    """The control table as it is deployed, and the function; `module` is a new sandbox for each test."""
+    """The control table, in memory, and the function; `module` is a new sandbox for each test."""
 
     def __init__(
         self, aws: Aws, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         self.aws, self.letters, self.patch, self.capsys = aws, subscriber.letters, monkeypatch, capsys
+        self.dynamodb = MemoryDynamoDB(TABLE)
 
     @cached_property
     def module(self) -> ModuleType:
         """The function as a new sandbox has it; its logger keeps the output of the moment."""
         module = importlib.import_module("handlers.watch")
-        self.patch.setattr(module, "dynamodb", self.aws.dynamodb)
+        self.patch.setattr(module, "dynamodb", self.dynamodb)
         made = module.client
         self.clients: dict[str, Any] = {"sqs": self.aws.sqs, "stepfunctions": States(**{"1": RUNS})}
         self.patch.setattr(module, "client", lambda service: self.clients.get(service) or made(service))
@@ -144,7 +145,7 @@ class Watched:
     def put(self, stream_id: str, sort_key: str = "lease", **attributes: Any) -> None:
         """Write a record of the control table."""
         item = {"PK": {"S": stream_id}, "SK": {"S": sort_key}} | attributes
-        self.aws.dynamodb.put_item(TableName=TABLE, Item=item)
+        self.dynamodb.put_item(TableName=TABLE, Item=item)
 
     def run(self) -> dict[str, Any]:
         """Run once and return the answer."""
@@ -180,9 +181,6 @@ def watched(
     aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Watched]:
     """Yield the watch of a table and of a topic of their own."""
-    control = next(table for table in read(osls.template("test"), {}).tables if "control" in table["TableName"])
-    fields = ("KeySchema", "AttributeDefinitions", "BillingMode", "GlobalSecondaryIndexes")
-    aws.dynamodb.create_table(TableName=TABLE, **{name: control[name] for name in fields})
     subscriber = Subscriber(aws, "alerts")
     own = {"POWERTOOLS_SERVICE_NAME": tmp_path.name, "DEAD_LETTER_QUEUE_URL": aws.queue_url}
     for name, value in (ENVIRONMENT | own | {"ALERTS_TOPIC_ARN": subscriber.topic}).items():
@@ -191,7 +189,6 @@ def watched(
     yield Watched(aws, subscriber, monkeypatch, capsys)
     sys.modules.pop("handlers.watch", None)
     subscriber.close()
-    aws.dynamodb.delete_table(TableName=TABLE)
 
 
 def test_it_finds_every_stream_by_the_index(watched: Watched) -> None:
@@ -415,7 +412,7 @@ def test_it_reports_its_numbers_where_there_is_no_stream(watched: Watched) -> No
 def test_what_the_table_refuses_leaves_the_metrics_out(watched: Watched, operation: str) -> None:
     """A watch that cannot see must not report that all is well."""
     watched.put("connected", **claimed(20))
-    watched.patch.setattr(watched.module, "dynamodb", Client(watched.aws.dynamodb, operation, never_arrives))
+    watched.patch.setattr(watched.module, "dynamodb", Client(watched.dynamodb, operation, never_arrives))
     with pytest.raises(StoreUnavailable, match=r"ReadTimeoutError$"):
         watched.run()
     assert watched.capsys.readouterr().out == ""

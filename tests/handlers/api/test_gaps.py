@@ -16,7 +16,7 @@ from handlers.connection.lease import Lease
 from handlers.store.ledger_records import gap_key
 from handlers.store.stream_records import NEWEST, StreamRecords
 from tests.handlers.api.shown import NOW, OTHER, connection, shown
-from tests.handlers.aws import CONTROL, Aws, save_connection
+from tests.handlers.aws import CONTROL, Memory, save_connection
 
 DAY_MS = 86_400_000
 
@@ -102,13 +102,13 @@ def test_a_gap_that_was_none_is_not_told_as_open() -> None:
         assert told["state"] == state
 
 
-def test_the_records_say_whether_they_are_all(aws: Aws) -> None:
+def test_the_records_say_whether_they_are_all(memory: Memory) -> None:
     """The newest are read. If the limit was reached, there may be more; expiry says since when all records exist."""
-    aws.put_control("demo", "lease", generation={"N": "1"})
-    kept, records = aws.store(ledger_keep_days=2), StreamRecords(aws.dynamodb, CONTROL)
+    memory.put_control("demo", "lease", generation={"N": "1"})
+    kept, records = memory.store(ledger_keep_days=2), StreamRecords(memory.dynamodb, CONTROL)
     for store, count, (is_all, expire) in (
-        (aws.store(), 1, (True, False)),
-        (aws.store(), NEWEST, (False, False)),
+        (memory.store(), 1, (True, False)),
+        (memory.store(), NEWEST, (False, False)),
         (kept, NEWEST + 1, (False, True)),
     ):
         save_connection(
@@ -120,7 +120,7 @@ def test_the_records_say_whether_they_are_all(aws: Aws) -> None:
             request_id=str(count),
         )
         for fence in range(2, count):
-            aws.put_control("demo", f"connection#{fence:012d}", fence={"N": str(fence)})
+            memory.put_control("demo", f"connection#{fence:012d}", fence={"N": str(fence)})
         read = records.read("demo")
         assert read is not None
         kept_since_ms = read.kept_since_ms

@@ -24,7 +24,7 @@ from local.service import osls
 from local.stack import read
 from tests.handlers.api.shown import DEAD_AFTER_MS, NOW, connection
 from tests.handlers.api_requests import asked, connected, events_of
-from tests.handlers.aws import CONTROL, Aws
+from tests.handlers.aws import CONTROL, Aws, Memory
 from tests.handlers.context import Context
 
 HOUR_MS = 3_600_000
@@ -32,9 +32,9 @@ HOUR_MS = 3_600_000
 _NAMES_ALONE: tuple[list[str], ...] = ([], ["http://www.w3.org/2000/svg"])
 
 
-def view(function: ModuleType, name: str, stream_id: str = "demo") -> tuple[int, Any]:
+def view(control: ModuleType, name: str, stream_id: str = "demo") -> tuple[int, Any]:
     """Return the status and the JSON of a view of a stream."""
-    return asked(function, "GET", stream_id, resource=f"/connections/{{streamId}}/{name}")
+    return asked(control, "GET", stream_id, resource=f"/connections/{{streamId}}/{name}")
 
 
 def records(*connections: Any, **lease: Any) -> Records:
@@ -43,10 +43,10 @@ def records(*connections: Any, **lease: Any) -> Records:
     return Records(Lease(**(fields | lease)), None, None, connections)
 
 
-def test_the_timeline_has_each_lane_of_the_last_hour(aws: Aws, function: ModuleType) -> None:
+def test_the_timeline_has_each_lane_of_the_last_hour(memory: Memory, control: ModuleType) -> None:
     """A connection ends at its function's last sign of life; one that ended before the hour is left out."""
-    connected(aws)
-    assert [one["fence"] for one in view(function, "timeline")[1]["connections"]] == [1]
+    connected(memory)
+    assert [one["fence"] for one in view(control, "timeline")[1]["connections"]] == [1]
     old, first, second = (
         connection(1, "B", 1, 2),
         connection(2, "A", 5 * HOUR_MS, 5 * HOUR_MS + 200, stored=3, claimed_ms=5 * HOUR_MS - 50),
@@ -85,7 +85,7 @@ def test_the_timeline_has_each_lane_of_the_last_hour(aws: Aws, function: ModuleT
     assert [(one["is_open"], one["until_at"]) for one in silent] == [(False, "1970-01-01T05:00:00.900Z")]
 
 
-def test_the_cost_is_that_of_the_rates(aws: Aws, function: ModuleType) -> None:
+def test_the_cost_is_that_of_the_rates(memory: Memory, control: ModuleType) -> None:
     """It covers the hours since the start and the stored events, by kind of store; too few records are a sample."""
     known = rates()
     run = [connection(number, "A", NOW - 1_000, stored=500, claimed_ms=NOW - 1_000) for number in (1, 2)]
@@ -113,8 +113,8 @@ def test_the_cost_is_that_of_the_rates(aws: Aws, function: ModuleType) -> None:
         "so_far_usd": cost("demo", over, NOW, DEAD_AFTER_MS)["about_usd"],
         "forecast_month_usd": 0.0,
     }
-    connected(aws)
-    code, body = view(function, "cost")
+    connected(memory)
+    code, body = view(control, "cost")
     assert (code, body["events"]) == (200, 5)
 
 
@@ -163,22 +163,22 @@ def test_a_state_that_was_entered_and_not_left_is_current() -> None:
     assert machine("demo", over, definition(), newest_first)["current"] == []
 
 
-def test_the_newest_events_lie_behind_the_latest_place(aws: Aws, function: ModuleType) -> None:
+def test_the_newest_events_lie_behind_the_latest_place(memory: Memory, control: ModuleType) -> None:
     """Of many events in an index or log it has the last hundred; of a short stream or one without order, the first."""
-    connected(aws)
-    assert view(function, "latest") == (200, {"stream": "demo", "after": None})
+    connected(memory)
+    assert view(control, "latest") == (200, {"stream": "demo", "after": None})
     events = [StreamEvent(f"k{n}", "x", None, None, f"{n}", n) for n in range(130)]
-    aws.store().write("demo", 1, 0, events)
-    after = view(function, "latest")[1]["after"]
-    page = events_of(function, after=after, limit="1000")[1]
+    memory.store().write("demo", 1, 0, events)
+    after = view(control, "latest")[1]["after"]
+    page = events_of(control, after=after, limit="1000")[1]
     assert [one["key"] for one in page["events"]] == [f"k{n}" for n in range(30, 130)]
-    store = aws.store()
+    store = memory.store()
     store.claim("demo:log", execution="", holder="B/1", partitions=LOG)
     log = store.log("demo:log", 1, lambda: 4_000, window_ms=1_000, keep_days=0)
     for number in range(7):
         log.write(number, [StreamEvent(f"s{number}", "x", None, None, f"{number}", 1)])
-    after = view(function, "latest", "demo:log")[1]["after"]
-    page = events_of(function, "demo:log", after=after)[1]
+    after = view(control, "latest", "demo:log")[1]["after"]
+    page = events_of(control, "demo:log", after=after)[1]
     assert [one["key"] for one in page["events"]] == ["s3", "s4", "s5", "s6"]
 
 
@@ -194,43 +194,43 @@ class Delivery:
 
 
 @pytest.fixture
-def delivery(aws: Aws, function: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Delivery:
+def delivery(memory: Memory, control: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Delivery:
     """Return a stage that delivers, with any table of its key, and a profile with two sinks."""
-    settings = replace(function.stage.settings, sinks_table=CONTROL, sinks_function="deliver")
-    monkeypatch.setattr(function.stage, "settings", settings)
+    settings = replace(control.stage.settings, sinks_table=CONTROL, sinks_function="deliver")
+    monkeypatch.setattr(control.stage, "settings", settings)
     made = Delivery()
-    monkeypatch.setattr(function.stage, "functions", lambda *_, **__: made)
+    monkeypatch.setattr(control.stage, "functions", lambda *_, **__: made)
     profile = 'address = "https://example.org"\nframing = "sse"\ndeliver = [{ s3 = "lake" }, { sqs = "a.fifo" }]\n'
-    (function.stage.settings.streams_dir / "demo.toml").write_text(profile)
-    connected(aws)
+    (control.stage.settings.streams_dir / "demo.toml").write_text(profile)
+    connected(memory)
     return made
 
 
 def test_a_sink_is_shown_while_the_profile_names_it(
-    aws: Aws, function: ModuleType, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+    memory: Memory, control: ModuleType, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It shows the waiting events and the age of the oldest, even for a new sink, and no removed one."""
     assert delivery.asked == []
-    table = Table(aws.dynamodb, CONTROL)
+    table = Table(memory.dynamodb, CONTROL)
     entries = [Entry("demo", str(n), 1, 3_000 + n) for n in range(3)]
     (noted,) = Arrivals(table).note({"demo": (entries, "1-3")}, 4_000).values()
     for sink in ("s3:lake", "s3:gone"):
         record = SinkRecord(sink, number=noted.number, done=1, delivered=1, failed=4, waits="away", newest_ms=3_000)
         SinkRecords(table).save(Place("demo", sink), record)
-    monkeypatch.setattr(function.stage, "now_ms", lambda: 9_000)
-    shown = asked(function, "GET", "demo", resource="/connections/{streamId}/sinks")[1]["sinks"]
-    assert shown == asked(function, "GET", "demo")[1]["delivery"]
+    monkeypatch.setattr(control.stage, "now_ms", lambda: 9_000)
+    shown = asked(control, "GET", "demo", resource="/connections/{streamId}/sinks")[1]["sinks"]
+    assert shown == asked(control, "GET", "demo")[1]["delivery"]
     assert [(row["sink"], row["waiting"], row["lag_ms"], row["waits"]) for row in shown] == [
         ("s3:lake", 2, 5_999, "away"),
         ("sqs:a.fifo", 0, 0, None),
     ]
 
 
-def test_what_is_asked_of_a_sink_is_checked_and_handed_on(function: ModuleType, delivery: Delivery) -> None:
+def test_what_is_asked_of_a_sink_is_checked_and_handed_on(control: ModuleType, delivery: Delivery) -> None:
     """The delivery gets it in its own form; a mistake is one sentence that names the parameter."""
 
     def post(**query: str) -> tuple[int, Any]:
-        return asked(function, "POST", "demo", resource="/connections/{streamId}/sinks", queryStringParameters=query)
+        return asked(control, "POST", "demo", resource="/connections/{streamId}/sinks", queryStringParameters=query)
 
     assert post(do="pause", sink="s3:lake")[0] == 200
     assert post(do="replay", sink="sqs:a.fifo", **{"from": "1970-01-01T00:00:02Z"})[0] == 200
@@ -275,24 +275,24 @@ def test_dead_letters_of_a_stream_are_listed_and_stay(aws: Aws, function: Module
     assert len(aws.dead_letters()) == len(bodies)
 
 
-def test_a_view_of_a_stream_that_was_never_started(function: ModuleType) -> None:
+def test_a_view_of_a_stream_that_was_never_started(control: ModuleType) -> None:
     """It is 404, like the stream's status."""
     for name in ("timeline", "machine", "cost", "dead-letters", "latest"):
-        assert view(function, name)[0] == 404
+        assert view(control, name)[0] == 404
 
 
-def test_every_route_is_answered_but_the_start(function: ModuleType) -> None:
+def test_every_route_is_answered_but_the_start(control: ModuleType) -> None:
     """Step Functions itself answers the start."""
-    assert {*function._ROUTES} == {*routes.ROUTES} - {"POST /connections/{streamId}"}
+    assert {*control._ROUTES} == {*routes.ROUTES} - {"POST /connections/{streamId}"}
 
 
-def test_the_page_comes_with_a_policy_and_asks_for_nothing_else(function: ModuleType) -> None:
+def test_the_page_comes_with_a_policy_and_asks_for_nothing_else(control: ModuleType) -> None:
     """Each file is served unchanged; none names another host; any other path is 404."""
 
     def file(name: str | None) -> Any:
         resource, parameters = ("/console", None) if name is None else ("/console/{file}", {"file": name})
         event = {"httpMethod": "GET", "resource": resource, "pathParameters": parameters}
-        return function.handler(event, Context())
+        return control.handler(event, Context())
 
     page = file(None)
     assert (page["statusCode"], page["headers"]["Content-Type"]) == (200, "text/html; charset=utf-8")

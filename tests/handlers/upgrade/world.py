@@ -63,21 +63,6 @@ class Run:
     is_over: bool = False
 
 
-class Tables(MemoryDynamoDB):
-    """The two tables, with the index of leases."""
-
-    def __init__(self) -> None:
-        super().__init__(CONTROL, EVENTS)
-
-    def query(self, **asked: Any) -> dict[str, Any]:
-        """Answer as DynamoDB does."""
-        if asked.get("IndexName") != "by-record":
-            return super().query(**asked)
-        leases = [item for (_, sort_key), item in sorted(self._tables[CONTROL].items()) if sort_key == "lease"]
-        is_held = "FilterExpression" in asked
-        return {"Items": [dict(item) for item in leases if not is_held or "execution" in item]}
-
-
 @dataclass
 class Aws:
     """A client whose answers the world decides; `server` has its operations by boto3's names, after `mark`."""
@@ -119,7 +104,7 @@ class World:
     def __post_init__(self) -> None:
         self.clock = VirtualClock(seed=self.seed)
         self.start_ms = self.clock.now_ms()
-        self.tables, self.ticked_ms = Tables(), 0
+        self.tables, self.ticked_ms = MemoryDynamoDB(CONTROL, EVENTS), 0
         self.waiting = list(self.faults)
         self.alias, self.code = "1", "2"
         self.former, self.new = "D1", "D2" if self.bad in ("", *FAULTY_DEFINITION) else "D1"

@@ -7,9 +7,9 @@ import pytest
 
 from handlers.upgrade.upgrade_records import UpgradeRecords
 from local.cli import INTERRUPTED, main
+from local.simulation.tables import MemoryDynamoDB
 from local.stages import names
 from local.upgrades import command
-from tests.handlers.upgrade.world import Tables
 
 NAMES = names("local")
 MACHINE = f"arn:aws:states:us-east-1:000000000000:stateMachine:{NAMES['connections']}"
@@ -45,15 +45,13 @@ class States:
 
 
 @pytest.fixture
-def tables(monkeypatch: pytest.MonkeyPatch) -> Tables:
+def tables(monkeypatch: pytest.MonkeyPatch) -> MemoryDynamoDB:
     """The control table; nobody waits."""
     monkeypatch.setattr(command, "CHECK_EVERY_S", 0)
-    tables = Tables()
-    monkeypatch.setitem(tables._tables, NAMES["control_table"], {})
-    return tables
+    return MemoryDynamoDB(NAMES["control_table"])
 
 
-def typed(tables: Tables, states: States, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+def typed(tables: MemoryDynamoDB, states: States, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     """Runs the command and returns its exit status."""
     stage = SimpleNamespace(states=states, dynamodb=tables, control_table=NAMES["control_table"], machine_arn=MACHINE)
     monkeypatch.setattr(command, "connect", lambda _: stage)
@@ -76,7 +74,7 @@ def end(status: str, **more: str) -> dict[str, Any]:
     ],
 )
 def test_the_exit_status_says_how_it_ended(
-    tables: Tables,
+    tables: MemoryDynamoDB,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     last: Any,
@@ -92,7 +90,7 @@ def test_the_exit_status_says_how_it_ended(
 
 
 def test_one_that_runs_is_followed_and_not_started_again(
-    tables: Tables, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tables: MemoryDynamoDB, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """--follow shows it; another one is refused by its name."""
     states = States(RUNS, end("SUCCEEDED"))
@@ -103,7 +101,7 @@ def test_one_that_runs_is_followed_and_not_started_again(
 
 
 def test_it_goes_back_where_somebody_asks_for_that(
-    tables: Tables, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tables: MemoryDynamoDB, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The next step reads the request; an upgrade that has only begun cannot be aborted yet."""
     records = UpgradeRecords(tables, NAMES["control_table"], "")
@@ -118,7 +116,7 @@ def test_it_goes_back_where_somebody_asks_for_that(
 
 @pytest.mark.parametrize("option", ["--follow", "--abort"])
 def test_where_none_runs_there_is_nothing_to_show(
-    tables: Tables, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
+    tables: MemoryDynamoDB, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
     """Nor is there anything to abort; nothing is started."""
     states = States()
@@ -127,7 +125,7 @@ def test_where_none_runs_there_is_nothing_to_show(
 
 
 def test_ctrl_c_leaves_it_running(
-    tables: Tables, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tables: MemoryDynamoDB, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The last line says how to see it again."""
     states = States("", end("RUNNING"), end("Ctrl-C"))
