@@ -34,11 +34,11 @@ MOST_EVENTS = 250
 
 
 class Intake:
-    """The intake of one connection; it takes what the upstream sent, in order."""
+    """The intake of one connection; it takes what the upstream sent, in order. `stream_id` has its part of `budget`."""
 
-    def __init__(self, profile: Profile, budget: BufferBudget | None = None) -> None:
+    def __init__(self, profile: Profile, budget: BufferBudget | None = None, stream_id: str = "") -> None:
         self._profile = profile
-        self._budget = budget
+        self._budget, self._stream_id = budget, stream_id
         self._unstored_bytes = 0
         self._decoder = profile.decoder()
         self._discards = False
@@ -196,7 +196,8 @@ class Intake:
         decoder, budget = self._decoder, self._budget
         most_bytes = 0
         if budget is not None:
-            most_bytes = budget.most_bytes(decoder.held_bytes + self._unstored_bytes)
+            budget.holds(self._stream_id, decoder.held_bytes + self._unstored_bytes)
+            most_bytes = budget.most_bytes(self._stream_id)
             decoder.allows(most_bytes - self._unstored_bytes)
             most_bytes = min(most_bytes, decoder.held_bytes + self._unstored_bytes + len(data))
         try:
@@ -207,7 +208,7 @@ class Intake:
             if frames:
                 # Decoded frames stay in memory until they are stored.
                 self._unstored_bytes = max(self._unstored_bytes, most_bytes - decoder.held_bytes)
-            budget.holds(decoder.held_bytes + self._unstored_bytes)
+            budget.holds(self._stream_id, decoder.held_bytes + self._unstored_bytes)
         return frames, failure
 
     def stored(self, record: Record) -> list[Effect]:
@@ -219,7 +220,7 @@ class Intake:
         """Records that the memory of what was taken is free again, if all of it is stored."""
         if self._budget is not None and record.pending.is_stored:
             self._unstored_bytes = 0
-            self._budget.holds(self._decoder.held_bytes)
+            self._budget.holds(self._stream_id, self._decoder.held_bytes)
 
     def gathers(self) -> None:
         """Makes events wait, as long as the profile says, to be written together from now on: the stream has a log."""
@@ -265,7 +266,7 @@ class Intake:
     def tail_bytes(self) -> int:
         """Returns how many bytes came after the last delimiter; they are only counted. It is the last call."""
         if self._budget is not None:
-            self._budget.holds(0)
+            self._budget.holds(self._stream_id, 0)
         return self._decoder.close()
 
     def _stopped(

@@ -42,7 +42,7 @@ class Manager:
     def __init__(self, profile: Profile, invocation: Invocation, secrets: Secrets | None = None) -> None:
         self._profile, self._invocation, self._rest = profile, invocation, NO_REST
         self._lifetime, self._heartbeats = Lifetime(profile, invocation), Heartbeats(invocation)
-        self._intake = Intake(profile, invocation.budget)
+        self._intake = Intake(profile, invocation.budget, invocation.stream_id)
         if profile.is_socket:
             self._intake.speaks(invocation.stream_id, secrets or {})
         self._record = Record(invocation.deadline_ms, profile.expect_ms, profile.budget)

@@ -28,7 +28,7 @@ class Invocation:
     `renew_after`, 0 if the machine names none. `died` is Lambda's message about the lane's last function, if that
     proves that it is over: it names that function's request. `waits_too_long` is whether its execution is of another
     deployment and its lanes wait for so long that a function's deadline may come before its successor. `budget` is the
-    stream's share of the memory if the function keeps other streams too, else None.
+    memory that the streams of its function share, None if it keeps no other.
     """
 
     stream_id: str

@@ -100,7 +100,7 @@ class Skipping:
             self._head += piece[: self._head_bytes - len(self._head)]
 
 
-class SharedBufferBudget:
+class BufferBudget:
     """The budget of `total_bytes` for the current number of streams, which `count` returns."""
 
     def __init__(self, total_bytes: int, count: Callable[[], int]) -> None:
@@ -133,25 +133,3 @@ class SharedBufferBudget:
             self._held[stream] = held_bytes
         else:
             self._held.pop(stream, None)
-
-
-@dataclass(frozen=True, slots=True)
-class BufferBudget:
-    """One stream's part of a SharedBufferBudget."""
-
-    shared: SharedBufferBudget
-    stream: str
-
-    @property
-    def sure_bytes(self) -> int:
-        """Returns how many bytes may be held, whatever the other streams do."""
-        return self.shared.sure_bytes
-
-    def most_bytes(self, held_bytes: int) -> int:
-        """Returns how many bytes may be held now, by a stream that holds `held_bytes`."""
-        self.holds(held_bytes)
-        return self.shared.most_bytes(self.stream)
-
-    def holds(self, held_bytes: int) -> None:
-        """Records how many bytes are held from now on."""
-        self.shared.holds(self.stream, held_bytes)

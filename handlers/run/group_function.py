@@ -22,7 +22,7 @@ from handlers.connection.ends import EXPIRED, STOPPED, SUPERSEDED, late, renewal
 from handlers.connection.lease import LEASE_TTL_READS
 from handlers.connection.steps import Invocation, Report
 from handlers.errors import InvalidRequest, StoreUnavailable
-from handlers.framing.oversize import BufferBudget, SharedBufferBudget
+from handlers.framing.oversize import BufferBudget
 from handlers.group.group_lease import GroupLease
 from handlers.group.group_tasks import GroupTasks
 from handlers.group.keeping import Keeps, Kept
@@ -102,7 +102,7 @@ class _Function:
         self._profiles = GroupProfiles(ports.profiles, ports.pool)
         self._causes: dict[str, Outcome] = {}
         self._still: dict[str, Keeps] = {}
-        self._budget = SharedBufferBudget(BUDGET_BYTES, self._roster.__len__)
+        self._budget = BufferBudget(BUDGET_BYTES, self._roster.__len__)
         self._group_task: Any = None
         self._due_ms = self._changes_ms = 0
 
@@ -207,9 +207,8 @@ class _Function:
         is_evicting = profile.overlap == "evicts" and profile.resume is not None
         (self.store.evicting.add if is_evicting else self.store.evicting.discard)(stream)
         # Renewals are decided for the whole group.
-        budget = BufferBudget(self._budget, stream)
         who = replace(
-            self._invocation, stream_id=stream, cycles=0, renew_after=0, waits_too_long=False, budget=budget
+            self._invocation, stream_id=stream, cycles=0, renew_after=0, waits_too_long=False, budget=self._budget
         )  # fmt: skip
         self._still[stream] = self._keeps(stream)
         steps = self._ports.kept(profile, who, now_ms, self._delays, self._still[stream])

@@ -9,7 +9,7 @@ from handlers.connection.inputs import Written
 from handlers.connection.intake import Intake
 from handlers.connection.record import Record
 from handlers.framing.decoders import FRAMINGS, Framing
-from handlers.framing.oversize import BufferBudget, Oversize, SharedBufferBudget
+from handlers.framing.oversize import BufferBudget, Oversize
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from tests.handlers.framing.test_oversize import framed, what_is_left
@@ -22,7 +22,7 @@ WANTS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2 * TOTAL)), max_si
 @given(st.integers(1, 10), WANTS)
 def test_together_they_never_hold_more_and_each_is_sure_of_its_part(count: int, wants: list[tuple[int, int]]) -> None:
     """In any order of taking and freeing, the offer is at most what is free, and at least the guaranteed part."""
-    shared = SharedBufferBudget(TOTAL, lambda: count)
+    shared = BufferBudget(TOTAL, lambda: count)
     for number, wanted in wants:
         stream = f"{number % count}"
         offered = shared.most_bytes(stream)
@@ -35,7 +35,7 @@ def test_together_they_never_hold_more_and_each_is_sure_of_its_part(count: int, 
 def test_together_they_never_hold_more_while_their_number_changes(changes: list[tuple[int, int, int]]) -> None:
     """Memory taken while they were few counts, and no more is offered than exists."""
     now = [1]
-    shared = SharedBufferBudget(TOTAL, lambda: now[0])
+    shared = BufferBudget(TOTAL, lambda: now[0])
     for now[0], stream, wanted in changes:
         shared.holds(f"{stream}", min(wanted, shared.most_bytes(f"{stream}")))
         assert shared.held_bytes <= TOTAL
@@ -43,7 +43,7 @@ def test_together_they_never_hold_more_while_their_number_changes(changes: list[
 
 def test_the_bound_shrinks_with_the_number_and_with_what_others_hold() -> None:
     """The first of a hundred may hold a quarter, a second half of the rest; asking again gives no more."""
-    shared = SharedBufferBudget(16_000_000, lambda: 100)
+    shared = BufferBudget(16_000_000, lambda: 100)
     assert (shared.sure_bytes, shared.most_bytes("a")) == (80_000, 4_080_000)
     shared.holds("a", 4_080_000)
     assert (shared.most_bytes("a"), shared.most_bytes("b")) == (4_080_000, 2_080_000)
@@ -51,7 +51,7 @@ def test_the_bound_shrinks_with_the_number_and_with_what_others_hold() -> None:
     assert (shared.most_bytes("a"), shared.most_bytes("c")) == (4_080_000, 1_080_000)
     shared.holds("a", 0)
     assert (shared.most_bytes("a"), shared.most_bytes("b")) == (3_080_000, 4_080_000)
-    alone = [SharedBufferBudget(16_000_000, lambda count=count: count).most_bytes("a") for count in (1, 2, 500)]  # type: ignore[misc]
+    alone = [BufferBudget(16_000_000, lambda count=count: count).most_bytes("a") for count in (1, 2, 500)]  # type: ignore[misc]
     assert alone == [12_000_000, 8_000_000, 4_016_000]
 
 
@@ -69,8 +69,8 @@ def profile(framing: Framing, oversize: str = "dead-letter") -> Profile:
 class Stream:
     """One stream of a function: its results; `answers` answers its writes."""
 
-    def __init__(self, shared: SharedBufferBudget, name: str, framing: Framing, oversize: str = "dead-letter") -> None:
-        self.intake = Intake(profile(framing, oversize), BufferBudget(shared, name))
+    def __init__(self, shared: BufferBudget, name: str, framing: Framing, oversize: str = "dead-letter") -> None:
+        self.intake = Intake(profile(framing, oversize), shared, name)
         self.record = Record(10**9)
         self.record.opened(0)
         self.bodies: list[object] = []
@@ -102,7 +102,7 @@ class Stream:
 @given(st.lists(st.integers(1, 900), max_size=60), st.integers(2, 20))
 def test_what_waits_to_be_stored_makes_no_short_frame_too_long(sizes: list[int], count: int) -> None:
     """A stream in a log, beside others that hold all there is, has half of its guaranteed part for each frame."""
-    shared = SharedBufferBudget(2_000 * count, lambda: count)
+    shared = BufferBudget(2_000 * count, lambda: count)
     for number in range(count - 1):
         shared.holds(f"other {number}", shared.most_bytes(f"other {number}"))
     stream = Stream(shared, "a", "ndjson")
@@ -127,7 +127,7 @@ def test_decoders_hold_no_more_than_the_room_and_skip_by_name(
     A frame that fits into the guaranteed part beside its stream's unstored bytes always comes whole. Another is left
     with its size and its hash, says that its function had no room, and the next ones come.
     """
-    shared = SharedBufferBudget(TOTAL // 4, lambda: 4)
+    shared = BufferBudget(TOTAL // 4, lambda: 4)
     streams = [Stream(shared, f"{at}", framing) for at, framing in enumerate(framings)]
     wires = [b""] * 4
     expected: list[list[bytes]] = [[], [], [], []]
@@ -167,7 +167,7 @@ def test_decoders_hold_no_more_than_the_room_and_skip_by_name(
 @pytest.mark.parametrize("framing", FRAMED)
 def test_a_profile_that_rejects_ends_by_name(framing: Framing) -> None:
     """With `oversize = "reject"` the stream ends, and its message names the bound; the other streams stay."""
-    shared = SharedBufferBudget(TOTAL, lambda: 2)
+    shared = BufferBudget(TOTAL, lambda: 2)
     others = Stream(shared, "others", framing)
     one = Stream(shared, "one", framing, "reject")
     wire = framed(framing, b"1" * TOTAL)
