@@ -5,13 +5,16 @@ import time
 
 import pytest
 
+from handlers.connection.effects import Progress
 from handlers.framing.events import StreamEvent
+from handlers.store.ledger_records import connection_item
 from tests.console.chromium import Chromium
 from tests.console.page import ALL_WAYS, TELEPHONE, WAYS, address, listed, seen_as, shown, store, violations
 from tests.local_run import LocalRun
 
 # How many streams the page requests at a time, and how many it shows.
 A_PAGE, SHOWN = 100, 50
+NOW_MS = time.time_ns() // 1_000_000
 HOSTILE = "demo:<img src=x onerror=\"document.title='run'\">\"&'"
 BODY = "<script>document.title='run'</script><img src=x onerror=\"document.title='run'\">"
 # Of each text how many letters a line has: as many as it has in all, over the lines that it takes.
@@ -56,8 +59,7 @@ def test_hostile_ids_and_events_are_text(service: LocalRun, browser: Chromium) -
 
 def test_the_streams_of_a_function(service: LocalRun, browser: Chromium) -> None:
     """The list names their group, by which it can be searched; the page of one has the gaps of all, a mark for each."""
-    now_ms = time.time_ns() // 1_000_000
-    times = {"from_ms": {"N": str(now_ms - 90_000)}, "to_ms": {"N": str(now_ms - 60_000)}}
+    times = {"from_ms": {"N": str(NOW_MS - 90_000)}, "to_ms": {"N": str(NOW_MS - 60_000)}}
     gap = {"SK": {"S": "gap#000000000002"}, "cause": {"S": "dropped"}, "state": {"S": "open"}} | times
     listed(service, ["shared:b"], **gap)
     listed(service, ["shared:a", "shared:b"], fence={"N": "2"}, group={"S": "#7"})
@@ -127,6 +129,18 @@ def test_many_streams_are_listed_found_and_left_in_place(service: LocalRun, brow
         return [second, broken, await page.locator('.streams tbody a').allTextContents()]"""
     )
     assert found == [f"{SHOWN + 1} to {2 * SHOWN} of {rows:,}", ["zzz:worst"], ["many:0102"]]
+
+
+def test_a_count_of_open_gaps_says_where_there_may_be_more(service: LocalRun, browser: Chromium) -> None:
+    """The list reads a stream's last four connections; this one has had nine."""
+    ledger = store(service).ledger
+    for fence in range(6, 10):
+        one = Progress(fence, NOW_MS, NOW_MS, NOW_MS + fence, NOW_MS + fence, "taken_over")
+        ledger.save("demo:gaps", connection_item(one, lane="A", execution="e", request_id=f"r{fence}"))
+    listed(service, ["demo:gaps"], fence={"N": "9"})
+    shown(browser, address(service))
+    browser.do("await page.getByLabel('Search').fill('demo:gaps')")
+    assert browser.do("return page.locator('.streams td[data-name=\"Open gaps\"]').allTextContents()") == ["0 or more"]
 
 
 def test_a_telephone_shows_whole_lines(service: LocalRun, browser: Chromium) -> None:
