@@ -84,12 +84,12 @@ def is_refused(profile: Profile, secrets: Secrets, tokens: Tokens, token: str, r
     """Returns whether a socket that has ended was refused and is opened with another token than this one.
 
     A server may answer the handshake before it reads the token, and refuse it by a message or by closing the socket: so
-    only the end shows whether the token was accepted.
+    the token was accepted only if events came, or if the connection has lasted.
     """
     if not profile.is_socket:
         return False
-    key = _key(profile.token, secrets)
-    if lasted(report.progress):
+    key, progress = _key(profile.token, secrets), report.progress
+    if progress.stored or progress.duplicates or lasted(progress):
         tokens.accepted(key, token)
     return report.refusal is not None and tokens.refused(key, token)
 

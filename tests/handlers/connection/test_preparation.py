@@ -194,11 +194,11 @@ def test_after_a_401_a_token_is_requested_anew_once() -> None:
 
 
 def test_the_end_of_a_socket_shows_whether_its_token_was_accepted() -> None:
-    """One that was refused after the handshake is replaced once, until a connection with the new one has lasted."""
+    """One that was refused after the handshake is replaced once, until the new one has lasted or brought events."""
     play = Play(profile(address="wss://example.org/x", framing="websocket", key="$.n", token=TOKEN))
 
-    def ends(token: str, open_ms: int, refusal: Refusal | None) -> bool:
-        progress = Progress(1, 0, opened_ms=0, closed_ms=open_ms)
+    def ends(token: str, open_ms: int, refusal: Refusal | None, stored: int = 0) -> bool:
+        progress = Progress(1, 0, opened_ms=0, closed_ms=open_ms, stored=stored)
         report = Report(Outcome("StreamDropped", "", ""), progress, refusal=refusal)
         return is_refused(play.profile, SECRETS, play.tokens, token, report)
 
@@ -212,6 +212,7 @@ def test_the_end_of_a_socket_shows_whether_its_token_was_accepted() -> None:
     assert ends("t2", 100, refusal)
     assert ends("t2", 100, refusal), "another stream's end with the same token is the same news"
     assert play.opens(given("t3"), 101) == ["Bearer t3"]
+    assert [ends("t3", 100, refusal, stored) for stored in (0, 1)] == [False, True]
 
 
 def test_a_token_of_eks_is_signed_where_one_is_due_and_once_after_a_401() -> None:
