@@ -6,7 +6,6 @@ of a call run side by side and have BOUND_MS together. Invariants: no event is s
 waits for the sink; after BOUND_MS the call continues even if a sink hangs, and rings for what was not taken.
 """
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import takewhile
@@ -57,6 +56,7 @@ class AtOnce:
     _sent: Sent = field(default_factory=Sent)
     _records: dict[str, SinkRecord] = field(default_factory=dict)
     _took: dict[str, Took] = field(default_factory=dict)
+    _rests: dict[str, int] = field(default_factory=dict)
 
     @property
     def sent(self) -> Sent:
@@ -86,13 +86,7 @@ class AtOnce:
                 part = places[count - 1] if count < len(messages) else 0
                 self._took[one.record.sink] = Took(one.record.delivered, count, part)
             if outcomes.rest_ms:
-                self._rests(one.record.sink, outcomes.rest_ms)
-
-    def _rests(self, label: str, rest_ms: int) -> None:
-        """Has the worker that is rung for leave the sink alone for as long as the sink asks."""
-        known = replace(self._records[label], rest_until_ms=self.now_ms() + rest_ms)
-        with contextlib.suppress(StoreUnavailable):
-            self._records[label] = self.records.save(Place(self.stream_id, label), known) or known
+                self._rests[one.record.sink] = self.now_ms() + outcomes.rest_ms
 
     def _messages(self) -> tuple[list[Message], list[int], str]:
         """Returns the messages, how far in the arrival each lies, and what cannot be read."""
@@ -122,12 +116,14 @@ class AtOnce:
     def settled(self, arrival: Arrival) -> dict[str, int]:
         """Returns how many events each sink took of the arrival, which is noted now; raises StoreUnavailable.
 
-        Records that have stood for long are written.
+        Records that have stood for long are written, and those of sinks that ask to be left alone for some time.
         """
         took = {label: one.messages for label, one in self._took.items() if label in arrival.taken}
-        for label in took:
+        rests = dict(self._rests)
+        for label in took | rests:
             record = self._records[label]
-            if arrival.at_ms - record.at_ms >= SETTLED_EVERY_MS:
+            if label in rests or arrival.at_ms - record.at_ms >= SETTLED_EVERY_MS:
+                record = replace(settled(record, arrival), rest_until_ms=rests.get(label, 0))
                 # If it was saved since, the newer record knows more.
-                self.records.save(Place(self.stream_id, label), settled(record, arrival))
+                self.records.save(Place(self.stream_id, label), record)
         return took
