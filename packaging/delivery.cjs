@@ -39,8 +39,9 @@ function arn(service, resource) {
 
 const ajv = new Ajv({ strict: false });
 // The schema of each kind of sink, from env/profile.schema.json, which accepts what the profile's own check does.
-const KINDS = Object.values(definitions).filter(({ required: [kind] = [] }) => kind === 'webhook' || Object.hasOwn(SINKS, kind));
-const CHECKS = new Map(KINDS.map((schema) => [schema.required[0], ajv.compile({ ...schema, definitions })]));
+const CHECKS = new Map(
+  definitions.target.anyOf.map((schema) => [schema.required[0], ajv.compile({ ...schema, definitions })]),
+);
 
 // What is wrong with the sinks of a profile, which no role could allow; null if nothing is. It quotes no address, which
 // may hold a secret.
