@@ -162,7 +162,7 @@ class Member(World):
         self.say = self._says
         earlier = [fault for fault in schedule.faults if fault.kind == "redeploy" and fault.at_ms < schedule.joins_ms]
         self.since = 1 + len(earlier) if schedule.has_new_profile else 1  # the first version with its profile
-        self._asked = 0
+        self._asked = self.asked_ms = 0  # the number of the newest request, and when it was made
         self._tasks: list[asyncio.Task[None]] = []
         self.wanted = ""  # the newest answered request, which counts whenever it was answered
         self._newest = 0
@@ -187,7 +187,7 @@ class Member(World):
 
     def ask(self, method: str) -> None:
         """Requests the stream or its stop, again and again until it is answered or something else is requested."""
-        self._asked += 1
+        self._asked, self.asked_ms = self._asked + 1, self.clock.now_ms()
         self.say(method)
         self._tasks.append(asyncio.get_running_loop().create_task(self._until_answered(self._asked, method)))
 
