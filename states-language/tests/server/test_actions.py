@@ -71,7 +71,8 @@ def test_a_task_can_call_any_action_of_step_functions(states: Any) -> None:
         states, "lists", calling("arn:aws:states:::aws-sdk:sfn:listStateMachines", {"MaxResults": 1}, End=True)
     )
     result = json.loads(ran(states, listing)["output"])
-    assert (len(result["StateMachines"]), result["StateMachines"][0]["Type"]) == (1, "STANDARD")
+    (listed,) = result["StateMachines"]
+    assert (listed["Type"], listed["CreationDate"][-1]) == ("STANDARD", "Z")
     describe = "arn:aws:states:::aws-sdk:sfn:describeStateMachine"
     seen, ended = (
         ran(states, created(states, f"looks-{name}", calling(describe, {"StateMachineArn": PREFIX + name}, End=True)))

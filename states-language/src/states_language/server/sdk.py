@@ -121,6 +121,9 @@ def result(answer: Any, shape: Shape | None) -> Any:
         return [result(item, shape.member) for item in answer]
     if isinstance(shape, MapShape) and isinstance(answer, dict):
         return {key: result(value, shape.value) for key, value in answer.items()}
+    # The API itself answers with epoch seconds, which botocore would have read.
+    if shape is not None and shape.type_name == "timestamp" and isinstance(answer, int | float):
+        answer = datetime.datetime.fromtimestamp(answer, datetime.UTC)
     return plain(answer)
 
 

@@ -4,7 +4,6 @@ Invariant: any failure is raised as a TaskFailure with AWS's name for it.
 """
 
 import asyncio
-import datetime
 import functools
 import json
 import uuid
@@ -131,7 +130,7 @@ class TaskPerformer:
             listener = functools.partial(settle, pending, call.pattern)
             self._states.executions.on_end(answer["executionArn"], listener)
             pending.outcome.add_done_callback(lambda outcome: self._given_up(outcome, answer["executionArn"]))
-        result = sdk.result(_dated(answer), operation.output_shape)
+        result = sdk.result(answer, operation.output_shape)
         return result if call.sdk else result | sdk.http_metadata({"RequestId": str(uuid.uuid4())})
 
     async def _require_standard(self, arguments: dict[str, Any]) -> None:
@@ -216,10 +215,3 @@ def _refused_by_states(call: TaskCall, operation: OperationModel, refusal: Refus
     # botocore raises an exception of the service's model as a class of its own.
     error = type(refusal.code, (ClientError,), {})(answer, operation.name)
     return sdk.refused(call.service, sdk=call.sdk, model=operation.service_model, refusal=error)
-
-
-def _dated(answer: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: datetime.datetime.fromtimestamp(value, datetime.UTC) if name.endswith("Date") else value
-        for name, value in answer.items()
-    }
