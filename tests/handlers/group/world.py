@@ -25,7 +25,6 @@ from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import Item
 from local.simulation.groups import Group
 from local.simulation.tables import MemoryDynamoDB
-from local.simulation.virtual_delivery import DELIVERY
 from local.simulation.virtual_function import Task, VirtualFunction
 from local.simulation.virtual_ports import Client
 from states_language.clock import VirtualClock
@@ -33,7 +32,7 @@ from tests.handlers.scripted import DELAYS
 
 EVENTS, CONTROL, GROUP, EXECUTION = "events", "control", "#1", "E1"
 START_MS = 1_000_000
-LIFE_MS, WAIT_MS, MARGIN_MS, EVERY_MS = 60_000, 44_000, 4_000, 2_000
+LIFE_MS, MARGIN_MS, EVERY_MS = 60_000, 4_000, 2_000
 # No function is taken over late, where a test does not say so.
 NEVER_LATE_MS = LIFE_MS
 MOST_AT_ONCE = 50
@@ -50,16 +49,12 @@ class Link:
 
 @dataclass
 class Upstream:
-    """The upstream of one stream; `most` is how many connections were ever open at once, `gaps` when none was.
-
-    A restarted one counts from 1 again and knows no cursor: each connection gets all that it has sent since.
-    """
+    """The upstream of one stream; `most` is how many connections were ever open at once, `gaps` when none was."""
 
     policy: str
     now_ms: Callable[[], int]
     is_down: bool = False
     emitted: int = 0
-    life: int = 0
     links: list[Link] = field(default_factory=list)
     most: int = 0
     gaps: list[tuple[int, int]] = field(default_factory=list)
@@ -80,21 +75,15 @@ class Upstream:
             self.gaps.append((self.bare_since - START_MS, now_ms - START_MS))
         self.bare_since = None
         client.arrived(link, Opened(200))
-        for number in range(1 if self.life else int(cursor or 0) + 1, self.emitted + 1):
-            client.arrived(link, event(number, self.life))
+        for number in range(int(cursor or 0) + 1, self.emitted + 1):
+            client.arrived(link, event(number))
         return link
 
     def emit(self) -> None:
         """Sends the next event to all who are connected."""
         self.emitted += 1
         for link in [*self.links]:
-            link.client.arrived(link, event(self.emitted, self.life))
-
-    def restart(self) -> None:
-        """Drop all connections, and begin the next life."""
-        self.emitted, self.life = 0, self.life + 1
-        for link in [*self.links]:
-            self.drop(link)
+            link.client.arrived(link, event(self.emitted))
 
     def close(self, link: Link) -> None:
         """Closes a link from the client's side."""
@@ -126,20 +115,12 @@ class Door:
 
 
 class World:
-    """The tables, the upstreams by stream, and the functions that run.
+    """The tables, the upstreams by stream, and the functions that run."""
 
-    `on_write` is called with the time and the item at each write of an event.
-    """
-
-    def __init__(
-        self, policies: dict[str, str], on_write: Callable[[int, Item], None] = lambda *_: None, **profile: Any
-    ) -> None:
+    def __init__(self, policies: dict[str, str], **profile: Any) -> None:
         self.clock = VirtualClock(START_MS)
         self.profile = profile
-        self.tables = MemoryDynamoDB(
-            EVENTS, CONTROL, DELIVERY,
-            on_change=lambda table, _, item: on_write(self.now_ms, item) if table == EVENTS else None,
-        )  # fmt: skip
+        self.tables = MemoryDynamoDB(EVENTS, CONTROL)
         self.overlap_max_ms, self.every_ms = NEVER_LATE_MS, EVERY_MS
         self.cycles = self.renew_after = 0
         self.upstreams = {
@@ -147,7 +128,6 @@ class World:
         }
         self.functions: list[VirtualGroup] = []
         self.outcomes: dict[str, Outcome] = {}
-        self._started = 0
         self.draws = random.Random(1)
         self.groups = GroupStore(self.tables, CONTROL, GROUP)
         item = typed_values.key(GROUP, "lease") | {"execution": {"S": EXECUTION}}
@@ -181,41 +161,15 @@ class World:
         self._update(stream, "SET #stop = :stop", stop=True)
         self.groups.changed()
 
-    def start(self, request_id: str, died: str = "", lane: str = "") -> None:
+    def start(self, request_id: str, died: str = "") -> None:
         """Start a function of the group."""
-        self.functions.append(VirtualGroup(self, request_id, died, lane))
+        self.functions.append(VirtualGroup(self, request_id, died))
         self.functions[-1].advance()
 
-    def run_lanes(self) -> None:
-        """Start the machine's lanes, which decide from now on what follows a function's end."""
-        self.in_a_while(0, lambda: self.start_next("B"))
-        self.in_a_while(WAIT_MS, lambda: self.start_next("A"))
-
-    def start_next(self, lane: str, died: str = "") -> None:
-        """Start the next function of a lane."""
-        self._started += 1
-        self.start(f"r{self._started}", died, lane)
-
-    def in_a_while(self, after_ms: int, act: Callable[[], object]) -> None:
-        """Let something happen so long after now."""
-        self.at(self.now_ms - START_MS + after_ms, act)
-
     def has_ended(self, one: VirtualGroup, outcome: Outcome) -> None:
-        """Let the lane of an ended function do what the machine does."""
+        """Note how a function has ended."""
         self.outcomes[one.who.request_id] = outcome
         self.functions.remove(one)
-        if one.lane and outcome.error == "StreamTakenOver":
-            self.in_a_while(WAIT_MS, lambda: self.start_next(one.lane))
-        elif one.lane and outcome.error:
-            self.start_next(one.lane)
-
-    def kill_one(self, number: int, *, is_proved: bool) -> None:
-        """Kill one of the running functions; its lane starts another a moment later."""
-        if self.functions:
-            one = self.functions[number % len(self.functions)]
-            died = f"RequestId: {one.who.request_id} Error" if is_proved else ""
-            self.kill(one.who.request_id)
-            self.in_a_while(500, lambda: self.start_next(one.lane, died))
 
     def kill(self, request_id: str) -> None:
         """End a function as SIGKILL does."""
@@ -294,16 +248,16 @@ class World:
         self.clock.run(comes())
 
 
-def event(number: int, life: int = 0) -> Chunk:
-    """Return one event with its id; no two lives have the same body."""
-    return Chunk(b"id: %d\ndata: %d\n\n" % (number, 1_000 * life + number))
+def event(number: int) -> Chunk:
+    """Return one event with its id."""
+    return Chunk(b"id: %d\ndata: %d\n\n" % (number, number))
 
 
 class VirtualGroup(VirtualFunction):
     """One function of the group: the product's own code."""
 
-    def __init__(self, world: World, request_id: str, died: str, lane: str) -> None:
-        self.world, self.lane = world, lane
+    def __init__(self, world: World, request_id: str, died: str) -> None:
+        self.world = world
         self.who = Invocation(
             GROUP, "A", EXECUTION, request_id, world.now_ms + LIFE_MS, MARGIN_MS, 1_000, world.every_ms,
             world.overlap_max_ms, died=died, cycles=world.cycles, renew_after=world.renew_after,

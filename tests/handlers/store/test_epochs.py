@@ -16,14 +16,17 @@ from handlers.connection.epochs import SLACK_MS, Epoch, other_keys
 from handlers.connection.inputs import IN_A_LOG, Claimed, Layout, Written
 from handlers.connection.steps import Invocation
 from handlers.framing.events import MAX_KEY_BYTES, StreamEvent
+from handlers.group.group_lease import GroupHeartbeat, GroupLease
 from handlers.redrive.letters import Message, Reader
 from handlers.redrive.restore import Events, NotStored
 from handlers.run.requests import Requests
 from handlers.store import control_record
 from handlers.store.connection_store import Store
 from handlers.store.event_reader import EventReader
+from handlers.store.grouped_store import GroupedStore
+from handlers.store.known_streams import GroupFunction
 from handlers.store.overflow import Objects
-from handlers.store.typed_values import Item
+from handlers.store.typed_values import Item, key, typed_item
 from local.simulation.tables import Listener, MemoryDynamoDB
 from local.simulation.virtual_delivery import DELIVERY
 from tests.examples import examples
@@ -31,7 +34,9 @@ from tests.handlers.connection.managers import profile
 from tests.handlers.deliver.stage import Stage
 
 STREAM = "demo"
-STORES = ("items", "log")
+GROUP = "#1"
+# Where the events lie; with "group" the function keeps other streams too.
+STORES = ("items", "log", "group")
 START_MS = 1_700_000_000_000
 
 
@@ -66,9 +71,13 @@ class World:
         self.writes: list[tuple[int, Item]] = []
         self.tables = Refusing("events", "control", DELIVERY, on_change=self._wrote)
         self.letters: list[str] = []
-        self.fields = {"store": store, "on_conflict": on_conflict, "key": "id"}
+        self.is_grouped = store == "group"
+        self.fields = {"store": "items" if self.is_grouped else store, "on_conflict": on_conflict, "key": "id"}
         self.now_ms = START_MS
         self.claims = 0
+        if self.is_grouped:
+            place = {"group": GROUP, "joined": "1", "started_at": "2026-01-01T00:00:00.000Z"}
+            self.tables.put_item(TableName="control", Item=key(STREAM, "lease") | typed_item(place))
 
     def _wrote(self, table: str, _key: object, item: Item) -> None:
         if table == "events":
@@ -97,6 +106,17 @@ class World:
         self.claims += 1
         return Connection(self)
 
+    def store(self, request_id: str) -> Store:
+        """Return the store of a function that begins now."""
+        names = {"events_table": "events", "control_table": "control", "dead_letter_queue_url": "queue"}
+        if not self.is_grouped:
+            return Store(self.tables, lambda: self, sleep=print, **names)
+        limit_ms = self.now_ms + 900_000
+        who = GroupFunction(GROUP, self.claims, request_id, "", limit_ms, 8_000)
+        store = GroupedStore(self.tables, lambda: self, who, lambda: self.now_ms, sleep=print, **names)
+        store.lease = GroupLease(heartbeats={request_id: GroupHeartbeat(self.claims, self.now_ms, limit_ms)})
+        return store
+
     @property
     def epoch(self) -> Epoch:
         """Return the epoch in the control record."""
@@ -117,12 +137,7 @@ class Connection:
     def __init__(self, world: World) -> None:
         self.world = world
         who = Invocation(STREAM, "A", "", f"r{world.claims}", 900_000, 4_000, 1_000, 1_000, 0)
-        table = profile(**world.fields)
-        store = Store(
-            world.tables, lambda: world, events_table="events", control_table="control", dead_letter_queue_url="queue",
-            sleep=print,
-        )  # fmt: skip
-        self.requests = Requests(table, store, who, lambda: world.now_ms)
+        self.requests = Requests(profile(**world.fields), world.store(who.request_id), who, lambda: world.now_ms)
         (claimed,) = [request() for request in self.requests.of(Claim())]
         assert isinstance(claimed, Claimed)
         self.fence, self.count = claimed.lease.fence, 0
