@@ -45,16 +45,7 @@ from handlers.store.control_table import IS_NEW, Table
 from handlers.store.event_items import PROMISED, StoragePolicy, body_of, event_item, in_bucket, partition_key
 from handlers.store.event_writer import Tries
 from handlers.store.overflow import DeadLetterQueue, Objects
-from handlers.store.segment_reader import (
-    BEHIND,
-    anchor,
-    heads,
-    is_segment,
-    last_came_ms,
-    log_key,
-    segment_of,
-    sort_key,
-)
+from handlers.store.segment_reader import BEHIND, anchor, heads, is_segment, last_came_ms, log_key, segment_of, sort_key
 from handlers.store.typed_values import DAY_S, Item, count, expiry, key, number
 from handlers.values import dataclass
 

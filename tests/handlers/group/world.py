@@ -19,8 +19,10 @@ from handlers.connection.steps import Invocation
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.store import typed_values
+from handlers.store.control_table import Table
 from handlers.store.event_reader import SETTLES_MS, EventReader
 from handlers.store.group_store import GroupStore
+from handlers.store.ledger_records import GAP, recorded_gap
 from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import Item
 from local.simulation.groups import Group
@@ -130,8 +132,8 @@ class World:
         self.outcomes: dict[str, Outcome] = {}
         self.draws = random.Random(1)
         self.groups = GroupStore(self.tables, CONTROL, GROUP)
-        item = typed_values.key(GROUP, "lease") | {"execution": {"S": EXECUTION}}
-        self.tables.put_item(TableName=CONTROL, Item=item)
+        self._control = Table(self.tables, CONTROL)
+        self._control.set(typed_values.key(GROUP, "lease"), {"execution": EXECUTION})
 
     @property
     def now_ms(self) -> int:
@@ -153,12 +155,12 @@ class World:
     def begins_to_join(self, stream: str) -> str:
         """Write what a POST writes first; return the stamp."""
         joined = f"{self.now_ms}"
-        self._update(stream, "SET #joined = :joined, #group = :group REMOVE #stop", joined=joined, group=GROUP)
+        self._control.set(typed_values.key(stream, "lease"), {"joined": joined, "group": GROUP}, removes=["stop"])
         return joined
 
     def leave(self, stream: str) -> None:
         """Write what a DELETE writes, in its order."""
-        self._update(stream, "SET #stop = :stop", stop=True)
+        self._control.set(typed_values.key(stream, "lease"), {"stop": True})
         self.groups.changed()
 
     def start(self, request_id: str, died: str = "") -> None:
@@ -182,17 +184,6 @@ class World:
         for stream in streams:
             self.upstreams[stream].emit()
 
-    def _update(self, stream: str, text: str, **values: Any) -> None:
-        typed = {f":{name}": {"BOOL": value} if value is True else {"S": value} for name, value in values.items()}
-        words = ("joined", "group", "stop")
-        self.tables.update_item(
-            TableName=CONTROL,
-            Key=typed_values.key(stream, "lease"),
-            UpdateExpression=text,
-            ExpressionAttributeNames={f"#{word}": word for word in words if f"#{word}" in text},
-            ExpressionAttributeValues=typed,
-        )
-
     # --- what came of it ----------------------------------------------------------------------------------------------
 
     def stored(self, stream: str) -> list[int]:
@@ -205,14 +196,8 @@ class World:
 
     def uncovered(self, stream: str) -> list[tuple[int, int]]:
         """Return the intervals without a connection that no recorded gap covers."""
-        answer = self.tables.query(
-            TableName=CONTROL,
-            KeyConditionExpression="PK = :key AND begins_with(SK, :gap)",
-            ExpressionAttributeValues={":key": {"S": stream}, ":gap": {"S": "gap#"}},
-        )
-        known = sorted(
-            (int(item["from_ms"]["N"]) - START_MS, int(item["to_ms"]["N"]) - START_MS) for item in answer["Items"]
-        )
+        recorded = map(recorded_gap, self._control.behind(stream, GAP, "", 1_000))
+        known = sorted((gap.from_ms - START_MS, gap.to_ms - START_MS) for gap in recorded)
         missing = []
         for from_ms, to_ms in self.upstreams[stream].gaps:
             place_ms = from_ms

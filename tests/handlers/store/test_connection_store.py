@@ -14,15 +14,7 @@ from handlers.store import control_record
 from handlers.store.connection_store import Store
 from handlers.store.control_writes import mark
 from handlers.store.ledger_records import LOOK_BACK
-from tests.handlers.aws import (
-    CONTROL,
-    Client,
-    Memory,
-    answer_is_lost,
-    never_arrives,
-    record_gaps,
-    save_connection,
-)
+from tests.handlers.aws import CONTROL, Client, Memory, answer_is_lost, never_arrives, record_gaps, save_connection
 from tests.handlers.store.events import STREAM
 
 # --- the lease --------------------------------------------------------------------------------------------------------

@@ -14,13 +14,7 @@ from handlers.segments.known import body_sum
 from handlers.store.event_items import event_item
 from handlers.store.overflow import DEAD_LETTERED, DUPLICATE, STORED
 from handlers.store.typed_values import MAX_ITEM_BYTES, size_bytes
-from tests.handlers.aws import (
-    EVENTS,
-    Aws,
-    Client,
-    Memory,
-    fails_with,
-)
+from tests.handlers.aws import EVENTS, Aws, Client, Memory, fails_with
 from tests.handlers.store.events import STREAM, an_event, noise, put
 
 

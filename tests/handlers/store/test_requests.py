@@ -22,8 +22,9 @@ from handlers.connection.inputs import Chunk, Claimed, LeaseRead, Opened, Resump
 from handlers.connection.steps import Invocation
 from handlers.errors import StoreUnavailable
 from handlers.run.requests import Requests
+from handlers.store import control_table
 from handlers.store.connection_store import Store
-from handlers.store.ledger_records import LOOK_BACK
+from handlers.store.ledger_records import GAP, LOOK_BACK
 from local.costs.units import item_bytes
 from local.simulation.shared_tasks import store_on
 from local.simulation.tables import MemoryDynamoDB
@@ -319,12 +320,8 @@ def answered(table: Table, fence: int, for_ms: int = 10) -> Function:
 
 
 def gaps(table: Table) -> list[str]:
-    answer = table.tables.query(
-        TableName="control",
-        KeyConditionExpression="PK = :stream AND begins_with(SK, :gap)",
-        ExpressionAttributeValues={":stream": {"S": STREAM}, ":gap": {"S": "gap#"}},
-    )
-    return [item["SK"]["S"] for item in answer["Items"]]
+    items = control_table.Table(table.tables, "control").behind(STREAM, GAP, "", 1_000)
+    return [item["SK"]["S"] for item in items]
 
 
 @pytest.mark.parametrize("tries", [LOOK_BACK - 2, LOOK_BACK - 1, LOOK_BACK, 2 * LOOK_BACK - 1])
