@@ -44,7 +44,9 @@ ATTRIBUTES = {EVENTS: {"position": "S"}, CONTROL: {}}
 @cache
 def _client(service: str, endpoint: str) -> Any:
     """Return the one client of all tests, because making it takes longer than most of them."""
-    config = Config(parameter_validation=False, retries={"total_max_attempts": 1})
+    # A queue or a bucket may be idle for so long that its server closes the connection as a request is sent.
+    attempts = 1 if service == "dynamodb" else 2
+    config = Config(parameter_validation=False, retries={"total_max_attempts": attempts})
     return boto3.client(service, endpoint_url=endpoint, config=config)
 
 

@@ -108,7 +108,7 @@ class World:
 
     def store(self, request_id: str) -> Store:
         """Return the store of a function that begins now."""
-        names = {"events_table": "events", "control_table": "control", "dead_letter_queue_url": "queue"}
+        names: dict[str, Any] = {"events_table": "events", "control_table": "control", "dead_letter_queue_url": "queue"}
         if not self.is_grouped:
             return Store(self.tables, lambda: self, sleep=print, **names)
         limit_ms = self.now_ms + 900_000
