@@ -63,7 +63,7 @@ def heard_by(lines: "queue.SimpleQueue[str]", count: int) -> list[str]:
 
 @pytest.mark.parametrize(
     ("name", "compression"),
-    [("ws", True), ("ws", False), ("faye-websocket", False), ("websockets", True), ("aiohttp", True)],
+    [("ws", True), ("faye-websocket", False), ("websockets", True), ("aiohttp", True)],
 )
 def test_a_feed_is_followed_over_its_close(aws: Aws, name: str, *, compression: bool) -> None:
     """It subscribes, stores half, is closed with 4000, subscribes again from the cursor, and all is stored.

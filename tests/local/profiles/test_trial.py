@@ -12,6 +12,7 @@ import pytest
 from local.cli import main
 from local.profiles import folders
 from local.upstreams.behaviours import BEHAVIOURS
+from tests.examples import one_in
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, serving
 from tests.local.support import PROJECT, environment
 
@@ -219,7 +220,7 @@ def test_a_trial_shows_the_events_of_a_batch(
     ]
 
 
-@pytest.mark.parametrize("name", sorted(BEHAVIOURS))
+@pytest.mark.parametrize("name", one_in(4, sorted(BEHAVIOURS)))
 def test_every_provider_can_be_tried_as_it_is_played_here(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It needs no network, secret or variable: the shipped profile is used with another origin."""
     stream_id = name if name in ("completions", "x-filtered") else f"{name}:one"
