@@ -47,7 +47,7 @@ class Resumption:
     the cursor must last to have caught up. Both are from the ledger, None if it has no record. `looked` is the last
     connection that recorded the gaps. `connected_ms` is until when any connection is known to have been open, None if
     none is. `event_ms`, `pause_ms` and `spending` are from the record of the newest connection. It `is_counting` until
-    it is released. `is_logged` is whether the cursor may be from the stream's log, and so be later than that record.
+    its end is written down. `is_logged` is whether the cursor may be from the stream's log, and so be later than this.
     """
 
     cursor: str | None

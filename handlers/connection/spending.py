@@ -8,12 +8,12 @@ adds once the previous one is released (`settled`). So each event is counted by 
     connection 2   claims at 100, stores 20: 120; connection 1 is released: 124
 
 A budget of the profile or of the stage has one count for all its streams. Each connection adds to it what it has stored
-itself (`counted`), once a minute at most, and reads how much is used.
+itself (`counted`), once a minute and at each hundredth, and reads how much is used.
 
 A killed connection leaves no count of what it stored after its last heartbeat. So the count is also saved once it has
 grown by a hundredth of the budget (1 / STEPS), and by the write that saves the cursor. The next connection begins
-behind that cursor: until its predecessor is released, it counts the events that come again. While it is not answered,
-and if none come again, it assumes a hundredth.
+behind that cursor: until the end of its predecessor is known, it counts the events that come again. While it is not
+answered, and if none come again, it assumes a hundredth.
 
     connection 1   saves the count 100 and the cursor 100, stores 101 to 104, is killed
     connection 2   begins at 100, gets 101 to 104 again: 104; stores 105: 105

@@ -110,7 +110,8 @@ class SpendingRequests:
         fence, known = self._before
         final = self._store.ledger.spending(self._invocation.stream_id, fence)
         self._before = None
-        return known, final
+        # The release of a killed connection by another one says nothing about what it has stored.
+        return (known, final) if final else None
 
     def shares(self, counted: tuple[int, int], *, is_last: bool = False) -> tuple[int, str] | None:
         """Adds what the connection has stored to the shared budgets; returns how much of the most used one is used.

@@ -73,7 +73,7 @@ class ControlRecord:
             event_ms=typed_values.count(live, "event_ms"),
             pause_ms=remembered(typed_values.count(live, "pause_ms"), since_ms),
             spending=typed_values.text(live, "spending") or "",
-            is_counting="spending" in live and (typed_values.count(live, "fence") or 0) > self.lease.released_token,
+            is_counting="spending" in live and not typed_values.text(live, "ended_by"),
             is_logged="spending" in live and self.layout.partitions == LOG,
         )
 

@@ -261,9 +261,9 @@ class LedgerRecords:
         self._table.set(place, item, "attribute_not_exists(#to_ms) OR #to_ms < :to_ms")
 
     def spending(self, stream_id: str, fence: int) -> str:
-        """Returns the stream's budget in a connection's record; "" if the record has none."""
+        """Returns the stream's budget as a connection left it; "" if it was killed, or has none."""
         row = self._table.get(stream_id, connection_key(fence)) or {}
-        return typed_values.text(row, "spending") or ""
+        return (typed_values.text(row, "spending") or "") if typed_values.text(row, "ended_by") else ""
 
     def spend(self, whose: str, day: int, events: int, size: int) -> tuple[int, int]:
         """Adds to what the streams of a profile or of the stage have stored on that day; returns the sums."""

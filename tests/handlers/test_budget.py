@@ -289,7 +289,7 @@ class Killed(Exception):
 class Night(World):
     """Each function is killed after 4.9 s, before its next heartbeat; the upstream sends fifty events a second."""
 
-    resumes = True
+    resumes, buries = True, False
 
     def plays(self) -> Script:
         """Send what is behind the cursor, if it resumes, and from then on seven events at a time."""
@@ -299,8 +299,10 @@ class Night(World):
         return [(140 * at, one) for at, chunk in enumerate(chunks) for _, one in sends((0, *chunk))[at > 0 :]]
 
     def dies(self) -> None:
-        """Kill the function."""
+        """Kill the function; another may release its connection, as a group's does."""
         self.readers.clear()
+        if self.buries:
+            self.tables.put_item(TableName="control", Item=self.item | {"released": self.item["connected"]})
         raise Killed
 
     def is_killed(self, **fields: Any) -> bool:
@@ -314,17 +316,18 @@ class Night(World):
 
 
 @pytest.mark.parametrize(
-    ("fields", "write"),
+    ("fields", "write", "buries"),
     [
-        pytest.param({}, 7, id="resumes"),
-        pytest.param({"resume": "none"}, 7, id="does not resume"),
-        pytest.param({"store": "log", "flush_s": 1}, 50, id="log"),
+        pytest.param({}, 7, False, id="resumes"),
+        pytest.param({}, 7, True, id="released by another"),
+        pytest.param({"resume": "none"}, 7, False, id="does not resume"),
+        pytest.param({"store": "log", "flush_s": 1}, 50, False, id="log"),
     ],
 )
-def test_kills_do_not_exceed_a_budget(fields: dict[str, Any], write: int) -> None:
+def test_kills_do_not_exceed_a_budget(fields: dict[str, Any], write: int, buries: bool) -> None:
     """However many there are, the excess is less than a write; what is assumed of each is a hundredth at most."""
     world = Night()
-    world.resumes = "resume" not in fields
+    world.resumes, world.buries = "resume" not in fields, buries
     killed = [world.is_killed(budget={"events_per_day": 2_000, "then": "pause"}, **fields) for _ in range(15)]
     kills = sum(killed[: len(world.opened) - 1])
     assert kills >= 7
