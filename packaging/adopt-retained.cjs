@@ -157,4 +157,4 @@ class AdoptRetained {
 }
 
 module.exports = AdoptRetained;
-Object.assign(module.exports, { NAME, ownedBy, retained });
+Object.assign(module.exports, { ownedBy, retained });

@@ -123,4 +123,4 @@ class AwsLimits {
 }
 
 module.exports = AwsLimits;
-Object.assign(module.exports, { LIMITS, lateHandover, problem, problemOfZip });
+Object.assign(module.exports, { LIMITS, lateHandover, problem });

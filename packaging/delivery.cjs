@@ -200,4 +200,4 @@ class Delivery {
 }
 
 module.exports = Delivery;
-Object.assign(module.exports, { delivering, filters, statements, statementsOfBucket, wrongSink });
+Object.assign(module.exports, { filters, statements, wrongSink });

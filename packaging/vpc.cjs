@@ -36,17 +36,12 @@ class Vpc {
     const { custom, functions, resources } = this.serverless.service;
     const vpc = vpcOf(custom.settings);
     if (vpc === undefined) return;
-    const parts = [resources].flat().map((one) => one.Resources ?? {});
-    for (const [key, name] of Object.entries(ROLES)) {
-      if (functions[key] === undefined) continue;
+    for (const [key, role] of Object.entries(ROLES).filter(([one]) => functions[one] !== undefined)) {
       functions[key].vpc = vpc;
-      for (const role of parts.map((one) => one[name]).filter(Boolean)) {
-        role.Properties.Policies[0].PolicyDocument.Statement.push(STATEMENT);
-      }
+      resources.Resources[role].Properties.Policies[0].PolicyDocument.Statement.push(STATEMENT);
     }
   }
 }
 
 module.exports = Vpc;
 module.exports.vpcOf = vpcOf;
-module.exports.STATEMENT = STATEMENT;
