@@ -12,7 +12,7 @@ these profiles besides; two processes of pytest have the files of all these test
     pouchdb                                         as couchdb, at the path `pouchdb/…` of what `script` plays
     kubernetes                                      as it ships; a refusal is final at once
 
-`demo`, `demo-exclusive`, `demo-ndjson` and `demo-standby` are sent by `demo`, in this process; the run itself plays
+`demo`, `demo-exclusive`, `demo-ndjson` and `demo-standby` are sent by this process; the run itself plays
 couchdb and etcd. Invariants: a file of tests has stream ids of its own; whoever had the run before leaves no stream
 that runs, no dead-letter message, and no refused request that was not expected.
 """
@@ -25,8 +25,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from local.upstreams.demo_streams import Upstreams
-from local.upstreams.presence import Watch
 from tests import projects
 from tests.handlers.servers import Peer, Script, serving
 from tests.harness import STAGE, Service, free_port
@@ -75,18 +73,12 @@ class Scripts:
 
 
 class LocalRun(Service):
-    """The run, as the file of tests has it that asked for it last: `log` has the lines since then.
-
-    `demo` is the demonstrations' upstream; `dead_letter_url` is where the queue is.
-    """
-
-    demo: Upstreams
+    """The run, as the file of tests has it that asked for it last: `log` has the lines since then."""
 
     def __init__(self, folder: Path, project: Path, demo_port: int, scripts: Scripts, scripted: str) -> None:
         port = free_port(4)
         self.absent_port = port + 3
         self._scripts = scripts
-        self._watches: list[Watch] = []
         self._began = 0
         super().__init__(
             folder, project, PORT=str(port),
@@ -111,15 +103,6 @@ class LocalRun(Service):
         """Plays these at a path, such as `scripted:a`, one a connection; returns the connections as they come."""
         return self._scripts.play(path, scripts)
 
-    def watch(self, watch: Watch) -> None:
-        """Calls `watch` at each change of a demonstration stream's connections, until this file of tests has ended."""
-        self._watches.append(watch)
-
-    def notify(self, stream_id: str, count: int) -> None:
-        """Passes on that a demonstration stream has so many connections now."""
-        for watch in self._watches:
-            watch(stream_id, count)
-
     @contextlib.contextmanager
     def lent(self) -> Iterator["LocalRun"]:
         """Lends the run to a file of tests: what that leaves is stopped and deleted, what was refused is judged."""
@@ -129,7 +112,6 @@ class LocalRun(Service):
         try:
             yield self
         finally:
-            self._watches.clear()
             assert until(self._is_over, 30), self.log
             self._delete_dead_letters()
         self.check_permissions()
@@ -163,10 +145,8 @@ def started(folder: Path, run_folder: Path) -> Iterator[LocalRun]:
     """Yields the run of this process; its copy of the project is every process's."""
     project = projects.once(run_folder / "local-run", _project)
     scripts = Scripts()
-    notify: Watch = lambda stream_id, count: run.notify(stream_id, count)  # noqa: E731
-    with serving(scripts) as server, upstream.serving(notify) as (demo, port):
+    with serving(scripts) as server, upstream.serving() as (_, port):
         run = LocalRun(folder, project, port, scripts, server.address)
-        run.demo = demo
         try:
             run.start()
             yield run

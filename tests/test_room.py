@@ -38,7 +38,7 @@ def test_the_nearest_tests_come_first_and_those_that_start_the_service_are_among
     first = [file.startswith("tests/handlers/framing/") for file in found]
     assert first == sorted(first, reverse=True)
     assert any(first)
-    assert {"tests/real/test_policies.py", "tests/test_cpu_budget.py"} & {*found} == {"tests/real/test_policies.py"}
+    assert {"tests/real/test_renewal.py", "tests/test_cpu_budget.py"} & {*found} == {"tests/real/test_renewal.py"}
 
 
 def test_as_many_files_are_collected_as_a_minute_is_enough_for() -> None:

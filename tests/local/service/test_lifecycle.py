@@ -107,7 +107,7 @@ def test_whatever_is_killed_nothing_is_lost(service: Run) -> None:
 
     Before that the data folder is in use: one line says at once what the start waits for, it holds no port, and then it
     continues. The run is in the background of a script, under nohup: the end of the terminal does not end it, Ctrl-C
-    does. One POST is enough: the next run resumes the stream. tests/real/test_policies.py has its handovers.
+    does. One POST is enough: the next run resumes the stream. tests/real/test_couchdb.py has handovers.
     """
     data = service.folder / "data"
     held = lock(data)
