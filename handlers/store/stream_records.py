@@ -6,7 +6,7 @@ request is written, and only if the stream may be started; any answer of AWS oth
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -58,9 +58,8 @@ class StreamRecords:
             record = record.with_logged(None if segment is None else segment.cursor)
             logged_ms = 0 if segment is None else segment.at_ms
         written = self.newest_gaps(stream_id, NEWEST)
-        group = text(lease, "group")
         return replace(
-            self._read(stream_id, lease, None if group is None else self._leases.group(group)),
+            self._read(stream_id, lease),
             cursor=record.cursor,
             cursor_saved_ms=record.saved_ms,
             logged_ms=logged_ms,
@@ -85,9 +84,7 @@ class StreamRecords:
         def records(stream_id: str) -> Records | None:
             if stream_id not in leases:
                 return None
-            lease = leases[stream_id]
-            group = groups.get(text(lease, "group") or "")
-            read = self._read(stream_id, lease, group, recent.of(stream_id))
+            read = self._read(stream_id, leases[stream_id], recent.of(stream_id), groups)
             if not any(one.missing for one in read.connections):
                 return read
             return replace(read, losses=[gap for gap in self.newest_gaps(stream_id, NEWEST) if gap.number])
@@ -98,17 +95,19 @@ class StreamRecords:
         self,
         stream_id: str,
         lease: Item,
-        group: GroupLease | None,
         recent: list[Item] | None = None,
+        groups: Mapping[str, GroupLease] | None = None,
     ) -> Records:
-        """Returns the records; for a stream in a `group` they combine both leases."""
+        """Returns the records; for a stream in a group they combine both leases. `groups` are those already read."""
+        group_id, group, record = text(lease, "group") or "", None, to_record(lease)
+        if group_id:
+            group = self._leases.group(group_id) if groups is None else groups.get(group_id)
         items = self._table.newest(stream_id, "connection#", NEWEST) if recent is None else recent
-        record = to_record(lease)
         if group is not None:
             record = replace(record, lease=member_lease(lease, group), live=live_of_member(record.live, group))
         return Records(
             lease=record.lease,
-            group=text(lease, "group") or "",
+            group=group_id,
             together=1 if group is None else max(1, group.size),
             cursor=None,
             cursor_saved_ms=None,
@@ -165,9 +164,8 @@ class StreamRecords:
         lease = self._table.get(stream_id, "lease")
         if lease is None:
             return []
-        group = text(lease, "group")
         items = self._table.behind(stream_id, "connection#", ledger_records.connection_key(fence - 1), most)
-        return self._read(stream_id, lease, None if group is None else self._leases.group(group), items).connections
+        return self._read(stream_id, lease, items).connections
 
     def gaps(self, stream_id: str, after: str, most: int) -> list[tuple[str, Gap]]:
         """Returns the recorded gaps after the sort key `after`, each with its own key; oldest first."""
