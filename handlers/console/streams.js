@@ -148,7 +148,9 @@ function update(node, one) {
   text(rate, one.status === 'running' ? perSecond(one.events_per_s) : '–');
   text(last, one.last_event_at ? `${age(one.last_event_at)} ago` : '–');
   set(last, 'title', one.last_event_at && clock(one.last_event_at));
-  text(gaps, one.open_gaps_at_least ? `${number(one.open_gaps)} or more` : one.open_gaps ? number(one.open_gaps) : '–');
+  const more = one.open_gaps_at_least;
+  text(gaps, one.open_gaps ? `${number(one.open_gaps)}${more ? ' or more' : ''}` : more ? 'none lately' : '–');
+  set(gaps, 'title', more && 'in its last four connections');
   text(lag, one.lag_ms === null ? '–' : length(one.lag_ms));
   for (const cell of [rate, last, gaps, lag]) set(cell, 'data-none', cell.textContent === '–');
   text(reason, why(one));
