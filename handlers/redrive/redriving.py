@@ -131,20 +131,23 @@ class Redrive:
 
     def outcomes(self, wanted: frozenset[str] | None) -> Generator[Outcome]:
         """Yields the outcome of each letter of the streams in `wanted`, or of all; releases the rest at the end."""
-        reader = Reader()
         try:
-            for messages in self.stage.messages():
-                self._held |= {message.id: message for message in messages}
-                for letter in filter(None, map(reader.read, messages)):
-                    if _is_wanted(letter, wanted):
-                        yield self._settle(letter)
-            if not self.stage.is_late():
-                yield from (self._settle(letter) for letter in reader.incomplete() if _is_wanted(letter, wanted))
+            for letter in self._letters():
+                if wanted is None or letter.stream_id in wanted:
+                    yield self._settle(letter)
         finally:
             for message in self._held.values():
                 # If that fails, the message is visible again by itself later.
                 with contextlib.suppress(BotoCoreError, ClientError):
                     self.stage.release(message)
+
+    def _letters(self) -> Iterator[Letter]:
+        reader = Reader()
+        for messages in self.stage.messages():
+            self._held |= {message.id: message for message in messages}
+            yield from filter(None, map(reader.read, messages))
+        if not self.stage.is_late():
+            yield from reader.incomplete()
 
     def _settle(self, letter: Letter) -> Outcome:
         try:
@@ -195,10 +198,6 @@ def _why(problem: BaseException) -> str:
     if isinstance(problem, BotoCoreError):
         return f"AWS did not answer: {type(problem).__name__}"
     return str(problem)
-
-
-def _is_wanted(letter: Letter, wanted: frozenset[str] | None) -> bool:
-    return wanted is None or letter.stream_id in wanted
 
 
 def redriven(stage: Stage, stream_id: str, parts: Sequence[str] = ()) -> dict[str, Any]:
