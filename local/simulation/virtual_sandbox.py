@@ -5,13 +5,13 @@ Invariant: an invocation is answered once, by its own end or by its limit, which
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from handlers.connection.effects import Outcome
-from handlers.connection.lifetime import longest_overlap_ms
-from handlers.connection.steps import Invocation
 from handlers.profile.behaviour import Profile
 from handlers.run.group_ports import Needs
+from handlers.run.stream_invocation import read_invocation
 from local.simulation.dynamodb_expressions import Item
 from local.simulation.shared_tasks import answer_of, request, setter, store_on
 from local.simulation.skipping import SkippingSlot, VirtualConnection
@@ -38,7 +38,11 @@ class VirtualSandbox:
         self._executions = stage.executions
         self._profile = profile or profile_of(stage.source)
         self._upstream = upstream or stage.upstream()
-        self._settings = stage.source.settings
+        self._settings = settings = stage.source.settings
+        # Those that an invocation needs, as the function reads them.
+        read = ("margin_ms", "lease_every_ms", "progress_every_ms", "wait_ms")
+        self._read: Any = SimpleNamespace(**{name: settings[name.replace("_ms", "_s")] * 1000 for name in read})
+        self._limit_ms: int = settings["function_timeout_s"] * 1000
         names = stage.names
         self._function = names["connection_manager"]
         self.tables = MemoryDynamoDB(names["events_table"], names["control_table"], on_change=self._changed)
@@ -84,12 +88,11 @@ class VirtualSandbox:
     async def _invoke(self, call: TaskCall) -> Any:
         if call.function != self._function:
             raise TaskFailure("Lambda.ResourceNotFoundException", f"Function not found: {call.function}")
-        limit_s = self._settings["function_timeout_s"]
         request_id = f"00000000-0000-4000-8000-{len(self._invocations) + 1:012d}"
         function, ended = self._start(call, request_id)
-        message = f"RequestId: {request_id} Error: Task timed out after {limit_s:.2f} seconds"
+        message = f"RequestId: {request_id} Error: Task timed out after {self._limit_ms / 1000:.2f} seconds"
         timed_out = Outcome("Sandbox.Timedout", "", message)
-        limit_ms = self._clock.now_ms() + limit_s * 1000
+        limit_ms = self._clock.now_ms() + self._limit_ms
         killer = self._clock.call_at(limit_ms, lambda: self._kill(function, timed_out))
         outcome = await ended
         killer.cancel()
@@ -98,22 +101,8 @@ class VirtualSandbox:
         return answer_of(outcome, **({} if outcome is timed_out else {"requestId": request_id, "stackTrace": []}))
 
     def _start(self, call: TaskCall, request_id: str) -> tuple[VirtualFunction, asyncio.Future[Outcome]]:
-        settings, payload = self._settings, call.payload
-        names = ("function_timeout_s", "wait_s", "margin_s", "lease_every_s")
-        overlap_ms = longest_overlap_ms(*(settings[name] * 1000 for name in names))
-        invocation = Invocation(
-            stream_id=payload["pathParameters"]["streamId"],
-            lane=payload.get("lane", ""),
-            execution=payload.get("execution", ""),
-            request_id=request_id,
-            deadline_ms=self._clock.now_ms() + settings["function_timeout_s"] * 1000,
-            margin_ms=settings["margin_s"] * 1000,
-            lease_every_ms=settings["lease_every_s"] * 1000,
-            progress_every_ms=settings["progress_every_s"] * 1000,
-            overlap_max_ms=max(0, overlap_ms),
-            cycles=payload.get("cycles", 0),
-            renew_after=payload.get("renew_after", 0),
-            died=payload.get("died", ""),
+        invocation = read_invocation(
+            call.payload, self._read, request_id, now_ms=self._clock.now_ms(), remaining_ms=self._limit_ms
         )
         ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         task = Task(len(self._invocations) + 1, invocation)
