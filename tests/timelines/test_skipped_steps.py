@@ -11,7 +11,8 @@ from tests.examples import examples
 from tests.timelines.test_replay import SELDOM, run_table, short
 
 RUN_MS = 150_000
-INSTANTS = st.integers(0, RUN_MS)
+# Nothing is begun at the last instant, whose Task nobody would wait for.
+INSTANTS = st.integers(0, RUN_MS - 10_000)
 FAULTS = st.fixed_dictionaries(
     {
         "drops": st.lists(INSTANTS.map(lambda at_ms: {"at_ms": at_ms}), max_size=3),
@@ -28,7 +29,8 @@ FAULTS = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-@settings(max_examples=examples(100), deadline=None)
+@pytest.mark.cpu(5)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.sampled_from([("tolerates", "cold"), ("tolerates", "hot"), ("evicts", "cold"), ("forbids", "cold")]),
     FAULTS,
