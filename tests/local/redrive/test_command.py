@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from handlers.framing.oversize import Oversize
+from handlers.redrive import redriving
 from handlers.redrive.letters import Message
 from handlers.redrive.redriving import Stage
 from local.cli import INTERRUPTED, main
@@ -157,3 +158,12 @@ def test_a_run_that_is_not_there_is_one_sentence(
     monkeypatch.setenv("PORT", "1")
     assert main(["redrive"]) == 2
     assert "http://127.0.0.1:2: does `streamkeeper run` run there (PORT)?" in capsys.readouterr().err
+
+
+def test_help_names_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+    """0 is when nothing is left, and what is left has another one."""
+    with pytest.raises(SystemExit, match="0"):
+        main(["redrive", "--help"])
+    said = capsys.readouterr().out
+    assert "Exit status: 0" in said
+    assert redriving.LEFT in said
