@@ -81,11 +81,15 @@ class RenewTurn:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Store the events, each once, in order; answered by Written or StoreFailed. `first` numbers the first of them."""
+    """Store the events, each once, in order; answered by Written or StoreFailed. `first` numbers the first of them.
+
+    Once they are stored, so is everything that came until `came_ms`; None is when the last of them was received.
+    """
 
     fence: int
     first: int
     events: tuple[StreamEvent, ...]
+    came_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,7 +240,8 @@ class Intake:
         is_crowded = self._budget is not None and self._unstored_bytes >= self._budget.sure_bytes // 2
         if not (is_leaving or is_crowded or waiting.is_due(now_ms)):
             return []
-        return [Write(record.fence, waiting.first, waiting.take())]
+        # After a standstill the bytes may have come much earlier than they were read, and their end unnoticed since.
+        return [Write(record.fence, waiting.first, waiting.take(), record.liveness.heard_ms)]
 
     @property
     def reconnection_ms(self) -> int | None:

@@ -82,7 +82,7 @@ class EventRequests:
         if self._policy.epochs is not None:
             self._policy.epochs.is_beside = is_beside
         if log is not None:
-            written = log.write(step.first, step.events)
+            written = log.write(step.first, step.events, step.came_ms)
         else:
             written = self._store.write(stream_id, step.fence, step.first, step.events, self._policy)
             if written.duplicates and self._profile.may_go_to_log:
@@ -101,7 +101,7 @@ class EventRequests:
         self.goes_to_log(self._store.read(self._invocation.stream_id), step.fence)
         if self.log is None:
             return items
-        logged = self.log.write(step.first, step.events)
+        logged = self.log.write(step.first, step.events, step.came_ms)
         stored, dead_lettered = items.stored + logged.stored, items.dead_lettered + logged.dead_lettered
         return Written(stored, len(step.events) - stored - dead_lettered, dead_lettered, items.conflicts)
 

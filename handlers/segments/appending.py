@@ -82,6 +82,7 @@ class Appender:
         self._now_ms = 0
         self._first = self._tries = 0
         self._events: Sequence[StreamEvent] = ()
+        self._came_ms: int | None = None
         self._request: Request | None = None
         self.epochs = self._epochs_after = epochs
         self._conflicts = 0
@@ -97,9 +98,12 @@ class Appender:
         self._now_ms, self._reads_on = now_ms, True
         return self._asks(LookBack(None))
 
-    def append(self, now_ms: int, first: int, events: Sequence[StreamEvent]) -> Request | Appended | None:
-        """Begins to append events; `first` is the number of the first one. Appends follow one another."""
+    def append(
+        self, now_ms: int, first: int, events: Sequence[StreamEvent], came_ms: int | None = None
+    ) -> Request | Appended | None:
+        """Begins to append events; `first` and `came_ms` as in Write. Appends follow one another."""
         self._now_ms, self._first, self._events, self._tries = now_ms, first, events, 0
+        self._came_ms = came_ms
         self._known.forget(now_ms - self._window_ms)
         return self._proceed()
 
@@ -194,8 +198,10 @@ class Appender:
         at_ms = max(self._now_ms, self._last_ms, *[event.received_at_ms for event in fresh.values()])
         bodies = b"".join([body_sum(event).to_bytes(4) for event in fresh.values()]) if self.epochs else b""
         keys, cursor = b"".join(fresh), self._cursor_behind()
-        segment = Segment(self._next, self._fence, self._first, at_ms, keys, cursor, bodies)
-        return self._asks(Put(segment, tuple(fresh.values())))
+        events = tuple(fresh.values())
+        came_ms = None if self._came_ms is None or self._came_ms >= events[-1].received_at_ms else self._came_ms
+        segment = Segment(self._next, self._fence, self._first, at_ms, keys, cursor, bodies, came_ms)
+        return self._asks(Put(segment, events))
 
     def _placed(self, epochs: Epochs) -> dict[bytes, StreamEvent]:
         """Returns the new events, each under the first of its keys that is free; counts the others."""
@@ -225,7 +231,8 @@ class Appender:
         last = next((event for event in reversed(self._events) if event.cursor is not None), None)
         if last is None or last.cursor is None or (self.cursor is not None and self.cursor.fence > self._fence):
             return self.cursor
-        return Cursor(self._fence, self._now_ms, last.cursor, last.received_at_ms)
+        came_ms = last.received_at_ms if self._came_ms is None else min(last.received_at_ms, self._came_ms)
+        return Cursor(self._fence, self._now_ms, last.cursor, came_ms)
 
     def _is_own(self, segment: Segment, number: int) -> bool:
         """Whether an earlier try, whose answer was lost, has written it."""

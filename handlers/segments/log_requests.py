@@ -30,7 +30,8 @@ class Segment(NamedTuple):
 
     `first` is the number, within the connection with the token `fence`, of the first event of its write. `at_ms` is
     when it was made, no earlier than its events and the segment before it. `cursor` is the log's, None if there is none
-    yet. `bodies` are the checksums of the events' bodies, in the order of `keys`.
+    yet. `bodies` are the checksums of the events' bodies, in the order of `keys`. `came_ms` is as in Write, None if
+    that is when the last event was received.
     """
 
     number: int
@@ -40,6 +41,7 @@ class Segment(NamedTuple):
     keys: bytes
     cursor: Cursor | None
     bodies: bytes = b""
+    came_ms: int | None = None
 
 
 class Page(NamedTuple):

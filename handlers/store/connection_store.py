@@ -283,4 +283,7 @@ class Store:
 
 def _is_claimed_by(lease: Lease, holder: str, after_fence: int) -> bool:
     """Whether the last claim is one that `holder` made after it had claimed `after_fence`."""
-    return lease.holder == holder and lease.fence > after_fence
+    # A stream that left a group and joins it again begins anew in the same function: what that connected before is an
+    # earlier claim.
+    is_new = after_fence > 0 or lease.connected_token < lease.fence
+    return lease.holder == holder and lease.fence > after_fence and is_new

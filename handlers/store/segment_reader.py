@@ -93,9 +93,10 @@ def segment_number(item: Item) -> int:
 
 
 def last_came_ms(item: Item) -> int:
-    """Returns when the segment's last event came; raises StoreUnavailable if this version cannot read that."""
+    """Returns until when all that came is stored; raises StoreUnavailable if this version cannot read that."""
     with typed_values.refused_by_name(_name(item)):
-        return last_received_ms(bytes(item["data"]["B"]))
+        came_ms = count(item, "came_ms")
+        return last_received_ms(bytes(item["data"]["B"])) if came_ms is None else came_ms
 
 
 def stored_events(item: Item, fetch: Fetch, most_bytes: int | None = None) -> Iterator[StoredEvent]:

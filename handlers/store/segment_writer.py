@@ -87,14 +87,15 @@ class SegmentWriter:
         self._through(self._appender.append(self.now_ms(), 0, ()))
         return self._appender.knows_all
 
-    def write(self, first: int, events: Sequence[StreamEvent]) -> Written:
-        """Returns how many `events` were new, known already, or dead-lettered; `first` is the number of the first."""
+    def write(self, first: int, events: Sequence[StreamEvent], came_ms: int | None = None) -> Written:
+        """Returns how many `events` were new, known already, or dead-lettered; `first` and `came_ms` as in Write."""
         written, has_items = Written(0, 0), self._has_items()
         for part in parts(events):
             self._lone = None
             items = self._items_among([event.key for event in part]) if has_items else ()
             new = [event for event in part if event.key not in items] if items else part
-            appended = self._through(self._appender.append(self.now_ms(), first, new)) if new else Appended(0, 0)
+            asked = self._appender.append(self.now_ms(), first, new, came_ms) if new else Appended(0, 0)
+            appended = self._through(asked)
             assert appended is not None
             is_dead = self._lone is not None and "dead_letter" in self._lone[1]
             written = Written(
@@ -241,6 +242,8 @@ def segment_item(
         "data": {"B": pack(events) if data is None else data},
     }
     cursor = segment.cursor
+    if segment.came_ms is not None:
+        item["came_ms"] = number(segment.came_ms)
     if segment.bodies:
         item["bodies"] = {"B": segment.bodies}
     if cursor is not None:

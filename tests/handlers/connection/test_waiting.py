@@ -39,7 +39,7 @@ def test_events_wait_for_one_another() -> None:
     assert (kinds(effects), ids(effects), effects[0]) == (
         [Write],
         ["8", "9", "10"],
-        Write(FENCE, 0, effects[0].events),  # type: ignore[union-attr]
+        Write(FENCE, 0, effects[0].events, 2_999),  # type: ignore[union-attr]
     )
     assert manager.wake_at_ms is not None
     assert manager.wake_at_ms > 3_000

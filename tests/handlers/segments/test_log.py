@@ -151,6 +151,14 @@ def test_the_log_says_until_when_its_connections_have_stored_what_came() -> None
     assert late.newest == (0, 0)
 
 
+def test_the_log_does_not_say_that_all_came_until_a_function_that_stood_still_read_it() -> None:
+    """What it reads after a standstill may have come long before, and nothing since."""
+    world = World()
+    world.log(1).write(0, events(1, at_ms=NOW_MS + 9), came_ms=NOW_MS + 2)
+    assert (late := world.log(2)).opens() == Cursor(1, NOW_MS, "1", came_ms=NOW_MS + 2)
+    assert late.newest == (1, NOW_MS + 2)
+
+
 @pytest.mark.parametrize("call", ["put_item", "query"])
 def test_a_table_that_refuses_is_unavailable(call: str) -> None:
     """Only acknowledged events count as stored."""

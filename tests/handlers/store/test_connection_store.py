@@ -83,6 +83,10 @@ def test_a_claim_that_never_arrived_is_none(memory: Memory) -> None:
     deaf = Client(never._dynamodb, "get_item", never_arrives)
     with pytest.raises(StoreUnavailable, match="UpdateItem"):
         memory.store(deaf).claim(STREAM, execution="", holder="A/1")
+    # The stream left its group and joins it again in the same function, which begins anew.
+    memory.store().mark_connected(STREAM, 1, 900)
+    with pytest.raises(StoreUnavailable, match="UpdateItem"):
+        never.claim(STREAM, execution="", holder="A/1")
 
 
 def test_a_claim_takes_the_turn_where_nobody_came_since(memory: Memory) -> None:
