@@ -71,6 +71,12 @@ class Backlog:
         if self._proof is None or live_ms < self._proof[1]:
             self._proof = from_ms, live_ms
 
+    @property
+    def comes_from_ms(self) -> int | None:
+        """Since when, at the earliest, happened what comes while it catches up; None if that is unknown."""
+        # A silent predecessor counts as good, but may have been dead since it was last heard.
+        return None if self.since_ms is None else min(self.since_ms, self._asked_ms - self._behind_ms)
+
     def is_live(self, at_ms: int) -> bool:
         """Returns whether the connection had caught up at that instant, as far as is recorded."""
         return self.live_ms is not None and self.live_ms <= at_ms

@@ -33,17 +33,20 @@ _HANDOVERS = ("taken_over", "let_go", "claimed_by_successor")
 def corrected(losses: Iterable[Gap], records: Iterable[Record]) -> list[Gap]:
     """Returns the announced losses, each from the instant until which everything was known, as is known now.
 
-    A connection that catches up records a loss from its `since_ms` on; `settled` says why that may be too late.
+    A connection that catches up records a loss from its `since_ms` on at the latest; `settled` says why that may be too
+    late.
     """
     written = sorted(records, key=by_fence)
     now_known = settled(written)
-    since = {(one.fence, one.since_ms): now.since_ms for one, now in zip(written, now_known, strict=True)}
-    return [
-        replace(loss, from_ms=min(loss.from_ms, since_ms))
-        if (since_ms := since.get((loss.fence, loss.from_ms))) is not None
-        else loss
-        for loss in losses
-    ]
+    since = {one.fence: (one.since_ms, now.since_ms) for one, now in zip(written, now_known, strict=True)}
+
+    def from_ms(loss: Gap) -> int:
+        said_ms, known_ms = since.get(loss.fence, (None, None))
+        if said_ms is None or known_ms is None or loss.from_ms > said_ms:
+            return loss.from_ms
+        return min(loss.from_ms, known_ms)
+
+    return [replace(loss, from_ms=from_ms(loss)) for loss in losses]
 
 
 def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap]:

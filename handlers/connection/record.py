@@ -190,10 +190,10 @@ class Record:
         """Returns the effect that records the loss of `events` that the upstream announced; None is an unknown number.
 
         They were lost after `heard_ms`, when the upstream last sent something, or, while the connection catches up, at
-        any time since everything was known.
+        any time for which something may still come.
         """
         self._losses += 1
-        live_ms, since_ms = self.backlog.live_ms, self.backlog.since_ms
+        live_ms, since_ms = self.backlog.live_ms, self.backlog.comes_from_ms
         is_live = live_ms is not None and heard_ms >= live_ms
         from_ms = heard_ms if is_live or since_ms is None else min(heard_ms, since_ms)
         return RecordLoss(self.fence, self._losses, from_ms, now_ms, "announced_by_upstream", events)
