@@ -47,12 +47,13 @@ class MemberReader(ApiReader):
         """Returns whether a function of its group has lived long enough to have seen every request."""
         group = lease(self._member).get("group", {}).get("S", "")
         since_ms = self._clock.now_ms() - self._dead_after_ms - SETTLED_MS
-        tasks = [one.task for one in self._member.group.functions if one.is_alive and not one.is_lost]
-        return not group or any(
-            task.invocation.stream_id == group
-            and task.invocation.deadline_ms - task.skew_ms - task.limit_ms <= since_ms
-            for task in tasks
-        )
+        functions = [one for one in self._member.group.functions if one.task.invocation.stream_id == group]
+        alive = [one for one in functions if one.is_alive and not one.is_lost]
+        # An older function does not take back the streams of which a newer one has relieved it.
+        if functions[-1:] != alive[-1:]:
+            return not group
+        begun_ms = [one.task.invocation.deadline_ms - one.task.skew_ms - one.task.limit_ms for one in alive]
+        return not group or min(begun_ms, default=since_ms + 1) <= since_ms
 
     def _released_by_ms(self, until_ms: int) -> int:
         """Returns the same, or later if the store refused the release.
