@@ -197,7 +197,7 @@ class LedgerRecords:
         records = [record for row in rows for record in records_of(row)]
         shown = gaps(records, now_ms, dead_after_ms)
         # One that was relieved before it had caught up may have left an open gap that its successor has ended since.
-        is_doubtful = again or any(not record.has_caught_up for record in records)
+        is_doubtful = again or not all(map(has_caught_up, rows[1:]))
         # Otherwise, while the stream is down, a put of each known gap would be refused, one after the other.
         recorded = self._table.newest(stream_id, "gap#", LOOK_BACK) if shown or is_doubtful else []
         known = {item["SK"]["S"]: item for item in recorded}
