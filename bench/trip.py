@@ -60,7 +60,7 @@ class Way:
 
 
 class Upstream:
-    """Answers an opening at once, and sends what it is told to."""
+    """Answers an opening at once, and sends what the test gives it."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock

@@ -29,7 +29,7 @@ from handlers.connection.ends import asked_already, once, paused, renewal_due
 from handlers.connection.failures import failure_kind, lasted, lived, reconnects
 from handlers.connection.inputs import RestOwed, StoreFailed
 from handlers.connection.lease import is_connected, superseded
-from handlers.connection.loop import connect
+from handlers.connection.loop import RestChanges, connect
 from handlers.connection.spending import DAY_MS, OVER_BUDGET, is_pause, pause_kind
 from handlers.connection.steps import (
     ChangeRest,
@@ -108,24 +108,10 @@ class _Attempts:
                 report = Report(outcome, Progress(self._fence, self._now_ms))
                 yield Ended(report)
                 return report
-            connected = yield from connect(
-                profile,
-                invocation,
-                self._now_ms,
-                self._owed_at_its_release,
-                after_fence=self._fence,
-                rest=self._rest,
-                has_rested=self._has_rested,
-                secrets=values,
-            )
-            if isinstance(connected, RestOwed):
-                self._rest = connected.rest
+            connected = yield from self._connect(values)
+            if connected is None:
                 continue
-            self._has_rested = False
             report, rests = connected
-            if rests.found is not None:
-                self._rest = self._before(rests.found)
-            report = replace(report, same_ends=failures.count(self._rest, report)[0])
             is_replaced = yield from self._ask(Ended(report))
             self._fence = max(report.progress.fence, self._fence)
             may_replace = may_replace or (profile.again and lasted(report.progress))
@@ -157,6 +143,27 @@ class _Attempts:
             # handover.
             tries = profile.reconnect_tries if lived(report.progress) else tries - 1
             yield from self._pause(max(0, profile.reconnect_tries - tries - 1))
+
+    def _connect(self, values: Secrets) -> Steps[tuple[Report, RestChanges] | None]:
+        """Returns how a connection ended, and its changes of the back-off; None if another back-off is recorded."""
+        connected = yield from connect(
+            self._profile,
+            self._invocation,
+            self._now_ms,
+            self._owed_at_its_release,
+            after_fence=self._fence,
+            rest=self._rest,
+            has_rested=self._has_rested,
+            secrets=values,
+        )
+        if isinstance(connected, RestOwed):
+            self._rest = connected.rest
+            return None
+        self._has_rested = False
+        report, rests = connected
+        if rests.found is not None:
+            self._rest = self._before(rests.found)
+        return replace(report, same_ends=failures.count(self._rest, report)[0]), rests
 
     def _pause(self, failures: int) -> Steps[None]:
         """Waits before the next try, longer after more failures in a row, unless a back-off is recorded anyway."""

@@ -289,7 +289,7 @@ class Killed(Exception):
 class Night(World):
     """Each function is killed after 4.9 s, before its next heartbeat; the upstream sends fifty events a second."""
 
-    resumes, buries = True, False
+    resumes, releases_dead = True, False
 
     def plays(self) -> Script:
         """Send what is behind the cursor, if it resumes, and from then on seven events at a time."""
@@ -301,7 +301,7 @@ class Night(World):
     def dies(self) -> None:
         """Kill the function; another may release its connection, as a group's does."""
         self.readers.clear()
-        if self.buries:
+        if self.releases_dead:
             self.tables.put_item(TableName="control", Item=self.item | {"released": self.item["connected"]})
         raise Killed
 
@@ -316,7 +316,7 @@ class Night(World):
 
 
 @pytest.mark.parametrize(
-    ("fields", "write", "buries"),
+    ("fields", "write", "releases_dead"),
     [
         pytest.param({}, 7, False, id="resumes"),
         pytest.param({}, 7, True, id="released by another"),
@@ -324,10 +324,10 @@ class Night(World):
         pytest.param({"store": "log", "flush_s": 1}, 50, False, id="log"),
     ],
 )
-def test_kills_do_not_exceed_a_budget(fields: dict[str, Any], write: int, buries: bool) -> None:
+def test_kills_do_not_exceed_a_budget(fields: dict[str, Any], write: int, releases_dead: bool) -> None:
     """However many there are, the excess is less than a write; what is assumed of each is a hundredth at most."""
     world = Night()
-    world.resumes, world.buries = "resume" not in fields, buries
+    world.resumes, world.releases_dead = "resume" not in fields, releases_dead
     killed = [world.is_killed(budget={"events_per_day": 2_000, "then": "pause"}, **fields) for _ in range(15)]
     kills = sum(killed[: len(world.opened) - 1])
     assert kills >= 7
