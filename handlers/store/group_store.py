@@ -71,7 +71,9 @@ def member_lease(item: Item, group: GroupLease) -> Lease:
 
     For a connection that was let go, it lasts until then.
     """
-    seen = composed(lease(item), group)
+    own = lease(item)
+    # A group is stopped when no member is left. So a stream that is in it has joined since, and is about to begin.
+    seen = replace(composed(own, group), stop=own.stop)
     if seen.connected_token > seen.released_token:
         return seen
     live = live_record(item) or {}

@@ -16,7 +16,7 @@ from handlers.group.group_lease import GroupHeartbeat, GroupLease
 from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.control_record import cursor, to_record
 from handlers.store.control_writes import Change, mark
-from handlers.store.group_store import FORGOTTEN_MS, GroupStore, live_of_member
+from handlers.store.group_store import FORGOTTEN_MS, GroupStore, live_of_member, member_lease
 from handlers.store.grouped_store import NEWER, GroupedStore
 from handlers.store.known_streams import GroupFunction
 from local.simulation.tables import MemoryDynamoDB
@@ -228,6 +228,13 @@ def test_a_connection_that_a_heartbeat_answers_for_was_heard_not_long_before() -
     composed = live_of_member(live | {"request_id": {"S": REQUEST}}, group)
     assert composed is not None
     assert (composed["seen_ms"], composed["heard_ms"]) == ({"N": "992000"}, {"N": "954500"})
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_a_stream_that_joins_a_group_that_was_stopped_is_not_asked_to_stop(stop: bool) -> None:
+    """A group is stopped when no member is left: until its next execution claims it, its status was "stopping"."""
+    item = {"group": {"S": GROUP}, "execution": {"S": GROUP}, "stop": {"BOOL": stop}}
+    assert member_lease(item, GroupLease(1, EXECUTION, stop=True)).stop is stop
 
 
 def test_a_connection_that_a_heartbeat_answers_for_is_not_silent_for_its_lag() -> None:
