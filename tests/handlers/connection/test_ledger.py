@@ -171,7 +171,14 @@ def test_a_stop_that_a_connection_outlived_has_ended_nothing(ended_by: str, to_m
     assert gaps([silent, after], NOW, DEAD_AFTER_MS) == [Gap(2, 50, to_ms, ended_by, OPEN)]
 
 
-@pytest.mark.parametrize("ended", [{"closed_ms": 90, "ended_by": "reset"}, {"ended_by": "", "closed_ms": None}])
+@pytest.mark.parametrize(
+    "ended",
+    [
+        {"closed_ms": 90, "ended_by": "reset"},
+        {"closed_ms": None, "ended_by": ""},
+        {"closed_ms": 90, "ended_by": "unrecorded"},  # as the control API reads the one before
+    ],
+)
 def test_what_came_between_an_answer_and_the_thaw_of_its_function_is_a_gap(ended: dict[str, Any]) -> None:
     """The function stood still from 60 to 90 while the first answer after a stop came, and then nothing more was read.
 
