@@ -24,7 +24,8 @@ REFUSALS = (403, 404, PAGE)
 # How long each request of a slow store takes. A holder that cannot renew its lease in time counts as dead; so if a
 # second connection is forbidden, an even slower store would be a mistake of the settings.
 SLOW_MS, SLOW_WHERE_FORBIDDEN_MS = (200, 400, 900, 1_800), 400
-STILL_WHERE_FORBIDDEN_MS = 2_000
+# What a lease has left when it is renewed last: for a standstill, and for two clocks that are wrong in opposite ways.
+STILL_WHERE_FORBIDDEN_MS, LEFT_MS = 2_000, 2_600
 Draw = Callable[[random.Random], tuple[int, int]]
 
 
@@ -126,7 +127,7 @@ def generate(seed: int, store: str = "") -> Schedule:
     still, meanwhile = standstill(seed)
     schedule = replace(schedule, faults=in_order((*schedule.faults, *still, *meanwhile)))
     if any(one.policy == "forbids" for one in schedule.all):
-        schedule = replace(schedule, faults=tuple(bearable(fault) for fault in schedule.faults))
+        schedule = replace(schedule, faults=tuple(bearable(fault, schedule.skew_ms) for fault in schedule.faults))
     schedule, plan = replace(schedule, delivery=drawn_delivery(seed)), drawn_repair(seed)
     if plan is None or schedule.beside:
         return schedule
@@ -196,13 +197,13 @@ def stored(schedule: Schedule, number: int, store: str) -> Schedule:
     return replace(schedule, store="log", partitions=1, flush_s=drawn.choice(flushes))
 
 
-def bearable(fault: Fault) -> Fault:
+def bearable(fault: Fault, skew_ms: int) -> Fault:
     """Returns the fault, shortened for an upstream that forbids a second connection.
 
     A holder that stands still for longer than its lease counts as dead, and only the upstream knows of its open socket.
     """
     if fault.kind in ("freeze", "starvation"):
-        return replace(fault, for_ms=min(fault.for_ms, STILL_WHERE_FORBIDDEN_MS))
+        return replace(fault, for_ms=min(fault.for_ms, STILL_WHERE_FORBIDDEN_MS, LEFT_MS - 2 * skew_ms))
     return replace(fault, value=min(fault.value, SLOW_WHERE_FORBIDDEN_MS)) if fault.kind == "slow store" else fault
 
 
