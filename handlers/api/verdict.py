@@ -21,7 +21,8 @@ from handlers.values import dataclass
 _SIZES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 # Losses that the upstream did not announce: a version of the function dropped what it had read, or its profile did.
 _OURS = ("not_stored", "ids_restarted")
-_AWAY = re.compile(r"^Away [^:.]+")
+# Up to the colon or the full stop; the point of "Away 2.5 s" is neither.
+_AWAY = re.compile(r"^Away .+?(?=[:.]( |$))")
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ export function clock(at) {
 }
 
 /** A verdict with the instant in place of a length: "Away since 16:08:03: 401." */
-export const since = (verdict, at) => (at ? verdict.replace(/^Away [^:.]+/, () => `Away since ${clock(at)}`) : verdict);
+export const since = (verdict, at) => (at ? verdict.replace(/^Away .+?(?=[:.]( |$))/, () => `Away since ${clock(at)}`) : verdict);
 
 /** How long ago an instant was, by its largest unit: 12 s, 3 h, 2 d; "–" for none. */
 export function age(at) {

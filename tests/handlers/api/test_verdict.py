@@ -176,6 +176,7 @@ def test_each_way_in_which_a_stream_may_stand_has_its_sentences(
     [
         ("Away 2 min 3 s: 401 Unauthorized. Nothing lost.", "Away since 16:08: 401 Unauthorized. Nothing lost."),
         ("Away 2 min.", "Away since 16:08."),
+        ("Away 2.5 s: reset. Nothing lost.", "Away since 16:08: reset. Nothing lost."),
         ("Away: reset.", "Away: reset."),
         ("Connected 2 min.", "Connected 2 min."),
     ],
