@@ -40,8 +40,8 @@ export function deadLettersPart(id) {
     const key = ({ key: own, part }) => (own ? `${own}${part && part !== '1 of 1' ? ` (part ${part})` : ''}` : '–');
     table.show(letters, (one) => one.id, (one) => [clock(one.sent_at), key(one), one.reason]);
     table.node.hidden = letters.length === 0;
-    const said = letters.length ? `${number(letters.length)} of this stream.` : 'None for this stream.';
-    return isAll ? said : `${said} The queue has more than these.`;
+    if (isAll) return letters.length ? `${number(letters.length)} of this stream.` : 'None for this stream.';
+    return `${number(letters.length)} of this stream so far. The queue has more messages: look again.`;
   }
 
   return {

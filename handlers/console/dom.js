@@ -56,15 +56,15 @@ export function keyed(parent, items, keyOf, make, update) {
 }
 
 /**
- * A table that scrolls, and a function that shows a list in it: `keyOf` tells items apart, `cellsOf` is a row's texts, or
- * its nodes if a row has more than texts.
+ * A table that scrolls, on a telephone a card for each row, and a function that shows a list in it: `keyOf` tells items
+ * apart, `cellsOf` is a row's texts.
  */
 export function scrolled(label, columns) {
-  const rows = element('tbody');
-  const head = element('tr', {}, ...columns.map((name) => element('th', { scope: 'col' }, name)));
-  const node = element('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': label },
-    element('table', {}, element('thead', {}, head), rows));
-  const row = () => element('tr', {}, ...columns.map(() => element('td')));
+  const rows = element('tbody', { role: 'rowgroup' });
+  const head = element('tr', { role: 'row' }, ...columns.map((name) => element('th', { scope: 'col', role: 'columnheader' }, name)));
+  const node = element('div', { class: 'scroll cards', tabindex: '0', role: 'region', 'aria-label': label },
+    element('table', { role: 'table' }, element('thead', { role: 'rowgroup' }, head), rows));
+  const row = () => element('tr', { role: 'row' }, ...columns.map((name) => element('td', { role: 'cell', 'data-name': name })));
   const show = (items, keyOf, cellsOf) => keyed(rows, items, keyOf, row,
     (one, item) => cellsOf(item).forEach((cell, at) => text(one.children[at], cell)));
   return { node, rows, show };

@@ -160,11 +160,11 @@ function item(one) {
       element('time', { datetime: one.received_at }, clock(one.received_at)),
       element('span', { class: 'part' }, one.stream ?? ''),
       element('span', { class: 'name' }, one.name ?? ''),
-      element('span', { class: 'body' }, full.slice(0, SHORT))));
+      element('span', { class: 'body' }, full.slice(0, SHORT) || '(empty)')));
   // The rest is made on opening: most events are never opened.
   details.addEventListener('toggle', () => {
     if (!details.open || details.children.length > 1) return;
-    const facts = [['part', one.stream], ['received', one.received_at], ['id', one.id], ['key', one.key], ['position', one.position], ['conflict of', one.conflict_of]];
+    const facts = [['part', one.stream], ['received', clock(one.received_at)], ['id', one.id], ['key', one.key], ['position', one.position], ['conflict of', one.conflict_of]];
     const list = element('dl', { class: 'facts' });
     for (const [name, value] of facts) {
       if (value) list.append(element('div', {}, element('dt', {}, name), element('dd', {}, value)));

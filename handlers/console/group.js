@@ -49,8 +49,9 @@ export function groupPart(id) {
 
   function row(one) {
     const name = one.stream === id ? one.stream : element('a', { href: `#/streams/${encodeURIComponent(one.stream)}` }, one.stream);
-    return element('tr', {}, element('th', { scope: 'row' }, name), ...Array.from({ length: 3 }, () => element('td')),
-      element('td', {}, svg('svg', { class: 'lanes', viewBox: `0 0 ${WIDTH} 16`, width: WIDTH, height: 16, role: 'img' }, svg('g'))));
+    const cells = ['Status', 'Gaps', 'In all'].map((each) => element('td', { role: 'cell', 'data-name': each }));
+    return element('tr', { role: 'row' }, element('th', { scope: 'row', role: 'rowheader' }, name), ...cells,
+      element('td', { role: 'cell' }, svg('svg', { class: 'lanes', viewBox: `0 0 ${WIDTH} 16`, width: WIDTH, height: 16, role: 'img' }, svg('g'))));
   }
 }
 

@@ -7,7 +7,7 @@ import { clock, counted } from './words.js';
 
 // What to do about an answer that was not a stream, by its status; the first match counts.
 const BY_STATUS = [
-  [[401, 401], 'Renew the credential that its profile names. The next try reads it again.'],
+  [[401, 401], 'Renew the credential that its profile names; each try reads it again.'],
   [[403, 403], 'Ask the operator of the upstream for access, or put another credential into the profile.'],
   [[404, 410], 'Check the address in its profile: the upstream has no such stream there.'],
   [[420, 429], 'Nothing, if it ends soon: the upstream asked for fewer requests. If it lasts, keep fewer connections to it.'],
@@ -21,7 +21,7 @@ const BY_CAUSE = {
   refused: ['Check the address in its profile, and whether the upstream is up.', 'Unconnected'],
   unreachable: ['Check the address in its profile, and whether the upstream is up.', 'Unconnected'],
   tls: ["Check the upstream's certificate, and the address in the profile.", 'Unconnected'],
-  over_budget: ['Nothing: it continues at 00:00 UTC. To continue sooner, raise the budget in its profile and deploy.', 'Unconnected'],
+  over_budget: ['Nothing: it continues then. To continue sooner, raise its budget and deploy.', 'Unconnected'],
   stalled: ['Nothing, if events come again. If the upstream may be silent for longer, raise stall_after_s in its profile.', 'Unconnected'],
   bad_frame: ['Check framing in its profile: the answer is framed in another way.', 'Unconnected'],
   frame_too_long: ['Raise max_frame_bytes in its profile, or set oversize to dead-letter.', 'Unconnected'],
@@ -42,8 +42,12 @@ const USUAL = ['Nothing, if it ends soon: it is tried again automatically.', 'Un
 function advice({ status, reason, counts, last_error: error, stuck_at_cursor: stuck, delivery }) {
   const section = status === 'rejected' ? 'Rejections' : 'Unconnected';
   if (stuck) return ['Ask the operator of the upstream: it fails at one event. Tries become less and less frequent.', 'Stuck'];
-  if (status === 'broken') return ['Start it; it continues from its cursor. If it breaks again, see the error of its execution.', 'ExecutionFailed'];
-  if (status === 'unknown') return ['Stop it and start it. If that does not help, check whether Lambda has free concurrency.', 'Orphaned'];
+  if (status === 'broken') {
+    // For a request that is made once, the reason names another id to start.
+    const step = reason.split('; ').at(-1);
+    return [`${step[0].toUpperCase()}${step.slice(1)}. If it breaks again, see the error of its execution.`, 'ExecutionFailed'];
+  }
+  if (status === 'unknown') return ['Stop it and start it. If that does not help, check whether Lambda has free concurrency.', 'Throttles'];
   if (status === 'reconnecting' || status === 'starting' || status === 'rejected') {
     if (!error || error.over_at) return status === 'rejected' ? ['Correct its profile, then start it.', section] : null;
     const known = BY_STATUS.find(([[from, to]]) => error.http_status >= from && error.http_status <= to);
@@ -87,8 +91,8 @@ export function whyPart() {
 function facts({ verdict, last_error: error, stuck_at_cursor: stuck }) {
   const said = stuck ? [`The cursor is ${stuck.value ?? 'the beginning'}.`] : [];
   if (!error || error.over_at) return said;
-  const { failures, since, at, tried_again_at: from, tried_again_by: by, final_at: final } = error;
-  said.push(failures > 1 ? `${counted(failures, 'failure')} in a row${verdict.startsWith('Away') ? '' : ` since ${clock(since)}`}, the last at ${clock(at)}.` : `It failed at ${clock(at)}.`);
+  const { cause, failures, since, at, tried_again_at: from, tried_again_by: by, final_at: final } = error;
+  if (cause !== 'over_budget') said.push(failures > 1 ? `${counted(failures, 'failure')} in a row${verdict.startsWith('Away') ? '' : ` since ${clock(since)}`}, the last at ${clock(at)}.` : `It failed at ${clock(at)}.`);
   if (from) said.push(`The next try comes after ${clock(from)}.`);
   else if (by) said.push(`The next try comes by ${clock(by)}.`);
   if (final) said.push(`If the upstream still refuses at ${clock(final)}, the stream is rejected and not tried again.`);

@@ -1,6 +1,7 @@
 """A stream's own view in a real Chromium, served by the real service."""
 
 import json
+import re
 
 import pytest
 
@@ -215,6 +216,34 @@ def test_why_a_stream_is_not_connected(service: LocalRun, browser: Chromium) -> 
     browser.do("await page.locator('.trouble').waitFor({ state: 'hidden' })")
 
 
+def test_advice_fits_the_cause(service: LocalRun, browser: Chromium) -> None:
+    """The panel says what to do in that order, and the verdict has an instant in place of any length."""
+    error = {"cause": "refused", "http_status": 401, "failures": 1, "at": "2026-11-24T00:00:00Z"}
+    over = {"cause": "over_budget", "failures": 1, "tried_again_at": "2026-11-25T00:00:00Z"}
+    once = "the last execution failed: StreamBroken; for another answer start another id, such as name:2"
+    statuses = [("rejected", None, error), ("broken", once, None), ("reconnecting", None, over)]
+    shown(browser, address(service))
+    *said, verdict = browser.do(
+        """return page.evaluate(async (statuses) => {
+          const { whyPart } = await import('./console/why.js');
+          const { since } = await import('./console/words.js');
+          const said = statuses.map(([status, reason, last_error]) => {
+            const part = whyPart();
+            part.show({ status, reason, last_error, verdict: 'Away' });
+            return [...part.node.querySelectorAll('p')].map((one) => one.textContent);
+          });
+          return [...said, since('Away 2.5 s: reset.', '2026-11-24T00:00:00Z')];
+        }, input)""",
+        statuses,
+    )
+    assert said[0][-1].startswith(
+        "Renew the credential that its profile names; each try reads it again. Then start it."
+    )
+    assert said[1][-1].startswith("For another answer start another id, such as name:2. If it breaks again, ")
+    assert [one.partition(" ")[0] for one in said[2]] == ["The", "Nothing:"]  # an instant, and no failure
+    assert re.fullmatch(r"Away since [^.]+: reset\.", verdict)
+
+
 def test_a_stream_without_an_order_says_so(service: LocalRun, browser: Chromium) -> None:
     """Its events stand by key."""
     own = store(service)
@@ -246,6 +275,9 @@ def test_axe_finds_nothing(service: LocalRun, browser: Chromium, ways: tuple[tup
     for scheme, width in ways:
         seen_as(browser, scheme, {"width": width, "height": 860})
         assert violations(browser) == [], (scheme, width)
+        beyond = "(all) => all.map((one) => one.scrollWidth - one.clientWidth)"
+        hidden = browser.do(f"return page.locator('.cards:visible').evaluateAll({beyond})")
+        assert width > 720 or max(hidden) <= 0  # on a telephone a row is a card
         browser.do("await page.getByRole('button', { name: 'Stop' }).click(); await page.getByRole('dialog').waitFor()")
         assert violations(browser, "dialog") == [], (scheme, width)
         browser.do("await page.keyboard.press('Escape'); await page.getByRole('dialog').waitFor({state: 'hidden'})")
