@@ -48,8 +48,8 @@ GROUPS = {
         "doctor": Verb("local.doctor.command", "check a stage in its AWS account, and reset what has drifted"),
     },
     "Change": {
-        "start": Verb("local.streams.verbs", "start a stream, or many"),
-        "stop": Verb("local.streams.verbs", "stop a stream, or many"),
+        "start": Verb("local.streams.verbs", "start a stream, or all that match a pattern"),
+        "stop": Verb("local.streams.verbs", "stop a stream, or all that match a pattern"),
         "apply": Verb("local.streams.fleet_verbs", "start and stop streams as a document specifies"),
         "repair": Verb("local.streams.verbs", "fetch the events that a stream's gaps missed"),
         "redrive": Verb("local.redrive.command", "list dead-letter messages, and put events back"),

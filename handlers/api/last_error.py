@@ -22,6 +22,7 @@ from handlers.api import status_words
 from handlers.api.answers import at
 from handlers.api.connection_records import Connection, Connections
 from handlers.connection.backoff import Rest
+from handlers.connection.spending import OVER_BUDGET
 
 # The ends that are not errors.
 _CALM = ("", "taken_over", "stopped", "ended")
@@ -61,7 +62,7 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
     at_ms, by_ms, words = _next_try(status, connections, one, rest, retries)
     final_ms = _final_ms(status, connections, one, rest)
     if final_ms is not None:
-        words = ", ".join(filter(None, (words, "final if the refusals go on")))
+        words = ", ".join(filter(None, (words, "rejected if the refusals continue")))
     if over_ms is not None:
         at_ms, by_ms, final_ms, words = None, None, None, "over"
     return {
@@ -102,7 +103,8 @@ def _next_try(
         # No other tries until then, but the back-off after this try is known only once it has ended.
         return None, None, "is being tried again" if rest.tried_ms > _failed_ms(one) else ""
     if rest.until_ms > now_ms:
-        return rest.until_ms, None, "tried again after its back-off"
+        words = "continues on the next day (UTC)" if one.ended_by == OVER_BUDGET else "tried again after its back-off"
+        return rest.until_ms, None, words
     within_ms = {"StreamDropped": retries.dropped_ms, "StreamThrottled": retries.throttled_ms}.get(one.error)
     by_ms = None if within_ms is None else _failed_ms(one) + within_ms
     if by_ms is None or by_ms <= now_ms:

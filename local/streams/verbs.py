@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -94,10 +95,12 @@ def _show(answer: dict[str, Any]) -> None:
 def _figures(answer: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Each figure of a status, by its name."""
     cursor, coverage, counts = answer["cursor"], answer["coverage"], answer["counts"]
+    if step := _next_step(answer):
+        yield "next", step
     if cursor is not None:
         yield "cursor", f"{cursor['value']}, saved {clock(cursor['saved_at'])}"
     if coverage is not None:
-        shares = f"connected {coverage['connected_percent']:g} %, complete {coverage['complete_percent']:g} %"
+        shares = ", ".join(f"{name} {_share(coverage[f'{name}_percent'])}" for name in ("connected", "complete"))
         yield "coverage", f"{shares}, {_missing(coverage['missing'])}, since {clock(coverage['since'])}"
     duplicates = counted(counts["duplicates"], "duplicate")
     yield "events", f"{counts['stored']:,} stored, {duplicates}, {counts['dead_lettered']:,} dead-lettered"
@@ -114,9 +117,27 @@ def _figures(answer: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "delivery", sink_words(row)
 
 
+def _next_step(answer: dict[str, Any]) -> str:
+    """When a stream that is away is tried again, or what a person must do; "" if nothing has to follow."""
+    if answer["status"] in ("stopped", "ended", "rejected", "broken"):
+        _, semicolon, step = (answer["reason"] or "").rpartition("; ")
+        return step if semicolon else ""
+    if answer["status"] == "running" or (error := answer["last_error"]) is None or error["over_at"]:
+        return ""
+    at, by, final = (error[name] for name in ("tried_again_at", "tried_again_by", "final_at"))
+    said = [f"a try after {clock(at)}"] if at else [f"a try by {clock(by)}"] if by else []
+    said += [f"rejected if still refused at {clock(final)}"] if final else []
+    return "; ".join(said)
+
+
+def _share(percent: float) -> str:
+    """A share with two decimals, rounded down so that 100 means all."""
+    return f"{math.floor(percent * 100) / 100:g} %"
+
+
 def sink_words(row: dict[str, Any]) -> str:
     """How far a sink has come, in one line."""
-    words = [f"{row['delivered']} delivered", f"{row['failed']} failed", f"{row['dead_lettered']} dead"]
+    words = [f"{row['delivered']} delivered", f"{row['failed']} failed", f"{row['dead_lettered']} dead-lettered"]
     words += [f"{row['skipped']} skipped"] if row["skipped"] else []
     words += [f"{row['waiting']} waiting"] + ([f"oldest {row['lag_ms'] / 1000:g} s"] if row["lag_ms"] else [])
     is_new = not (row["seen_at"] or row["waits"] or row["replaying"])

@@ -164,7 +164,8 @@ def test_the_status_and_the_command_have_a_row_for_each_sink(story: Story) -> No
     printed = story.service.typed("status", ITEMS, "--url", f"http://127.0.0.1:{story.service.port}").stdout
     lines = [line.removeprefix("  delivery  ") for line in printed.splitlines() if line.startswith("  delivery  ")]
     assert lines == [
-        f"{row['sink']}  {row['delivered']} delivered, {row['failed']} failed, {row['dead_lettered']} dead, 0 waiting"
+        f"{row['sink']}  {row['delivered']} delivered, {row['failed']} failed, "
+        f"{row['dead_lettered']} dead-lettered, 0 waiting"
         for row in rows
     ]
 

@@ -106,6 +106,12 @@ def test_when_it_is_tried_again_is_said_as_far_as_it_is_known(
     assert {name: shown_error[name] for name in instants} == dict.fromkeys(instants) | instant
 
 
+def test_a_stream_over_its_budget_continues_on_the_next_day() -> None:
+    """No back-off is over then, and nothing failed."""
+    said = error(connection(1, "B", 1_000, FAILED_MS, ended_by="over_budget", error="StreamThrottled"), rest=LATER)
+    assert said["message"] == "over budget; continues on the next day (UTC)"
+
+
 def test_a_status_without_a_name_is_shown_alone() -> None:
     """HTTP has no name for it, and the upstream's own words may be anything."""
     message = error(refused(1, FAILED_MS, http_status=599), rest=LATER)["message"]
@@ -192,9 +198,11 @@ def test_a_refusal_that_may_pass_says_from_when_on_it_is_final() -> None:
     row = Rest("refused", 2, LATER_MS, refused_since_ms=NOW - 9_000, final_ms=LATER_MS + 9)
     forbidden = refused(1, NOW - 1_000, http_status=403)
     shown_error = error(forbidden, rest=row)
-    words = f"refused: 403 Forbidden; {LATER_WORDS}, final if the refusals go on"
+    words = f"refused: 403 Forbidden; {LATER_WORDS}, rejected if the refusals continue"
     assert (shown_error["message"], shown_error["final_at"]) == (words, at(LATER_MS + 9))
-    assert error(forbidden, fence=2, rest=row)["message"].endswith("is being tried again, final if the refusals go on")
+    assert error(forbidden, fence=2, rest=row)["message"].endswith(
+        "is being tried again, rejected if the refusals continue"
+    )
     others = [
         error(forbidden, rest=replace(row, final_ms=NOW)),
         error(forbidden, rest=replace(row, kind="network")),

@@ -10,14 +10,19 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet
 import pytest
 
+from handlers.connection.backoff import Rest
 from handlers.store import typed_values
 from local import cli
 from local.completion import SHELLS
+from tests.client.api_server import answers
 from tests.event_source import EventSource
+from tests.handlers.api.shown import NOW, connection, shown
+from tests.handlers.servers import serving
 from tests.harness import STAGE
 from tests.local.support import PROJECT, until
 from tests.local_run import LocalRun
@@ -64,6 +69,30 @@ def test_a_stream_from_its_start_to_its_stop(local_run: LocalRun, tmp_path: Path
     done = local_run.typed("stop", "demo:verbs")
     assert (done.returncode, done.stdout.startswith("demo:verbs is stopp")) == (0, True)
     assert until(lambda: local_run.typed("status", "demo:verbs").returncode == 3, 60)
+
+
+@pytest.mark.parametrize(
+    ("lease", "more", "line"),
+    [
+        ({}, {"rest": Rest("http", 1, NOW + 9_000)}, r"a try after [-: 0-9]+"),
+        (
+            {"execution": "", "ended_at_ms": NOW, "ending": "StreamBroken"},
+            {},
+            "for another answer start another id, .*",
+        ),
+        ({"execution": "", "stop": True}, {}, "start it to continue from its cursor"),
+    ],
+)
+def test_a_status_has_the_next_step(
+    lease: dict[str, Any], more: dict[str, Any], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says when a stream that is away is tried again, or what a person must do; and 100 % means all."""
+    away = connection(1, "A", 1_000, NOW - 10, ended_by="reset", error="StreamDropped", resumed=False)
+    with serving(answers(shown(away, **lease, **more))) as server:
+        assert cli.main(["status", "demo", "--url", server.address]) == 3
+    said = capsys.readouterr().out
+    assert re.search(rf"^  next      {line}$", said, re.MULTILINE), said
+    assert "connected 99.99 %" in said or lease
 
 
 def commands_of_the_page(local_run: LocalRun) -> list[str]:
