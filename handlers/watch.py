@@ -2,8 +2,8 @@
 
 These numbers need neither Lambda's nor Step Functions' API, so they show their outages too. Then the function names
 those streams in a message to the alerts' topic (handlers/watching/alerts.py), asks Step Functions about them, and
-starts an execution for each that is orphaned (handlers/watching/orphan_recovery.py). What a run does not reach in its
-time, the next one does (handlers/watching/lease_rounds.py); `python -m bench.watch` measures how many one run reaches.
+starts an execution for each that is orphaned (handlers/watching/orphan_recovery.py). Each run continues where the
+previous one ran out of time (handlers/watching/lease_rounds.py); `python -m bench.watch` measures how many it reaches.
 
 Invariants: it writes nothing to the table; it reports its numbers in every run, even without a stream, because the
 alarm treats missing data as a breach, and before it calls any other service, which may be slow.

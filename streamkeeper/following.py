@@ -115,7 +115,7 @@ def polling(following: Following, path: Callable[[str], str], every_s: float) ->
 
 
 def _places(position: str) -> dict[str, str]:
-    """The place in each part of the stream, by what stands for the part: "" where it is not read in parts."""
+    """The place in each part of the stream, by the part's tag, which is "" for a stream that is not read in parts."""
     if not position.startswith(_PARTS):
         return {"": position} if position else {}
     return {one[:_TAG]: one[_TAG:] for one in position.removeprefix(_PARTS).split("~")}

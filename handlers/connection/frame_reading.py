@@ -141,7 +141,7 @@ class Numbers:
         45, 43, 44, 45  nothing: a number that is not larger begins the row again, as after a restart or a repetition
 
     Without `by`, the only row continues after `after`, if that is a number. Each element of a batch may have a number,
-    and a heartbeat or an answer may take the next one; no other number of theirs counts: it need not be of the row.
+    and a heartbeat or an answer may take the next one; any other number in those two may belong to another row.
 
     `goes_on` is whether the first event continued it: then the upstream still had all that came after the cursor.
     """

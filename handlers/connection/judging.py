@@ -128,7 +128,7 @@ def instant_ms(text: str) -> int | None:
 class OwnTimes:
     """What one answer says about the upstream's clock: its header `date` came at `came_ms` by our clock.
 
-    From an event's own time follows how much has come on a connection that is still behind its upstream:
+    An event's own time shows how far behind its upstream a connection still is:
 
         answer    Date: Sat, 28 Nov 2026 10:00:00 GMT, when our clock says 10:00:07.200
         10 s on   an event of 10:00:06: all has come until 4 s after the answer at least, so it is 6 s behind

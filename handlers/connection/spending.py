@@ -1,8 +1,8 @@
 """Counts what a stream has stored in a day of UTC, over all of its connections, against the budget of its profile.
 
 The count is in the record of the newest connection, so it moves with the same conditional writes as the lease and the
-cursor. The next connection continues it. What the previous connection stores after that, in the overlap, the next one
-adds once the previous one is released (`settled`). So each event is counted by the connection that stored it.
+cursor. The next connection continues it. In the overlap the previous connection still stores events: the next one adds
+them once the previous one is released (`settled`). So each event is counted by the connection that stored it.
 
     connection 1   100 stored          … 104 at its end
     connection 2   claims at 100, stores 20: 120; connection 1 is released: 124
@@ -19,8 +19,8 @@ answered, and if none come again, it assumes a hundredth.
     connection 2   begins at 100, gets 101 to 104 again: 104; stores 105: 105
 
 If some events of a write were known already, its bytes are counted in proportion. Pure: instants are integer
-milliseconds. Invariant: of what a killed connection stored, at most a hundredth and its unanswered writes are not
-counted by it, and all of that by the next one.
+milliseconds. Invariant: a killed connection leaves at most a hundredth and its unanswered writes uncounted, and the
+next one counts all of that.
 """
 
 from __future__ import annotations

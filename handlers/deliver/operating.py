@@ -48,8 +48,8 @@ def current(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> SinkRecor
 def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> Lag:
     """Returns how far the sink is behind, for any reason, a pause included. Raises StoreUnavailable.
 
-    What a replay sends again does not count, because it was taken before. Of what a new sink reads first, the age
-    counts; the number is unknown. What was noted before that began is a part of it.
+    Events that a replay sends again do not count, because they were taken before. For the stored events that a new sink
+    reads first, the lag has only an age, not a number; arrivals noted before that reading are among those events.
     """
     record, end = current(arrivals, stream_id, record), arrivals.end(stream_id)
     events, oldest_ms = 0, 0

@@ -153,7 +153,7 @@ class Decoder:
         return Skipping(trailing, self._head_bytes, is_crowded=self._is_crowded)
 
     def _too_long(self, frames: Decoded) -> FrameTooLong:
-        bound = "there is room for beside its function's other streams" if self._is_crowded else "max_frame_bytes"
+        bound = "its function's other streams leave room for" if self._is_crowded else "max_frame_bytes"
         return FrameTooLong(f"a frame is longer than {bound} ({self._max_frame_bytes})", frames)
 
 

@@ -3,9 +3,9 @@
 The beginning goes to the dead-letter queue, and the stream continues after the frame.
 
 A decoder holds a frame until its end has come. For a stream alone, `max_frame_bytes` bounds that. If a function keeps
-many streams, one half of the memory is split equally: each stream is sure of its part, however much the others hold. Of
-the other half it may take half of what the others leave. So a stream whose frames never end leaves memory for others,
-and they for it.
+many streams, one half of the memory is split equally: each stream is sure of its part, however much the others hold. A
+stream may also take half of what the others leave free of the other half. So a stream whose frames never end leaves
+memory for the others.
 
     total 16 MB, 100 streams     each is sure of 80 KB; the first may hold 4 MB, a second beside it 2 MB, a third 1 MB
 
@@ -43,7 +43,7 @@ class Oversize:
     def reason(self) -> str:
         """Returns in a phrase why the frame is not stored."""
         until = "" if self.is_whole else " until the connection ended"
-        bound = "there was room for beside its function's other streams" if self.is_crowded else "max_frame_bytes"
+        bound = "its function's other streams left room for" if self.is_crowded else "max_frame_bytes"
         return f"longer than {bound}: {self.size_bytes} bytes{until}"
 
 

@@ -116,8 +116,8 @@ class SpendingRequests:
     def shares(self, counted: tuple[int, int], *, is_last: bool = False) -> tuple[int, str] | None:
         """Adds what the connection has stored to the shared budgets; returns how much of the most used one is used.
 
-        It does so once a minute and for each hundredth of the budget, and only if something was stored since. What the
-        table refuses is added the next time.
+        It does so once a minute and for each hundredth of the budget, and only if something was stored since. If the
+        table refuses, it adds the same the next time.
         """
         found, now_ms = list[tuple[int, str]](), self._now_ms()
         for one in () if self._profile.budget is None else self._profile.budget.wide:

@@ -28,7 +28,7 @@ class MemberReader(ApiReader):
         yield from self._unfounded(word, ())
         if not self._is_settled() or not member.answered:
             return
-        # An end counts only if the stream was not opened again afterwards. Who had claimed it before may still ask.
+        # An end counts only if the stream was not opened again afterwards. An earlier claim may still ask.
         opened_ms = [link.asked_ms for link in member.upstream.links if link.opened_ms is not None]
         ends = [end for end in member.watch.endings if end[0] >= max([member.asked_ms, *opened_ms])]
         is_open = any(link.function.is_alive for link in member.upstream.open_links)

@@ -68,8 +68,8 @@ class Wake(NamedTuple):
     """The usage of one stream's events at some sinks, from noting on: units, and requests to tables and to sinks.
 
     `requests` has the requests to each kind of sink, each with the sizes of its messages. The noting call made
-    `at_once` of them, and `taken` sinks got everything so; workers answered so many `bells` for the rest, with
-    `table_requests` of theirs.
+    `at_once` of them, which was all that `taken` sinks needed. For the other sinks workers answered `bells`, with
+    `table_requests` requests to tables.
     """
 
     write_units: float

@@ -1,8 +1,8 @@
 """Packagings of one stage with different settings, and the meaning of their differences. Pure.
 
 A release is made from what osls packages, not from a second template. In one packaging each setting has a value that is
-used nowhere else (`stands`), and is replaced by the parameter. What a setting adds or leaves out is found by another
-packaging, without it (`without`): where the two differ, a condition decides. Invariants: the stage's own name is such a
+used nowhere else (`stands`), and is replaced by the parameter. A second packaging without a setting (`without`) shows
+what that adds or leaves out: where the two differ, a condition decides. Invariants: the stage's own name is such a
 value; two packagings with different values give the same template, or `Clash` names the place.
 """
 

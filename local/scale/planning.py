@@ -40,8 +40,8 @@ class Asked:
     """The streams: their number, what each sends, how long its upstream takes to answer, and what its readers need.
 
     A share of `keep` is stored. Readers may wait `wait_s` for an event. All streams are started within `within_s`, in a
-    region of a kind in quotas.toml. Of their `profile`, "" where none was named, `parts` is how many it has, and
-    `why_not_in_parts` what keeps it from having any, "" where nothing does.
+    region of a kind in quotas.toml. `profile` is "" if none was named; `parts` is how many parts it has, and
+    `why_not_in_parts` why it cannot have any, "" if it can.
     """
 
     streams: int

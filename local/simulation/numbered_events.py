@@ -50,7 +50,7 @@ class NumberedEvents:
 
 
 class Backlogs:
-    """What links that resume are sent of `emitted_ms`, as far as the upstream's memory reaches; `send` sends events."""
+    """Resends the events of `emitted_ms` to links that resume, as far as the upstream remembers them, by `send`."""
 
     def __init__(
         self,

@@ -159,7 +159,7 @@ def test_decoders_hold_no_more_than_the_room_and_skip_by_name(
                 assert (stored.size_bytes, stored.sha256) == (left.size_bytes, left.sha256)
                 assert stored.head
                 assert body.startswith(stored.head)
-                assert stored.reason.startswith("longer than there was room for beside its function's other streams: ")
+                assert stored.reason.startswith("longer than its function's other streams left room for: ")
             else:
                 assert stored == body.decode()
 
@@ -173,7 +173,7 @@ def test_a_profile_that_rejects_ends_by_name(framing: Framing) -> None:
     wire = framed(framing, b"1" * TOTAL)
     for at in range(0, len(wire), 1_000):
         one.feed(wire[at : at + 1_000])
-    assert one.ended == "a frame is longer than there is room for beside its function's other streams (32000)"
+    assert one.ended == "a frame is longer than its function's other streams leave room for (32000)"
     one.intake.tail_bytes()
     others.feed(framed(framing, b"2" * 20_000) + (b"\x1e" if framing == "json-seq" else b""))
     assert others.bodies == ["2" * 20_000]
