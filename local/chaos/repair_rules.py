@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from handlers.connection.gap_record import DELIVERED, OPEN, REPAIRED, Gap, applied
+from handlers.connection.gap_record import DELIVERED, LACKING, OPEN, REPAIRED, Gap, applied
 from handlers.repair.gap_ports import TURN_MS
 from handlers.repair.work import REPAIR
 from handlers.store import ledger_records
@@ -45,15 +45,21 @@ def broken(world: World, quiet_ms: int) -> dict[str, list[str]]:
 
 
 def _false_repairs(world: World) -> Iterator[str]:
-    """Yields the gaps that are marked as repaired although an event of that time is not stored."""
-    slack_ms = world.schedule.skew_ms + LATE_MS
-    for gap in gaps_of(world):
+    """Yields the gaps that are marked as repaired although an event of that time is not stored.
+
+    If a function stood still, the losses that it is told of later lie in each other: then the event's own one tells.
+    """
+    slack_ms, gaps = world.schedule.skew_ms + LATE_MS, gaps_of(world)
+    told = [gap.span for gap in gaps if gap.number and gap.state in LACKING]
+    for gap in gaps:
         if gap.state != REPAIRED:
             continue
         lacking = [
             number
             for number, at_ms in enumerate(world.upstream.emitted_ms)
-            if gap.from_ms + slack_ms <= at_ms <= gap.to_ms - slack_ms and number not in world.watch.stored
+            if gap.from_ms + slack_ms <= at_ms <= gap.to_ms - slack_ms
+            and number not in world.watch.stored
+            and not any(from_ms <= at_ms <= to_ms for from_ms, to_ms in told)
         ]
         if lacking:
             yield f"the gap to {world.at(gap.to_ms)} is marked as repaired, and event {lacking[0]} of it is not stored"
