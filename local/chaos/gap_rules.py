@@ -32,6 +32,8 @@ from local.simulation.upstream_memory import SPEED
 # A connection counts from the upstream's answer, but its cursor is older: by the claim, the reads of the tables and the
 # upstream's time to answer, each at its slowest, and by a save that was not made yet.
 ASKED_BEFORE_MS = 6_000
+# How old the record of an open connection is at most, from which its successor begins (`progress_every_s`).
+LATE_RECORD_MS = 2_000
 # A gap is recorded this long after its end at the latest: when a silent connection counts as dead, plus two heartbeats.
 RECORDED_AFTER_MS = 12_000
 
@@ -254,6 +256,19 @@ def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) ->
         times = 2 if behind_ms and is_second and world.schedule.is_left_to_default else 1
         is_short = end_ms - link.opened_ms <= behind_ms + times * ASKED_BEFORE_MS
         if end_ms >= from_ms and (is_short or (from_ms <= link.opened_ms and end_ms <= to_ms)):
+            return True
+    return _is_after_an_outage(world, from_ms, to_ms)
+
+
+def _is_after_an_outage(world: World, from_ms: int, to_ms: int) -> bool:
+    """Returns whether connections that resumed by default made up for an outage then, as far as they could know.
+
+    What they bring counts by time alone, although the upstream may have forgotten most of it: so all of them together
+    take as long as the outage, and as what each knew too late of the one before.
+    """
+    for began_ms, over_ms in uncovered(world, world.origin_ms, from_ms) if world.schedule.is_left_to_default else ():
+        since = [link for link in world.upstream.links if over_ms <= (link.opened_ms or 0) <= to_ms]
+        if to_ms <= over_ms + (over_ms - began_ms) + len(since) * LATE_RECORD_MS:
             return True
     return False
 
