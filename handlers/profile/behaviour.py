@@ -156,8 +156,8 @@ class Profile:
     @property
     def texts(self) -> list[str]:
         """The texts of its request and its messages, with references and placeholders."""
-        said = (one.text for one in self.exchanges)
-        return [self.address, *(value for _, value in self.headers), self.body or "", *said]
+        values = (value for _, value in self.headers)
+        return [self.address, *values, self.body or "", *(one.text for one in self.exchanges)]
 
     @property
     def secrets(self) -> list[Reference]:
@@ -199,10 +199,11 @@ class Profile:
 
     def events(self, frame: Frame, received_at_ms: int) -> list[StreamEvent] | None:
         """Returns the events of a batch, in order; None if the frame is not a batch."""
-        batch = self.split.batch(frame) if self.split is not None else None
-        if self.split is None or batch is None:
+        if (split := self.split) is None or (batch := split.batch(frame)) is None:
             return None
-        return self.split.events(frame, batch, received_at_ms, key=self.key, cursor=self.cursor, keep=self.keep)
+        if frame.name is None and self.marks.first(Kind.SNAPSHOT, frame) is not None:
+            frame = frame._replace(name=Kind.SNAPSHOT.value)
+        return split.events(frame, batch, received_at_ms, key=self.key, cursor=self.cursor, keep=self.keep)
 
     def keeps(self, frame: Frame) -> bool:
         """Returns whether `frame`, an event that is not a batch, is stored."""
@@ -296,5 +297,4 @@ class Profile:
         """Returns what a close with this code means, by the profile or else by the RFC."""
         from handlers.profile import messages
 
-        named = dict(self.close_codes).get(code)
-        return messages.CLOSE_CODES.get(code, "retried") if named is None else named
+        return {**messages.CLOSE_CODES, **dict(self.close_codes)}.get(code, "retried")

@@ -123,7 +123,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
 def _time(fields: Fields, table: Mapping[str, Any]) -> Any:
     """Returns where the events' own time is; None if the profile does not say."""
     time = _reader("time")(fields) if {"time", "time_unit"} & set(table) else None
-    if time is not None and time.path is None:
+    if time is not None and time.path is None and "time" not in table:
         fields.wrong("time", 'must be a JSON path such as "$.meta.at", because time_unit is given')
     return time
 

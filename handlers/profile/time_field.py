@@ -10,12 +10,15 @@ from typing import Any, Literal, get_args
 
 from handlers.framing.events import JsonPath, at, parse_json
 from handlers.framing.frames import Body
-from handlers.profile.checked_fields import A_PATH, Fields, choice
+from handlers.profile.checked_fields import A_PATH, Fields, Form, choice
 from handlers.values import dataclass
 
 TimeUnit = Literal["ms", "s", "us", "ns", "iso"]
 # How many of each unit are in a millisecond, as a fraction.
 _UNITS: dict[str, tuple[int, int]] = {"s": (1, 1000), "ms": (1, 1), "us": (1000, 1), "ns": (1_000_000, 1)}
+_PLACE = Form(
+    A_PATH.schema, f"{A_PATH.must_be}, within the event as it is stored: an element of a batch", A_PATH.convert
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,5 +58,5 @@ class OwnTime:
 def own_time(fields: Fields, default: OwnTime | None = None) -> OwnTime:
     """Returns what `time` and `time_unit` of the table say; `default` for an absent one."""
     known = default or OwnTime()
-    path, unit = fields.read("time", A_PATH), fields.read("time_unit", choice(get_args(TimeUnit)), known.unit)
+    path, unit = fields.read("time", _PLACE), fields.read("time_unit", choice(get_args(TimeUnit)), known.unit)
     return OwnTime(path or known.path, unit)

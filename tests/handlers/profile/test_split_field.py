@@ -22,7 +22,8 @@ LINES: dict[str, Any] = {"framing": "ndjson"}
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"split": "$.items"}, 'split must be { path = "$.items" }'),
-    ({"split": {}}, "split.path is missing"),
+    ({"split": {}}, f'split.path is missing: it must be {NAMES}, or "$" if the frame is the list'),
+    ({"split": SPLIT, "time": "$.items[*].at"}, "within the event as it is stored: an element of a batch"),
     ({"split": {"path": "$.items[*]"}}, f'split.path must be {NAMES}, or "$" if the frame is the list'),
     ({"split": {"path": "$.items[0]"}}, f'split.path must be {NAMES}, or "$" if the frame is the list'),
     ({"split": {"path": 7}}, f'split.path must be {NAMES}, or "$" if the frame is the list'),
@@ -87,6 +88,18 @@ def test_a_mark_may_ask_that_nothing_stands_somewhere(text: str, kind: Kind) -> 
     """Nothing, or null; what is not an object or a list has no fields that could be absent."""
     parsed = profile(framing="ndjson", heartbeat={"absent": ["$.e", "$.c.d"]})
     assert parsed.kind(Frame(text)) is kind
+
+
+def test_the_elements_of_a_snapshot_have_its_name() -> None:
+    """This is as for a snapshot that is not a batch; an element's own name comes first."""
+    fields: dict[str, Any] = {"framing": "websocket", "address": "wss://a.example/", "snapshot": {"$.type": "all"}}
+    frames = Frame('{"type": "all", "items": [{"t": "a"}, {}]}'), Frame('{"type": "one", "items": [{}]}')
+    for split, names in (
+        (SPLIT, ["snapshot", "snapshot", None]),
+        (SPLIT | {"name": "$.items[*].t"}, ["a", "snapshot", None]),
+    ):
+        parsed = profile(split=split, **fields)
+        assert [event.name for frame in frames for event in parsed.events(frame, 0) or []] == names
 
 
 def test_what_is_kept_is_no_conflict() -> None:
