@@ -172,7 +172,7 @@ class Fields:
         """Returns the value of a required field as its form reads it; None, with a note, if it is missing or wrong."""
         if self.has(field):
             return self.read(field, form)
-        self.wrong(field, "is missing")
+        self.wrong(field, f"is missing: it {form.must_be}")
         return None
 
     def checked(self, field: str, check: Callable[[str], str]) -> str:

@@ -9,6 +9,7 @@ from handlers.framing.events import JsonPath, parse_path
 from handlers.framing.selection import Keep
 from handlers.framing.splitting import Split
 from handlers.profile.checked_fields import PATH, Fields
+from handlers.profile.mark_fields import NOT_FILLED, is_filled
 
 _SHAPE = '{ name = ["trade"] } or { path = "$.type", is = ["trade", "quote"] }, or a list of such'
 MOST_VALUES = 1000
@@ -59,4 +60,6 @@ def _values(inner: Fields, field: str, kind: Any) -> list[Any]:
         words = "texts" if kind is str else "texts, numbers, true or false"
         inner.wrong(field, f"must be a list of 1 to {MOST_VALUES} {words}")
         return []
+    if any(is_filled(one) for one in values):
+        inner.wrong(field, f"must contain {NOT_FILLED}")
     return values

@@ -5,6 +5,7 @@ one mark of `Kind.END`, and `end = [{ event = "bye" }, { data = "[DONE]" }]` is 
 disconnect may also have the path of a cursor in the frame, and that of a loss the path of the number of events.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,40 +15,39 @@ from handlers.profile.addresses import ProfileError
 from handlers.profile.checked_fields import PATH, Fields, did_you_mean
 
 _MARK = (
-    '{ event = "..." }, { data = "..." }, { comment = "..." }, { json = { "$.type" = "..." } } or '
+    '{ event = "..." }, { data = "..." }, { comment = "..." }, { "$.type" = "..." } or '
     '{ absent = ["$.items"] }, or a list of such'
 )
 _PARTS = frozenset({"event", "data", "comment", "json", "absent"})
 # Which kinds may have paths of their own: to a cursor, or to a number of events.
 _PLACES = {Kind.HEARTBEAT: ("cursor", "first_cursor"), Kind.DISCONNECT: ("cursor",), Kind.LOSS: ("count",)}
-
-
+# Whatever is filled in for each stream elsewhere would never fit here.
+NOT_FILLED = "no placeholder and no reference to a secret, which nothing fills in there"
+_FILLED = re.compile(r"\$\{|\{(?:streamId|name|cursor|token|ticket)[}|.]")
 _WHO = ("only a heartbeat may, and a disconnect may contain cursor", "only a loss may")
 
 
 def marks(fields: Fields, field: str, kind: Kind) -> list[tuple[Kind, Mark]]:
     """Returns the marks of one kind: none, one or a list of them."""
-    return [(kind, one) for one in listed(fields, field, lambda value: _mark(value, _PLACES.get(kind, ())))]
+    return [(kind, one) for one in listed(fields, field, lambda value: mark(value, _PLACES.get(kind, ())))]
 
 
-def listed(fields: Fields, field: str, read: Callable[[Any], Mark], more: str = "") -> list[Mark]:
-    """Returns the marks of a field: none, one or a list. `more` is added to the ProfileError that `read` raises."""
+def listed(fields: Fields, field: str, read: Callable[[Any], Mark]) -> list[Mark]:
+    """Returns the marks of a field, none, one or a list; notes the ProfileError that `read` raises."""
     value, found = fields.take(field), []
     for one in value if isinstance(value, list) else [] if value is None else [value]:
         try:
             found.append(read(one))
         except ProfileError as error:
-            fields.wrong(field, f"{error}{more}")
+            fields.wrong(field, str(error))
     return found
 
 
-def mark(value: Any) -> Mark:
-    """Returns the mark of a table that has no cursors; raises ProfileError."""
-    return _mark(value, ())
-
-
-def _mark(value: Any, places: Sequence[str]) -> Mark:
+def mark(value: Any, places: Sequence[str] = ()) -> Mark:
+    """Returns the mark of a table, which may also have paths of these names; raises ProfileError."""
     table = dict(value) if isinstance(value, dict) else {}
+    if table and all(str(name).startswith("$") for name in table):
+        table = {"json": table}
     paths: dict[str, Any] = {
         name: _one_path(table, name) for name in ("cursor", "first_cursor", "count") if name in table
     }
@@ -62,7 +62,14 @@ def _mark(value: Any, places: Sequence[str]) -> Mark:
     json, absent = _values(table), _absent(table)
     if not all(isinstance(text, str) for text in table.values()) or ("comment" in table and len(value) > 1):
         raise ProfileError(f"must be {_MARK}; a mark with comment must contain nothing else")
+    if any(is_filled(text) for text in (*table.values(), *(one for _, one in json))):
+        raise ProfileError(f'must contain {NOT_FILLED}; in json, "*" is any value')
     return Mark(json=json, absent=absent, **paths, **table)
+
+
+def is_filled(value: Any) -> bool:
+    """Whether the value has what is filled in for each stream elsewhere."""
+    return isinstance(value, str) and _FILLED.search(value) is not None
 
 
 def _values(table: dict[str, Any]) -> tuple[tuple[JsonPath, Value], ...]:

@@ -7,20 +7,23 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from handlers.framing.events import parse_path
 from handlers.framing.marks import Kind, Mark
 from handlers.profile import addresses, sections
 from handlers.profile.checked_fields import A_PATH, PATH, Fields, Form, number
 from handlers.profile.mark_fields import listed, mark
-from handlers.profile.messages import CLOSE_MEANINGS, CloseMeaning, Exchange, Numbering, asks_by_message, paths_in
+from handlers.profile.messages import CLOSE_MEANINGS, Exchange, Numbering, asks_by_message, paths_in
 
 if TYPE_CHECKING:
     from handlers.framing.splitting import Split
 
-_CODE = re.compile(r"1[0-9]{3}|[34][0-9]{3}"), "a close code from 1000 to 4999"
-_ANSWER = '{ "$.op" = "subscribed" }, a text, or a list of such'
+# RFC 6455, section 7.4: 1005 stands for a close without a code, and no close frame has the others below 3000.
+CODE = (
+    re.compile(r"100[0-357-9]|101[0-4]|[34][0-9]{3}"),
+    "a close code: 1000 to 1003, 1005, 1007 to 1014 or 3000 to 4999",
+)
 _SHAPES = {
     "subscribe": '[{ send = { op = "subscribe" }, expect = { "$.op" = "subscribed" } }]',
     "ping": '{ send = { op = "ping" }, every_s = 20 }',
@@ -44,7 +47,8 @@ class Conversation(NamedTuple):
 def conversation(fields: Fields) -> Conversation:
     """Returns the messages on the socket and their answers."""
     subscribe, ping = _several(fields, "subscribe", _first), _ping(fields)
-    more = {"leave": _leave(fields), "reply": _several(fields, "reply", _reply), "close_codes": _close_codes(fields)}
+    codes = sections.meanings(fields, "close_codes", '{ 4001 = "rejected" }', CODE, CLOSE_MEANINGS)
+    more = {"leave": _leave(fields), "reply": _several(fields, "reply", _reply), "close_codes": codes}
     answered = [*subscribe, *([] if ping is None else [ping])]
     marks = [
         *((Kind.REFUSAL, mark) for one in answered for mark in one.refuse),
@@ -62,10 +66,8 @@ def numbering(fields: Fields, split: "Split | None") -> Numbering | None:
         return None
     if isinstance(value, dict):
         inner = fields.inside("sequence", value)
-        path, by = inner.read("path", form), inner.read("by", form)
+        path, by = inner.needs("path", form), inner.read("by", form)
         inner.refuse_the_rest("sequence: path, by")
-        if path is None:
-            inner.wrong("path", f"must be {PATH}, where an event has its number")
         return None if path is None else Numbering(path, by)
     path = form.read(value)
     if path is None:
@@ -99,7 +101,7 @@ def _first(inner: Fields) -> Exchange:
 def _reply(inner: Fields) -> Exchange:
     to = _answers(inner, "to")
     if not to:
-        inner.wrong("to", f"must be the mark of the message to answer: {_ANSWER}")
+        inner.wrong("to", 'must be the mark of the message to answer: { "$.op" = "ping" }, a text, or a list of such')
     send = _message(inner, is_needed=True, has_paths=True)
     inner.refuse_the_rest("reply: to, send")
     return Exchange(send, to)
@@ -109,9 +111,7 @@ def _ping(fields: Fields) -> Exchange | None:
     inner = fields.table("ping", _SHAPES["ping"])
     if inner is None:
         return None
-    every_s = inner.read("every_s", number(above=0, most=3600))
-    if every_s is None:
-        inner.wrong("every_s", "must say how often it is sent: a number of seconds above 0 and at most 3600")
+    every_s = inner.needs("every_s", number(above=0, most=3600))
     exchange = _exchange(inner, "answer", needs_message=False)
     if exchange.send is None and exchange.expect:
         inner.wrong("answer", "needs send: without it the protocol's own ping is sent, which a pong answers")
@@ -130,12 +130,12 @@ def _leave(fields: Fields) -> Exchange | None:
 
 def _exchange(inner: Fields, answer: str, *, needs_message: bool) -> Exchange:
     send = _message(inner, is_needed=needs_message)
-    expect = _answers(inner, answer)
+    is_awaited, expect = inner.has(answer), _answers(inner, answer)
     within_s = inner.read("within_s", number(above=0, most=60), 10)
     if answer != "expect":
         return Exchange(send, expect, within_ms=round(within_s * 1000))
     refuse, reason = _answers(inner, "refuse"), inner.read("reason", A_PATH)
-    if refuse and not expect:
+    if refuse and not is_awaited:
         inner.wrong("refuse", "needs expect: without it no answer is awaited")
     if reason is not None and not refuse:
         inner.wrong("reason", "needs refuse: the marks of the message that contains it")
@@ -170,14 +170,4 @@ def _message(inner: Fields, *, is_needed: bool, has_paths: bool = False) -> Any:
 
 
 def _answers(inner: Fields, field: str) -> tuple[Mark, ...]:
-    def read(one: Any) -> Mark:
-        # A table of paths is short for { json = … }.
-        is_short = isinstance(one, dict) and bool(one) and all(str(name).startswith("$") for name in one)
-        return mark({"data": one} if isinstance(one, str) else {"json": one} if is_short else one)
-
-    return tuple(listed(inner, field, read, f"; or {_ANSWER}"))
-
-
-def _close_codes(fields: Fields) -> tuple[tuple[int, CloseMeaning], ...]:
-    found = sections.meanings(fields, "close_codes", '{ 4001 = "rejected" }', _CODE, CLOSE_MEANINGS)
-    return cast(tuple[tuple[int, CloseMeaning], ...], found)
+    return tuple(listed(inner, field, lambda one: mark({"data": one} if isinstance(one, str) else one)))

@@ -20,7 +20,6 @@ from handlers.framing.events import JsonPath, at, compact, parse_path, text_at
 from handlers.framing.marks import Mark
 from handlers.values import dataclass
 
-CURSOR, CURSOR_AS_TEXT = "{cursor}", "{cursor|text}"
 # The cursor, and a path into the message that is answered.
 _PLACE = re.compile(r"\{(cursor(?:\|text)?|\$[.\[][^{}]*)\}")
 # The whole numbers that every JSON reader takes without rounding.
@@ -71,7 +70,7 @@ class Numbering:
 
 def asks_by_message(exchanges: Sequence[Exchange]) -> bool:
     """Returns whether a message carries the cursor."""
-    return any(CURSOR in one.text or CURSOR_AS_TEXT in one.text for one in exchanges)
+    return any({"cursor", "cursor|text"} & {*_PLACE.findall(one.text)} for one in exchanges)
 
 
 def paths_in(text: str) -> list[str]:

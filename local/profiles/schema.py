@@ -17,6 +17,7 @@ from handlers.profile.columns_field import MOST_COLUMNS, RESERVED
 from handlers.profile.columns_field import NAME as COLUMN_NAME
 from handlers.profile.deliver_field import BATCH, FROM, LABEL, MORE, MOST_TARGETS, NAMES, WAIT_S
 from handlers.profile.keep_field import MOST_VALUES
+from handlers.profile.message_fields import CODE
 from handlers.profile.messages import CLOSE_MEANINGS
 from handlers.profile.parse import read
 from handlers.profile.sections import MEANINGS
@@ -48,9 +49,9 @@ def _mark(*paths: str) -> Schema:
     absent: Schema = {"type": "array", "items": _PATH, "minItems": 1}
     parts: Schema = {"event": _TEXT, "data": _TEXT, "comment": _TEXT, "json": places, "absent": absent}
     parts |= dict.fromkeys(paths, _PATH)
-    mark = {"type": "object", "properties": parts, "additionalProperties": False, "minProperties": 1}
+    mark = {"type": "object", "properties": parts, "patternProperties": {r"^\$": _VALUE}, "minProperties": 1}
     name = "_".join(("mark", *paths))
-    return _shared(f"{name}s", _several(name, mark))
+    return _shared(f"{name}s", _several(name, mark | {"additionalProperties": False}))
 
 
 def _targets() -> Schema:
@@ -88,8 +89,7 @@ def _keep() -> Schema:
     return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
 
 
-_PAIRS: Schema = {"type": "object", "patternProperties": {r"^\$": _VALUE}, "minProperties": 1}
-_ANSWER: Schema = _shared("answers", _several("answer", {"anyOf": [_TEXT, _PAIRS]}))
+_ANSWER: Schema = _shared("answers", _several("answer", {"anyOf": [_TEXT, {"$ref": "#/definitions/mark"}]}))
 _SEND: Schema = {"type": ["string", "object", "array"], "description": "a text, or what is sent as JSON"}
 _WITHIN: Schema = {"type": "number", "exclusiveMinimum": 0, "maximum": 60, "default": 10}
 
@@ -174,7 +174,7 @@ _OPEN: dict[str, Schema] = {
     },
     "close_codes": {
         "type": "object",
-        "patternProperties": {"^[134][0-9][0-9][0-9]$": {"enum": list(CLOSE_MEANINGS)}},
+        "patternProperties": {f"^({CODE[0].pattern})$": {"enum": list(CLOSE_MEANINGS)}},
         "additionalProperties": False,
     },
 }
@@ -227,7 +227,7 @@ class Recorder(Fields):
         return default
 
     def needs(self, field: str, form: Form) -> None:
-        self.required.append(field)
+        self.required += [] if field in self.required else [field]
         self.read(field, form)
 
     def checked(self, field: str, check: Callable[[str], str]) -> str:  # noqa: ARG002

@@ -33,6 +33,11 @@ def test_each_mistake_has_one_sentence() -> None:
         ({"path": "$.t", "is": []}, {}, f"keep.is {VALUES}"),
         ({"path": "$.t", "is": [["a"]]}, {}, f"keep.is {VALUES}"),
         ({"path": "$.t", "is": ["a"] * 1001}, {}, f"keep.is {VALUES}"),
+        (
+            {"path": "$.t", "is": ["a", "{name}"]},
+            {},
+            "keep.is must contain no placeholder and no reference to a secret",
+        ),
         ({"path": "$.t", "if": "a"}, {}, "keep.if is not a field of keep: name, path, is"),
     ]
     wrong = [spelled for spelled, more, sentence in table if sentence not in refusal(keep=spelled, **more)]

@@ -4,10 +4,8 @@ from typing import Any
 
 import pytest
 
-from handlers.framing.events import parse_path
 from handlers.profile.behaviour import Profile
 from handlers.profile.checked_fields import BadProfile
-from handlers.profile.messages import Numbering
 from handlers.profile.parse import parse
 from handlers.profile.resume import BY_MESSAGE
 from handlers.profile.secret_references import Reference
@@ -23,7 +21,11 @@ def profile(**fields: Any) -> Profile:
 
 PATH = 'must be a JSON path such as "$.meta.id" or "$.items[0]"'
 ALONE = 'works only with framing = "websocket": over HTTP nothing can be sent while the stream is read'
-CODE = "must be a close code from 1000 to 4999, with one of these values: retried, throttled, rejected, ended, expired"
+CODE = (
+    "must be a close code: 1000 to 1003, 1005, 1007 to 1014 or 3000 to 4999, with one of these values: retried, "
+    "throttled, rejected, ended, expired"
+)
+UNFILLED = 'must contain no placeholder and no reference to a secret, which nothing fills in there; in json, "*" is any'
 
 
 @pytest.mark.parametrize(
@@ -89,7 +91,7 @@ CODE = "must be a close code from 1000 to 4999, with one of these values: retrie
         ({"ping": "ping"}, 'ping must be { send = { op = "ping" }, every_s = 20 }'),
         (
             {"ping": {"send": "a"}},
-            "ping.every_s must say how often it is sent: a number of seconds above 0 and at most 3600",
+            "ping.every_s is missing: it must be a number of seconds above 0 and at most 3600",
         ),
         ({"ping": {"every_s": 0}}, "ping.every_s must be a number of seconds above 0 and at most 3600"),
         (
@@ -98,7 +100,7 @@ CODE = "must be a close code from 1000 to 4999, with one of these values: retrie
         ),
         (
             {"reply": {"send": "a"}},
-            'reply.to must be the mark of the message to answer: { "$.op" = "subscribed" }, a text, or a list of such',
+            'reply.to must be the mark of the message to answer: { "$.op" = "ping" }, a text, or a list of such',
         ),
         (
             {"reply": [{"to": "a", "send": {"id": "{$.i d}"}}]},
@@ -109,10 +111,18 @@ CODE = "must be a close code from 1000 to 4999, with one of these values: retrie
             "subscribe.send contains {$.id}: only a reply may hold a part of the message that it answers",
         ),
         ({"leave": {}}, "leave.send is missing: it must be a text, or a table that is sent as JSON"),
-        ({"close_codes": {"999": "retried"}}, f"close_codes.999 {CODE}"),
+        *(
+            ({"close_codes": {code: "retried"}}, f"close_codes.{code} {CODE}")
+            for code in ("999", "1006", "1015", "2000")
+        ),
+        *(
+            ({"subscribe": {"send": "a", "expect": {"$.a": text}, "refuse": "b"}}, f"subscribe.expect {UNFILLED} value")
+            for text in ("of {name}", "{cursor|text}", "{ticket.id}", "${secret:key}")
+        ),
+        ({"snapshot": {"$.a": "{streamId}"}}, f"snapshot {UNFILLED} value"),
         ({"close_codes": {"4000": "reject"}}, f"close_codes.4000 {CODE}; did you mean rejected?"),
         ({"sequence": "seq"}, f'sequence {PATH}, or {{ path = "$.seq", by = "$.product" }}'),
-        ({"sequence": {"by": "$.a"}}, f"sequence.path {PATH}, where an event has its number"),
+        ({"sequence": {"by": "$.a"}}, f"sequence.path is missing: it {PATH}"),
         (
             {"subscribe": [SUBSCRIBE], "cursor": "$.n", "resume": {"query": "a"}},
             'resume.query must be left out: a message contains "{cursor}", which resumes already',
@@ -128,6 +138,15 @@ def test_a_wrong_field_is_refused_by_name(fields: dict[str, Any], sentence: str)
     with pytest.raises(BadProfile) as caught:
         profile(**fields)
     assert f"the profile 'feed': {sentence}" in caught.value.problems
+
+
+def test_a_mistake_is_told_once() -> None:
+    """A wrong value does not count as a missing one as well."""
+    subscribe = {"send": "a", "expect": {"$.a": "{name}"}, "refuse": "b"}
+    for fields in ({"ping": {"every_s": True}}, {"subscribe": subscribe}, {"time": "at"}):
+        with pytest.raises(BadProfile) as caught:
+            profile(**fields)
+        assert len(caught.value.problems) == 1
 
 
 def test_the_handshake_is_a_request() -> None:
@@ -170,12 +189,3 @@ def test_a_value_is_filled_in_once() -> None:
     assert message_of(said, "GO {cursor}|{name}", "feed:x", None, {}) == b"GO |x"
     assert [one.kept_in for one in said.secrets] == ["secret"]
     assert said.address_for("feed:x")
-
-
-def test_numbers_may_be_counted_by_product() -> None:
-    """Without a product there is one row."""
-    path, by = parse_path("$.seq"), parse_path("$.product")
-    assert path is not None
-    assert profile(sequence="$.seq").sequence == Numbering(path)
-    assert profile(sequence={"path": "$.seq", "by": "$.product"}).sequence == Numbering(path, by)
-    assert parse("feed", {"address": "https://a.example/", "framing": "ndjson", "sequence": "$.seq"}, {}).sequence

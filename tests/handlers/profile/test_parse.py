@@ -26,7 +26,7 @@ UNKNOWN = f"body contains {{name|hex}}, which is unknown; the placeholders are {
 RESUME = 'resume must be { header = "..." }, { query = "..." } or { body = "/..." }, or "none"'
 RESUME_FIELDS = "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired, oldest"
 MARK = (
-    '{ event = "..." }, { data = "..." }, { comment = "..." }, { json = { "$.type" = "..." } } or '
+    '{ event = "..." }, { data = "..." }, { comment = "..." }, { "$.type" = "..." } or '
     '{ absent = ["$.items"] }, or a list of such'
 )
 EXPECTED = 'expect_every_s must be a number of seconds from 1 to 604800, or "usual"'
@@ -159,23 +159,16 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"framing": "jsonl"}, f"{FRAMING}; did you mean ndjson?"),
     ({"overlap": "tolerate"}, "overlap must be one of evicts, tolerates, forbids; did you mean tolerates?"),
     ({"framing": ["sse"]}, "framing must be one of sse, ndjson, json-seq, length, raw, websocket"),
-    ({"method": "PUT"}, "method must be one of GET, POST"),
     ({"connect_timeout_s": 0}, "connect_timeout_s must be a number of seconds above 0 and at most 60"),
     ({"connect_timeout_s": True}, "connect_timeout_s must be a number of seconds above 0 and at most 60"),
     ({"expect_every_s": 0.5}, EXPECTED),
     ({"expect_every_s": 604_801}, EXPECTED),
     ({"expect_every_s": "often"}, EXPECTED),
-    ({"stall_after_s": "60"}, "stall_after_s must be a number of seconds above 0 and at most 900"),
     ({"stall_after_s": float("nan")}, "stall_after_s must be a number of seconds above 0 and at most 900"),
-    ({"overlap": "maybe"}, "overlap must be one of evicts, tolerates, forbids"),
     ({"overlap_s": -0.5}, "overlap_s must be a number of seconds from 0 to 300"),
     ({"standby": "hot", "overlap": "evicts"}, 'standby can be "hot" only with overlap = "tolerates"'),
-    ({"reconnect_tries": -1}, "reconnect_tries must be a whole number from 0 to 20"),
-    ({"retry_max_s": 3601}, "retry_max_s must be a number of seconds from 0 to 3600"),
     ({"retry_max_s": 5, "framing": "raw"}, f"retry_max_s {SSE_ALONE}"),
     ({"max_frame_bytes": 1.5}, "max_frame_bytes must be a whole number from 1 to 16777216"),
-    ({"oversize": "drop"}, "oversize must be one of dead-letter, reject"),
-    ({"max_frame_bytes": 0}, "max_frame_bytes must be a whole number from 1 to 16777216"),
     ({"resume": "Last-Event-ID"}, RESUME),
     ({"resume": {"header": "a", "query": "b"}}, RESUME),
     ({"resume": {"header": "a b"}}, "resume.header must be the name of an HTTP header that a profile may set"),
@@ -201,7 +194,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"body": "[]", "method": "POST"}, 'body must be the text of a JSON object, such as \'{"stream": true}\''),
     ({"allow_private": "yes"}, "allow_private must be true or false"),
     ({"end": {"status": "204"}}, f"end must be {MARK}"),
-    ({"key": "$.a[*]"}, f'{KEY}; "[*]" stands for an element of the list that split names'),
     ({"key": ["id"]}, KEY),
     ({"cursor": "hash"}, 'cursor must be "id" or a JSON path such as "$.meta.id" or "$.items[0]"'),
     ({"key": "id", "framing": "ndjson"}, 'key can be "id" only with framing = "sse"'),
@@ -233,17 +225,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"statuses": {"410": "expire"}}, f"statuses.410 {STATUS}; did you mean expired?"),
     ({"key": "hsh"}, f"{KEY}; did you mean hash?"),
     ({"store": "logs"}, "store must be one of items, log; did you mean log?"),
-    ({"order": "key"}, "order must be one of index, none"),
     ({"order": False}, "order must be one of index, none"),
     ({"store": "log", "order": "none"}, f"order {FOR_ITEMS} a log is always in order, and has no index"),
     ({"flush_s": 1}, f"flush_s {FOR_A_LOG}"),
     ({"dedup_window_s": 900}, f"dedup_window_s {FOR_A_LOG}"),
-    ({"store": "log", "flush_s": 61}, "flush_s must be a number of seconds from 0 to 60"),
-    ({"store": "log", "dedup_window_s": 59}, "dedup_window_s must be a whole number from 60 to 86400"),
     ({"store": "log", "partitions": 2}, f"partitions {FOR_ITEMS} {ONE_ORDER}"),
     ({"store": "log", "on_conflict": "both"}, f"on_conflict {NOT_BOTH}"),
-    ({"on_conflict": "last"}, "on_conflict must be one of first, both, epoch"),
-    ({"compression": "gzip"}, "compression must be true or false"),
 ]  # fmt: skip
 
 

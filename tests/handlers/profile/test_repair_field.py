@@ -84,7 +84,7 @@ def test_the_key_of_an_item_is_as_the_streams_own() -> None:
         ),
         ({}, {"address": "https://r.example/{aftr}"}, "repair.address may contain only these placeholders"),
         ({}, {"address": None}, "repair.address is missing"),
-        ({}, {"items": None}, "repair.items is missing"),
+        ({}, {"items": None}, "repair.items is missing: it must be "),
         ({}, {"items": "$[0]"}, "repair.items must be a JSON path of names"),
         ({}, {"key": ["$.a", "$.b"]}, 'repair.key must be a JSON path such as "$.id"'),
         ({"key": ["$.a", "$.b"]}, {}, "repair.key must be a list of 2 JSON paths"),
