@@ -136,7 +136,8 @@ def _refusal(seen: Probe, framing: str) -> str | None:
     if seen.problem:
         return seen.problem
     if framing == "websocket" and seen.status == SWITCHED:
-        return None
+        is_engine = bool(seen.frames) and re.match(r'0\{"sid":', str(seen.frames[0].data)) is not None
+        return "it is Socket.IO's, which is not read: docs/not-read.md says what to do" if is_engine else None
     if not 200 <= seen.status < 300 or framing == "websocket":
         advice = _ADVICE.get(seen.status, "") if framing != "websocket" or seen.status == UNAUTHORIZED else ""
         return f"the answer is {seen.status}: no {'WebSocket' if framing == 'websocket' else 'stream'}{advice}"

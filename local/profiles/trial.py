@@ -22,12 +22,12 @@ from handlers.api.verdict import counted
 from handlers.aws.eks_tokens import signed
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.ends import End
-from handlers.connection.frame_reading import taken_apart
+from handlers.connection.frame_reading import Numbers, read, taken_apart
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.judging import is_confirmed, is_expired, judge
 from handlers.connection.opening_steps import Tokens
 from handlers.errors import StreamDropped, StreamkeeperError
-from handlers.framing.events import LEFT_OUT, StreamEvent, cursor_behind
+from handlers.framing.events import LEFT_OUT, StreamEvent, cursor_behind, parse_json, text_at
 from handlers.framing.frames import Frame, FramingError, as_frames
 from handlers.framing.marks import Kind
 from handlers.framing.oversize import Oversize
@@ -76,6 +76,8 @@ class Trial:
     reconnection_ms: int | None = None
     ended: bool = False
     seen: list[StreamEvent] = field(default_factory=list)
+    numbers: Numbers | None = None
+    is_numbered: bool = False
 
     def begins(self) -> None:
         """Prints how the profile resumes, how it stores if that is unusual, and warnings."""
@@ -86,6 +88,9 @@ class Trial:
             self.say(advice.selection(self.profile))
         for warning in advice.warnings(self.profile):
             self.say(f"warning: {warning}")
+        if (sequence := self.profile.sequence) is not None:
+            is_row = self.profile.asks(self.requested) and self.profile.cursor == sequence.path
+            self.numbers = Numbers(sequence, self.requested if is_row else None, self.profile.split)
 
     def opened(self, answer: Opened) -> None:
         """Prints the upstream's answer."""
@@ -93,42 +98,35 @@ class Trial:
         if self.profile.asks(self.requested) and is_expired(self.profile, answer.status):
             self.ended = True
             self.say(_ENDS[Kind.EXPIRED])
-            return
-        refusal = judge(self.profile, answer, self.profile.meaning(answer.status))
-        if refusal is None and self.requested and not is_confirmed(self.profile, answer, self.requested):
-            self.say("the answer does not begin after the cursor: a gap")
-        if refusal is not None:
+        elif (refusal := judge(self.profile, answer, self.profile.meaning(answer.status))) is not None:
             self.ends(refusal)
+        elif self.requested and not is_confirmed(self.profile, answer, self.requested):
+            self.say("the answer does not begin after the cursor: a gap")
 
     def frame(self, frame: Frame) -> None:
         """Prints one frame; after an end, nothing counts."""
         if self.ended:
             return
-        kind, batch = taken_apart(self.profile, frame, 0)
-        for event in batch:
-            self._event(Kind.EVENT, event)
-        is_beside = kind in (Kind.HEARTBEAT, Kind.DISCONNECT)
-        if is_beside and not batch and not frame.is_comment:
-            after = self.profile.cursor_beside(kind, frame, is_resumed=self.profile.asks(self.requested))
-            self.cursor = self.cursor if after is None else after
-        if not batch:
-            event = self.profile.event(frame, 0)
-            if kind is Kind.EVENT and not self.profile.keeps(frame):
-                event = event._replace(key=LEFT_OUT)
-            self._event(kind, event, moves=not frame.is_comment and not is_beside)
-        elif kind is not Kind.EVENT:
+        profile, is_resumed = self.profile, self.profile.asks(self.requested)
+        kind, batch = taken_apart(profile, frame, 0)
+        reading = read(profile, [frame], None, 0, "", 0, is_resumed=is_resumed, numbers=self.numbers)
+        for count in reading.losses if kind is not Kind.LOSS else ():
+            self.say(f"{'hole':<10} {counted(count or 0, 'number')} missing before this: a loss")
+        if profile.sequence is not None and kind is Kind.EVENT:
+            self.is_numbered |= text_at(parse_json(frame.data), profile.sequence.path) is not None
+        for event in batch or (profile.event(frame, 0),):
+            is_left_out = event.key == LEFT_OUT or (reading.left_out > 0 and not batch)
+            self._shows("left out" if is_left_out else Kind.EVENT.value if batch else kind.value, event)
+        self.cursor = self.cursor if reading.cursor is None else reading.cursor
+        if batch and kind is not Kind.EVENT:
             self.say(f"{kind.value:<10} beside these events")
         if kind in _ENDS:
             self.ended = True
-            oldest = self.profile.oldest_after(frame) if kind is Kind.EXPIRED else None
-            self.say(_ENDS[kind] if oldest is None else f"{_FORGOTTEN}: it is asked for {printable(oldest)}")
+            place = printable(reading.oldest or "")
+            self.say(f"{_FORGOTTEN}: it is asked for {place}" if place else _ENDS[kind])
 
-    def _event(self, kind: Kind, event: StreamEvent, *, moves: bool = True) -> None:
-        """Prints one event or another frame; `moves` says whether its cursor counts."""
-        word = "left out" if kind is Kind.EVENT and event.key == LEFT_OUT else kind.value
+    def _shows(self, word: str, event: StreamEvent) -> None:
         self.counts[word] += 1
-        if moves and event.cursor is not None:
-            self.cursor = event.cursor
         if word == Kind.EVENT.value:
             self.seen.append(event._replace(received_at_ms=time.time_ns() // 1_000_000))
         key = "unique" if self.profile.key == "each" else printable(event.key)
@@ -159,6 +157,8 @@ class Trial:
             self.say(f"asked for {self.reconnection_ms / 1000:g} s before a new connection, which waits {rest_s:g} s")
         if self.counts["left out"] and not self.counts[Kind.EVENT.value]:
             self.say("warning: keep matches none of the events that came: nothing would be stored")
+        if self.numbers is not None and not self.is_numbered and self.counts.keys() & {"event", "left out"}:
+            self.say("warning: none of the events has a number where sequence says: no hole would be noticed")
         counted = ", ".join(f"{kind} {count}" for kind, count in sorted(self.counts.items())) or "nothing"
         self.say(f"total: {counted}; cursor {printable(self.cursor) if self.cursor is not None else 'none'}")
 
@@ -177,10 +177,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _try(moved(profile, origin), arguments, lambda references: dict.fromkeys(references, "played"))
 
 
-def _try(profile: Profile, arguments: argparse.Namespace, read: Callable[[list[Reference]], Secrets]) -> int:
-    """As `run`; `read` returns the values of the profile's secrets."""
+def _try(profile: Profile, arguments: argparse.Namespace, values_of: Callable[[list[Reference]], Secrets]) -> int:
+    """As `run`; `values_of` returns the values of the profile's secrets."""
     try:
-        values = read(profile.secrets) if profile.secrets else {}
+        values = values_of(profile.secrets) if profile.secrets else {}
         request = request_of(profile, arguments.stream_id, arguments.cursor, values)
         check_trust(request.trust)
     except (StreamkeeperError, ProfileError) as problem:
@@ -208,16 +208,15 @@ def _try(profile: Profile, arguments: argparse.Namespace, read: Callable[[list[R
         talking.leaves()
         upstream.close()
         trial.summary()
-    if not (was_stream and arguments.repair):
-        return 0 if was_stream else 1
-    return 0 if _compared(profile, arguments.stream_id, trial.seen, read, shared) else 1
+    is_good = was_stream and (not arguments.repair or _compared(profile, stream_id, trial.seen, values_of, shared))
+    return 0 if is_good else 1
 
 
 def _compared(
     profile: Profile,
     stream_id: str,
     seen: list[StreamEvent],
-    read: Callable[[list[Reference]], Secrets],
+    values_of: Callable[[list[Reference]], Secrets],
     shared: RefreshTokens | None,
 ) -> bool:
     """Whether the repair's address has what came on the stream."""
@@ -230,7 +229,7 @@ def _compared(
     own = profile.secrets if profile.repair.headers is None else []
     tokens = OwnTokens(lambda: time.time_ns() // 1_000_000, shared, SIGN)
     try:
-        secrets = tokens.added(profile, read([*profile.repair.secrets, *own]))
+        secrets = tokens.added(profile, values_of([*profile.repair.secrets, *own]))
     except StreamDropped as problem:
         print(f"repair: {problem}")
         return False
@@ -274,7 +273,7 @@ def _read(upstream: Upstream, trial: Trial, talking: Talking, until: float) -> b
     missing = talking.awaited if was_stream else "no answer within this time"
     if missing and not trial.ended:
         trial.say(printable(missing))
-    return was_stream
+    return was_stream and not missing
 
 
 def _body(data: str | bytes | Oversize) -> str:

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from handlers.framing.frames import Frame
+from handlers.framing.websocket import TEXT, encoded_frame
 from local.cli import main
 from local.profiles.probing import Address, Probe, answers
 from local.upstreams.playing import playing
+from tests.handlers.servers import serving
+from tests.handlers.upstream.test_hostile_sockets import switches
 from tests.http_server import Answer, answering
 from tests.local.profiles.test_new import made
 
@@ -115,6 +118,13 @@ def test_what_is_no_socket_is_named(
     assert "credential" not in said
 
 
+def test_no_profile_is_written_for_socket_io(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is known by its first message, and the sentence names the page that says what to do."""
+    with serving(switches(encoded_frame(TEXT, b'0{"sid":"x","upgrades":[]}'))) as server:
+        assert main(["profile", "new", server.address.replace("http", "ws", 1), "--seconds", "1", "--output", "-"]) == 1
+    assert "it is Socket.IO's, which is not read: docs/not-read.md says what to do" in capsys.readouterr().err
+
+
 def test_a_trial_says_why_a_message_was_refused(
     exchange: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,7 +138,7 @@ def test_a_trial_says_why_a_message_was_refused(
     why = "refused: the upstream refused subscribe[0]: the first message must be a subscribe with a channel"
     assert why in capsys.readouterr().out
     file.write_text("\n".join([*lines, says.format("subscribe", refuses).replace('"subscribed"', '"taken"')]))
-    assert main(["profile", "try", str(file), "--seconds", "1"]) == 0
+    assert main(["profile", "try", str(file), "--seconds", "1"]) == 1
     assert "still no answer to subscribe[0]; it said {" in capsys.readouterr().out
     file.write_text("\n".join([*lines, says.format("subscribe", refuses)]))
     assert main(["profile", "try", str(file), "--seconds", "1", "--cursor", "1"]) == 0
