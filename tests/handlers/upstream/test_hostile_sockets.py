@@ -107,14 +107,6 @@ def test_what_was_offered_may_be_chosen(aws: Aws) -> None:
     assert ending(aws, switches(**wrong), **offers) == ("StreamDropped", f"{NOT_OPENED} {message}")
 
 
-def test_an_answer_that_is_no_switch_is_a_refusal(aws: Aws) -> None:
-    """It is a page or another kind of stream; the status says which."""
-    for status in (b"200 OK", b"404 Not Found"):
-        page = b"HTTP/1.1 %s\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\nabcd" % status
-        error, message = ending(aws, lambda peer, page=page: peer.send(page))  # type: ignore[misc]
-        assert (error, message.partition(":")[0]) == ("StreamDropped", f"the upstream answered {int(status[:3])}")
-
-
 def test_a_server_that_never_answers_the_handshake_is_a_stall(aws: Aws) -> None:
     """It is one after `stall_after_s`, like any missing answer."""
     message = f"{NOT_OPENED} (stalled): no byte came for 1 s"

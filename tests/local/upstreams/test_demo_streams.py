@@ -74,17 +74,6 @@ def test_a_newer_connection_ends_the_older() -> None:
         ids(other, 2)
 
 
-def test_heartbeats_fill_silence() -> None:
-    """A stream whose next event is far away sends comments."""
-    with playing() as (origin, _), Http() as http:
-        answer = http.opened(f"{origin}/demo?interval_ms=3600000&heartbeat_ms=20")
-        text = b""
-        while text.count(b": heartbeat\n\n") < 3 and (chunk := answer.read1()):
-            text += chunk
-        greeting, *comments, _ = text.split(b"\n\n")
-        assert (greeting[:2], comments[:3]) == (b": ", [b": heartbeat"] * 3)
-
-
 def test_json_lines_tolerate_two_and_are_reset() -> None:
     """Two connections of demo-ndjson live side by side; each ends with a reset, and `since` closes the gap."""
     with playing(seed=1, drop_after_s=(0.3, 0.4)) as (origin, _), Http(maxsize=2) as http:
