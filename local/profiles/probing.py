@@ -185,15 +185,19 @@ def answers(address: Address, seen: Probe) -> list[tuple[int, str] | None]:
     """Returns the answer to each first message, as its frame's place and a mark; None for a message without one.
 
     An answer repeats a value of the message, such as its id; or it is the next frame, and has other members than an
-    event. A mark holds no secret.
+    event, or another value where all later frames have the same. A mark holds no secret.
     """
-    bodies, answered, first = seen.bodies, list[tuple[int, str] | None](), 0
+    parsed, answered, first = [parse_json(frame.data) for frame in seen.frames], list[tuple[int, str] | None](), 0
+    bodies: list[Mapping[str, Any]] = [body if isinstance(body, dict) else {} for body in parsed]
     usual = bodies[-1] if bodies else {}
     for number, message in enumerate(address.messages, start=1):
         said, later = set(_values(message)), set(_values(address.messages[number:]))
         found = [at for at in range(first, len(bodies)) if not said.isdisjoint(_new(bodies[at], usual).values())]
-        if not found and first < len(bodies) and set(bodies[first]) != set(usual):
-            found = [first] if later.isdisjoint(_new(bodies[first], usual).values()) else []
+        if not found and first < len(bodies):
+            own, others = _new(bodies[first], usual), bodies[first + 1 :]
+            same = any(all(name in one and one[name] == usual[name] for one in others) for name in own if name in usual)
+            is_other = set(bodies[first]) != set(usual) or (len(others) > 1 and same)
+            found = [first] if is_other and later.isdisjoint(own.values()) else []
         names = [
             name
             for at in found[:1]
