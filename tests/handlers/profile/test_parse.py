@@ -224,8 +224,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"backoff": {"http": {"max": 1}}}, f"backoff.http.max is not a field of {PACE}; did you mean max_s?"),
     ({"statuses": {"410": "expire"}}, f"statuses.410 {STATUS}; did you mean expired?"),
     ({"key": "hsh"}, f"{KEY}; did you mean hash?"),
-    ({"store": "logs"}, "store must be one of items, log; did you mean log?"),
-    ({"order": False}, "order must be one of index, none"),
     ({"store": "log", "order": "none"}, f"order {FOR_ITEMS} a log is always in order, and has no index"),
     ({"flush_s": 1}, f"flush_s {FOR_A_LOG}"),
     ({"dedup_window_s": 900}, f"dedup_window_s {FOR_A_LOG}"),
