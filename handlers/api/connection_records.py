@@ -38,11 +38,15 @@ LONGEST_MS = 900_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection(Progress):
-    """A connection's record, with the function that wrote it; `opened_ms` is None if it was never answered."""
+    """A connection's record, with the function that wrote it; `opened_ms` is None if it was never answered.
+
+    Beside others in a group it is known good only until `lag_ms` before its function's heartbeat, though all came.
+    """
 
     lane: str
     execution: str
     request_id: str
+    lag_ms: int = 0
 
     @property
     def wrote_ms(self) -> int:

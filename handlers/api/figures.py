@@ -108,19 +108,20 @@ def coverage(status: str, connections: Connections, records: Records) -> Coverag
         reaches_start(connections, records),
         _asked_until_ms(status, connections) < connections.now_ms,
         sum(one.dead_lettered for one in run),
-        _waiting_since_ms(connections, shown_records),
+        _waiting_since_ms(connections),
     )
 
 
-def _waiting_since_ms(connections: Connections, shown_records: list[Record]) -> int | None:
+def _waiting_since_ms(connections: Connections) -> int | None:
     """Since when what came waits to be stored; None if no connection is open, or if its store keeps up.
 
     A connection that counts as alive by its writes, and was known good only long before, has not stored what came.
     """
     late_ms = connections.now_ms - connections.dead_after_ms
-    written = [record for record in shown_records if record.closed_ms is None and record.saved_ms >= late_ms]
-    seen_ms = max((record.seen_ms for record in written), default=late_ms)
-    return seen_ms if seen_ms < late_ms else None
+    written = [one for one in connections.open if (one.saved_ms or 0) >= late_ms]
+    if any(one.seen_ms + one.lag_ms >= late_ms for one in written):
+        return None
+    return max((one.seen_ms for one in written), default=None)
 
 
 def connected_since_ms(spans: Iterable[Interval]) -> int | None:
