@@ -83,7 +83,7 @@ def test_each_answer_belongs_to_its_message() -> None:
     seen = Probe(frames=[Frame(json.dumps(one)) for one in came])
     assert answers(Address("ws://x", says=("hello", SAY)), seen) == [None, (0, '{ "$.event" = "on" }')]
     assert answers(Address("ws://x", says=("hello",)), seen) == [(0, '{ "$.event" = "on" }')]
-    alike = [{"event": event, "channel": "eur-usd", "data": {}} for event in ("on", "trade", "trade")]
+    alike: list[Any] = [{"event": event, "channel": "eur-usd", "data": {}} for event in ("on", "trade", "trade")]
     for frames in (alike, [came[0], [7, 1], [7, 2]]):
         other = Probe(frames=[Frame(json.dumps(one)) for one in frames])
         assert answers(Address("ws://x", says=(SAY,)), other) == [(0, '{ "$.event" = "on" }')]
