@@ -168,7 +168,7 @@ def test_the_programs_of_the_page_run(local_run: LocalRun, tmp_path: Path, monke
     client_of(local_run).start("demo")
     assert until(lambda: len(local_run.events("demo")) > 1, 60)
     programs = examples()
-    assert len(programs) == 6
+    assert len(programs) == 5
     monkeypatch.setenv("PORT", str(local_run.port))
     monkeypatch.setenv("STREAMKEEPER_STAGE", STAGE)
     for program in programs:

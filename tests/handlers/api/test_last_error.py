@@ -107,9 +107,11 @@ def test_when_it_is_tried_again_is_said_as_far_as_it_is_known(
 
 
 def test_a_stream_over_its_budget_continues_on_the_next_day() -> None:
-    """No back-off is over then, and nothing failed."""
-    said = error(connection(1, "B", 1_000, FAILED_MS, ended_by="over_budget", error="StreamThrottled"), rest=LATER)
-    assert said["message"] == "over budget; continues on the next day (UTC)"
+    """That is the stream's reason until a later connection is open."""
+    over = connection(1, "B", 1_000, FAILED_MS, ended_by="over_budget", error="StreamThrottled")
+    body = shown(over, rest=LATER)
+    assert body["reason"] == body["last_error"]["message"] == "over budget; continues on the next day (UTC)"
+    assert shown(over, connection(2, "A", NOW - 900))["reason"] is None
 
 
 def test_a_status_without_a_name_is_shown_alone() -> None:

@@ -333,15 +333,6 @@ def test_the_end_at_which_a_stream_is_stuck_is_not_that_of_a_try_without_an_answ
         assert answer["stuck_at_cursor"]["ended_by"] == "truncated"
 
 
-def test_why_nobody_is_connected_is_said_first() -> None:
-    """It is shown while it is true; a stream that runs needs no reason."""
-    failed = connection(1, "A", NOW - 9_000, NOW - 8_000, ended_by="reset", error="StreamDropped")
-    answer = shown(failed)
-    assert (answer["status"], answer["reason"]) == ("reconnecting", answer["last_error"]["message"])
-    answer = shown(failed, connection(2, "A", NOW - 7_000))
-    assert (answer["status"], answer["reason"]) == ("running", None)
-
-
 @given(IDS, st.integers(1, 4), st.sets(st.text("ab:", min_size=1, max_size=3)), st.booleans())
 def test_pages_hold_each_stream_once(ids: list[str], limit: int, gone: set[str], is_late: bool) -> None:
     """With any ids, limit and delay, the pages hold all streams in order, except those that were deleted meanwhile."""
