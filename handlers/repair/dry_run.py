@@ -8,7 +8,7 @@ from handlers.connection.gap_record import Repair
 from handlers.connection.inputs import LOG, Written
 from handlers.framing.events import StreamEvent
 from handlers.repair.function import newest_gaps
-from handlers.repair.gap_edges import MOST_READ, again, left
+from handlers.repair.gap_edges import again, left
 from handlers.repair.gap_ports import Deps, GapPorts
 from handlers.repair.walking import repair_gap
 from handlers.run.group_ports import Ask, Needs
@@ -43,6 +43,9 @@ class _DryPorts(GapPorts):
     def alert(self, *_: object) -> None:
         pass
 
+    def uncounted(self, *_: object) -> int:
+        return 0
+
     def store(self, events: Sequence[StreamEvent], since_ms: int) -> Written:
         """Returns how many of the events would be new."""
         wanted = {event.key for event in events} - self._seen
@@ -53,8 +56,6 @@ class _DryPorts(GapPorts):
     def _known(self, keys: set[str], since_ms: int) -> list[str]:
         reader, layout, stream_id = self.deps.reader, self.layout, self.stream_id
         if layout.partitions == LOG:
-            begin = reader.place_at(stream_id, layout, since_ms)
-            entries = reader.entries(stream_id, layout, self.deps.now_ms(), begin, MOST_READ)
-            return [entry.event.key for entry in entries if entry.event is not None]
+            return [event.key for event in self._since(since_ms)]
         places = [key(partition_key(stream_id, one, layout.partitions), one) for one in sorted(keys)]
         return [item["SK"]["S"] for item in reader.table.items(places, consistent=True, only=("PK", "SK"))]

@@ -50,7 +50,7 @@ def to_repair(gaps: Sequence[Gap], now_ms: int) -> list[tuple[int, Gap]]:
 def again(gap: Gap, now_ms: int) -> Repair:
     """Returns the repair of a gap that a person wants tried now, even if it was over."""
     repair = begun(gap)
-    return Repair(*repair.span, stored=repair.stored, next_ms=now_ms, stamp=repair.stamp)
+    return Repair(*repair.span, stored=repair.stored, next_ms=min(repair.next_ms or now_ms, now_ms), stamp=repair.stamp)
 
 
 def edges(
@@ -65,8 +65,8 @@ def edges(
     later = reader.entries(stream_id, layout, now_ms, begin, MOST_READ)
     good = {one.fence: _good(one) for one in records.connections_from(stream_id, gap.fence, MOST_LATER)}
     return Borders(
-        _borders(field, each, (e for e in _events(earlier) if _is_before(e, gap.from_ms, before_fence))),
-        _borders(field, each, (e for e in _events(later) if _is_after(e, after_ms, good))),
+        _borders(field, each, (e for e in _live(earlier) if _is_before(e, gap.from_ms, before_fence))),
+        _borders(field, each, (e for e in _live(later) if _is_after(e, after_ms, good))),
     )
 
 
@@ -85,9 +85,13 @@ def _is_before(event: StoredEvent, from_ms: int, fence: int) -> bool:
     return event.received_at_ms <= from_ms and event.fence < fence
 
 
-def _events(entries: Iterable[Entry]) -> Iterable[StoredEvent]:
-    read = islice(entries, MOST_READ)
-    return (entry.event for entry in read if entry.event is not None and not entry.event.is_repaired)
+def stored(entries: Iterable[Entry]) -> Iterable[StoredEvent]:
+    """Yields the events that are there, of the first MOST_READ entries."""
+    return (entry.event for entry in islice(entries, MOST_READ) if entry.event is not None)
+
+
+def _live(entries: Iterable[Entry]) -> Iterable[StoredEvent]:
+    return (event for event in stored(entries) if not event.is_repaired)
 
 
 def _borders(field: Field, each: int, events: Iterable[StoredEvent]) -> tuple[Border, ...]:

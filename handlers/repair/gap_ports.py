@@ -4,23 +4,23 @@ Invariants: no two requests to an address come closer than the profile allows; w
 known, as from the stream's connections.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import field
 from typing import Any
 
-from handlers.connection.gap_record import Gap, Repair
+from handlers.connection.gap_record import Gap, Interval, Repair
 from handlers.connection.inputs import LOG, Layout, Written
 from handlers.framing.events import StreamEvent
 from handlers.profile.behaviour import Profile
 from handlers.profile.repair_field import Repair as Field
 from handlers.profile.secret_references import Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
-from handlers.repair.gap_edges import edges
+from handlers.repair.gap_edges import MOST_READ, edges, stored
 from handlers.repair.pages import Fetched
 from handlers.repair.proof import Borders
 from handlers.repair.work import RepairWork
 from handlers.store.connection_store import Store
-from handlers.store.event_items import REPAIRED_FENCE, StoragePolicy
+from handlers.store.event_items import REPAIRED_FENCE, StoragePolicy, StoredEvent
 from handlers.store.event_reader import EventReader
 from handlers.store.segment_reader import SKEW_MS
 from handlers.store.segment_writer import SegmentWriter
@@ -126,3 +126,15 @@ class GapPorts:
                 self._log = None
                 raise Unstorable("too many events have come since the gap to compare their keys")
         return self._log.write(first, events)
+
+    def uncounted(self, keys: Collection[str], time: Interval) -> int:
+        """Returns how many of the keys came by repair in this time."""
+        since_ms, until_ms = time
+        came = (event for event in self._since(since_ms) if event.is_repaired and event.key in keys)
+        return sum(since_ms <= event.received_at_ms < until_ms for event in came)
+
+    def _since(self, since_ms: int) -> Iterable[StoredEvent]:
+        """Yields the stored events from an instant on, and in a log some earlier ones too."""
+        reader, layout, stream_id = self.deps.reader, self.layout, self.stream_id
+        begin = reader.place_at(stream_id, layout, since_ms)
+        return stored(reader.entries(stream_id, layout, self.deps.now_ms(), begin, MOST_READ))

@@ -5,7 +5,8 @@ origin of the first, where the credentials may go; no problem quotes what the ad
 """
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import urljoin
@@ -22,6 +23,8 @@ from handlers.values import dataclass
 
 # RFC 8288, section 3: a link's target, and its parameters up to the next link.
 _LINK = re.compile(r"<([^>]*)>((?:\s*;\s*[^;,=\s]+(?:\s*=\s*(?:\"[^\"]*\"|[^;,\s]*))?)*)")
+# A whole number that is a part of a path, or a value of a query.
+_COUNT = re.compile(r"(?<=[/=])\d{1,9}(?![^/&;?#])")
 _REL = re.compile(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^;,\s]*))", re.IGNORECASE)
 
 
@@ -100,7 +103,22 @@ def numbered(repair: Repair, address: str, pages: int) -> str:
     named = repair.next
     if named is None or not named.number:
         return address
-    return with_query(address, named.number, str(named.first + named.step * pages))
+    # Steps of items overlap by one, which shows that no item was deleted meanwhile.
+    step = max(1, named.step - 1)
+    return with_query(address, named.number, str(named.first + step * pages))
+
+
+def is_counted(repair: Repair, begin: str, address: str, pages: int, keys: Collection[str]) -> bool:
+    """Returns whether a page was requested by counting the pages or items before it, rather than after an item.
+
+    That shows in its address, which the page before may have given: the address has a number that `begin`, that of the
+    first page, lacks. `keys` are those of the page before.
+    """
+    if not pages or repair.next is None or repair.next.number:
+        return pages > 0
+    counts = {first + pages * step for first in (0, 1) for step in (1, len(keys))}
+    added = Counter(_COUNT.findall(address)) - Counter(_COUNT.findall(begin))
+    return any(int(count) in counts and count not in keys for count in added)
 
 
 def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: object, items: int) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from handlers.connection.gap_record import DOWN, FAILED, NO_ORDER, OPEN, PARTLY, REPAIRED, UP, Gap, Repair
+from handlers.connection.gap_record import DOWN, FAILED, NO_ORDER, OPEN, PARTLY, REPAIRED, UP, Gap, Interval, Repair
 from handlers.profile.repair_field import Repair as Field
 
 FIRST_REST_MS, LONGEST_REST_MS = 5_000, 3_600_000
@@ -57,6 +57,13 @@ def begun(gap: Gap) -> Repair:
     return known if known.span == gap.span else Repair(*gap.span, stored=known.stored, stamp=known.stamp)
 
 
+def uncounted_in(gap: Gap, repair: Repair, now_ms: int) -> Interval | None:
+    """Returns when a killed function may have stored events of the gap after it last saved its repair."""
+    if not repair.next_ms and repair.stamp:
+        return None
+    return repair.next_ms or gap.to_ms, now_ms
+
+
 NO_EVENT_BEFORE = "no event from before the gap is stored, so there is no place to start from"
 NO_EVENT_AFTER = "no event has come since the gap, so nothing shows yet that the address has all of it"
 
@@ -89,21 +96,44 @@ def foreign(own: Collection[str], items: Collection[str]) -> bool:
     return {len(form) for form in forms} == {1} and forms[0] != forms[1]
 
 
-def ordered(repair: Repair, keys: Sequence[str], times: Sequence[int | None]) -> Repair:
-    """Returns the repair with the order of its walk's pages so far: by their keys if these are numbers, else by time.
+class Places(NamedTuple):
+    """The places of a page's items in the order of its walk, None for an item without one.
 
-    The items are those that the page before did not have. Within a page they may be in the opposite order.
+    Two items whose places differ by less than `apart` have none between them.
     """
-    if not keys or repair.way == NO_ORDER:
-        return repair
+
+    each: Sequence[int | None]
+    apart: int
+
+
+def places(keys: Sequence[str], times: Sequence[int | None]) -> Places:
+    """Returns the items' places: their keys if these are whole numbers, else their times, which several may share."""
     are_numbers = all(_NUMBER.fullmatch(key) for key in keys)
     first: dict[str, int | None] = {}
     for key, at_ms in zip(keys, times, strict=True):
         first.setdefault(key, int(key) if are_numbers else at_ms)
-    places = [place for place in first.values() if place is not None]
-    if len(places) < len(first) or places not in (sorted(places), sorted(places, reverse=True)):
+    return Places(list(first.values()), 2 if are_numbers else 0)
+
+
+def continues(repair: Repair, page: Places) -> bool:
+    """Returns whether a page overlaps the one before it by its items' places, or begins at the next whole number."""
+    there = [place for place in page.each if place is not None]
+    if not there or repair.low is None or repair.high is None:
+        return not page.each
+    return min(there) < repair.high + page.apart and max(there) > repair.low - page.apart
+
+
+def ordered(repair: Repair, page: Places) -> Repair:
+    """Returns the repair with the order of its walk's pages so far; `page` has what the page before did not have.
+
+    Within a page the items may be in the opposite order.
+    """
+    if not page.each or repair.way == NO_ORDER:
+        return repair
+    there = [place for place in page.each if place is not None]
+    if len(there) < len(page.each) or there not in (sorted(there), sorted(there, reverse=True)):
         return replace(repair, way=NO_ORDER)
-    low, high, way = min(places), max(places), repair.way
+    low, high, way = min(there), max(there), repair.way
     if repair.low is not None and repair.high is not None:
         ways = {UP: low >= repair.high, DOWN: high <= repair.low}
         way = next((one for one in ((way,) if way else (UP, DOWN)) if ways[one]), NO_ORDER)
@@ -139,7 +169,7 @@ def _lack(repair: Repair, borders: Borders) -> str:
     if not borders.after:
         return NO_EVENT_AFTER
     if repair.saw_before and repair.saw_after:
-        return "the address has several pages in no order, so some may have changed meanwhile"
+        return "the address has several pages without an order, or with a hole between two, so an event may be missing"
     if repair.saw_before:
         return "the address does not have the first event after the gap"
     if repair.saw_after:

@@ -6,9 +6,10 @@
 
 A walk that sees both events at the edges proves that the gap is complete: the address has what was before it and what
 came after it, so it has what is between. A walk reads all pages, unless they have no end and go towards an edge.
-Several pages in no order prove nothing, because they may change between two requests. A walk that sees only one of the
-edges, or none, proves nothing either, however much it brings. If the first walk did not see both, a second one begins
-an event earlier and ends an event later.
+Several pages in no order prove nothing, because they may change between two requests. Nor do pages that are counted,
+unless each continues the one before without a hole: a deleted item moves all later ones, and one of them to a page that
+was read. A walk that sees only one of the edges, or none, proves nothing either, however much it brings. If the first
+walk did not see both, a second one begins an event earlier and ends an event later.
 
 It is a generator of requests and pauses (`handlers/run/group_ports.py`), so that a simulation performs the same steps.
 Invariant: what a page brings is stored before the gap's record says that the page was read.
@@ -18,13 +19,27 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from handlers.connection.gap_record import DOWN, NO_ORDER, REPAIRED, UP, Gap, Repair
+from handlers.connection.gap_record import DOWN, NO_ORDER, REPAIRED, UP, Gap, Interval, Repair
 from handlers.connection.inputs import Written
 from handlers.framing.events import StreamEvent
 from handlers.profile.addresses import origin
 from handlers.repair.gap_ports import GapPorts, Unstorable
-from handlers.repair.pages import BadPage, Fetched, Page, is_kept, numbered, page, request
-from handlers.repair.proof import WIDE, Border, Borders, begun, can_widen, foreign, judged, ordered, proves, unaskable
+from handlers.repair.pages import BadPage, Fetched, Page, is_counted, is_kept, numbered, page, request
+from handlers.repair.proof import (
+    WIDE,
+    Border,
+    Borders,
+    begun,
+    can_widen,
+    continues,
+    foreign,
+    judged,
+    ordered,
+    places,
+    proves,
+    unaskable,
+    uncounted_in,
+)
 from handlers.run.group_ports import Ask, Wait
 
 # How long a walk waits after a refusal at most, and how often.
@@ -45,10 +60,11 @@ class TakenOver(Exception):
 def repair_gap(ports: GapPorts, gap: Gap) -> Steps:
     """Returns the repair after this try, which is saved; raises TakenOver, and what a request raises."""
     repair = begun(gap)
+    uncounted = uncounted_in(gap, repair, ports.deps.now_ms())
     borders: Borders = yield Ask(lambda: ports.borders(gap))
     problem, retry_s = ports.problem or unaskable(ports.field, borders), 0.0
     while not problem:
-        walk = _Walk(ports, gap, borders, repair.walk)
+        walk = _Walk(ports, gap, borders, repair.walk, uncounted)
         try:
             repair, problem, retry_s = yield from walk.steps(repair)
         except Unstorable as why:
@@ -56,6 +72,7 @@ def repair_gap(ports: GapPorts, gap: Gap) -> Steps:
         if problem or proves(ports.field, repair) or repair.walk == WIDE or not can_widen(borders):
             break
         repair = replace(repair, walk=WIDE, at="", pages=0, saw_before=False, saw_after=False)
+        uncounted = None
     if problem == UNFINISHED:
         return repair
     repair = judged(ports.field, repair, borders, problem, retry_s, ports.deps.now_ms())
@@ -80,14 +97,17 @@ UNFINISHED = "unfinished"
 
 
 class _Walk:
-    """One walk over the pages: LITERAL asks between the events at the edges, WIDE between those beyond them."""
+    """One walk over the pages: LITERAL asks between the events at the edges, WIDE between those beyond them.
 
-    def __init__(self, ports: GapPorts, gap: Gap, borders: Borders, number: int) -> None:
+    What a killed function has stored in the interval `uncounted` was not counted.
+    """
+
+    def __init__(self, ports: GapPorts, gap: Gap, borders: Borders, number: int, uncounted: Interval | None) -> None:
         self._ports, self._gap, self._borders, self._number = ports, gap, borders, number
         self._before = borders.before[0].key if borders.before else None
         self._after = borders.after[0].key if borders.after else None
         self._keys: set[str] = set()  # The keys of the page before.
-        self._first: list[str] | None = None  # Those of the first page, unless an earlier invocation read it.
+        self._uncounted = uncounted
 
     def steps(self, repair: Repair) -> Generator[Ask | Wait, Any, tuple[Repair, str, float]]:
         """Returns the repair after the walk, why it is not whole ("" if it is), and the address's back-off."""
@@ -117,7 +137,7 @@ class _Walk:
                 continue
             if answer.status == NOT_FOUND and repair.pages and field.next is not None and field.next.number:
                 # After the last page, many addresses answer 404; others answer with an empty page.
-                return (yield from self._unmoved(replace(repair, at=""), begin))
+                return replace(repair, at=""), "", 0
             if answer.problem:
                 # The next try continues with this page, or begins anew if the page's cursor may be invalid by now.
                 is_lost = answer.status in CURSOR_LOST or self._has_secret(address)
@@ -132,30 +152,12 @@ class _Walk:
                 # What this page had may have been forgotten since the walk was interrupted.
                 address, repair, is_resumed = begin, _anew(repair), False
                 continue
+            if is_counted(field, begin, address, repair.pages, self._keys) and not self._continues(repair, read):
+                repair = replace(repair, way=NO_ORDER)
             repair, is_over = yield from self._take(repair, read)
             if is_over:
-                return (yield from self._unmoved(repair, begin))
+                return repair, "", 0
             address, is_resumed = read.next, False
-
-    def _unmoved(self, repair: Repair, begin: str) -> Generator[Ask | Wait, Any, tuple[Repair, str, float]]:
-        """Returns the end of a whole walk. Numbered pages from the oldest event on have no order if that is gone now.
-
-        Each event that an address forgets moves all later ones, and one of them to a page that was read before.
-        """
-        ports, field = self._ports, self._ports.field
-        if field.next is None or not field.next.number or repair.pages < 2 or repair.way != UP:
-            return repair, "", 0
-        yield Wait(ports.deps.pace.wait_s(ports.deps.now_ms(), field.pace_s))
-        wanted = request(ports.profile, field, begin, ports.secrets)
-        answer: Fetched = yield Ask(lambda: ports.deps.fetch(wanted))
-        if answer.problem:
-            return repair, answer.problem, answer.retry_after_s or 0
-        try:
-            read = page(field, begin, 0, answer, ports.deps.now_ms())
-        except BadPage as problem:
-            return repair, str(problem), 0
-        is_same = self._first == [event.key for event in read.events]
-        return (repair if is_same else replace(repair, way=NO_ORDER)), "", 0
 
     def _take(self, repair: Repair, read: Page) -> Generator[Ask, Any, tuple[Repair, bool]]:
         """Stores what the page brings and saves that it was read; returns whether it is the last page."""
@@ -171,21 +173,22 @@ class _Walk:
             events = [self._event(read.events[at]) for at in wanted]
             since_ms = self._borders.since_ms(self._gap)
             written: Written = yield Ask(lambda: self._ports.store(events, since_ms))
+            new = written.stored + written.dead_lettered
+            if written.duplicates and (time := self._uncounted) is not None:
+                new += yield Ask(lambda: self._ports.uncounted({event.key for event in events}, time))
             times = [at_ms for at in wanted if (at_ms := read.times[at]) is not None]
             repair = replace(
                 repair,
-                stored=repair.stored + written.stored + written.dead_lettered,
+                stored=repair.stored + new,
                 first_ms=min([*times, *([] if repair.first_ms is None else [repair.first_ms])], default=None),
                 last_ms=max([*times, *([] if repair.last_ms is None else [repair.last_ms])], default=None),
             )
-        if not repair.pages:
-            self._first = [event.key for event in read.events]
         keys = {event.key for event in read.events}
         # A page that has nothing new comes again and again.
         is_over = not read.next or bool(keys and keys <= self._keys) or self._is_whole(repair)
         self._keys = keys
         at = "" if is_over or self._has_secret(read.next) else read.next
-        repair = replace(repair, at=at, pages=repair.pages + 1)
+        repair = replace(repair, at=at, pages=repair.pages + 1, next_ms=self._ports.deps.now_ms())
         yield from _save(self._ports, self._gap, repair)
         return replace(repair, stamp=repair.stamp + 1), is_over
 
@@ -202,13 +205,19 @@ class _Walk:
         before = keys.index(self._before) if self._before in keys else None
         after = keys.index(self._after) if self._after in keys else None
         seen = replace(
-            ordered(repair, [keys[at] for at in fresh], [times[at] for at in fresh]),
+            ordered(repair, places([keys[at] for at in fresh], [times[at] for at in fresh])),
             saw_before=repair.saw_before or before is not None,
             saw_after=repair.saw_after or after is not None,
         )
         if before is None or after is None or seen.way == NO_ORDER:
             return seen, (0, len(keys))
         return seen, (min(before, after), max(before, after) + 1)
+
+    def _continues(self, repair: Repair, read: Page) -> bool:
+        """Returns whether no event of the gap can lie between a page and the one before it."""
+        keys = [event.key for event in read.events]
+        is_outside = repair.saw_before == repair.saw_after
+        return is_outside or not self._keys.isdisjoint(keys) or continues(repair, places(keys, read.times))
 
     def _is_whole(self, repair: Repair) -> bool:
         """Returns whether the walk has reached the far edge, beyond which an address bounded at one edge continues."""

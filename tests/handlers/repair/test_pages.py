@@ -1,6 +1,5 @@
 """The pages of a repair address: their order, their end, the next one, and a walk that was interrupted."""
 
-import re
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -16,10 +15,11 @@ from handlers.connection.gap_record import (
     UP,
     Repair,
 )
+from handlers.profile.addresses import with_query
 from handlers.profile.parse import parse
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.pages import Fetched
-from handlers.repair.proof import ordered
+from handlers.repair.proof import continues, ordered, places
 from local.simulation.virtual_rest import RestWays, VirtualRest
 from tests.handlers.repair.rigs import MISSED, REPAIR, STREAM, Rig, body, brought
 
@@ -39,6 +39,7 @@ class Numbered(VirtualRest):
     """An address of numbered pages of three: behind the last, or behind page `ends_after`, it has none."""
 
     ends_after, begins = 1000, 1
+    gone: tuple[int, ...] = ()
 
     def fetch(self, request: UpstreamRequest) -> Fetched:
         self.addresses.append(request.address)
@@ -46,22 +47,29 @@ class Numbered(VirtualRest):
         skipped = asked.get("skip", 3 * (asked.get("page", self.begins) - self.begins))
         number = skipped // 3 + 1
         numbers = range(asked["after"], asked["before"] + 1)
-        page = numbers[skipped : skipped + 3]
+        left = [one for one in numbers if one not in self.gone][skipped:]
+        page, rest = left[:3], left[3:]
         if not page or number > self.ends_after:
             return Fetched(404, problem="answered 404")
-        return Fetched(200, {}, f'{{"events":[{",".join(map(body, page))}]}}'.encode())
+        following = with_query(request.address, "page", str(number + 1)) if rest else ""
+        events = f'{{"events":[{",".join(map(body, page))}],"next":"{following}"}}'
+        return Fetched(200, {"link": f"<{following}>; rel=next"}, events.encode())
 
 
-@pytest.mark.parametrize("following", [{"number": "page"}, {"number": "skip", "step": 3}])
-@pytest.mark.parametrize(("ends_after", "state", "asked"), [(1000, REPAIRED, 5), (1, PARTLY, 4)])
-def test_numbered_pages_may_end_with_a_404(ends_after: int, state: str, asked: int, following: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("following", "ends_after", "state", "asked"),
+    [
+        ({"number": "page"}, 1000, REPAIRED, 4), ({"number": "page"}, 1, PARTLY, 4),
+        ({"number": "skip", "step": 3}, 1000, REPAIRED, 4), ({"number": "skip", "step": 3}, 1, PARTLY, 6),
+    ],
+)  # fmt: skip
+def test_numbered_pages_may_end_with_a_404(following: dict[str, Any], ends_after: int, state: str, asked: int) -> None:
     """Counted by pages or items, it ends the walk, which proves what it showed; on the first page it is a refusal."""
     rig = Rig(next=following)
     rest = rig.rest = Numbered(RestWays(), lambda: rig.now, rig.emitted_ms, body)
     rest.ends_after = ends_after
     rig.run(left_ms=1)
-    shorter = state == REPAIRED and "step" in following  # Its last page is not full.
-    assert (rig.repaired.state, len(rest.addresses)) == (state, asked - shorter)
+    assert (rig.repaired.state, len(rest.addresses)) == (state, asked)
     rest.ends_after = 0
     if state == PARTLY:
         rig.now = rig.repaired.next_ms
@@ -86,19 +94,38 @@ def test_a_profile_that_counts_pages_otherwise_than_the_address_leaves_out_none(
     assert set(MISSED) <= {number for number, _ in rig.stored()} or rig.repaired.state == PARTLY
 
 
-def test_an_address_that_forgets_between_two_numbered_pages_proves_nothing() -> None:
-    """The oldest event goes after the first page, so one of the second moves to that; it comes by the next try."""
-    rig = Rig(next={"number": "page"}, pace_s=0)
+@pytest.mark.parametrize("following", [{"number": "page"}, {"link": "next"}, {"cursor": "$.next"}])
+@pytest.mark.parametrize("page", [1, 2])
+def test_an_item_that_is_deleted_between_two_counted_pages_hides_no_other(page: int, following: dict[str, Any]) -> None:
+    """It moves the first item of the next page to the page that was read: that one comes with a later walk."""
+    rig = Rig(next=following, pace_s=0, missed=range(10, 20), events=30)
     rest = rig.rest = Numbered(RestWays(), lambda: rig.now, rig.emitted_ms, body)
-    fetch, asked = rest.fetch, rest.addresses
+    fetch, deleted = rest.fetch, [3 * page + 7, 3 * page + 8]
 
-    def forgets(request: UpstreamRequest) -> Fetched:
-        address = re.sub("after=[89]&", "after=10&", request.address) if asked else request.address
-        return fetch(replace(request, address=address))
+    def deletes(request: UpstreamRequest) -> Fetched:
+        answer = fetch(request)
+        if deleted and (request.address.partition("page=")[2] or "1") == str(page):
+            rest.gone += (deleted.pop(0),)
+        return answer
 
-    rest.fetch = forgets  # type: ignore[method-assign]
+    rest.fetch = deletes  # type: ignore[method-assign]
     rig.run(left_ms=1)
-    assert (brought(rig), rig.repaired.state) == ([10, 11, 13, 14, 12], PARTLY)
+    assert rig.repaired.state == PARTLY
+    rig.now = rig.repaired.next_ms
+    rig.run(left_ms=1)
+    assert (sorted(brought(rig)), rig.repaired.state) == (list(range(10, 20)), REPAIRED)
+
+
+@pytest.mark.parametrize(
+    ("page", "by_number", "by_time"),
+    [([12, 13], True, False), ([11, 12], True, False), ([13, 14], False, False), ([10, 12], True, True),
+     ([8, 7], True, False), ([7, 6], False, False), ([9, 8], True, False), ([], True, True)],
+)  # fmt: skip
+def test_a_page_continues_another_without_a_hole(page: list[int], by_number: bool, by_time: bool) -> None:
+    """The page before went from 9 to 11. Of the items of one instant some may have been left out."""
+    repair = Repair(low=9, high=11)
+    assert continues(repair, places([str(one) for one in page], [None] * len(page))) == by_number
+    assert continues(repair, places([f"key {one}" for one in page], page)) == by_time
 
 
 @pytest.mark.parametrize("named", ["{}.0", '"0{}"', '"n{}"'])
@@ -236,6 +263,6 @@ def test_an_order_is_that_of_the_pages(pages: list[list[int]], way: int) -> None
     """It is by number or by time; a page may be reversed, and may repeat an item."""
     by_time = by_number = Repair()
     for page in pages:
-        by_number = ordered(by_number, [str(one) for one in page], [None] * len(page))
-        by_time = ordered(by_time, [f"key {one}" for one in page], page)
+        by_number = ordered(by_number, places([str(one) for one in page], [None] * len(page)))
+        by_time = ordered(by_time, places([f"key {one}" for one in page], page))
     assert (by_number.way, by_time.way) == (way, way)
