@@ -156,7 +156,8 @@ class ControlStage:
             return []
         from handlers.api.sinks import Sinks, row
 
-        found = Sinks(self.client, self.settings.sinks_table).each(stream_id, self.known.sinks(profile))
+        sinks = Sinks(self.client, self.settings.sinks_table, self.settings.events_table)
+        found = sinks.each(stream_id, self.known.sinks(profile))
         return [row(*one, self.now_ms()) for one in found]
 
     def lag_ms(self, stream_id: str) -> int | None:

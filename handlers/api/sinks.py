@@ -34,8 +34,8 @@ APART_MS = 60_000
 class Sinks:
     """The sinks of all streams, as the delivery table has them."""
 
-    def __init__(self, dynamodb: Any, delivery_table: str) -> None:
-        table = Table(dynamodb, delivery_table)
+    def __init__(self, dynamodb: Any, delivery_table: str, events_table: str) -> None:
+        table, self._events = Table(dynamodb, delivery_table), Table(dynamodb, events_table)
         self._records, self._arrivals = SinkRecords(table), Arrivals(table)
 
     def each(self, stream_id: str, labels: Iterable[str]) -> list[tuple[SinkRecord, Lag]]:
@@ -43,7 +43,8 @@ class Sinks:
         known = {record.sink: current(self._arrivals, stream_id, record) for record in self._records.all(stream_id)}
         records = [known.get(label, SinkRecord(label)) for label in sorted(labels)]
         # A sink without a record begins with the next event.
-        return [(one, lag(self._arrivals, stream_id, one) if one.turn else Lag(0, 0)) for one in records]
+        behind = (lag(self._arrivals, stream_id, one, self._events) if one.turn else Lag(0, 0) for one in records)
+        return list(zip(records, behind, strict=True))
 
 
 def row(record: SinkRecord, behind: Lag, now_ms: int) -> dict[str, Any]:

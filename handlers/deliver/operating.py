@@ -4,16 +4,23 @@ Invariants: a command's change is saved only if the record is still as it was re
 from it; no stored event is changed.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from handlers.deliver.arrivals import Arrivals
+from handlers.deliver.arrivals import Arrival, Arrivals, Entry
 from handlers.deliver.bells import Place
 from handlers.deliver.delivery_records import ALL, SinkRecord, settled
 from handlers.deliver.feed import ARRIVALS, Feed, advanced
+from handlers.deliver.table_records import NO_NEW_EVENT, entry_of
 from handlers.profile.deliver_field import Target
+from handlers.store.control_table import KEYS, Table
+from handlers.store.event_reader import INDEX
+from handlers.store.segment_reader import LOG_SUFFIX
+from handlers.store.typed_values import Item, key
 from handlers.values import dataclass
 
+SEGMENTS = 10  # How many segments are read at once: each may have thousands of events.
 COMMANDS = ("pause", "resume", "replay", "skip")
 
 
@@ -45,11 +52,41 @@ def current(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> SinkRecor
     return record
 
 
-def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> Lag:
+def unnoted(events: Table, end: Arrival) -> Lag:
+    """Returns how many events are stored but not noted yet, a hundred at most, and when the oldest of them came.
+
+    They follow the newest noted ones, each in its partition. In a partition that `end` does not have, or without an
+    index, none is found. Raises StoreUnavailable.
+    """
+    newest = {entry.partition: entry for entry in sorted(end.entries, key=lambda entry: entry.received_at_ms)}
+    found = [entry for one in newest.values() for item in _after(events, one) if (entry := entry_of(item)) is not None]
+    return Lag(sum(one.events for one in found), min((one.received_at_ms for one in found), default=0))
+
+
+def _after(events: Table, entry: Entry) -> Iterator[Item]:
+    """Yields the next items of an entry's partition in the order of arrival."""
+    if entry.partition.endswith(LOG_SUFFIX):
+        names = {f"#{number}": name for number, name in enumerate(("PK", "SK", "events", "at_ms", *NO_NEW_EVENT))}
+        yield from events.query(
+            "PK = :partition AND SK > :key", {":partition": entry.partition, ":key": entry.key}, ConsistentRead=True,
+            Limit=SEGMENTS, ProjectionExpression=", ".join(names), ExpressionAttributeNames=names,
+        )["Items"]  # fmt: skip
+        return
+    values = {":partition": entry.partition, ":later": f"{entry.received_at_ms + 1:015d}"}
+    places = events.query(
+        "PK = :partition AND #position > :later", values, ExpressionAttributeNames={"#position": "position"},
+        IndexName=INDEX, Limit=KEYS,
+    )["Items"]  # fmt: skip
+    keys = [key(one["PK"]["S"], one["SK"]["S"]) for one in places]
+    yield from events.items(keys, consistent=False, only=("PK", "SK", "received_at_ms", *NO_NEW_EVENT))
+
+
+def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord, stored: Table | None = None) -> Lag:
     """Returns how far the sink is behind, for any reason, a pause included. Raises StoreUnavailable.
 
     Events that a replay sends again do not count, because they were taken before. For the stored events that a new sink
     reads first, the lag has only an age, not a number; arrivals noted before that reading are among those events.
+    With the events table as `stored`, the lag includes what is stored and not noted yet.
     """
     record, end = current(arrivals, stream_id, record), arrivals.end(stream_id)
     events, oldest_ms = 0, 0
@@ -62,8 +99,9 @@ def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> Lag:
                 events = end.total - (arrival.total - arrival.events + done)
                 oldest_ms = min(entry.received_at_ms for entry, _ in left)
                 break
-    unsent_ms = record.unsent_ms
-    return Lag(events, min(oldest_ms or unsent_ms, unsent_ms or oldest_ms))
+    behind = Lag(0, 0) if end is None or stored is None else unnoted(stored, end)
+    waits = [one for one in (oldest_ms, behind.oldest_ms, record.unsent_ms) if one]
+    return Lag(events + behind.events, min(waits, default=0))
 
 
 def new(arrivals: Arrivals, place: Place, arrival: int, from_ms: int | None, now_ms: int) -> SinkRecord:

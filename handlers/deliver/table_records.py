@@ -19,7 +19,7 @@ Record = Mapping[str, Any]
 
 
 # The attributes of an item that is a mark, was restored, or is promised to a log.
-_IS_NO_NEW_EVENT = {"dead_letter", "restored", PROMISED}
+NO_NEW_EVENT = ("dead_letter", "restored", PROMISED)
 
 
 class Brought(NamedTuple):
@@ -44,17 +44,11 @@ def by_stream(records: Sequence[Record]) -> dict[str, Brought]:
     found: dict[str, list[tuple[str, Entry, str, Mapping[str, Any]]]] = {}
     for record in records:
         image = record["dynamodb"].get("NewImage")
-        if record["eventName"] == "REMOVE" or image is None or _IS_NO_NEW_EVENT & image.keys():
+        if record["eventName"] == "REMOVE" or image is None or (entry := entry_of(image)) is None:
             continue
-        if image["PK"]["S"].endswith(LOG_SUFFIX):
-            if not is_segment(image):
-                continue
-            # Numbers of segments have leading zeros.
-            place, events, at = image["SK"]["S"], count(image, "events"), count(image, "at_ms")
-        else:
-            place = next((image[name]["S"] for name in PLACES.values() if name in image), "")
-            events, at = 1, count(image, "received_at_ms")
-        entry = Entry(image["PK"]["S"], image["SK"]["S"], events or 1, at or 0)
+        # Numbers of segments have leading zeros.
+        is_log = image["PK"]["S"].endswith(LOG_SUFFIX)
+        place = entry.key if is_log else next((image[name]["S"] for name in PLACES.values() if name in image), "")
         found.setdefault(stream_of(image), []).append((place, entry, sequence_number(record), image))
     brought = {}
     for stream_id, several in found.items():
@@ -62,6 +56,15 @@ def by_stream(records: Sequence[Record]) -> dict[str, Brought]:
         several.sort(key=lambda one: one[:3])
         brought[stream_id] = Brought([one[1] for one in several], mark, [one[3] for one in several])
     return brought
+
+
+def entry_of(image: Item) -> Entry | None:
+    """Returns the entry of an item of the events table; None if it is no new event."""
+    is_log = image["PK"]["S"].endswith(LOG_SUFFIX)
+    if image.keys() & NO_NEW_EVENT or (is_log and not is_segment(image)):
+        return None
+    events, at_ms = (count(image, "events"), count(image, "at_ms")) if is_log else (1, count(image, "received_at_ms"))
+    return Entry(image["PK"]["S"], image["SK"]["S"], events or 1, at_ms or 0)
 
 
 def decoded(image: Mapping[str, Any]) -> Item:

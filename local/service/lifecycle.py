@@ -225,7 +225,7 @@ class Service:
             lambda: StreamRecords(self.endpoints.tables(), table, events),
             lambda: map(stream_of, executions.running()),
             # A later template may have the table.
-            lambda: Sinks(self.endpoints.tables(), one) if (one := self._variable("DELIVERY_TABLE")) else None,
+            lambda: Sinks(self.endpoints.tables(), one, events) if (one := self._variable("DELIVERY_TABLE")) else None,
             lambda stream_id: profile_files.sinks_of(stream_id, self._streams_folder),
             lambda: [stream_of(one) for one in executions.all() if one.closing and one.closing.stopped_ms >= since_ms],
             round(LEASE_TTL_READS * renewed_s * 1000),

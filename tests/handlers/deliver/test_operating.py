@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,8 @@ from handlers.connection.inputs import Layout
 from handlers.deliver.arrivals import KEEP_DAYS
 from handlers.deliver.bells import Place
 from handlers.deliver.operating import Lag, current, lag
-from tests.handlers.deliver.records import NOW_MS, event
+from handlers.deliver.table_records import decoded
+from tests.handlers.deliver.records import NOW_MS, event, segment_record
 from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Stage, asked, of
 
 
@@ -48,6 +50,30 @@ def test_what_was_sent_at_once_counts_as_taken_before_the_worker_has_come() -> N
     assert lag(delivery.arrivals, "a", of(stage)) == (2, at_ms + 12)
     assert current(delivery.arrivals, "a", of(stage)).delivered == 12
     assert (asked(stage, "skip").skipped, lag(delivery.arrivals, "a", of(stage)).events) == (1, 1)
+
+
+@pytest.mark.parametrize("is_log", [False, True])
+def test_what_is_stored_and_not_noted_yet_is_behind(*, is_log: bool) -> None:
+    """The delivery function is starved: the lag is the age of the first event that it has not noted."""
+    stage = Stage()
+
+    def stored(*numbers: int, **marks: Any) -> list[dict[str, Any]]:
+        events = [event(str(one), at_ms=NOW_MS + one) for one in numbers]
+        records = [segment_record("a", events, numbers[0])] if is_log else stage.stored("a", *events)
+        for one in records:
+            stage.client.put_item(TableName="events", Item=decoded(one["dynamodb"]["NewImage"]) | marks)
+        return records
+
+    delivery = stage.virtual.delivery
+    delivery.note(stored(1, 2))
+    stage.run(1)
+    stored(3, restored={"S": "2023"})
+    assert lag(delivery.arrivals, "a", of(stage), delivery.feed.events) == (0, 0)
+    late = stored(5, 6)
+    assert lag(delivery.arrivals, "a", of(stage), delivery.feed.events) == (2, NOW_MS + 5 * (not is_log))
+    delivery.note(late)
+    stage.run(1)
+    assert lag(delivery.arrivals, "a", of(stage), delivery.feed.events) == (0, 0)
 
 
 def test_what_is_in_the_way_is_skipped_alone_or_with_all_behind_it() -> None:

@@ -44,7 +44,7 @@ STARTED = {"generation": {"N": "1"}, "started_at": {"S": "1970-01-01T00:00:01.00
 
 def collector_of(aws: Aws, running: list[str], sinks: Collection[str] = (), ended: Collection[str] = ()) -> Collector:
     """Returns a collector for the tables: `running` runs, `ended` has ended, and every profile has these sinks."""
-    records, delivery = StreamRecords(aws.dynamodb, CONTROL, EVENTS), Sinks(aws.dynamodb, CONTROL)
+    records, delivery = StreamRecords(aws.dynamodb, CONTROL, EVENTS), Sinks(aws.dynamodb, CONTROL, EVENTS)
     return Collector(lambda: records, lambda: running, lambda: delivery, lambda _: sinks, lambda: ended, 20_000)
 
 
