@@ -46,7 +46,7 @@ async def subscribed(websocket: WebSocket, talk: Talk) -> tuple[bool, str | None
         return True, None
     try:
         async with asyncio.timeout(FIRST_WITHIN_S):
-            message = _object(await websocket.receive_text())
+            message = await _heard(websocket)
     except TimeoutError:
         message = {}
     if not _has(message, talk.asks):
@@ -77,7 +77,7 @@ async def _hears(websocket: WebSocket, talk: Talk) -> None:
     while True:
         try:
             async with asyncio.timeout(talk.silent_s or None):
-                message = _object(await websocket.receive_text())
+                message = await _heard(websocket)
         except TimeoutError:
             await websocket.close(SILENT, "say something now and then")
             return
@@ -93,10 +93,11 @@ async def _sends(websocket: WebSocket, body: AsyncIterator[bytes]) -> None:
     await websocket.close(GOING_AWAY)
 
 
-def _object(text: str) -> dict[str, Any]:
+async def _heard(websocket: WebSocket) -> dict[str, Any]:
+    """The next message; {} if it is binary or no JSON object."""
     try:
-        message = json.loads(text)
-    except ValueError:
+        message = json.loads(await websocket.receive_text())
+    except (KeyError, TypeError, ValueError):
         return {}
     return message if isinstance(message, dict) else {}
 

@@ -124,11 +124,12 @@ def test_a_socket_closes_who_says_nothing() -> None:
     talk = replace(DEMOS["demo-socket"].talk or Talk(), silent_s=0.3, refusal='{"op": "error"}')
     with playing({"exchange": replace(DEMOS["demo-socket"], talk=talk, interval_ms=20)}) as (origin, _):
         address = f"ws{origin.removeprefix('http')}/exchange/eur-usd"
-        with connect(address) as silent:
-            silent.send('{"op": "hello"}')
-            assert silent.recv() == '{"op": "error"}'
-            with pytest.raises(ConnectionClosedError, match="subscribe first"):
-                silent.recv()
+        for said in ('{"op": "hello"}', b"binary"):
+            with connect(address) as silent:
+                silent.send(said)
+                assert silent.recv() == '{"op": "error"}'
+                with pytest.raises(ConnectionClosedError, match="subscribe first"):
+                    silent.recv()
         with connect(address) as lazy:
             lazy.send('{"op": "subscribe", "channel": "x", "since": 7}')
             assert json.loads(lazy.recv()) == {"op": "subscribed", "channel": "x"}
