@@ -27,6 +27,8 @@ def written(address: Address, framing: str, seen: Probe, seconds: float) -> list
     if len(seen.frames) < 2:
         return ['key = "hash"  # one event is too few to find its key: read for longer (--seconds)']
     found = unique(seen.bodies)
+    if not found and (batched := _batched(seen.bodies)):
+        return batched
     if not found and len({str(frame.data) for frame in seen.frames}) < len(seen.frames):
         why = "equal bodies came more than once: each one is stored, and at a handover some of them twice"
         return [f'key = "each"  # {why}']
@@ -52,19 +54,34 @@ def written(address: Address, framing: str, seen: Probe, seconds: float) -> list
     ]
 
 
+def _batched(bodies: list[Mapping[str, Any]]) -> list[str]:
+    """The lines for messages that each have a list of objects, among which a value is unique; none for others."""
+    for path in _places(bodies[0] if bodies else {}, "$", 0, list):
+        lists = [_at(body, path) for body in bodies]
+        elements: list[Any] = [one for each in lists for one in (each if isinstance(each, list) else [None])]
+        if len(elements) > 1 and all(isinstance(one, dict) for one in elements) and (found := unique(elements)):
+            key = next((one for one in found if _increases([_at(body, one) for body in elements])), found[0])
+            return [
+                f'split = {{ path = "{path}" }}  # each message has a list there, whose elements are the events',
+                f'key = "{path}[*]{key[1:]}"  # it was different in each event that came',
+                _GUESS,
+            ]
+    return []
+
+
 def unique(bodies: list[Mapping[str, Any]]) -> list[str]:
     """The places whose values are present and different in all bodies."""
     first = bodies[0] if bodies else {}
     return [place for place in _places(first, "$", 0) if _is_unique([_at(body, place) for body in bodies])]
 
 
-def _places(body: Mapping[str, Any], above: str, depth: int) -> Iterator[str]:
+def _places(body: Mapping[str, Any], above: str, depth: int, kind: Any = str | int) -> Iterator[str]:
     for name, value in body.items():
         if not _PART.fullmatch(name):
             continue
         if isinstance(value, dict) and depth < _DEPTH:
-            yield from _places(value, f"{above}.{name}", depth + 1)
-        elif isinstance(value, str | int) and not isinstance(value, bool):
+            yield from _places(value, f"{above}.{name}", depth + 1, kind)
+        elif isinstance(value, kind) and not isinstance(value, bool):
             yield f"{above}.{name}"
 
 

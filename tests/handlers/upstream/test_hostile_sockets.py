@@ -107,12 +107,6 @@ def test_what_was_offered_may_be_chosen(aws: Aws) -> None:
     assert ending(aws, switches(**wrong), **offers) == ("StreamDropped", f"{NOT_OPENED} {message}")
 
 
-def test_a_server_that_never_answers_the_handshake_is_a_stall(aws: Aws) -> None:
-    """It is one after `stall_after_s`, like any missing answer."""
-    message = f"{NOT_OPENED} (stalled): no byte came for 1 s"
-    assert ending(aws, Peer.wait_until_gone, stall_after_s=1) == ("StreamDropped", message)
-
-
 def test_a_socket_that_falls_silent_is_a_stall(aws: Aws) -> None:
     """This holds after the switch too; earlier events are stored."""
     message = f"{CLOSED} (stalled): no byte came for 1 s"

@@ -93,7 +93,6 @@ def answer(status: int, *headers: str) -> bytes:
             ["refused: the upstream answered with a content type other than text/event-stream", NOTHING],
         ),
         (answer(302, "Location: http://169.254.169.254/"), 1, [f"closed: rejected: {LINK_LOCAL}", NOTHING]),
-        (answer(401), 1, ["refused: the upstream answered 401", NOTHING]),
         (answer(429), 1, ["StreamThrottled: the upstream answered 429", NOTHING]),
         (answer(410), 1, ["answered 410, no content type", "refused: the upstream answered 410", NOTHING]),
         (b"no http\r\n\r\n", 1, ["closed: protocol: the answer is not valid HTTP (ProtocolError)", NOTHING]),
