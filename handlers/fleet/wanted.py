@@ -28,6 +28,8 @@ from handlers.values import dataclass
 MOST_STREAMS, MOST_BYTES, MOST_PATTERNS = 200_000, 5_000_000, 1_000
 LINES, JSON, TOML = "text/plain", "application/json", "application/toml"
 _NAMES = ("connected", "stopped")
+# A comment begins a line, or follows a space: an id may have a `#`.
+_COMMENT = re.compile(r"(?:^|\s)#")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"([0-9]{1,9})\.\.([0-9]{1,9})")
 
@@ -91,7 +93,8 @@ def read(text: str, kind: str = TOML) -> Wanted:
     if len(text.encode("utf-8", "surrogatepass")) > MOST_BYTES:
         raise DocumentError(f"the document has more than {MOST_BYTES:,} bytes: use ranges and patterns")
     found: dict[str, bool] = {}
-    size_bytes = patterns = 0
+    # Some editors begin a file with a byte order mark.
+    text, size_bytes, patterns = text.removeprefix("\ufeff"), 0, 0
     for place, entry, is_connected in _lines(text) if kind == LINES else _table(text, kind):
         for one in _expanded(entry, place):
             _check(one, place)
@@ -128,8 +131,7 @@ def _is_pattern(entry: str) -> bool:
 
 def _lines(text: str) -> Iterator[tuple[str, str, bool]]:
     for number, line in enumerate(text.splitlines(), 1):
-        entry = line.strip()
-        if entry and not entry.startswith("#"):
+        if entry := _COMMENT.split(line, 1)[0].strip():
             yield f"line {number}", entry.removeprefix("!").strip(), not entry.startswith("!")
 
 
@@ -162,7 +164,7 @@ def _table(text: str, kind: str) -> Iterator[tuple[str, str, bool]]:
 
 
 def _expanded(entry: str, place: str) -> Iterator[str]:
-    """Returns the ids and patterns of an entry: each `{a,b}` is one of these, each `{01..30}` one of thirty."""
+    """Returns the ids and patterns of an entry: each `{a,01..30}` is one of 31."""
     parts = _BRACES.split(entry)
     if any("{" in part or "}" in part for part in parts):
         raise DocumentError(f"{entry[:80]!r} has a brace that is not closed, or braces within braces", place)
@@ -176,14 +178,18 @@ def _expanded(entry: str, place: str) -> Iterator[str]:
 
 
 def _choices(inner: str, place: str) -> list[str]:
-    match = _RANGE.fullmatch(inner)
-    if match is None and (".." not in inner or "," in inner):
-        return inner.split(",")
-    if match is None or not 0 <= int(match[2]) - int(match[1]) < MOST_STREAMS:
-        raise DocumentError(f"{{{inner}}} must go from a number up to a greater one, {MOST_STREAMS:,} at most", place)
-    first, last = int(match[1]), int(match[2])
-    width = len(match[1]) if match[1].startswith("0") else 0
-    return [f"{number:0{width}d}" for number in range(first, last + 1)]
+    found: list[str] = []
+    for choice in inner.split(","):
+        match = _RANGE.fullmatch(choice)
+        if match is None and ".." not in choice:
+            found.append(choice)
+            continue
+        if match is None or not 0 <= int(match[2]) - int(match[1]) < MOST_STREAMS or len(found) > MOST_STREAMS:
+            words = f"{{{choice[:80]}}} must go from a number up to a greater one, {MOST_STREAMS:,} at most"
+            raise DocumentError(words, place)
+        width = len(match[1]) if match[1].startswith("0") else 0
+        found += [f"{number:0{width}d}" for number in range(int(match[1]), int(match[2]) + 1)]
+    return found
 
 
 def _check(one: str, place: str) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from handlers.fleet.wanted import JSON, LINES, TOML, DocumentError, read, read_again
 
 TEXT = """
-connected = ["prices:eur-usd", "sensors:{08..11}", "orders:*", "a:{x,y}-{1..2}"]
+connected = ["prices:eur-usd", "sensors:{08..11}", "orders:*", "a:{x,08..09}-{1..2}"]
 stopped = ["orders:test-*", "orders:test-?", "*", "prices:old"]
 """
 
@@ -16,7 +16,7 @@ def test_ids_ranges_and_patterns() -> None:
     """A range is a list of ids, padded like its first number; an id goes before a pattern, a longer one first."""
     wanted = read(TEXT)
     assert [one for one, is_connected in wanted.ids.items() if is_connected] == [
-        *("a:x-1", "a:x-2", "a:y-1", "a:y-2", "prices:eur-usd"),
+        *("a:08-1", "a:08-2", "a:09-1", "a:09-2", "a:x-1", "a:x-2", "prices:eur-usd"),
         *("sensors:08", "sensors:09", "sensors:10", "sensors:11"),
     ]
     said = {
@@ -24,7 +24,7 @@ def test_ids_ranges_and_patterns() -> None:
         "orders:": True, "xorders:1": False,
     }  # fmt: skip
     assert {one: wanted.of(one) for one in said} == said
-    assert wanted.counts() == {"connected": 9, "stopped": 1, "patterns": 4}
+    assert wanted.counts() == {"connected": 11, "stopped": 1, "patterns": 4}
     assert read('connected = ["a.b:*"]').of("axb:1") is None
 
 
@@ -35,9 +35,10 @@ def test_many_stars_take_no_longer_than_one() -> None:
 
 
 def test_lines_are_a_document_too() -> None:
-    """`!` marks a stream that should not be connected; comments and empty lines are ignored."""
-    wanted = read("# mine\n\nprices:a\n! prices:b\n!orders:*\n", LINES)
-    assert [wanted.of(one) for one in ("prices:a", "prices:b", "orders:1", "x:1")] == [True, False, False, None]
+    """`!` marks a stream that should not be connected; comments, empty lines and a byte order mark are ignored."""
+    wanted = read("\ufeffprices:a#1\t# mine\n  # b:{1\n\n! prices:b # !\n!orders:* #x\n", LINES)
+    assert dict(wanted.ids) == {"prices:a#1": True, "prices:b": False}
+    assert [wanted.of(one) for one in ("orders:1", "x:1")] == [False, None]
 
 
 @given(st.dictionaries(st.from_regex(r"\A[a-z]{1,3}(:[a-z0-9é]{0,3})?\Z"), st.booleans(), min_size=1, max_size=30))
@@ -69,6 +70,12 @@ def test_a_document_is_written_as_it_reads(ids: dict[str, bool]) -> None:
         ("a\n!a", LINES, "'a' is listed as connected and as stopped", "line 2"),
         ("a:*\n!a:*", LINES, "'a:*' is listed as connected and as stopped", "line 2"),
         ("a:{3..1}", LINES, "{3..1} must go from a number up to a greater one, 200,000 at most", "line 1"),
+        (
+            "a:{" + "1..150000," * 50_000 + "}",
+            LINES,
+            "{1..150000} must go from a number up to a greater one, 200,000 at most",
+            "line 1",
+        ),
         ("a:{1..500}{1..500}", LINES, "'a:{1..500}{1..500}' stands for more than 200,000 streams", "line 1"),
         ("a:{1..2000}*", LINES, "the document has more than 1,000 patterns: apply it in parts", "line 1"),
         (
