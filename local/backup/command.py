@@ -107,7 +107,8 @@ def _backup(arguments: argparse.Namespace) -> int:
     place, files, work = reached(arguments.stage), files_at(arguments.to), Work("backup", is_quiet=arguments.json)
     began_s, tables = time.monotonic(), Tables(place)
     taking = Taking(tables, files, work.check)
-    begun = taking.begun(place.name, _chosen(tables.stream_ids(), arguments.match), _now())
+    match = arguments.match or []
+    begun = taking.begun(place.name, match, _chosen(tables.stream_ids(), match), _now())
     summaries = []
     for _, summary in work.each(begun["streams"], taking.take):
         if summary is not None:
@@ -130,6 +131,8 @@ def _backup(arguments: argparse.Namespace) -> int:
 
 def _restore(arguments: argparse.Namespace) -> int:
     place, work = reached(arguments.stage), Work("restore", is_quiet=arguments.json)
+    if arguments.start:
+        _check_starts(place, "leave out --start")
     source, label, ids, ran = _source(arguments.source, place)
     restoring = Restoring(place, label, work.check, replace=arguments.replace)
 
@@ -173,6 +176,7 @@ def _move(arguments: argparse.Namespace) -> int:
     here, there, work = reached(arguments.source), reached(arguments.to), Work("move", is_quiet=arguments.json)
     if here.tables == there.tables:
         raise UserError("--from and --to name the same tables: choose another place for one of them.")
+    _check_starts(there, "use `restore`")
     ids = arguments.stream_ids or _chosen(Tables(here).stream_ids(), arguments.match)
     moving = Moving(here, there, work.check, work.say)
     return _shown(work, ids, moving.move, arguments, "moved")
@@ -197,6 +201,11 @@ def _shown(work: Work, ids: Sequence[str], act: Any, arguments: argparse.Namespa
     else:
         print(f"{counted(len(found), 'stream')} {verb} in {seconds:.1f} s, {work.refused} refused", file=sys.stderr)
     return REFUSED if work.refused else DONE
+
+
+def _check_starts(place: Place, otherwise: str) -> None:
+    if not place.start_machine:
+        raise UserError(f"{place.name} names tables, where no stream can be started: name a stage, or {otherwise}.")
 
 
 def _chosen(ids: Sequence[str], patterns: Sequence[str] | None) -> list[str]:

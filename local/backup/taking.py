@@ -5,6 +5,7 @@ part that refers to it; the manifest is written once all streams are done.
 """
 
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,18 +31,22 @@ class Taking:
     def __init__(self, tables: Tables, files: Files, check: Callable[[], None]) -> None:
         self._tables, self._files, self._check = tables, files, check
 
-    def begun(self, place: str, wanted: list[str], now: str) -> dict[str, Any]:
-        """The streams and the beginning of the backup, of an earlier try or of this one; raises UserError."""
+    def begun(self, place: str, match: list[str], wanted: list[str], now: str) -> dict[str, Any]:
+        """The streams and the beginning of the backup, of an earlier try or of this one; raises UserError.
+
+        `wanted` are the streams of this try that match one of the patterns `match`.
+        """
         if self._files.has(MANIFEST):
             raise UserError("--to names a finished backup: name another folder for a new one.")
         if self._files.has(BEGUN):
             begun = archive.document(self._files, BEGUN)
-            if begun["from"] != place:
+            before, now_asked = _words(begun["from"], begun["match"]), _words(place, match)
+            if before != now_asked:
                 raise UserError(
-                    f"--to names an unfinished backup of {begun['from']}, not of {place}: name another folder."
+                    f"--to names an unfinished backup of {before}, not of {now_asked}: name another folder."
                 )
             return begun
-        begun = {"format": FORMAT, "from": place, "began_at": now, "streams": wanted}
+        begun = {"format": FORMAT, "from": place, "match": match, "began_at": now, "streams": wanted}
         self._write(BEGUN, begun)
         return begun
 
@@ -115,6 +120,11 @@ class Taking:
 
     def _write(self, name: str, what: dict[str, Any]) -> None:
         self._files.write(name, (json.dumps(what, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def _words(place: str, match: list[str]) -> str:
+    """What a backup has, as its command names it."""
+    return " ".join([place, *(f"--match {shlex.quote(one)}" for one in match)])
 
 
 def events_of(items: list[Item]) -> int:

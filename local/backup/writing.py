@@ -81,7 +81,10 @@ class Restoring:
         control = source.control(stream_id)
         there = self.tables.lease(stream_id)
         if there is not None and text(there, "restored_from") == self._label:
-            return Restored(was_there=True)
+            # `--replace` sets back what has run since, and leaves alone what this command has started.
+            has_run = bool(control) and count(control[0], "generation") != count(there, "generation")
+            if not (self._replace and has_run) or held_by(self._place, there):
+                return Restored(was_there=True)
         if not control:
             raise NotRestored("it no longer exists at the source")
         self._judge(control, there)

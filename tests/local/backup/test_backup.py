@@ -226,6 +226,36 @@ def test_a_newer_record_is_set_back_where_the_user_says_so(here: Deployed, there
     assert record.live["fence"] == {"N": "2"}
 
 
+def test_a_copy_that_has_run_since_is_set_back_again(here: Deployed, there: Deployed) -> None:
+    """A table may be lost twice. A copy that never ran has nothing to do, nor has one that runs."""
+    here.run(PLAIN, 2)
+    here.store().write(PLAIN, 1, 0, [an_event("1")])
+    copied(here, there)
+    assert copied(here, there, replace=True).was_there
+    there.aws.dynamodb.delete_item(TableName=there.events_table, Key={"PK": {"S": PLAIN}, "SK": {"S": "1"}})
+    since: dict[str, Any] = {"restored_from": {"S": "a test"}, "generation": {"N": "2"}}
+    there.run(PLAIN, 3, **since, execution={"S": running(there.aws)})
+    assert copied(here, there, replace=True).was_there
+    there.run(PLAIN, 3, **since)
+    assert copied(here, there).was_there
+    assert copied(here, there, replace=True).events == 1
+    assert (PLAIN, "1") in there.items()["events"]
+
+
+def test_no_stream_is_started_at_named_tables(
+    here: Deployed, there: Deployed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command says so before it stops or copies one."""
+    here.run(PLAIN, 2)
+    tables, before = f"there/{there.events_table},{there.control_table}", here.items()
+    said = f"streamkeeper: {tables} names tables, where no stream can be started: name a stage, or "
+    status, _, wrong = typed(capsys, "move", PLAIN, "--from", "here", "--to", tables)
+    assert (status, wrong) == (2, said + "use `restore`.\n")
+    status, _, wrong = typed(capsys, "restore", "--from", "here", "--stage", tables, "--start")
+    assert (status, wrong) == (2, said + "leave out --start.\n")
+    assert here.items() == before
+
+
 def test_a_stream_that_went_over_to_a_log_is_copied_whole(here: Deployed, there: Deployed) -> None:
     """Its items, its log and the place where the log begins are copied, so the copy reads both as the original does."""
     went = {"partitions": {"N": str(LOG)}, "item_partitions": {"N": "3"}, "log_since_ms": {"N": "5"}}
@@ -300,6 +330,10 @@ def test_ctrl_c_says_how_to_go_on(
     assert status == INTERRUPTED
     said = r"streamkeeper: [0-3] of 4 streams are done; run the same command for the others.\n"
     assert re.fullmatch(said, wrong), wrong
+    assert typed(capsys, *arguments, "--match", "demo:*")[::2] == (
+        2,
+        "streamkeeper: --to names an unfinished backup of here, not of here --match 'demo:*': name another folder.\n",
+    )
     status, manifest, _ = typed(capsys, *arguments)
     assert (status, manifest["streams"]) == (0, 4)
 
