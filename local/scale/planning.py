@@ -8,7 +8,7 @@ so that packaging accepts it; a stream that no function can read is split into c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -30,6 +30,8 @@ MEMORY_MB = (128, 256, 512, 1024, stage_costs.MB_PER_CORE)
 HEADROOM = 2
 # How long a profile's log may wait for a segment.
 MOST_FLUSH_S = 60.0
+# Limits that more streams do not meet, but busier ones.
+PER_STREAM = ("stream_partition", "processor")
 # The titles of limits that are not quotas.
 PROCESSOR, HANDOVER = "events a second of a function", "streams that a handover opens in time"
 PARTITION, NEW_EVENTS = "write units a second of a stream's partition", "write units a second of a new table of events"
@@ -126,9 +128,13 @@ class Plan:
 
     @cached_property
     def limits(self) -> list[Limit]:
-        """Each limit with its use, the one that is met first at the top."""
+        """Each limit with its use, the most used one at the top."""
+        return self._limits(self.asked.streams)
+
+    def _limits(self, number: int) -> list[Limit]:
         asked, settings, load = self.asked, self.source.settings, self.load
-        groups = -(-load.streams // load.together)
+        streams = number * self.fit.connections
+        groups = -(-streams // load.together)
         cycle = cycle_of(self.source, self.usage, self.used)
         one = day_of_any(groups, cycle, asked.within_s)
         listed = quotas()
@@ -136,7 +142,7 @@ class Plan:
         # Events are written all day long, in addition to the worst second of the control table.
         flow = self.usage.flow
         units = flow.counts.write_units(NAMES["events_table"]) / flow.events * load.events_per_s
-        events = load.streams * units
+        events = streams * units
         of_stream = units if load.store == "log" else load.stored_per_s * -(-load.event_bytes // 1024) / load.partitions
         rate = stage_costs.events_per_s(self.fit.memory_mb, load.event_bytes)
         own = [
@@ -148,14 +154,13 @@ class Plan:
             own.append(Limit("handover", HANDOVER, self.most_together, load.together))
         return sorted([*known, *own], key=lambda limit: -limit.share)
 
-    @property
+    @cached_property
     def met_first(self) -> tuple[Limit, str]:
-        """The limit that growth meets first, and at what number; a full group is followed by another one."""
-        grows = [one for one in self.limits if one.name != "handover"]
-        first = max(grows, key=lambda limit: limit.share)
-        if first.name in ("stream_partition", "processor"):
+        """The limit that growth meets first, and at what number."""
+        first, streams = met_first(self._limits, self.asked.streams)
+        if first.name in PER_STREAM:
             return first, f"{counted(round(self.asked.events_per_s / first.share), 'event')} a second of each stream"
-        return first, counted(max(1, math.floor(self.asked.streams / first.share)), "stream")
+        return first, counted(streams, "stream")
 
     @property
     def month_usd(self) -> float:
@@ -170,6 +175,7 @@ class Plan:
     def as_json(self) -> dict[str, Any]:
         """The plan, as JSON takes it."""
         first, at = self.met_first
+        share = next(one.share for one in self.limits if one.name == first.name)
         return {
             "asked": asdict(self.asked),
             "connections_per_stream": self.fit.connections,
@@ -179,10 +185,27 @@ class Plan:
             "stream_month_usd": self.costs.stream_month["sum"] * self.fit.connections,
             "stream_month_parts": self.costs.stream_month,
             "stage_month_usd": self.month_usd,
-            "met_first": {"limit": first.name, "at": at, "share": first.share},
+            "met_first": {"limit": first.name, "at": at, "share": share},
             "limits": [asdict(one) | {"share": one.share} for one in self.limits],
             "notes": self.notes,
         }
+
+
+def met_first(limits_of: Callable[[int], Sequence[Limit]], streams: int) -> tuple[Limit, int]:
+    """The limit that more streams than these, or fewer, meet first, and how many do; a full group is followed by
+    another one.
+
+    One stream's busiest second is no thousandth of a thousand streams' one, so the limits are asked again where they
+    lead. `limits_of` returns those of a number of streams.
+    """
+    for _ in range(10):
+        first = max((one for one in limits_of(streams) if one.name != "handover"), key=lambda limit: limit.share)
+        if first.name in PER_STREAM:
+            break
+        before, streams = streams, max(1, math.floor(streams / first.share))
+        if abs(streams - before) <= before / 100:
+            break
+    return first, streams
 
 
 def plan(stage: str, asked: Asked, prices: Prices) -> Plan:

@@ -11,6 +11,7 @@ from local.cli import main
 from local.costs import model, month, prices, stage_costs
 from local.costs.model import Load
 from local.scale import plan_command, planning
+from local.scale.fleet import Limit
 from local.scale.planning import Asked, Fit, fit
 
 PROD = stages.load("prod")
@@ -79,8 +80,23 @@ def test_a_plan_costs_what_the_command_cost_says() -> None:
     assert found.costs.stream_month == same.stream_month
     assert found.other_store is not None
     assert found.other_store[1] > same.stream_month["sum"]
-    assert found.limits[0].share == max(one.share for one in found.limits)
-    assert found.as_json()["met_first"]["limit"] == found.met_first[0].name
+    first = found.as_json()["met_first"]
+    assert (first["limit"], found.met_first[0].share) == ("concurrency", pytest.approx(1, abs=0.02))
+
+
+def test_the_first_limit_is_looked_for_where_it_is() -> None:
+    """One stream starts one execution in its worst second, and 150,000 start 150; fewer than these is an answer too."""
+
+    def limits_of(streams: int) -> list[Limit]:
+        return [
+            Limit("start_execution", "", 150, 1 + streams // 1_000), Limit("concurrency", "", 1_000, 20 + streams),
+            Limit("handover", "", 10, 90), Limit("processor", "", 100, 0.1),
+        ]  # fmt: skip
+
+    assert [planning.met_first(limits_of, streams)[0].name for streams in (1, 100_000)] == ["concurrency"] * 2
+    assert [planning.met_first(limits_of, streams)[1] for streams in (1, 100_000)] == [979, 980]
+    busy = lambda _: [Limit("processor", "", 100, 70), Limit("concurrency", "", 10, 1)]  # noqa: E731
+    assert planning.met_first(busy, 5) == (Limit("processor", "", 100, 70), 5)
 
 
 @pytest.mark.parametrize(
