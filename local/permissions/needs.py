@@ -1,9 +1,8 @@
 """Determines which actions on which resources a request to AWS needs. Pure.
 
 Sources: the service authorization reference, and DynamoDB's developer guide, "IAM security policies with PartiQL". An
-operation does not always need the action of its name: a batch of statements needs the action of each statement on its
-table. Invariant: an unknown request needs the action of its name on every resource, so that no role allows it by
-accident.
+operation does not always need the action of its name: a batch of inserts needs PartiQLInsert on their tables.
+Invariant: an unknown request needs the action of its name on every resource, so that no role allows it by accident.
 """
 
 import json
@@ -16,14 +15,7 @@ from local.permissions.roles import Need
 from local.template import ACCOUNT, REGION
 
 Parameters = Mapping[str, Any]
-_STATEMENT = re.compile(
-    r"""\s*(?:(INSERT)\s+INTO|(UPDATE)|(DELETE)\s+FROM|(SELECT)\s.+?\sFROM)\s+"?([\w.-]+?)"?(?:\."?([\w.-]+)"?)?(?=[\s{]|$)""",
-    re.IGNORECASE | re.DOTALL,
-)
-_TRANSACTION = {
-    "Put": "PutItem", "Update": "UpdateItem", "Delete": "DeleteItem", "ConditionCheck": "ConditionCheckItem",
-    "Get": "GetItem",
-}  # fmt: skip
+_INSERT = re.compile(r"""\s*INSERT\s+INTO\s+"?([\w.-]+?)"?(?=[\s{]|$)""", re.IGNORECASE)
 _OBJECT = {"GET": "GetObject", "HEAD": "GetObject", "PUT": "PutObject", "POST": "PutObject", "DELETE": "DeleteObject"}
 # The needs of requests that send several things at once.
 _SINGLE = {
@@ -77,26 +69,13 @@ def of_invoke(function: str, qualifier: str) -> list[Need]:
 def _of_dynamodb(operation: str, parameters: Parameters) -> Iterable[Need]:
     if operation in ("BatchGetItem", "BatchWriteItem"):
         return (Need(f"dynamodb:{operation}", _table(name)) for name in parameters.get("RequestItems", {}))
-    if operation in ("TransactWriteItems", "TransactGetItems"):
-        parts = [part for item in parameters.get("TransactItems", []) for part in item.items()]
-        return (Need(f"dynamodb:{_TRANSACTION[kind]}", _table(one["TableName"])) for kind, one in parts)
-    if operation in ("BatchExecuteStatement", "ExecuteTransaction"):
-        several = parameters.get("Statements") or parameters.get("TransactStatements") or []
-        return (_of_statement(one.get("Statement", "")) for one in several)
-    if operation == "ExecuteStatement":
-        return [_of_statement(parameters.get("Statement", ""))]
+    if operation == "BatchExecuteStatement":
+        inserts = (_INSERT.match(one["Statement"]) for one in parameters["Statements"])
+        return [Need("dynamodb:PartiQLInsert", _table(one[1])) if one else Need(f"dynamodb:{operation}", "*")
+                for one in inserts]  # fmt: skip
     place = _table(parameters["TableName"]) if "TableName" in parameters else "*"
     index = f"/index/{parameters['IndexName']}" if parameters.get("IndexName") else ""
     return [Need(f"dynamodb:{operation}", place + index)]
-
-
-def _of_statement(text: str) -> Need:
-    match = _STATEMENT.match(text)
-    if match is None:
-        return Need("dynamodb:ExecuteStatement", "*")
-    *verbs, table, index = match.groups()
-    verb = next(verb for verb in verbs if verb)
-    return Need(f"dynamodb:PartiQL{verb.capitalize()}", _table(table) + (f"/index/{index}" if index else ""))
 
 
 def _of_s3(method: str, path: str, query: str) -> list[Need]:
