@@ -91,6 +91,10 @@ def collect(account: Account, deployed: Deployed) -> Facts:
             one.key: ask("lambda", "get_function_configuration", FunctionName=one.name)
             for one in deployed.of(FUNCTION)
         },
+        "reserved": {
+            one.key: ask("lambda", "get_function_concurrency", has="account", FunctionName=one.name)
+            for one in deployed.of(FUNCTION)
+        },
         "machines": {
             one.key: ask("stepfunctions", "describe_state_machine", stateMachineArn=one.name)
             for one in deployed.of(MACHINE)

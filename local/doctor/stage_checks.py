@@ -147,6 +147,7 @@ def _functions(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
             state, update = answer.get("State", "Active"), answer.get("LastUpdateStatus", "Successful")
             found = f"{state}, {update}"
         yield _same(f"function {key}", found, "Active, Successful", _DEPLOY)
+    yield from _reserved(deployed, facts)
     stable, upgrade = facts["stable"], f"`streamkeeper upgrade{deployed.option}`"
     alias = stable["alias"]
     if isinstance(alias, Unasked):
@@ -172,6 +173,21 @@ def _functions(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
         words = f"{number}, not the deployed one, whose {' and '.join(other)} {'differ' if other[1:] else 'differs'}"
     yield Finding(State.NOTE if other else State.OK, "version that streams run", words,
                   fix=f"{upgrade} moves them to it" if other else "")  # fmt: skip
+
+
+def _reserved(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
+    """What is reserved otherwise than the template says; 0 is what the button "Throttle" of Lambda's console sets."""
+    for resource in deployed.of(account_facts.FUNCTION):
+        answer, wanted = facts["reserved"][resource.key], resource.properties.get("ReservedConcurrentExecutions")
+        if isinstance(answer, Unasked):
+            yield unasked("reserved concurrency", answer, _DEPLOY)
+            return
+        if (found := answer.get("ReservedConcurrentExecutions")) != wanted:
+            change = {} if wanted is None else {"ReservedConcurrentExecutions": wanted}
+            mend = Mend("lambda", f"{'put' if change else 'delete'}_function_concurrency",
+                        {"FunctionName": resource.name, **change})  # fmt: skip
+            texts = ("none" if one is None else str(one) for one in (found, wanted))
+            yield compared(f"function {resource.key}, reserved concurrency", *texts, _restore(deployed), mend)
 
 
 def _mappings(deployed: Deployed, facts: Facts) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ import pytest
 
 from local.costs import prices
 from local.doctor import fleet_checks, stage_checks
-from local.doctor.account_facts import Account
+from local.doctor.account_facts import DELIVERY, MANAGER, Account
 from local.doctor.findings import Finding, Mend, State, Unasked
 from local.doctor.stage_template import Deployed, Resource
 from tests.deploy.delivery import delivery_resources
@@ -28,8 +28,8 @@ RESOURCES = (
     Resource("AlertsTopic", "AWS::SNS::Topic", "topic", {"Subscription": [{"Endpoint": "ops@example.org"}]}),
     Resource("StuckAlarm", "AWS::CloudWatch::Alarm", "stuck", {}),
     Resource("Sweep", "AWS::Events::Rule", "sweep", {}),
-    Resource("ConnectionManagerLambdaFunction", "AWS::Lambda::Function", "manager", {}),
-    Resource("ConnectionDeliveryLambdaFunction", "AWS::Lambda::Function", "delivery", {}),
+    Resource(MANAGER, "AWS::Lambda::Function", "manager", {}),
+    Resource(DELIVERY, "AWS::Lambda::Function", "delivery", {"ReservedConcurrentExecutions": 2}),
     Resource("Connections", "AWS::StepFunctions::StateMachine", ARN, {}),
     Resource("Key", "AWS::ApiGateway::ApiKey", "key", {}),
 )
@@ -51,6 +51,7 @@ def answers(**other: Any) -> dict[str, Any]:
             "backups": {"ContinuousBackupsDescription": recovery},
         }},
         "functions": {one.key: function for one in RESOURCES if one.kind == "AWS::Lambda::Function"},
+        "reserved": {one.key: dict(one.properties) for one in RESOURCES if one.kind == "AWS::Lambda::Function"},
         "machines": {"Connections": {"status": "ACTIVE"}},
         "rules": {"Sweep": {"State": "ENABLED"}},
         "subscriptions": {"AlertsTopic": [{"Endpoint": "ops@example.org", "SubscriptionArn": "arn:aws:sns:x"}]},
@@ -104,10 +105,24 @@ def test_streams_run_what_is_deployed_or_the_difference_is_named(
     assert (one.found, one.state is State.NOTE) == (words, words[3:6] == "not")
 
 
+def test_a_throttled_function_gets_back_what_the_template_reserves() -> None:
+    """The console's button "Throttle" reserves nothing; a function without a reservation gets none again."""
+    throttled = found(reserved={key: {"ReservedConcurrentExecutions": 0} for key in (MANAGER, DELIVERY)})
+    assert [(one.found, one.wanted, one.mend) for one in throttled.values()] == [
+        ("0", "none", Mend("lambda", "delete_function_concurrency", {"FunctionName": "manager"})),
+        ("0", "2", Mend("lambda", "put_function_concurrency", {
+            "FunctionName": "delivery", "ReservedConcurrentExecutions": 2,
+        })),
+    ]  # fmt: skip
+
+
 # What is answered otherwise, what the finding is about, and its state.
 ONE: dict[str, tuple[dict[str, Any], str, State]] = {
     "a machine is deleted": ({"machines": {"Connections": GONE}}, "state machine Connections", State.WRONG),
     "nobody may ask": ({"machines": {"Connections": REFUSED}}, "state machine Connections", State.UNKNOWN),
+    "nobody may ask for reservations": (
+        {"reserved": dict.fromkeys((MANAGER, DELIVERY), REFUSED)}, "reserved concurrency", State.UNKNOWN,
+    ),
     "a schedule is off": ({"rules": {"Sweep": {"State": "DISABLED"}}}, "schedule Sweep", State.WRONG),
     "a mail is not confirmed": (
         {"subscriptions": {"AlertsTopic": [{"Endpoint": "ops@example.org", "SubscriptionArn": "PendingConfirmation"}]}},
