@@ -12,7 +12,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from handlers.fleet.wanted import Wanted, read_again
@@ -73,15 +73,16 @@ class FleetRecords:
         packed, digest = zlib.compress(wanted.text().encode("utf-8", "surrogatepass"), 9), digest_of(wanted)
         parts = [packed[first : first + PART] for first in range(0, len(packed), PART)]
         before = self.read()
-        is_same = before.digest == digest and before.state == APPLYING
         for number, part in enumerate(parts):
             self._table.set(self._part(number), {"data": part})
         counts = wanted.counts()
-        kept = before if is_same else Fleet(begun_ms=now_ms)
         fleet = Fleet(
-            execution, digest, APPLYING, kept.position, len(parts), counts["connected"], counts["stopped"],
-            counts["patterns"], kept.started, kept.stopped, kept.refused, begun_ms=kept.begun_ms,
+            execution, digest, APPLYING, "", len(parts), counts["connected"], counts["stopped"], counts["patterns"],
+            begun_ms=now_ms,
         )  # fmt: skip
+        if before.digest == digest and before.state == APPLYING:
+            # With what it found up to its place: a round with a stream that is not as wanted is not the last.
+            fleet = replace(before, execution=execution)
         self._write(asdict(fleet), "")
         return fleet
 

@@ -173,10 +173,13 @@ def test_a_later_document_ends_the_earlier_one() -> None:
     world.apply("later")
     assert dict(world.asked) == {"s:1": 1}
     world.begin("a:{1..9}", execution="third")
-    world.records.note("third", "a:5", {"started": 5}, [])
+    world.records.note("third", "a:9", {"started": 9, "left": 9}, [])
     world.begin("a:{1..9}", execution="fourth")
     fleet = world.records.read()
-    assert (fleet.execution, fleet.position, fleet.started) == ("fourth", "a:5", 5)
+    assert (fleet.execution, fleet.position, fleet.started) == ("fourth", "a:9", 9)
+    # None of these starts was carried out, which the next round finds.
+    world.apply("fourth")
+    assert {world.status[f"a:{number}"] for number in range(1, 10)} == {"running"}
 
 
 def test_a_dry_run_changes_no_stream() -> None:
