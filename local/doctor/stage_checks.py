@@ -186,8 +186,8 @@ def _reserved(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
             change = {} if wanted is None else {"ReservedConcurrentExecutions": wanted}
             mend = Mend("lambda", f"{'put' if change else 'delete'}_function_concurrency",
                         {"FunctionName": resource.name, **change})  # fmt: skip
-            texts = ("none" if one is None else str(one) for one in (found, wanted))
-            yield compared(f"function {resource.key}, reserved concurrency", *texts, _restore(deployed), mend)
+            what = f"function {resource.key}, reserved concurrency"
+            yield compared(what, str(found or 0), "none" if wanted is None else str(wanted), _restore(deployed), mend)
 
 
 def _mappings(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
