@@ -33,7 +33,7 @@ WRONG: dict[str, list[Any]] = {
     "Parameters": [{"a.$": "a"}, {"a.$": 1}, {"a.$": "$", "a": 1}, {"FunctionName": "f", "a.$": "States.Format('{}'"}],
     "Arguments": [{"Payload": 1}, {"FunctionName": "{% ( %}"}],
     "Output": ["{% $ %}", {"a": ["{% a %}"]}, "{% $states.errorOutput %}"],
-    "Resource": [1, ["a"], "a"],
+    "Resource": [None, 1, ["a"], "a"],
     "Seconds": [-1, 1.5, True, "1", 10**8],
     "Timestamp": ["2020-01-01T00:00Z", 1],
     "TimeoutSeconds": [0, True],

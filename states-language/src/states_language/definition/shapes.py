@@ -227,10 +227,9 @@ def _key(state: dict[str, Any], language: str) -> tuple[Any, ...] | None:
 
     The arguments of lambda:invoke belong to it, for FunctionName must be among them.
     """
-    resource = state.get("Resource")
-    if resource is None:
+    if "Resource" not in state:
         return (state.get("Type"), language, *state)
-    found = read_resource(resource)
+    found = read_resource(state["Resource"])
     if isinstance(found, str) or found.is_placeholder:
         return None
     if not found.invokes:
