@@ -155,7 +155,7 @@ def test_a_batch_has_an_input_of_its_own() -> None:
     ("text", "config", "items"),
     [
         ("[1, null]", {"InputType": "JSON"}, [1, None]),
-        ('{"a":1}\n\n[2]\n', {"InputType": "JSONL"}, [{"a": 1}, [2]]),
+        ('{"a":"\u2028"}\r\n\n[2]\n', {"InputType": "JSONL"}, [{"a": "\u2028"}, [2]]),
         (
             "A,B\n1,2\n3\n4,5,6\n",
             {"InputType": "CSV", "CSVHeaderLocation": "FIRST_ROW"},
@@ -191,6 +191,29 @@ def test_an_object_without_items_fails_the_run(text: str, config: dict[str, Any]
     assert types(execution)[-3:] == ["MapRunFailed", "MapStateFailed", "ExecutionFailed"]
 
 
+@pytest.mark.parametrize(
+    ("resource", "arguments", "answer", "cause"),
+    [
+        ("getObject", "{% 5 %}", "[1]", "The field 'Bucket' is required but was missing"),
+        ("getObject", {"Bucket": "b"}, "[1]", "The field 'Key' is required but was missing"),
+        ("listObjectsV2", {"Bucket": 1}, {}, "The field 'Bucket' is required but was missing"),
+        ("listObjectsV2", {"Bucket": "b"}, {"Contents": ["k"]},
+         "The answer of listObjectsV2 must have Contents, an array of objects with a Key."),
+        ("listObjectsV2", {"Bucket": "b"}, {"Contents": [{"Key": "k"}], "NextContinuationToken": "t"},
+         "listObjectsV2 answered with the NextContinuationToken that it was asked with."),
+        ("getObject", {"Bucket": "b", "Key": "k"}, {"rows": [1]}, "Attempting to map over non-iterable node."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_fails_the_run(resource: str, arguments: Any, answer: Any, cause: str) -> None:
+    """Arguments without an address, listings that no bucket gives; they neither raise nor go on for ever."""
+    config = {} if resource == "listObjectsV2" else {"ReaderConfig": {"InputType": "JSON"}}
+    reader = {"Resource": f"arn:aws:states:::s3:{resource}", "Arguments": arguments, **config}
+    failed = machine(("M", {**distributed(ItemReader=reader), "QueryLanguage": "JSONata"})).execute(
+        functions={f"aws-sdk:s3:{resource}": answer}
+    )
+    assert (failed.error, failed.cause) == ("States.ItemReaderFailed", cause)
+
+
 def lying(config: dict[str, Any], action: str = "s3:getObject", /, **objects: str | bytes) -> Any:
     """Return the output of a Map over the bucket's content: each item's source and the item."""
     reader = reading({"Key": "k"} if action == "s3:getObject" else {}, action, **config)
@@ -208,6 +231,9 @@ def test_items_below_a_pointer_are_read() -> None:
     assert lying(config, k=text) == [("s3://b/k", 1), ("s3://b/k", 2)]
     for pointer in ("/a~1b", "/nothing/c", "/a~1b/c/0"):
         assert lying({**config, "ItemsPointer": pointer}, k=text) == "Attempting to map over non-iterable node."
+    reader = reading({"Key": "k"}, **config)
+    read = machine(("M", distributed(ItemReader=reader))).execute(functions={"aws-sdk:s3:getObject": json.loads(text)})
+    assert read.output == [1, 2]  # data in place of S3's answer
 
 
 def test_listed_objects_are_loaded_one_after_the_other() -> None:

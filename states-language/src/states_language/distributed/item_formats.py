@@ -62,7 +62,7 @@ class Format:
             return rows(whole, self.delimiter, self.names if self.header == "GIVEN" else None)
         try:
             if self.kind == "JSONL":
-                return [parse_json(line) for line in whole.splitlines() if line.strip()]
+                return [parse_json(line) for line in whole.split("\n") if line.strip()]
             items = parse_json(whole)
         except (ValueError, RecursionError):
             raise StateError(FAILED, f"The object is not {self.kind}.") from None
@@ -100,7 +100,7 @@ def inventory(body: Any) -> tuple[str, list[str], list[str]]:
 def listed_by_athena(body: Any) -> list[tuple[str, str]]:
     """Return bucket and key of each object that a manifest of Athena's UNLOAD lists, one s3:// address a line."""
     places = []
-    for line in text(body).split():
+    for line in filter(None, map(str.strip, text(body).split("\n"))):
         bucket, _, key = line.removeprefix("s3://").partition("/")
         if not line.startswith("s3://") or not key:
             raise StateError(FAILED, "The object is not a manifest of Athena.")
@@ -110,7 +110,7 @@ def listed_by_athena(body: Any) -> list[tuple[str, str]]:
 
 def content(answer: Any) -> bytes:
     """Return the bytes that S3 answered, or what a test gave in their place: a text, or any other value as JSON."""
-    body: Any = answer.get("Body") if isinstance(answer, dict) else answer
+    body: Any = answer["Body"] if isinstance(answer, dict) and "Body" in answer else answer
     if hasattr(body, "read"):
         body = body.read()
     if isinstance(body, bytes):

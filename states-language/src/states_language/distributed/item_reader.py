@@ -85,8 +85,12 @@ class Reader:
         self, branch: Branch, parameters: Any, most: int | None
     ) -> AsyncGenerator[tuple[str, list[Any]], None]:
         """Yield the items of each object in turn, each item with its object's address."""
-        bucket, key = parameters.get("Bucket"), parameters.get("Key")
-        if self.resource == LIST:
+        listing = self.resource == LIST
+        for name in ("Bucket",) if listing else ("Bucket", "Key"):
+            if not isinstance(parameters, dict) or not isinstance(parameters.get(name), str):
+                raise StateError(FAILED, f"The field '{name}' is required but was missing")
+        bucket, key = parameters["Bucket"], parameters.get("Key")
+        if listing:
             listed = await _listed(branch, parameters, None if self._loads else most)
             if not self._loads:
                 yield f"s3://{bucket}", listed
@@ -119,10 +123,15 @@ async def _listed(branch: Branch, parameters: Any, most: int | None) -> list[Any
     while True:
         answer = await ask(branch, "listObjectsV2", request, FAILED)
         page = answer if isinstance(answer, dict) else {}
-        items += [_listing(each) for each in page.get("Contents") or []]
+        found = page.get("Contents") or []
+        if not isinstance(found, list) or not all(isinstance(each, dict) and "Key" in each for each in found):
+            raise StateError(FAILED, "The answer of listObjectsV2 must have Contents, an array of objects with a Key.")
+        items += map(_listing, found)
         token = page.get("NextContinuationToken")
         if token is None or (most and len(items) >= most):
             return items
+        if token == request.get("ContinuationToken"):
+            raise StateError(FAILED, "listObjectsV2 answered with the NextContinuationToken that it was asked with.")
         request = {**parameters, "ContinuationToken": token}
 
 
