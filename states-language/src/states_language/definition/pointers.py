@@ -10,7 +10,8 @@ from typing import Any
 
 Key = str | int
 _ELEMENTS = {"Choices": "rule", "Retry": "retrier", "Catch": "catcher", "Branches": "line"}
-_LINES = ("ItemProcessor", "Iterator")
+LINES = ("ItemProcessor", "Iterator")
+"""The fields of a Map that hold a line."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def _kind(kind: str, rest: Sequence[Key]) -> str | None:
         return "state" if first == "States" and len(rest) == 2 else None
     if kind == "state":
         if len(rest) == 1:
-            return "line" if first in _LINES else None
+            return "line" if first in LINES else None
         return _ELEMENTS.get(first) if len(rest) == 2 else None
     if kind == "rule":
         return "rule" if (first == "Not" and len(rest) == 1) or (first in ("And", "Or") and len(rest) == 2) else None
@@ -108,4 +109,4 @@ def lines_in(state: Any) -> Iterator[tuple[tuple[Key, ...], Any]]:
         branches = state.get("Branches")
         for index, branch in enumerate(branches if isinstance(branches, list) else ()):
             yield ("Branches", index), branch
-        yield from (((field,), state[field]) for field in _LINES if field in state)
+        yield from (((field,), state[field]) for field in LINES if field in state)

@@ -13,6 +13,8 @@ from typing import Any
 from states_language import Execution, Machine, TaskCall, TaskFailure, Whole, load
 from states_language.definition.fields import Fields
 from states_language.definition.pointers import ways
+from states_language.distributed.item_formats import FAILED as UNREADABLE
+from states_language.distributed.item_reader import OBJECT
 from states_language.failures import StateError
 from states_language.states.retry import compile_retry, named
 
@@ -27,7 +29,7 @@ _RETRYING = ("Task", "Parallel", "Map")
 _PREFIX = re.compile(
     r"An error occurred while executing the state '.*?' \(entered at the event id #\d+\)\. ", re.DOTALL
 )
-_READER = {"Resource": "arn:aws:states:::s3:getObject", "ReaderConfig": {"InputType": "JSON"}}
+_TEXTS, _ITEMS = ("CSV", "JSON", "JSONL"), {"InputType": "JSON"}
 _WORK = "arn:aws:states:::aws-sdk:mock:result"
 _DATAFLOW = ("QueryLanguage", "InputPath", "OutputPath", "ResultPath", "ResultSelector", "Output", "Assign")
 _WAYS = ("Next", "End", "Retry", "Catch")
@@ -35,8 +37,8 @@ _WAYS = ("Next", "End", "Retry", "Catch")
 
 @dataclass(frozen=True)
 class StateTestRequest:
-    """A request of TestState: the mock (a result or an error), the number of retries and failed items so far, and what
-    an ItemReader has read.
+    """A request of TestState: the mock (a result or an error), the number of retries and failed items so far, and the
+    text that an ItemReader has read.
     """
 
     data: Any
@@ -45,7 +47,7 @@ class StateTestRequest:
     error: StateError | None = None
     retries: int = 0
     failed_items: int = 0
-    items: list[Any] | None = None
+    read: str | None = None
 
     @property
     def mocked(self) -> bool:
@@ -75,6 +77,7 @@ class StateTest:
         self._run = run
         self._kind = state.get("Type")
         self._jsonata = state.get("QueryLanguage") == "JSONata"
+        self._items = 1
 
     async def answer(self) -> dict[str, Any]:
         """Returns TestState's answer as data; `shown` has the members of an inspection."""
@@ -119,7 +122,7 @@ class StateTest:
         count, percentage = self.shown.get("toleratedFailureCount"), self.shown.get("toleratedFailurePercentage")
         if count is not None and failed > count:
             return True
-        return percentage is not None and 100 * failed > percentage * max(len(self.request.items or ()), 1)
+        return percentage is not None and 100 * failed > percentage * self._items
 
     async def _failed(self, execution: Execution) -> dict[str, Any]:
         if execution.status == "TIMED_OUT":
@@ -174,8 +177,7 @@ class StateTest:
     async def _show_map(self) -> None:
         if not self._jsonata and "ItemReader" not in self.state:
             path = self.state.get("ItemsPath", "$")
-            data = self.shown.get("afterInputPath", self.request.data)
-            items = await self._value({"Type": "Pass", "Parameters": {"value.$": path}}, data)
+            items = await self._value({**self._pass("InputPath"), "Parameters": {"value.$": path}})
             if not isinstance(items, (list, dict) if _is_distributed(self.state) else list):
                 place = path[1:] if path.startswith("$$") else path
                 cause = f'Reference path "{place}" must point to array.'
@@ -188,21 +190,20 @@ class StateTest:
             if value is not None:
                 self.shown[member] = float(value) if member.endswith("Percentage") else value
         self.shown.setdefault("maxConcurrency", 0)
-        if "ItemReader" not in self.state or self.request.items is not None:
+        if "ItemReader" not in self.state or self.request.read is not None:
             await self._show_items()
 
     async def _number(self, name: str) -> Any:
         if f"{name}Path" in self.state:
-            template = {"Type": "Pass", "Parameters": {"value.$": self.state[f"{name}Path"]}}
-            return await self._value(template, self.request.data)
+            return await self._value({**self._pass("InputPath"), "Parameters": {"value.$": self.state[f"{name}Path"]}})
         value = self.state.get(name)
         if isinstance(value, str):
-            return await self._value({"Type": "Pass", "QueryLanguage": "JSONata", "Output": {"value": value}}, None)
+            return await self._value({"Type": "Pass", "QueryLanguage": "JSONata", "Output": {"value": value}})
         return value
 
-    async def _value(self, state: dict[str, Any], data: Any) -> Any:
-        execution = await self._ran({**state, "End": True}, data, _mock(None, None))
-        return execution.output["value"] if execution.status == "SUCCEEDED" else None
+    async def _value(self, state: dict[str, Any]) -> Any:
+        step = await self._step(state)
+        return step.output["value"] if step.status == "SUCCEEDED" else None
 
     def _show_variables(self, execution: Execution) -> None:
         """Show the variables after the state: those of the request and those that the state or a Catcher assigns."""
@@ -212,19 +213,30 @@ class StateTest:
             self.shown["variables"] = variables
 
     async def _show_items(self) -> None:
-        """Show what each iteration gets, after an ItemSelector and after an ItemBatcher."""
+        """Show the items below an ItemsPointer, and what each iteration gets from ItemSelector and ItemBatcher."""
         processor: dict[str, Any] = {"StartAt": "Item", "States": {"Item": {"Type": "Pass", "End": True}}}
-        names = ("QueryLanguage", "InputPath", "ItemsPath", "Items")
-        kept = {key: self.state[key] for key in names if key in self.state}
-        if "ItemReader" in self.state:
-            place = "Arguments" if self._jsonata else "Parameters"
-            kept["ItemReader"] = {**_READER, place: {"Bucket": "of the request", "Key": "mapItemReaderData"}}
         if _is_distributed(self.state):
             processor["ProcessorConfig"] = {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}
+        names = ("QueryLanguage", "InputPath", "ItemsPath", "Items")
+        run: dict[str, Any] = {key: self.state[key] for key in names if key in self.state}
+        run |= {"Type": "Map", "ItemProcessor": processor}
+        reader = self.state.get("ItemReader", {})
+        config = reader.get("ReaderConfig", {})
+        if reader:
+            # The request has an object "as found in its original source" (API reference), or the items of any other.
+            is_text = config.get("InputType") in _TEXTS and not config.keys() & {"ManifestType", "Transformation"}
+            run["ItemReader"] = reader if is_text else {**reader, "Resource": OBJECT, "ReaderConfig": _ITEMS}
+        step = await self._step(run)
+        if step.status == "SUCCEEDED":
+            self._items = len(step.output)
+            if "ItemsPointer" in config and not self._jsonata:
+                self.shown["afterItemsPointer"] = step.output
+        elif step.error == UNREADABLE:
+            self.shown["error"] = {"error": step.error, "cause": step.cause}
         for name in ("ItemSelector", "ItemBatcher"):
             if name in self.state:
-                kept[name] = self.state[name]
-                await self._show(f"after{name}", {"Type": "Map", **kept, "ItemProcessor": processor})
+                run[name] = self.state[name]
+                await self._show(f"after{name}", run)
 
     async def _show_after(self, execution: Execution) -> None:
         if self._kind not in ("Pass", *_RETRYING):
@@ -246,10 +258,13 @@ class StateTest:
             self.shown[member] = step.output
 
     async def _show(self, member: str, state: dict[str, Any]) -> None:
-        read = _mock((json.dumps(self.request.items),), None)  # only a Map with an ItemReader asks for it
-        step = await self._ran({**state, "End": True}, self.request.data, read)
+        step = await self._step(state)
         if step.status == "SUCCEEDED":
             self.shown[member] = step.output
+
+    async def _step(self, state: dict[str, Any]) -> Execution:
+        read = _mock((self.request.read,), None)  # only a Map with an ItemReader asks for it
+        return await self._ran({**state, "End": True}, self.request.data, read)
 
     def _pass(self, *names: str) -> dict[str, Any]:
         return {"Type": "Pass", **{key: self.state[key] for key in names if key in self.state}}

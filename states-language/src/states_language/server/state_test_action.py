@@ -5,11 +5,12 @@ Invariant: a mocked state calls no service.
 
 import uuid
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from typing import Any
 
 from states_language import DefinitionError, Execution, Machine, TaskCall
 from states_language.clock import Clock, RealClock
-from states_language.definition.pointers import states_of
+from states_language.definition.pointers import LINES, Key, states_of
 from states_language.failures import StateError
 from states_language.scheduling.lanes import yield_for
 from states_language.server.diagnostics import diagnostics, invalid, refuse_bad
@@ -56,13 +57,13 @@ class StateTestAction(Actions):
             if isinstance(parameters.get(name), dict)
         }
         length = len(parameters["definition"])
-        state = await self._reader.run(length, _state, parameters)
+        state, iterated = await self._reader.run(length, _state, parameters)
         document = read_input(parameters.get("input") or "{}")
         if isinstance(document, Refusal):
             raise document
         request = _request(parameters, document.value)
         _check_mock(parameters, state, request)
-        context = self._context(parameters, state, request.data)
+        context = self._context(parameters, state, request.data, iterated)
 
         async def run(
             loading: Callable[[], Machine], data: Any, perform: Callable[[TaskCall], Awaitable[Any]] | None
@@ -94,8 +95,11 @@ class StateTestAction(Actions):
             response["inspectionData"] = {key: shown[key] if key in _NUMBERS else _text(shown[key]) for key in shown}
         return response
 
-    def _context(self, parameters: Parameters, state: dict[str, Any], data: Any) -> dict[str, Any]:
-        """Returns the request's Context Object, or else that of an Express execution of a new machine (recorded)."""
+    def _context(self, parameters: Parameters, state: dict[str, Any], data: Any, iterated: bool) -> dict[str, Any]:
+        """Returns the request's Context Object, or else that of an Express execution of a new machine (recorded).
+
+        iterated: whether the state is one of a Map's iterations, whose item is the input (Developer Guide).
+        """
         if "context" in parameters:
             return _object(parameters, "context")
         name, execution, now = str(uuid.uuid4()), str(uuid.uuid4()), written(self._clock.now_ms())
@@ -112,6 +116,7 @@ class StateTestAction(Actions):
             },
             "StateMachine": {"Id": f"{PREFIX}:stateMachine:{name}", "Name": name},
             "State": within,
+            **({"Map": {"Item": {"Index": 0, "Value": data}}} if iterated else {}),
         }
 
 
@@ -135,7 +140,8 @@ def _text(value: Any) -> str:
     return text
 
 
-def _state(parameters: Parameters) -> dict[str, Any]:
+def _state(parameters: Parameters) -> tuple[dict[str, Any], bool]:
+    """Return the state that is tested, and whether it stands within a Map."""
     text, name = parameters["definition"], parameters.get("stateName")
     try:
         definition = strict(text)
@@ -144,11 +150,12 @@ def _state(parameters: Parameters) -> dict[str, Any]:
     if not isinstance(definition, dict):
         raise Refusal("InvalidDefinition", "Invalid State Machine Definition: 'Definition must be a valid JSON object'")
     state = definition
+    path: tuple[Key, ...] = ()
     if "States" in definition:
         if name is None:
             raise Refusal("ValidationException", "The stateName is required to test a state of a state machine.")
         refuse_bad(text, "STANDARD")
-        named = next((one for path, one in states_of(definition) if path[-1] == name), None)
+        path, named = next((found for found in states_of(definition) if found[0][-1] == name), ((), None))
         if named is None:
             raise Refusal("ValidationException", f"State not found in the definition: '{name}'")
         state = {name: definition[name] for name in ("QueryLanguage",) if name in definition} | named
@@ -156,13 +163,12 @@ def _state(parameters: Parameters) -> dict[str, Any]:
         machine(state)
     except DefinitionError as problem:
         raise invalid(problem, definition) from None
-    return state
+    return state, any(field in LINES and inner == "States" for field, inner in pairwise(path))
 
 
 def _request(parameters: Parameters, data: Any) -> StateTestRequest:
     mock, settings = parameters.get("mock", {}), parameters.get("stateConfiguration", {})
     error = mock.get("errorOutput")
-    items = _json(settings, "mapItemReaderData") if "mapItemReaderData" in settings else None
     return StateTestRequest(
         data=data,
         variables=_object(parameters, "variables") if "variables" in parameters else {},
@@ -170,7 +176,7 @@ def _request(parameters: Parameters, data: Any) -> StateTestRequest:
         error=None if error is None else StateError(error.get("error"), error.get("cause")),
         retries=settings.get("retrierRetryCount", 0),
         failed_items=settings.get("mapIterationFailureCount", 0),
-        items=items if isinstance(items, list) else None,
+        read=settings.get("mapItemReaderData"),
     )
 
 
