@@ -94,8 +94,10 @@ def test_what_cannot_begin_is_one_sentence(tmp_path: Path, capsys: pytest.Captur
     assert f"Port {port} is in use" in capsys.readouterr().err
     assert main(["--port", "0", "--data", "/dev/null/x"]) == 2
     assert main(["--port", "0", "--functions", str(tmp_path / "none.yml")]) == 2
+    for bound in (["--keep", "-1"], ["--keep-days", "nan"]):
+        assert main(["--port", "0", "--data", str(tmp_path), *bound]) == 2
     said = capsys.readouterr().err.splitlines()
-    assert [line.partition(":")[0] for line in said] == ["states-language"] * 2
+    assert [line.partition(":")[0] for line in said] == ["states-language"] * 4
     path = tmp_path / "template.yaml"
     path.write_text(TEMPLATE.replace("!GetAtt Charge.Arn", "!ImportValue charge"), encoding="utf-8")
     assert main(["--port", "0", "--data", str(tmp_path / "d"), "--template", str(path)]) == 2

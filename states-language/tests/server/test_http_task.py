@@ -103,17 +103,18 @@ def test_the_connection_goes_before_the_task(endpoint: str, seen: list[Seen]) ->
         keyed(**ADDED),
         ApiEndpoint=f"{endpoint}/path?a=1",
         Method="POST",
-        Headers={"Request-Id": "r", "Header-Param": "ours"},
-        QueryParameters={"q": "ours", "list": ["x", "y z"]},
+        Headers={"Request-Id": "r", "Header-Param": "ours", "Also": [False, 1]},
+        QueryParameters={"q": "ours", "list": ["x", "y z"], "on": True},
         RequestBody={"Job": "Engineer", "mode": "ours"},
     )
     (request,) = seen
-    assert request.line == "POST /path?a=1&q=theirs&list=x&list=y%20z HTTP/1.1"
+    assert request.line == "POST /path?a=1&q=theirs&list=x&list=y%20z&on=true HTTP/1.1"
     assert request.body == '{"Job":"Engineer","mode":"theirs"}'
     wanted = {
         "api-key": "secret",
         "header-param": "theirs",
         "request-id": "r",
+        "also": "false, 1",
         "content-type": "application/json; charset=UTF-8",
         "range": "bytes=0-262144",
         "user-agent": "Amazon|StepFunctions|HttpInvoke|eu-west-1",
@@ -169,14 +170,17 @@ def test_what_is_no_success_fails_by_its_name(endpoint: str) -> None:
 def test_no_request_is_sent_for_what_is_wrong(endpoint: str, seen: list[Seen]) -> None:
     """An unknown connection, one without credentials, forbidden headers, or a body that cannot be merged."""
     assert failed(None, ApiEndpoint=endpoint)[0] == "Events.ConnectionResource.ResourceNotFound"
-    bare = {"AuthorizationType": "BASIC", "AuthParameters": {}}
-    assert failed(bare, ApiEndpoint=endpoint)[0] == "Events.ConnectionResource.InvalidConnectionState"
+    odd = keyed(HeaderParameters=[{"Name": "x"}])
+    for bare in ({"AuthorizationType": "BASIC", "AuthParameters": {}}, {"AuthParameters": None}, odd):
+        assert failed(bare, ApiEndpoint=endpoint)[0] == "Events.ConnectionResource.InvalidConnectionState"
     wrongs: list[dict[str, Any]] = [
         {"Headers": {"Authorization": "x"}},
         {"Headers": {"X-Amz-Date": "x"}},
         {"Method": "TRACE"},
         {"InvocationConfig": {}},
         {"RequestBody": "text"},
+        {"QueryParameters": 5},
+        {"Transform": "URL_ENCODED"},
     ]
     for wrong in wrongs:
         connection = keyed(**ADDED) if "RequestBody" in wrong else keyed()

@@ -143,20 +143,70 @@ def test_an_inspection_shows_the_variables_after_the_state(states: Any) -> None:
 
 
 def test_an_inspection_shows_what_each_iteration_gets(states: Any) -> None:
-    """After an ItemSelector, and after an ItemBatcher; of an ItemReader, what the request says that it has read."""
+    """After an ItemSelector, and after an ItemBatcher; of an ItemReader, the text that the request says it has read."""
     selected = {**_MAP, "ItemsPath": "$.items", "ItemSelector": {"n.$": "$$.Map.Item.Value", "of.$": "$.name"}}
     batched = {**_RUN, **selected, "ItemBatcher": {"MaxItemsPerBatch": 2}, "ItemProcessor": _RUN["ItemProcessor"]}
-    reader = {"Resource": "arn:aws:states:::s3:getObject", "ReaderConfig": {"InputType": "JSONL"}}
-    read = {name: value for name, value in batched.items() if name != "ItemsPath"}
-    read["ItemReader"] = {**reader, "Parameters": {"Bucket": "b", "Key": "k"}}
-    for state, member in ((selected, "afterItemSelector"), (batched, "afterItemBatcher"), (read, "afterItemBatcher")):
-        shown = states.test_state(
-            definition=json.dumps(state), input='{"items": [1, 2, 3], "name": "x"}',
-            mock={"result": "[]"}, inspectionLevel="DEBUG", stateConfiguration={"mapItemReaderData": "[1, 2, 3]"},
-        )["inspectionData"]  # fmt: skip
-        items = [{"n": n, "of": "x"} for n in (1, 2, 3)]
-        expected: Any = items if member == "afterItemSelector" else [{"Items": items[:2]}, {"Items": items[2:]}]
-        assert json.loads(shown[member]) == expected
+    from_s3 = {name: value for name, value in batched.items() if name != "ItemsPath"}
+    shown = [inspected(states, state) for state in (selected, batched)]
+    for text, config in (("1\n2\n3", {"InputType": "JSONL"}), ('{"a": [1, 2, 3]}', _BELOW_A)):
+        shown.append(inspected(states, {**from_s3, "ItemReader": {**_READER, "ReaderConfig": config}}, text))
+    items = [{"n": n, "of": "x"} for n in (1, 2, 3)]
+    assert [json.loads(each["afterItemSelector"]) for each in shown] == [items] * 4
+    batches = [{"Items": items[:2]}, {"Items": items[2:]}]
+    assert [json.loads(each["afterItemBatcher"]) for each in shown[1:]] == [batches] * 3
+    assert json.loads(shown[3]["afterItemsPointer"]) == [1, 2, 3]
+    broken = states.test_state(
+        definition=json.dumps({**from_s3, "ItemReader": {**_READER, "ReaderConfig": _BELOW_A}}), input='{"name": "x"}',
+        mock={"result": "[]"}, stateConfiguration={"mapItemReaderData": "no"},
+    )  # fmt: skip
+    assert (broken["status"], broken["error"]) == ("FAILED", "States.ItemReaderFailed")
+
+
+def inspected(states: Any, state: dict[str, Any], read: str = "", failed: int = 0) -> Any:
+    """Return the inspection of a mocked Map of the input's three items."""
+    settings = {"mapItemReaderData": read, "mapIterationFailureCount": failed}
+    answer = states.test_state(
+        definition=json.dumps(state), input='{"items": [1, 2, 3], "name": "x", "share": 50}',
+        mock={"result": "[]"}, inspectionLevel="DEBUG", stateConfiguration=settings,
+    )  # fmt: skip
+    return {**answer["inspectionData"], "error": answer.get("error")}
+
+
+_READER = {"Resource": "arn:aws:states:::s3:getObject", "Parameters": {"Bucket": "b", "Key": "k"}}
+_BELOW_A = {"InputType": "JSON", "ItemsPointer": "/a"}
+
+
+def test_a_maps_bounds_are_read_from_its_input(states: Any) -> None:
+    """By an expression, and by a path after InputPath; a percentage counts the items."""
+    queried = {"QueryLanguage": "JSONata", "Items": "{% $states.input.items %}", "MaxConcurrency": "{% 2 + 3 %}"}
+    share = {"ToleratedFailurePercentage": "{% $states.input.share %}"}
+    pathed = {"InputPath": "$", "ItemsPath": "$.items", "ToleratedFailurePercentagePath": "$.share"}
+    for state in ({**_RUN, **queried, **share}, {**_RUN, **pathed}):
+        one, two = (inspected(states, state, failed=failed) for failed in (1, 2))
+        assert (one["toleratedFailurePercentage"], one["error"]) == (50.0, None)
+        assert two["error"] == "States.ExceedToleratedFailureThreshold"
+    narrowed = {"InputPath": "$.share", "ItemsPath": "$$.Execution.Input.items", "MaxConcurrencyPath": "$"}
+    assert inspected(states, {**_MAP, **narrowed})["maxConcurrency"] == 50
+
+
+@pytest.mark.parametrize(
+    ("resource", "arguments"),
+    [("states:startExecution", "{% 5 %}"), ("sqs:sendMessage", "{% [1] %}"), ("events:putEvents", {"Entries": [5]})],
+)
+def test_arguments_that_make_no_request_fail_the_task(states: Any, resource: str, arguments: Any) -> None:
+    """The cause names them."""
+    task = {"Type": "Task", "QueryLanguage": "JSONata", "Resource": f"arn:aws:states:::{resource}", "End": True}
+    answer = states.test_state(definition=json.dumps({**task, "Arguments": arguments}))
+    assert answer["error"] == "States.Runtime"
+    assert "could not be used to start the Task" in answer["cause"]
+
+
+def test_a_state_within_a_map_has_an_item(states: Any) -> None:
+    """It is the first one, and the input (Developer Guide, TestState)."""
+    inner = {"StartAt": "I", "States": {"I": {"Type": "Pass", "Parameters": {"i.$": "$$.Map.Item"}, "End": True}}}
+    outer = {"StartAt": "M", "States": {"M": {**_MAP, "ItemProcessor": inner}}}
+    item = states.test_state(definition=json.dumps(outer), stateName="I", input="7")["output"]
+    assert json.loads(item) == {"i": {"Index": 0, "Value": 7}}
 
 
 @pytest.mark.parametrize("state", [{"Type": "Pass", "End": True, "Catch": 1}, {"Type": "Choice", "Choices": 1}])

@@ -180,7 +180,9 @@ def _say(sentence: str) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until SIGINT or SIGTERM, and return 0."""
+    """Serve until SIGINT or SIGTERM, and return 0; raises Mistake."""
+    if not (arguments.keep >= 0 and arguments.keep_days >= 0):
+        raise Mistake("--keep and --keep-days must be 0 or more.")
     answers = read(arguments.functions)
 
     async def until_ended() -> None:

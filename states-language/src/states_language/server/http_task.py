@@ -64,7 +64,7 @@ class HttpTask:
 
     def perform(self, call: TaskCall) -> dict[str, Any]:
         """Return the address's answer; raises TaskFailure."""
-        given = call.parameters if isinstance(call.parameters, dict) else {}
+        given = call.parameters or {}
         method, address = _text(given, "Method"), _text(given, "ApiEndpoint")
         if method not in METHODS:
             raise _refused(f"The field 'Method' must be one of {', '.join(METHODS)}")
@@ -74,15 +74,15 @@ class HttpTask:
         connection = self._connections(arn)
         if connection is None:
             raise TaskFailure(_NOT_FOUND, f"Connection not found: {arn}")
-        added = _added(connection.get("AuthParameters", {}).get("InvocationHttpParameters", {}))
+        credentials, added = self._of(arn, connection)
         region = call.execution_arn.split(":")[3]
-        headers = _headers(given.get("Headers")) | _lower(added["HeaderParameters"])
+        headers = _headers(given) | _lower(added["HeaderParameters"])
         headers |= {"user-agent": f"Amazon|StepFunctions|HttpInvoke|{region}"}
-        headers |= {"range": f"bytes=0-{PAYLOAD_LIMIT_BYTES}"} | _lower(self._credentials(arn, connection))
+        headers |= {"range": f"bytes=0-{PAYLOAD_LIMIT_BYTES}"} | _lower(credentials)
         body = _body(given, added["BodyParameters"])
         if body is not None:
             headers.setdefault("content-type", "application/json; charset=UTF-8")
-        query = _query(given.get("QueryParameters"), added["QueryStringParameters"])
+        query = _query(given, added["QueryStringParameters"])
         if query:
             address += ("&" if "?" in address else "?") + query
         return _answer(*self._send(method, address, headers, body))
@@ -103,20 +103,22 @@ class HttpTask:
 
     # ---- the connection ----
 
-    def _credentials(self, arn: str, connection: Connection) -> dict[str, str]:
+    def _of(self, arn: str, connection: Connection) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+        """Return the headers with a connection's credentials, and what else it adds to a request."""
         kind, parameters = connection.get("AuthorizationType"), connection.get("AuthParameters", {})
         try:
+            added = _added(parameters.get("InvocationHttpParameters") or {})
             if kind == "API_KEY":
                 given = parameters["ApiKeyAuthParameters"]
-                return {given["ApiKeyName"]: given["ApiKeyValue"]}
+                return {given["ApiKeyName"]: given["ApiKeyValue"]}, added
             if kind == "BASIC":
                 given = parameters["BasicAuthParameters"]
-                return urllib3.make_headers(basic_auth=f"{given['Username']}:{given['Password']}")
+                return urllib3.make_headers(basic_auth=f"{given['Username']}:{given['Password']}"), added
             if kind == "OAUTH_CLIENT_CREDENTIALS":
-                return {"authorization": f"Bearer {self._token(arn, connection)}"}
-        except (KeyError, TypeError):
+                return {"authorization": f"Bearer {self._token(arn, connection)}"}, added
+        except (AttributeError, KeyError, TypeError):
             pass
-        raise TaskFailure(_NOT_AUTHORIZED, f"The connection {arn} has no AuthParameters of the type {kind}")
+        raise TaskFailure(_NOT_AUTHORIZED, f"The connection {arn} needs the AuthParameters that its type, {kind}, has")
 
     def _token(self, arn: str, connection: Connection) -> str:
         """Return a token of the authorization endpoint, and keep it for as long as the endpoint allows."""
@@ -153,10 +155,15 @@ def _added(parameters: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     return {name: {str(one["Key"]): str(one["Value"]) for one in parameters.get(name, [])} for name in names}
 
 
-def _headers(given: Any) -> dict[str, str]:
-    headers = _lower(given or {}) if isinstance(given or {}, dict) else None
-    if headers is None:
-        raise _refused("The field 'Headers' must be a JSON object")
+def _object(given: Any, name: str) -> dict[str, Any]:
+    value = given.get(name) or {}
+    if not isinstance(value, dict):
+        raise _refused(f"The field '{name}' must be a JSON object")
+    return value
+
+
+def _headers(given: dict[str, Any]) -> dict[str, str]:
+    headers = _lower(_object(given, "Headers"))
     for name in headers:
         if name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES):
             raise _refused(f"The header '{name}' must not be specified in an HTTP Task")
@@ -165,20 +172,23 @@ def _headers(given: Any) -> dict[str, str]:
 
 def _lower(headers: Mapping[str, Any]) -> dict[str, str]:
     return {
-        str(name).lower(): ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        str(name).lower(): ", ".join(map(_written, value)) if isinstance(value, list) else _written(value)
         for name, value in headers.items()
     }
 
 
-def _query(given: Any, added: dict[str, str]) -> str:
-    if isinstance(given, str | list):  # a finished query such as `a=1&b=2`, or an array of such texts
-        written = given if isinstance(given, str) else "&".join(map(str, given))
+def _query(given: dict[str, Any], added: dict[str, str]) -> str:
+    query = given.get("QueryParameters")
+    if isinstance(query, str | list):  # a finished query such as `a=1&b=2`, or an array of such texts
+        written = query if isinstance(query, str) else "&".join(map(str, query))
         return "&".join(part for part in (written, urlencode(added)) if part)
-    return urlencode({**(given or {}), **added}, doseq=True, quote_via=quote)
+    fields = _object(given, "QueryParameters") | added
+    pairs = [(key, one) for key, value in fields.items() for one in (value if isinstance(value, list) else [value])]
+    return urlencode([(key, _written(one)) for key, one in pairs], quote_via=quote)
 
 
 def _body(given: dict[str, Any], added: dict[str, str]) -> str | None:
-    body, transform = given.get("RequestBody"), given.get("Transform") or {}
+    body, transform = given.get("RequestBody"), _object(given, "Transform")
     if added:
         if body is not None and not isinstance(body, dict):
             raise _refused("The connection has body parameters, so the field 'RequestBody' must be a JSON object")
@@ -187,7 +197,7 @@ def _body(given: dict[str, Any], added: dict[str, str]) -> str | None:
         return body
     if transform.get("RequestBodyEncoding") != "URL_ENCODED":
         return compact(body)
-    form = (transform.get("RequestEncodingOptions") or {}).get("ArrayFormat", "INDICES")
+    form = str(_object(transform, "RequestEncodingOptions").get("ArrayFormat", "INDICES"))
     return "&".join(f"{quote(key, safe='')}={quote(value, safe=',')}" for key, value in _pairs("", body, form))
 
 

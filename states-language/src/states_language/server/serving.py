@@ -39,7 +39,7 @@ def bound(port: int, host: str = HOST) -> socket.socket:
         listening.close()
         if isinstance(problem, OSError) and problem.errno == errno.EADDRINUSE:
             raise Mistake(f"Port {port} is in use: stop what listens there, or choose another by --port.") from None
-        raise Mistake(f"Port {port} cannot be opened: {problem}.") from None
+        raise Mistake(f"Port {port} cannot be opened: {str(problem).rstrip('.')}.") from None
     return listening
 
 

@@ -76,6 +76,8 @@ class TaskPerformer:
             return await self._invoke(call, call.function)
         if call.service == ACTIVITY:
             return self._states.activities.offer(call)
+        if not isinstance(call.parameters or {}, dict):
+            raise TaskFailure("States.Runtime", sdk.unusable(call.parameters, "they must be a JSON object"))
         if call.service in ("states", "sfn"):
             return await self._call_states(call)
         if self._closed:
@@ -117,7 +119,7 @@ class TaskPerformer:
     async def _call_states(self, call: TaskCall) -> Any:
         operation = self._operation("stepfunctions", call.action)
         arguments = sdk.arguments(call.parameters or {}, operation.input_shape)
-        if operation.name == "StartExecution" and not call.sdk and call.parameters.get("Input") is None:
+        if operation.name == "StartExecution" and not call.sdk and (call.parameters or {}).get("Input") is None:
             arguments["input"] = "{}"  # an Input of null is an empty one (recorded)
         try:
             if call.pattern.startswith(SYNC):
@@ -198,13 +200,17 @@ def _completed(call: TaskCall) -> Any:
     Source: AWS Step Functions Developer Guide, "Add EventBridge events with Step Functions".
     """
     parameters = call.parameters or {}
-    if (call.service, call.action, call.sdk) != ("events", "putEvents", False) or "Entries" not in parameters:
+    entries = parameters.get("Entries")
+    if (call.service, call.action, call.sdk) != ("events", "putEvents", False) or not isinstance(entries, list):
         return parameters
     machine_arn = call.execution_arn.rpartition(":")[0].replace(":execution:", ":stateMachine:")
     named = [call.execution_arn, machine_arn]
-    return parameters | {
-        "Entries": [entry | {"Resources": entry.get("Resources", []) + named} for entry in parameters["Entries"]]
-    }
+
+    def completed(entry: Any) -> Any:
+        known = entry.get("Resources", []) if isinstance(entry, dict) else None
+        return entry | {"Resources": known + named} if isinstance(known, list) else entry  # botocore refuses the others
+
+    return parameters | {"Entries": [*map(completed, entries)]}
 
 
 def _refused_by_states(call: TaskCall, operation: OperationModel, refusal: Refusal) -> tuple[str, str]:
