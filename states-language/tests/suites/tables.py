@@ -80,8 +80,10 @@ def _expression(case: dict[str, Any], data: Any) -> str:
     if wanted:
         return f"{_shown(found)} instead of {wanted}"
     expected = ABSENT if case.get("undefinedResult") else case.get("result", ABSENT)
+    if case.get("unordered") and isinstance(found, list):
+        found, expected = (sorted(each, key=json.dumps) for each in (found, expected))
     equal = found is expected or (found is not ABSENT and expected is not ABSENT and same(found, expected))
-    return "" if equal or case.get("unordered") else f"{_shown(found)} instead of {_shown(expected)}"
+    return "" if equal else f"{_shown(found)} instead of {_shown(expected)}"
 
 
 def _evaluated(text: str, data: Any, bindings: dict[str, Any]) -> Any:
