@@ -24,7 +24,7 @@ from handlers.store.event_reader import EventReader, key_at, position_of
 from handlers.store.stream_records import StreamRecords
 from local.chaos.draws import REFUSALS, SLOW_MS
 from local.chaos.facts import lease, ledger, ledger_rows, noticed_ms
-from local.chaos.figure_rules import wrong_shares
+from local.chaos.figure_rules import wrong_shares, wrong_waiting
 from local.chaos.invariants import end_word, over_as
 from local.chaos.schedule import requests
 from local.chaos.world import World
@@ -135,6 +135,7 @@ class ApiReader:
         if coverage is not None and coverage["reaches_start"] and len(requests(world.schedule)) == 1:
             wrong += self._wrong_gaps(coverage, records.repairs)
             wrong += wrong_shares(world, coverage, self._told_until_ms)
+            wrong += wrong_waiting(world, coverage, self._dead_after_ms, is_settled=self._is_settled())
         for text in wrong:
             world.blame("wrong-status", text)
 

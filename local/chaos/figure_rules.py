@@ -1,4 +1,4 @@
-"""Compares the shares in a status, connected and complete, with what was true in the world.
+"""Compares the shares in a status, connected and complete, and what it shows as waiting, with what was true.
 
 `gap_rules.py` and `losses.py` compare each shown gap with the world; the time that is not complete is the time in gaps
 that are open, lost or not repaired. A connection was good until its socket closed or its function died, and may be
@@ -13,8 +13,9 @@ from typing import Any
 from handlers.api.figures import length_ms
 from handlers.connection.gap_record import LACKING, PARTLY, Interval
 from handlers.store.typed_values import instant_ms
-from local.chaos.facts import ledger, noticed_ms
+from local.chaos.facts import ledger, noticed_ms, standstills
 from local.chaos.gap_rules import last_good_ms
+from local.chaos.losses import ON_ITS_WAY_MS
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
 from local.simulation.links import Link
@@ -51,6 +52,35 @@ def wrong_shares(world: World, coverage: dict[str, Any], told_until_ms: Callable
         "intervals"
     ] != len(lacking):
         yield f"{shown_ms} ms of {to_ms - since_ms} are shown as complete, and {length_ms(lacking)} are in gaps"
+
+
+def wrong_waiting(world: World, coverage: dict[str, Any], dead_after_ms: int, *, is_settled: bool) -> Iterator[str]:
+    """Yields what is wrong with `waiting_since_at`, while some connection of a living function is open.
+
+    An event that came before a lease could run out is stored, or the status shows that time as lacking or waiting; if
+    nothing has changed for that long, it shows nothing as waiting unless something waits.
+    """
+    now_ms, slack_ms = world.clock.now_ms(), 2 * world.schedule.skew_ms + LATE_MS
+    if any(to_ms >= now_ms - dead_after_ms for from_ms, to_ms in standstills(world) if from_ms <= now_ms):
+        return
+    done = {*world.watch.stored, *map(world.wire.key_number, world.watch.letters()), *world.upstream.lost}
+    links = [link for link in world.upstream.open_links if link.function.is_alive]
+    came_ms = [
+        link.came_ms.get(number, world.upstream.emitted_ms[number])
+        for link in links
+        for number in link.sent
+        if number not in done and number not in link.waiting
+    ]
+    since_ms, span = instant_ms(coverage["waiting_since_at"] or ""), (0, now_ms)
+    shown = [_span(gap, span) for gap in coverage["gaps"] if gap["state"] in LACKING]
+    shown += [] if since_ms is None else [(since_ms, now_ms)]
+    late_ms = now_ms - dead_after_ms - ON_ITS_WAY_MS - slack_ms
+    for at_ms in came_ms:
+        if at_ms < late_ms and not any(from_ms - slack_ms <= at_ms <= to_ms + slack_ms for from_ms, to_ms in shown):
+            yield f"an event that came at {world.at(at_ms)} is not stored, and the status does not show that"
+            return
+    if since_ms is not None and not came_ms and is_settled:
+        yield f"what came since {world.at(since_ms)} is shown as waiting, and all of it is stored"
 
 
 def _span(gap: dict[str, Any], span: Interval) -> Interval:
