@@ -114,8 +114,7 @@ class StateTest:
             return self.state
         if self._kind == "Task":
             return {**self.state, "Resource": _WORK}
-        kept = {key: self.state[key] for key in (*_DATAFLOW, *_WAYS) if key in self.state}
-        return {"Type": "Task", "Resource": _WORK, **kept}
+        return {"Type": "Task", "Resource": _WORK, **self._kept(*_DATAFLOW, *_WAYS)}
 
     def _exceeds_tolerance(self) -> bool:
         failed = self.request.failed_items
@@ -153,8 +152,7 @@ class StateTest:
         return None
 
     async def _caught(self, catcher: dict[str, Any], error: StateError) -> Any:
-        kept: dict[str, Any] = {key: self.state[key] for key in ("QueryLanguage", "Next", "End") if key in self.state}
-        state: dict[str, Any] = {"Type": "Task", "Resource": _WORK, **kept, "Catch": [catcher]}
+        state = {"Type": "Task", "Resource": _WORK, **self._kept("QueryLanguage", "Next", "End"), "Catch": [catcher]}
         execution = await self._ran(state, self.request.data, _mock(None, error))
         self._show_variables(execution)
         return execution.output
@@ -168,38 +166,39 @@ class StateTest:
         elif self._kind == "Pass" and "Result" in self.state:
             self.shown["result"] = self.state["Result"]
         elif self._kind != "Parallel":
-            await self._show("afterInputPath", self._pass("InputPath"))
+            await self._show("afterInputPath", {"Type": "Pass", **self._kept("InputPath")})
             if self._kind in ("Pass", "Task"):
-                await self._show("afterParameters", self._pass("InputPath", "Parameters"))
+                await self._show("afterParameters", {"Type": "Pass", **self._kept("InputPath", "Parameters")})
         if self._kind == "Map":
             await self._show_map()
 
     async def _show_map(self) -> None:
         if not self._jsonata and "ItemReader" not in self.state:
-            path = self.state.get("ItemsPath", "$")
-            items = await self._value({**self._pass("InputPath"), "Parameters": {"value.$": path}})
+            items = await self._at(path := self.state.get("ItemsPath", "$"))
             if not isinstance(items, (list, dict) if _is_distributed(self.state) else list):
                 place = path[1:] if path.startswith("$$") else path
                 cause = f'Reference path "{place}" must point to array.'
                 self.shown["error"] = {"error": "States.Runtime", "cause": cause}
                 return
             self.shown["afterItemsPath"] = items
-        numbers = (("MaxConcurrency", "maxConcurrency"), ("ToleratedFailureCount", "toleratedFailureCount"))
-        for name, member in (*numbers, ("ToleratedFailurePercentage", "toleratedFailurePercentage")):
+        for name in ("MaxConcurrency", "ToleratedFailureCount", "ToleratedFailurePercentage"):
             value = await self._number(name)
             if value is not None:
-                self.shown[member] = float(value) if member.endswith("Percentage") else value
+                self.shown[name[0].lower() + name[1:]] = float(value) if name.endswith("Percentage") else value
         self.shown.setdefault("maxConcurrency", 0)
         if "ItemReader" not in self.state or self.request.read is not None:
             await self._show_items()
 
     async def _number(self, name: str) -> Any:
         if f"{name}Path" in self.state:
-            return await self._value({**self._pass("InputPath"), "Parameters": {"value.$": self.state[f"{name}Path"]}})
+            return await self._at(self.state[f"{name}Path"])
         value = self.state.get(name)
         if isinstance(value, str):
             return await self._value({"Type": "Pass", "QueryLanguage": "JSONata", "Output": {"value": value}})
         return value
+
+    async def _at(self, path: str) -> Any:
+        return await self._value({"Type": "Pass", **self._kept("InputPath"), "Parameters": {"value.$": path}})
 
     async def _value(self, state: dict[str, Any]) -> Any:
         step = await self._step(state)
@@ -217,9 +216,8 @@ class StateTest:
         processor: dict[str, Any] = {"StartAt": "Item", "States": {"Item": {"Type": "Pass", "End": True}}}
         if _is_distributed(self.state):
             processor["ProcessorConfig"] = {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}
-        names = ("QueryLanguage", "InputPath", "ItemsPath", "Items")
-        run: dict[str, Any] = {key: self.state[key] for key in names if key in self.state}
-        run |= {"Type": "Map", "ItemProcessor": processor}
+        run: dict[str, Any] = {"Type": "Map", "ItemProcessor": processor}
+        run |= self._kept("QueryLanguage", "InputPath", "ItemsPath", "Items")
         reader = self.state.get("ItemReader", {})
         config = reader.get("ReaderConfig", {})
         if reader:
@@ -248,14 +246,11 @@ class StateTest:
             result = self.shown.get("result", self.shown.get("afterParameters"))
         if self._jsonata:
             return
-        for member, names in (
-            ("afterResultSelector", ("ResultSelector",)),
-            ("afterResultPath", ("ResultSelector", "ResultPath")),
-        ):
-            kept = {key: self.state[key] for key in names if key in self.state}
-            state = {"Type": "Task", "Resource": _WORK, **kept, "End": True}
+        state: dict[str, Any] = {"Type": "Task", "Resource": _WORK, "End": True}
+        for name in ("ResultSelector", "ResultPath"):
+            state |= self._kept(name)
             step = await self._ran(state, self.request.data, _mock((result,), None))
-            self.shown[member] = step.output
+            self.shown[f"after{name}"] = step.output
 
     async def _show(self, member: str, state: dict[str, Any]) -> None:
         step = await self._step(state)
@@ -266,8 +261,9 @@ class StateTest:
         read = _mock((self.request.read,), None)  # only a Map with an ItemReader asks for it
         return await self._ran({**state, "End": True}, self.request.data, read)
 
-    def _pass(self, *names: str) -> dict[str, Any]:
-        return {"Type": "Pass", **{key: self.state[key] for key in names if key in self.state}}
+    def _kept(self, *names: str) -> dict[str, Any]:
+        """Returns those of the state's fields that it has."""
+        return {name: self.state[name] for name in names if name in self.state}
 
 
 def _is_distributed(state: Mapping[str, Any]) -> bool:
