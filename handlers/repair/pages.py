@@ -28,6 +28,9 @@ _COUNT = re.compile(r"(?<=[/=])\d{1,9}(?![^/&;?#])")
 _REL = re.compile(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^;,\s]*))", re.IGNORECASE)
 
 
+NOT_FOUND = 404
+
+
 class BadPage(ValueError):
     """The answer is not a page; the message is a phrase."""
 
@@ -67,6 +70,11 @@ def request(profile: Profile, repair: Repair, address: str, secrets: Secrets) ->
     is_own = repair.headers is None and origin(address) == origin(profile.address)
     trust = profile.trust(secrets) if is_own else None
     return UpstreamRequest("GET", address, sent, None, profile.allow_private, held, trust=trust)
+
+
+def is_end(repair: Repair, pages: int, answer: Fetched) -> bool:
+    """Returns whether numbered pages end here: after the last one, many addresses answer 404, others an empty page."""
+    return answer.status == NOT_FOUND and pages > 0 and repair.next is not None and bool(repair.next.number)
 
 
 def page(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int) -> Page:

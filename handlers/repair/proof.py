@@ -97,10 +97,7 @@ def foreign(own: Collection[str], items: Collection[str]) -> bool:
 
 
 class Places(NamedTuple):
-    """The places of a page's items in the order of its walk, None for an item without one.
-
-    Two items whose places differ by less than `apart` have none between them.
-    """
+    """The places of a page's items, None without one; if two differ by less than `apart`, none can lie between."""
 
     each: Sequence[int | None]
     apart: int

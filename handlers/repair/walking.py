@@ -23,28 +23,25 @@ from handlers.connection.gap_record import DOWN, NO_ORDER, REPAIRED, UP, Gap, In
 from handlers.connection.inputs import Written
 from handlers.framing.events import StreamEvent
 from handlers.profile.addresses import origin
+from handlers.repair import proof
 from handlers.repair.gap_ports import GapPorts, Unstorable
-from handlers.repair.pages import BadPage, Fetched, Page, is_counted, is_kept, numbered, page, request
-from handlers.repair.proof import (
-    WIDE,
-    Border,
-    Borders,
-    begun,
-    can_widen,
-    continues,
-    foreign,
-    judged,
-    ordered,
-    places,
-    proves,
-    unaskable,
-    uncounted_in,
+from handlers.repair.pages import (
+    NOT_FOUND,
+    BadPage,
+    Fetched,
+    Page,
+    is_counted,
+    is_end,
+    is_kept,
+    numbered,
+    page,
+    request,
 )
+from handlers.repair.proof import WIDE, Border, Borders
 from handlers.run.group_ports import Ask, Wait
 
 # How long a walk waits after a refusal at most, and how often.
 PATIENT_S, PATIENT_TIMES = 10.0, 3
-NOT_FOUND = 404
 CURSOR_LOST = (400, NOT_FOUND, 410, 422)
 # Because clocks differ and transport takes time, an event at the edge of a gap happened earlier or later.
 APART_MS = 5_000
@@ -59,23 +56,23 @@ class TakenOver(Exception):
 
 def repair_gap(ports: GapPorts, gap: Gap) -> Steps:
     """Returns the repair after this try, which is saved; raises TakenOver, and what a request raises."""
-    repair = begun(gap)
-    uncounted = uncounted_in(gap, repair, ports.deps.now_ms())
+    repair = proof.begun(gap)
+    uncounted = proof.uncounted_in(gap, repair, ports.deps.now_ms())
     borders: Borders = yield Ask(lambda: ports.borders(gap))
-    problem, retry_s = ports.problem or unaskable(ports.field, borders), 0.0
+    problem, retry_s = ports.problem or proof.unaskable(ports.field, borders), 0.0
     while not problem:
         walk = _Walk(ports, gap, borders, repair.walk, uncounted)
         try:
             repair, problem, retry_s = yield from walk.steps(repair)
         except Unstorable as why:
             problem = str(why)
-        if problem or proves(ports.field, repair) or repair.walk == WIDE or not can_widen(borders):
+        if problem or proof.proves(ports.field, repair) or repair.walk == WIDE or not proof.can_widen(borders):
             break
         repair = replace(repair, walk=WIDE, at="", pages=0, saw_before=False, saw_after=False)
         uncounted = None
     if problem == UNFINISHED:
         return repair
-    repair = judged(ports.field, repair, borders, problem, retry_s, ports.deps.now_ms())
+    repair = proof.judged(ports.field, repair, borders, problem, retry_s, ports.deps.now_ms())
     if repair.is_over and repair.state != REPAIRED:
         # The alert comes before the record is saved as over: an alert twice is better than none.
         yield Ask(lambda: ports.alert(gap, repair))
@@ -135,8 +132,7 @@ class _Walk:
                 if not (yield Ask(ports.renew)):
                     raise TakenOver
                 continue
-            if answer.status == NOT_FOUND and repair.pages and field.next is not None and field.next.number:
-                # After the last page, many addresses answer 404; others answer with an empty page.
+            if is_end(field, repair.pages, answer):
                 return replace(repair, at=""), "", 0
             if answer.problem:
                 # The next try continues with this page, or begins anew if the page's cursor may be invalid by now.
@@ -144,7 +140,7 @@ class _Walk:
                 return replace(repair, at="" if is_lost else address), answer.problem, retry_s
             try:
                 read = page(field, address, repair.pages, answer, ports.deps.now_ms())
-                if foreign(self._borders.keys, [event.key for event in read.events]):
+                if proof.foreign(self._borders.keys, [event.key for event in read.events]):
                     raise BadPage("the address names its items in another form than the stream, so none would be known")
             except BadPage as problem:
                 return replace(repair, at=""), str(problem), 0
@@ -205,7 +201,7 @@ class _Walk:
         before = keys.index(self._before) if self._before in keys else None
         after = keys.index(self._after) if self._after in keys else None
         seen = replace(
-            ordered(repair, places([keys[at] for at in fresh], [times[at] for at in fresh])),
+            proof.ordered(repair, proof.places([keys[at] for at in fresh], [times[at] for at in fresh])),
             saw_before=repair.saw_before or before is not None,
             saw_after=repair.saw_after or after is not None,
         )
@@ -217,7 +213,7 @@ class _Walk:
         """Returns whether no event of the gap can lie between a page and the one before it."""
         keys = [event.key for event in read.events]
         is_outside = repair.saw_before == repair.saw_after
-        return is_outside or not self._keys.isdisjoint(keys) or continues(repair, places(keys, read.times))
+        return is_outside or not self._keys.isdisjoint(keys) or proof.continues(repair, proof.places(keys, read.times))
 
     def _is_whole(self, repair: Repair) -> bool:
         """Returns whether the walk has reached the far edge, beyond which an address bounded at one edge continues."""

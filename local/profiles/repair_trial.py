@@ -8,7 +8,7 @@ from handlers.framing.events import StreamEvent, canonical_json
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
 from handlers.repair.fetching import fetch
-from handlers.repair.pages import BadPage, page, request
+from handlers.repair.pages import BadPage, is_end, page, request
 from local.printable import printable
 
 # The request lies between an event at each end, and something must lie between them.
@@ -32,6 +32,8 @@ def compare(
     address, items, pages = field.address_for(stream_id, edges, secrets), dict[str, StreamEvent](), 0
     while address and pages < field.pages:
         answer = fetch(request(profile, field, address, secrets))
+        if is_end(field, pages, answer):
+            break
         try:
             if answer.problem:
                 raise BadPage(answer.problem)

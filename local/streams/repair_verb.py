@@ -33,7 +33,9 @@ def run(arguments: argparse.Namespace) -> int:
         return NOT_REPAIRED if _left(answer["gaps"]) else DONE
     if not wanted or arguments.no_wait:
         words = f"{counted(len(wanted), 'gap')} will be repaired"
-        words = words if wanted else f"{stream_id} has no gap in which events may be missing"
+        if not wanted:
+            when = " in that time" if any(times.values()) else ""
+            words = f"{stream_id} has no gap{when} in which events may be missing"
         print(json.dumps(answer) if arguments.json else printable(words))
         return DONE
     with saying(f"repairing {counted(len(wanted), 'gap')} …"):

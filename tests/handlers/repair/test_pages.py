@@ -6,15 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from handlers.connection.gap_record import (
-    DOWN,
-    FAILED,
-    NO_ORDER,
-    PARTLY,
-    REPAIRED,
-    UP,
-    Repair,
-)
+from handlers.connection.gap_record import DOWN, FAILED, NO_ORDER, PARTLY, REPAIRED, UP, Repair
 from handlers.profile.addresses import with_query
 from handlers.profile.parse import parse
 from handlers.profile.upstream_requests import UpstreamRequest

@@ -5,16 +5,7 @@ from typing import Any
 
 import pytest
 
-from handlers.connection.gap_record import (
-    DELIVERED,
-    FAILED,
-    LOST,
-    OPEN,
-    PARTLY,
-    REPAIRED,
-    Gap,
-    Repair,
-)
+from handlers.connection.gap_record import DELIVERED, FAILED, LOST, OPEN, PARTLY, REPAIRED, Gap, Repair
 from handlers.framing.events import StreamEvent
 from handlers.profile.parse import parse
 from handlers.repair.gap_ports import TURN_MS

@@ -216,6 +216,16 @@ def test_the_key_comes_from_the_environment_alone(local_run: LocalRun) -> None:
     assert local_run.typed("list", "--key", "s3cret").returncode == 2
 
 
+@pytest.mark.parametrize(("times", "when"), [([], ""), (["--from", "2h", "--to", "1h"], " in that time")])
+def test_a_repair_without_a_gap_says_for_which_time(
+    times: list[str], when: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Outside the requested time, events may still be missing."""
+    with serving(answers({"stream": "demo", "is_dry_run": False, "gaps": []})) as server:
+        assert cli.main(["repair", "demo", *times, "--url", server.address]) == 0
+    assert capsys.readouterr().out == f"demo has no gap{when} in which events may be missing\n"
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_completion_offers_every_verb_and_option(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It is made of the parsers themselves; if the shell is installed, it accepts the script."""
