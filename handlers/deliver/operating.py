@@ -6,18 +6,18 @@ from it; no stored event is changed.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from handlers.deliver.arrivals import Arrival, Arrivals, Entry
 from handlers.deliver.bells import Place
 from handlers.deliver.delivery_records import ALL, SinkRecord, settled
 from handlers.deliver.feed import ARRIVALS, Feed, advanced
-from handlers.deliver.table_records import NO_NEW_EVENT, entry_of
+from handlers.deliver.table_records import NO_NEW_EVENT, TIMED, entry_of
 from handlers.profile.deliver_field import Target
 from handlers.store.control_table import KEYS, Table
 from handlers.store.event_reader import INDEX
 from handlers.store.segment_reader import LOG_SUFFIX
-from handlers.store.typed_values import Item, key
+from handlers.store.typed_values import Item
 from handlers.values import dataclass
 
 SEGMENTS = 10  # How many segments are read at once: each may have thousands of events.
@@ -64,21 +64,15 @@ def unnoted(events: Table, end: Arrival) -> Lag:
 
 
 def _after(events: Table, entry: Entry) -> Iterator[Item]:
-    """Yields the next items of an entry's partition in the order of arrival."""
+    """Yields the next items of an entry's partition in the order of arrival, without what they hold."""
+    more: dict[str, Any] = {"Limit": KEYS, "IndexName": INDEX}
+    place, after = "position", f"{entry.received_at_ms + 1:015d}"
     if entry.partition.endswith(LOG_SUFFIX):
-        names = {f"#{number}": name for number, name in enumerate(("PK", "SK", "events", "at_ms", *NO_NEW_EVENT))}
-        yield from events.query(
-            "PK = :partition AND SK > :key", {":partition": entry.partition, ":key": entry.key}, ConsistentRead=True,
-            Limit=SEGMENTS, ProjectionExpression=", ".join(names), ExpressionAttributeNames=names,
-        )["Items"]  # fmt: skip
-        return
-    values = {":partition": entry.partition, ":later": f"{entry.received_at_ms + 1:015d}"}
-    places = events.query(
-        "PK = :partition AND #position > :later", values, ExpressionAttributeNames={"#position": "position"},
-        IndexName=INDEX, Limit=KEYS,
-    )["Items"]  # fmt: skip
-    keys = [key(one["PK"]["S"], one["SK"]["S"]) for one in places]
-    yield from events.items(keys, consistent=False, only=("PK", "SK", "received_at_ms", *NO_NEW_EVENT))
+        place, after, more = "SK", entry.key, {"Limit": SEGMENTS, "ConsistentRead": True}
+    more |= {"ProjectionExpression": "PK, SK", "ExpressionAttributeNames": {"#place": place}}
+    values = {":partition": entry.partition, ":after": after}
+    found = events.query("PK = :partition AND #place > :after", values, **more)["Items"]
+    yield from events.items(found, consistent=True, only=("PK", "SK", *TIMED, *NO_NEW_EVENT))
 
 
 def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord, stored: Table | None = None) -> Lag:

@@ -19,6 +19,8 @@ Record = Mapping[str, Any]
 
 
 # The attributes of an item that is a mark, was restored, or is promised to a log.
+# Those that say when an item came, and how many events a segment has.
+TIMED = ("received_at_ms", "at_ms", "events")
 NO_NEW_EVENT = ("dead_letter", "restored", PROMISED)
 
 

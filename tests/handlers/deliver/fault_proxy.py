@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from tests.http_server import Answer, Request, answering
 
-Fault = Literal["away", "unanswered", "part"]
+Fault = Literal["unanswered", "part"]
 
 
 @dataclass(frozen=True)
@@ -49,16 +49,15 @@ BATCHES: Mapping[str, Batch] = {
 class Proxy:
     """The proxy's address, and the faults of the next requests; requests without a fault pass.
 
-    `away` answers 503 and forwards nothing, `unanswered` forwards and closes without an answer, `part` refuses the
-    middle entry of a batch, and a request without entries as a whole.
+    `unanswered` forwards and closes without an answer, `part` refuses the middle entry of a batch, and a request
+    without entries as a whole. A proxy that is away answers 503 and forwards nothing.
     """
 
     url: str
     faults: list[Fault] = field(default_factory=list)
     is_away: bool = False
-    # Which requests are counted as sending, and have faults: others, such as GetQueueUrl, pass.
+    # Which requests send, and have faults: others, such as GetQueueUrl, pass.
     sends: Callable[[str, str], bool] = lambda _method, _operation: True
-    requests: int = 0
 
 
 @contextlib.contextmanager
@@ -86,10 +85,8 @@ def running(upstream: str) -> Iterator[Proxy]:
 
     def answer(request: Request) -> Answer | None:
         operation = request.headers.get("x-amz-target", "").rpartition(".")[2]
-        is_send = proxy.sends(request.method, operation)
-        proxy.requests += is_send
-        fault = proxy.faults.pop(0) if proxy.faults and is_send else None
-        if proxy.is_away or fault == "away" or (fault == "part" and operation not in BATCHES):
+        fault = proxy.faults.pop(0) if proxy.faults and proxy.sends(request.method, operation) else None
+        if proxy.is_away or (fault == "part" and operation not in BATCHES):
             return Answer(503)
         if fault == "part":
             return refused_in_part(request, BATCHES[operation])

@@ -124,11 +124,6 @@ def created(endpoint: str, name: str, text: str, **variables: str) -> None:
     )  # fmt: skip
 
 
-def _lambda(endpoint: str, name: str, seen_at: str) -> Target:
-    created(endpoint, name, _SEEN_BY_LAMBDA, SEEN_AT=seen_at)
-    return Target("lambda", name)
-
-
 @contextmanager
 def listening(check: Callable[[Any, bytes], bool]) -> Iterator[tuple[str, list[Any]]]:
     """Yield the address of a server, and the valid bodies that were posted to it."""
@@ -177,7 +172,8 @@ def rig(kind: str, endpoint: str, name: str, batch: int = 1) -> Iterator[Rig]:
         return
     with fault_proxy.running(endpoint) as proxy, listening(lambda *_: True) as (url, bodies):
         if kind == "lambda":
-            target = _lambda(endpoint, name, url)
+            created(endpoint, name, _SEEN_BY_LAMBDA, SEEN_AT=url)
+            target = Target("lambda", name)
 
             def received() -> list[dict[str, Any]]:
                 return [event for call in bodies for event in call["events"]]

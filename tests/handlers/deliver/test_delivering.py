@@ -1,13 +1,10 @@
 """Each sink of each stream goes from its own place to the end, whatever the others do and whenever it is rung for."""
 
-import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from handlers.deliver.bells import ANSWERED_MS, Bell
 from handlers.deliver.contract import Message, Refusal
@@ -18,7 +15,7 @@ from handlers.deliver.worker import rest_ms
 from handlers.profile.deliver_field import Target
 from handlers.store.event_items import mark
 from tests.handlers.deliver.records import NOW_MS, event, item_record, record, segment_record
-from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Killed, Stage, Watched, of
+from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Stage, Watched, of
 
 MINUTE_MS = 60_000
 
@@ -67,40 +64,6 @@ def test_an_event_becomes_what_get_shows() -> None:
 # --- nothing is skipped, whenever it becomes visible ------------------------------------------------------------------
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3)), min_size=1, max_size=12),
-    st.lists(st.integers(0, 60), max_size=3),
-    st.randoms(use_true_random=False),
-)
-def test_what_is_stored_late_and_out_of_order_is_delivered_in_the_order_it_was_seen(
-    events: list[tuple[int, int]], deaths: list[int], random: Any
-) -> None:
-    """Two connections write at once, one long after it received; Lambda brings any batches, and functions die.
-
-    The sink takes every event; its first deliveries are in the order in which the batches were brought.
-    """
-    stage = Stage(most=3)
-    made = [event(str(n), at_ms=NOW_MS - 60_000 * back) for n, (back, _) in enumerate(events)]
-    records = [stage.stored("a", one, fence=fence)[0] for one, (_, fence) in zip(made, events, strict=True)]
-    requests = itertools.count(1)
-
-    def dies(_parameters: Any) -> None:
-        if next(requests) in deaths:
-            raise Killed
-
-    behind_writes(stage, dies)
-    brought: list[str] = []
-    at = 0
-    while at < len(records):
-        size = random.randrange(1, 5)
-        _bring(stage, records[at : at + size], NOW_MS + 100 * at)
-        brought += [found.key for found in by_stream(records[at : at + size])["a"][0]]
-        at += size
-    stage.run(600)
-    assert stage.is_over
-    assert list(dict.fromkeys(stage.keys())) == brought
-
-
 def behind_writes(stage: Stage, act: Callable[[dict[str, Any]], object]) -> None:
     """Call a function after each write of a table, with the write's parameters."""
 
@@ -114,19 +77,6 @@ def behind_writes(stage: Stage, act: Callable[[dict[str, Any]], object]) -> None
 
     for name in ("put_item", "update_item", "delete_item", "batch_execute_statement"):
         setattr(stage.client, name, after(getattr(stage.client, name)))
-
-
-def _bring(stage: Stage, records: Sequence[dict[str, Any]], at_ms: int) -> None:
-    """Let Lambda bring records, again if the function dies."""
-
-    def bring() -> None:
-        try:
-            stage.virtual.delivery.note(records)
-        except Killed:
-            stage.virtual.restart()
-            bring()
-
-    stage.virtual.at(at_ms, bring)
 
 
 def test_what_is_noted_at_any_moment_of_a_worker_is_rung_for() -> None:
