@@ -108,7 +108,7 @@ STRATEGIES = (
     _machine("streamkeeper", "connections.asl.yml", "the machine that is deployed"),
     Strategy(
         "streamkeeper-group",
-        f"the same machine for {STREAMS} streams in a function, and one of those",
+        f"one of {STREAMS} streams that the same machine keeps in a function",
         partial(by_group, "streamkeeper-group", MACHINES / "connections.asl.yml"),
     ),
     Strategy(
