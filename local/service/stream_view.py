@@ -111,7 +111,8 @@ class StreamView:
         recent = [one for one in now.all if (one.opened_ms or 0) >= self.since_ms]
         news += [sentence for one in recent for sentence in self._news(one, now_ms)]
         for loss in losses:
-            if loss.to_ms >= self.since_ms and self._report_once(f"lost until {loss.to_ms}", loss.fence):
+            # A loss that goes on, as while ids start over, grows with each event.
+            if loss.to_ms >= self.since_ms and self._report_once(f"loss {loss.number}", loss.fence):
                 length_s, cause = (loss.to_ms - loss.from_ms) / 1000, loss.cause.replace("_", " ")
                 news.append(f"{self.stream_id}: events of {length_s:.1f} s are lost: {cause}")
         return news
