@@ -57,7 +57,7 @@ export function deadLettersPart(id) {
   };
 }
 
-const SINKS = ['Sink', 'Delivered', 'Failed', 'Dead-lettered', 'Waiting', 'Oldest', 'Newest', 'Waits for'];
+const SINKS = ['Sink', 'Delivered', 'Failed', 'Dead-lettered', 'Waiting', 'Oldest', 'Newest', 'Why it waits'];
 const idOf = (one) => (one.stream ? `${one.stream} ${one.sink}` : one.sink);
 const cells = (one) => [idOf(one), number(one.delivered), number(one.failed), number(one.dead_lettered), number(one.waiting),
   one.lag_ms ? length(one.lag_ms) : '–', clock(one.newest_received_at), one.waits ?? (one.replaying ? 'a replay' : one.seen_at ? '–' : 'the next event')];

@@ -36,6 +36,13 @@ const BY_REASON = [
   [/ lost/, 'Each loss is among the gaps, with its cause.', 'Missing'],
   [/./, 'Read the upstream directly (streamkeeper profile try) and compare.', 'Unconnected'],
 ];
+// What to do about a sink that waits, by why it does.
+const BY_WAIT = [
+  [/^paused$/, 'Resume it below.'],
+  [/NotFound|NonExistent/, 'Create it, or correct its name in the profile.'],
+  [/AccessDenied/, 'Correct its policy.'],
+  [/answered 40[13]/, 'Correct its secret.'],
+];
 const USUAL = ['Nothing, if it ends soon: it is tried again automatically.', 'Unconnected'];
 
 /** What to do, and the runbook's section about it; null if all is well. */
@@ -61,7 +68,10 @@ function advice({ status, reason, counts, last_error: error, stuck_at_cursor: st
   }
   if (status === 'running' && reason) return BY_REASON.find(([words]) => words.test(reason)).slice(1);
   const waiting = delivery?.find((row) => row.waits);
-  if (waiting) return [`Events wait for ${waiting.sink}: ${waiting.waits}. Nothing is lost; they are sent once it takes them.`, 'DeliveryLag'];
+  if (waiting) {
+    const todo = BY_WAIT.find(([words]) => words.test(waiting.waits))?.[1] ?? 'They are sent once it takes them.';
+    return [`Events wait for ${waiting.sink}: ${waiting.waits}. Nothing is lost. ${todo}`, 'DeliveryLag'];
+  }
   return null;
 }
 

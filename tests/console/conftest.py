@@ -27,3 +27,11 @@ def service(local_run: LocalRun, browser: Chromium) -> Iterator[LocalRun]:
     table, client = stages.names(STAGE)["control_table"], local_run.aws("dynamodb")
     for stream_id in LISTED:
         client.delete_item(TableName=table, Key={"PK": {"S": stream_id}, "SK": {"S": "lease"}})
+
+
+@pytest.fixture(scope="module")
+def demo(request: pytest.FixtureRequest, service: LocalRun) -> str:
+    """A stream of the file's own, which runs: `demo:stream` for test_stream.py."""
+    stream_id = f"demo:{request.path.stem.removeprefix('test_')}"
+    service.post(stream_id)
+    return stream_id

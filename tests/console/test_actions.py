@@ -16,13 +16,6 @@ from tests.local.metrics.test_metrics import receiver
 from tests.local_run import LocalRun
 
 
-@pytest.fixture(scope="module")
-def demo(service: LocalRun) -> str:
-    """A stream that runs."""
-    service.post("demo:actions")
-    return "demo:actions"
-
-
 @pytest.mark.usefixtures("demo")  # a list without a stream has no table
 def test_a_key_is_asked_for_and_kept_by_the_tab_alone(service: LocalRun, browser: Chromium) -> None:
     """Where the API asks for one; a wrong one is refused in words; only the session storage has the right one."""

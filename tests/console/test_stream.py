@@ -13,8 +13,8 @@ from tests.console.page import ALL_WAYS, TELEPHONE, WAYS, address, seen_as, show
 from tests.local import support
 from tests.local_run import LocalRun
 
-# The stream that most tests are shown.
-DEMO = "demo:console"
+# The stream that most tests are shown; the first test starts it by the page.
+DEMO = "demo:stream"
 AWAY = "absent:away"
 # Every part of a stream's view is open and has something to show.
 READY = """await page.locator('.handover', { hasText: 'Last handover' }).waitFor();
@@ -22,13 +22,6 @@ READY = """await page.locator('.handover', { hasText: 'Last handover' }).waitFor
     await page.getByText(/Now in/).waitFor();
     await page.locator('.events li').first().waitFor();
     await page.locator('.figure.cost .value', { hasText: '$' }).waitFor()"""
-
-
-@pytest.fixture(scope="module")
-def demo(service: LocalRun) -> str:
-    """The stream DEMO, which runs; the first test has started it by the page."""
-    service.post(DEMO)
-    return DEMO
 
 
 def test_a_stream_is_started_and_watched(service: LocalRun, browser: Chromium) -> None:
@@ -98,7 +91,7 @@ def test_an_event_is_read_and_found(service: LocalRun, browser: Chromium, demo: 
     stored = next(one for one in service.events(demo, 1000) if one["key"] == key)
     assert (left, stored["data"]) == (1, body)
     assert laid_out == json.dumps(json.loads(body), indent=2, ensure_ascii=False)
-    assert (name, [json.loads(line) for line in lines.splitlines()]) == ("demo-console.ndjson", [stored])
+    assert (name, [json.loads(line) for line in lines.splitlines()]) == ("demo-stream.ndjson", [stored])
 
 
 def test_json_is_laid_out_as_it_was_written(service: LocalRun, browser: Chromium) -> None:
@@ -221,26 +214,26 @@ def test_advice_fits_the_cause(service: LocalRun, browser: Chromium) -> None:
     error = {"cause": "refused", "http_status": 401, "failures": 1, "at": "2026-11-24T00:00:00Z"}
     over = {"cause": "over_budget", "failures": 1, "tried_again_at": "2026-11-25T00:00:00Z"}
     once = "the last execution failed: StreamBroken; for another answer start another id, such as name:2"
-    statuses = [("rejected", None, error), ("broken", once, None), ("reconnecting", None, over)]
+    rows = [("rejected", None, error), ("broken", once, None), ("reconnecting", None, over), ("running", None, None)]
     shown(browser, address(service))
     *said, verdict = browser.do(
         """return page.evaluate(async (statuses) => {
           const { whyPart } = await import('./console/why.js');
           const { since } = await import('./console/words.js');
+          const delivery = [{ sink: 'sqs:a', waits: 'NonExistentQueue' }];
           const said = statuses.map(([status, reason, last_error]) => {
             const part = whyPart();
-            part.show({ status, reason, last_error, verdict: 'Away' });
+            part.show({ status, reason, last_error, verdict: 'Away', delivery });
             return [...part.node.querySelectorAll('p')].map((one) => one.textContent);
           });
           return [...said, since('Away 2.5 s: reset.', '2026-11-24T00:00:00Z')];
         }, input)""",
-        statuses,
+        rows,
     )
-    assert said[0][-1].startswith(
-        "Renew the credential that its profile names; each try reads it again. Then start it."
-    )
+    assert said[0][-1].startswith("Renew the credential that its profile names; each try reads it again. Then start ")
     assert said[1][-1].startswith("For another answer start another id, such as name:2. If it breaks again, ")
     assert [one.partition(" ")[0] for one in said[2]] == ["The", "Nothing:"]  # an instant, and no failure
+    assert "Nothing is lost. Create it, or correct its name in the profile. Runbook: DeliveryLag" in said[3][-1]
     assert re.fullmatch(r"Away since [^.]+: reset\.", verdict)
 
 
