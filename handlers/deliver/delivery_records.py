@@ -3,8 +3,8 @@
 A record is an item of the delivery table: the stream's id, and `sink#<label>`. A worker reads it, works, and saves it
 only if nobody has saved it since, so only one of two workers continues. The counts are of deliveries: an event sent
 twice counts twice. Invariants: a place moves only past events that the sink took, that the dead-letter queue has, or
-that a person skipped; each write raises `turn`, and is refused if the stored `turn` is not the one that was read. What
-the sink took before it was noted moves no record: `settled` adds it.
+that a person skipped; each write raises `turn`, and is refused if the stored `turn` is not the one that was read. If a
+sink took an arrival before that was noted, the record has not moved: `settled` adds it.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ A connection gets one lease composed of the two: the counters and the stop reque
 the group's, and the connected holder lives as long as its function's heartbeat says. So one heartbeat of a function
 renews all of its streams.
 
-    stream: connected 7 by r1, until 12:14       its function's limit: nothing renews the record
-    group:  r1 heartbeats until 12:00:20              connection 7 counts as connected until 12:00:20
+    stream: connected 7 by r1, until 12:14     its function's limit: nothing renews the record
+    group:  r1 heartbeats until 12:00:20       connection 7 counts as connected until 12:00:20
 
 A function whose heartbeat has run out may still run. So before another takes the turn of one of its connections, it
 marks the function as *ended*: by one conditional write, which is refused if the function has sent a heartbeat
