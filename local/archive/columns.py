@@ -16,6 +16,8 @@ from handlers.profile.columns_field import Column
 from streamkeeper import dataframes
 
 _MOST_INT = 2**63
+# A double holds every whole number up to this one.
+_EXACT = 2**53
 # The number of events from which the type of a column is guessed, unless the profile says it.
 SAMPLE = 1000
 
@@ -64,9 +66,12 @@ def _inferred(bodies: Iterable[Any], path: JsonPath) -> str:
     values = [value for there, value in (at(body, path) for body in bodies) if there]
     if values and all(isinstance(value, bool) for value in values):
         return "boolean"
-    # Later numbers may have a fraction.
     is_number = values and all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-    return "double" if is_number else "string"
+    if not is_number:
+        return "string"
+    if all(isinstance(value, float) or abs(value) <= _EXACT for value in values):
+        return "double"  # later numbers may have a fraction
+    return "int64" if all(isinstance(value, int) and _is_int64(value) for value in values) else "string"
 
 
 def _cell(body: Any, path: JsonPath, kind: str) -> Any:
@@ -79,9 +84,11 @@ def _cell(body: Any, path: JsonPath, kind: str) -> Any:
         return value if isinstance(value, bool) else None
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
+    if isinstance(value, str) and "_" in value:  # digits to Python alone
+        return None
     try:
         return _CONVERT[kind](value)
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, OSError):  # OSError: an instant of some billion years
         return None
 
 
@@ -92,7 +99,11 @@ def _double(value: int | float | str) -> float | None:
 
 def _int64(value: int | float | str) -> int | None:
     number = int(value)
-    return number if number == float(value) and -_MOST_INT <= number < _MOST_INT else None
+    return number if (number == value or isinstance(value, str)) and _is_int64(number) else None
+
+
+def _is_int64(number: int) -> bool:
+    return -_MOST_INT <= number < _MOST_INT
 
 
 def _timestamp(value: int | float | str) -> datetime:
@@ -100,7 +111,8 @@ def _timestamp(value: int | float | str) -> datetime:
     if not isinstance(value, str):
         return datetime.fromtimestamp(value / 1000, UTC)
     instant = datetime.fromisoformat(value)
-    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+    # Arrow cannot convert what is in year 0 or 10000 of UTC, as 0001-01-01T00:00+14:00 is.
+    return instant.astimezone(UTC) if instant.tzinfo else instant.replace(tzinfo=UTC)
 
 
 _CONVERT: dict[str, Any] = {"double": _double, "int64": _int64, "timestamp": _timestamp}

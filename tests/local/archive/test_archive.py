@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from handlers.store.event_items import StoragePolicy
 from handlers.store.overflow import Objects
 from handlers.store.typed_values import key, number
 from local.archive import run
+from local.archive.columns import table
 from local.archive.event_readers import ByTables
 from local.archive.files import HourFiles
 from local.archive.run import Archive
@@ -194,6 +196,25 @@ def test_a_type_stays_what_the_first_hour_said(tmp_path: Path) -> None:
     ]
     schemas = {pyarrow.parquet.read_schema(path) for path in tmp_path.rglob("*.parquet")}
     assert len(schemas) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "cell"),
+    [
+        ("int64", 2**53 + 1, 2**53 + 1), ("int64", str(2**63 - 1), 2**63 - 1), ("int64", 2.0, 2), ("int64", 2.5, None),
+        ("int64", "1_000", None), ("double", "1_000", None), ("double", 10**400, None), ("double", ".5", 0.5),
+        ("timestamp", 0, datetime(1970, 1, 1, tzinfo=UTC)), ("timestamp", 1e20, None),
+        ("timestamp", "0001-01-01T00:00:00+14:00", None), ("timestamp", "9999-12-31T23:59:59-14:00", None),
+        (None, 2**53 + 1, 2**53 + 1), (None, 2**63, str(2**63)), (None, 7, 7.0),
+    ],
+)  # fmt: skip
+def test_a_cell_has_all_digits_or_is_null(kind: str | None, value: Any, cell: Any) -> None:
+    """A number that a double cannot hold makes an int64 or a string; an instant that nothing can hold ends no run."""
+    chosen = of_profile("prices", {"columns": {"c": {"path": "$.c", "type": kind} if kind else "$.c"}})
+    one = event(1) | {"data": json.dumps({"c": value})}
+    made = table(chosen, {}, [one])
+    assert pyarrow.Table.from_pylist([made.row(one)], schema=made.schema())["c"].to_pylist() == [cell]
+    assert made.misfits.total() == (cell is None)
 
 
 def test_duckdb_reads_it_as_a_table(tmp_path: Path) -> None:
