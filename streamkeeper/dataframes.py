@@ -52,9 +52,9 @@ def pandas(pages: Iterable[list[dict[str, Any]]]) -> Any:
     """The pages as a pandas.DataFrame."""
     frames = imported("pandas")
     rows = [tuple(row(event).values()) for page in pages for event in page]
-    frame = frames.DataFrame.from_records(rows, columns=COLUMNS)
-    frame["received_at"] = frames.to_datetime(frame["received_at"], utc=True)
-    return frame
+    # The same types, however many events there are.
+    kinds = {"received_at": "datetime64[ms, UTC]", "repaired": "bool"}
+    return frames.DataFrame.from_records(rows, columns=COLUMNS).astype(kinds)
 
 
 def imported(name: str) -> Any:
