@@ -94,9 +94,8 @@ class Archive:
 
     def span_ms(self, stream_id: str) -> tuple[int, int]:
         """The time of which it has all events of the stream; (0, 0) if it has none. Raises StreamkeeperError."""
-        name = f"{STATES}/{quote(stream_id, safe='')}.json"
         with said("The archive"):
-            content = self._place.read(name)
+            content = self._place.read(state_of(stream_id))
         try:
             if content is None:
                 return 0, 0
@@ -164,6 +163,11 @@ def side_by_side(read: Callable[[U], Iterable[T]], units: Iterable[U], jobs: int
 def folder_of(stream_id: str) -> str:
     """The folder of a stream; a character of the id that a folder's name cannot have is percent-encoded."""
     return f"stream={quote(stream_id, safe='')}"
+
+
+def state_of(stream_id: str) -> str:
+    """The name of the file that says of which time an archive has the stream's events."""
+    return f"{STATES}/{quote(stream_id, safe='')}.json"
 
 
 def hour_ms(name: str) -> int:

@@ -25,7 +25,7 @@ from local.archive.files import HourFiles
 from local.user_error import UserError
 from streamkeeper import dataframes
 from streamkeeper.archive_places import Place
-from streamkeeper.bulk import HOUR_MS, STATES, Page, Tables, folder_of, instant_ms, written
+from streamkeeper.bulk import HOUR_MS, Page, Tables, folder_of, instant_ms, state_of, written
 
 DAY_MS = 24 * HOUR_MS
 # A function stores what it has received within its life of at most 15 minutes; one more minute is for clocks.
@@ -122,7 +122,7 @@ class Archive:
             if from_ms is not None and hour_of(from_ms) != known_ms:
                 raise UserError(
                     f"The archive of {self.stream_id} continues at {self._state['until']}: leave out --from; to "
-                    f"begin again, remove {self._state_name} and {folder_of(self.stream_id)}/ there."
+                    f"begin again, remove {state_of(self.stream_id)} and {folder_of(self.stream_id)}/ there."
                 )
             return known_ms if by_key else self._next(known_ms)
         if from_ms is not None:
@@ -195,12 +195,8 @@ class Archive:
             words += f"; {done.left_out:,} without their bodies (left_out)" if done.left_out else ""
             self.say(f"{self.stream_id} {written(done.from_ms)[:13]}h: {words}")
 
-    @property
-    def _state_name(self) -> str:
-        return f"{STATES}/{folder_of(self.stream_id).removeprefix('stream=')}.json"
-
     def _read_state(self) -> dict[str, Any]:
-        content = self.place.read(self._state_name)
+        content = self.place.read(state_of(self.stream_id))
         if content is None:
             return {}
         try:
@@ -208,10 +204,10 @@ class Archive:
             instant_ms(state["until"])
         except (ValueError, KeyError, TypeError):
             words = "in the archive was not written by this command: remove it, or name another place by --to."
-            raise UserError(f"{self._state_name} {words}") from None
+            raise UserError(f"{state_of(self.stream_id)} {words}") from None
         assert isinstance(state, dict)
         return state
 
     def _save(self, until_ms: int, table: Table) -> None:
         self._state |= {"until": written(until_ms), "columns": self._state.get("columns", {}) | table.kinds}
-        self.place.write(self._state_name, json.dumps(self._state, indent=1).encode())
+        self.place.write(state_of(self.stream_id), json.dumps(self._state, indent=1).encode())

@@ -82,7 +82,7 @@ def test_an_event_is_saved_once_the_next_is_requested(waits: list[float]) -> Non
     assert waits == []
 
 
-def test_it_waits_out_an_outage_and_a_start(waits: list[float]) -> None:
+def test_it_waits_out_an_outage_and_a_start(waits: list[float], caplog: pytest.LogCaptureFixture) -> None:
     """It waits for a stream that has just been started, and as long as needed for an API that has answered before."""
     starting, throttled = answers(problem("never-started"), 404), answers({}, 429, "Retry-After: 90")
     scripts = [starting, page(1), throttled, Peer.reset, page(2)]
@@ -90,6 +90,7 @@ def test_it_waits_out_an_outage_and_a_start(waits: list[float]) -> None:
         assert asyncio.run(taken(Client(server.address, patient_s=0).follow(STREAM, since=SINCE), 2)) == ["1", "2"]
         assert afters(server) == [None, None, 1, 1, 1]
     assert waits == [1.0, 1.0, 90.0, 2.0]
+    assert caplog.messages[0] == "The stream has not started yet; waiting 15 s."
 
 
 def test_an_answer_of_somebody_else_is_an_outage_of_a_known_api(waits: list[float]) -> None:

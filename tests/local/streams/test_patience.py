@@ -36,17 +36,6 @@ def test_an_export_goes_on_where_it_was(tmp_path: Path, waits: list[float], caps
     assert said[-2:] == ["streamkeeper: the API answers again.", f"2 events in {file}"]
 
 
-def test_follow_waits_for_a_stream_that_starts(waits: list[float], capsys: pytest.CaptureFixture[str]) -> None:
-    """It says so, and prints the events once the execution has claimed the stream."""
-    never = problem("never-started")
-    # The first request is that for the clock of the API.
-    with serving(*[answers(never, 404)] * 3, page(1, is_last=False), answers({}, 403)) as server:
-        assert cli.main(["follow", "demo", "--url", server.address]) == 1
-    said = capsys.readouterr()
-    assert (waits[:2], said.out) == ([1.0, 1.0], "2026-11-24T00:00:01.000Z  1  1\n")
-    assert said.err.startswith("streamkeeper: The stream has not started yet; waiting 15 s.\n")
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

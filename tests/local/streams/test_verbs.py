@@ -16,14 +16,12 @@ import pyarrow.parquet
 import pytest
 
 from handlers.connection.backoff import Rest
-from handlers.store import typed_values
 from local import cli
 from local.completion import SHELLS
 from tests.client.api_server import answers
 from tests.event_source import EventSource
 from tests.handlers.api.shown import NOW, connection, shown
 from tests.handlers.servers import serving
-from tests.harness import STAGE
 from tests.local.support import PROJECT, until
 from tests.local_run import LocalRun
 
@@ -168,15 +166,6 @@ def test_follow_goes_on_where_it_stood(
     numbers = [int(key) for key in keys]
     assert sorted(numbers) == list(range(min(numbers), min(numbers) + len(numbers)))
     local_run.typed("stop", "demo:follow")
-
-
-def test_follow_ends_where_a_later_version_has_written(local_run: LocalRun) -> None:
-    """No retry helps: it names the layout, and exits as after any refusal."""
-    lease = typed_values.key("demo:later", "lease") | {"generation": {"N": "1"}, "layout": {"N": "3"}}
-    local_run.aws("dynamodb").put_item(TableName=f"streamkeeper-{STAGE}-control", Item=lease)
-    done = local_run.typed("follow", "demo:later")
-    words = "503 Service Unavailable: The control record has layout 3, and this version knows 2. Deploy the version"
-    assert (done.returncode, done.stdout, words in done.stderr) == (1, "", True), done.stderr
 
 
 def test_an_event_stream_goes_on_where_it_was_cut(local_run: LocalRun) -> None:
