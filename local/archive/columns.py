@@ -15,7 +15,7 @@ from handlers.framing.events import JsonPath, at, parse_json, text_at
 from handlers.profile.columns_field import Column
 from streamkeeper import dataframes
 
-_MOST_INT = 2**63
+_INT64 = range(-(2**63), 2**63)
 # A double holds every whole number up to this one.
 _EXACT = 2**53
 # The number of events from which the type of a column is guessed, unless the profile says it.
@@ -71,7 +71,7 @@ def _inferred(bodies: Iterable[Any], path: JsonPath) -> str:
         return "string"
     if all(isinstance(value, float) or abs(value) <= _EXACT for value in values):
         return "double"  # later numbers may have a fraction
-    return "int64" if all(isinstance(value, int) and _is_int64(value) for value in values) else "string"
+    return "int64" if all(isinstance(value, int) and value in _INT64 for value in values) else "string"
 
 
 def _cell(body: Any, path: JsonPath, kind: str) -> Any:
@@ -99,11 +99,7 @@ def _double(value: int | float | str) -> float | None:
 
 def _int64(value: int | float | str) -> int | None:
     number = int(value)
-    return number if (number == value or isinstance(value, str)) and _is_int64(number) else None
-
-
-def _is_int64(number: int) -> bool:
-    return -_MOST_INT <= number < _MOST_INT
+    return number if (number == value or isinstance(value, str)) and number in _INT64 else None
 
 
 def _timestamp(value: int | float | str) -> datetime:

@@ -16,7 +16,7 @@ import pytest
 from streamkeeper import Client, Event, NotFound, Seen, StreamkeeperError, Unreachable, once
 from streamkeeper.event import event_of
 from streamkeeper.follower import FileCheckpoint
-from streamkeeper.following import LATE_MS, Following
+from streamkeeper.following import LATE_MS
 from tests.client.api_server import STREAM, afters, answers, asked, event, page, problem
 from tests.handlers.servers import Peer, sends, serving
 
@@ -192,15 +192,6 @@ def test_once_passes_each_key_on_once(tmp_path: Path) -> None:
         with Seen(file, most=2) as seen:
             seen.add("4")
             assert [key in seen for key in "1234"] == [False, False, True, True]
-
-
-def test_events_by_key_are_followed_in_the_order_of_their_keys() -> None:
-    """Their positions do not sort as text: M0E, of the key 3A, comes after MkE, of 2A."""
-    following = Following()
-    for position in ("key.MkE", "key.M0E"):
-        raw = event(1) | {"position": position}
-        assert following.take({"events": [raw], "next": None, "order": "by key, not by arrival"}) == [raw]
-        assert (following.place, following.after(10**9)) == (position, position)
 
 
 def test_parts_may_have_one_key() -> None:

@@ -56,9 +56,14 @@ def test_every_event_is_new_once_though_it_is_written_late(
 
 
 def test_a_log_and_events_by_key_are_read_once() -> None:
-    """The positions of neither show when an event came, so no request goes back."""
-    for position, more in ((f"{7:015d}/{1:012d}/{0:012d}", {}), ("key.YQ", {"order": "by key, not by arrival"})):
+    """The positions of neither show when an event came, so no request goes back; those of keys do not sort as text.
+
+    M0E, of the key 3A, comes after MkE, of 2A.
+    """
+    log = [f"{number:015d}/{1:012d}/{0:012d}" for number in (7, 8)]
+    for positions, more in ((log, {}), (["key.MkE", "key.M0E"], {"order": "by key, not by arrival"})):
         following = Following()
-        shown = [{"position": position, "received_at": at(1_795_242_319_403), "key": "a"}]
-        assert len(following.take({"events": shown, "next": None, **more})) == 1
-        assert {following.after(now_ms) for now_ms in (0, 10**6, 10**9)} == {position}
+        for position in positions:
+            shown = [{"position": position, "received_at": at(1_795_242_319_403), "key": "a"}]
+            assert following.take({"events": shown, "next": None, **more}) == shown
+            assert {following.place, *map(following.after, (0, 10**6, 10**9))} == {position}
