@@ -95,7 +95,7 @@ def taken_over(lease: Lease, is_superseded: bool) -> Outcome:
 
 def paused(pause_s: float) -> End:
     """Returns the end of a connection whose stream has used up its budget, `pause_s` before the day is over."""
-    words = f"the budget of the day is used up: paused for {pause_s:.0f} s, until 00:00 UTC"
+    words = "the budget of the day is used up: paused until 00:00 UTC"
     outcome = Outcome("StreamDropped", "", words, retry_after_s=pause_s, detail="the budget of the day is used up")
     return End(outcome, OVER_BUDGET)
 
