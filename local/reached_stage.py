@@ -36,7 +36,7 @@ class Reached:
     machines: str  # the beginning of the ARNs of its state machines
 
     def machine(self, name: str) -> str:
-        """The ARN of a state machine, "connections" or "start"."""
+        """The ARN of a state machine, such as "connections"."""
         return self.machines + self.names[name]
 
 

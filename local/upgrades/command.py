@@ -15,9 +15,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.errors import StoreUnavailable
 from handlers.upgrade.upgrade_records import UpgradeRecords
-from local import stages
 from local.printable import printable
-from local.redrive.stage import connect
+from local.reached_stage import reach
 from local.user_error import UserError
 
 SUCCESS, CLEAN, DIRTY = 0, 1, 3
@@ -94,12 +93,10 @@ def add(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns the exit status; raises UserError."""
-    stage = connect(arguments.stage)
-    names = stages.names(stage.control_table.removeprefix("streamkeeper-").removesuffix("-control"))
-    machine_arn = stage.machine_arn.replace(names["connections"], names["upgrade"])
+    stage = reach(arguments.stage)
     option = f" --stage {arguments.stage}" if arguments.stage else ""
-    records = UpgradeRecords(stage.dynamodb, stage.control_table, names["events_table"])
-    upgrades = Upgrades(stage.states, records, machine_arn, option)
+    records = UpgradeRecords(stage.clients["dynamodb"], stage.names["control_table"], stage.names["events_table"])
+    upgrades = Upgrades(stage.clients["stepfunctions"], records, stage.machine("upgrade"), option)
     try:
         if arguments.abort:
             arn = upgrades.abort()

@@ -1,19 +1,19 @@
 """`streamkeeper upgrade`: what it starts, shows, refuses and leaves running."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from handlers.upgrade.upgrade_records import UpgradeRecords
 from local.cli import INTERRUPTED, main
+from local.reached_stage import Reached
 from local.simulation.tables import MemoryDynamoDB
 from local.stages import names
 from local.upgrades import command
 
 NAMES = names("local")
-MACHINE = f"arn:aws:states:us-east-1:000000000000:stateMachine:{NAMES['connections']}"
-UPGRADE = MACHINE.replace(NAMES["connections"], NAMES["upgrade"])
+MACHINES = "arn:aws:states:us-east-1:000000000000:stateMachine:"
+UPGRADE = MACHINES + NAMES["upgrade"]
 RUNS = "arn:aws:states:us-east-1:000000000000:execution:upgrade:first"
 
 
@@ -53,8 +53,8 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> MemoryDynamoDB:
 
 def typed(tables: MemoryDynamoDB, states: States, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     """Runs the command and returns its exit status."""
-    stage = SimpleNamespace(states=states, dynamodb=tables, control_table=NAMES["control_table"], machine_arn=MACHINE)
-    monkeypatch.setattr(command, "connect", lambda _: stage)
+    stage = Reached({"stepfunctions": states, "dynamodb": tables}, NAMES, "", "", MACHINES)
+    monkeypatch.setattr(command, "reach", lambda _: stage)
     return main(["upgrade", *words])
 
 
@@ -131,24 +131,3 @@ def test_ctrl_c_leaves_it_running(
     states = States("", end("RUNNING"), end("Ctrl-C"))
     assert (typed(tables, states, monkeypatch), len(states.started)) == (INTERRUPTED, 1)
     assert "it goes on; `streamkeeper upgrade --follow` shows it, --abort rolls it back" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--follow", "--abort"], "not allowed with argument"),
-        (["--wave", "3"], "unrecognized arguments: --wave 3"),
-        (["prod"], "unrecognized arguments: prod"),
-        (["--stage", "a b"], "stage"),
-        (["--stage", ""], "stage"),
-    ],
-)
-def test_a_mistake_is_refused_before_anything_is_asked(
-    capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
-) -> None:
-    """It is named, and the exit status is 2."""
-    try:
-        code = main(["upgrade", *words])
-    except SystemExit as exit_:
-        code = int(exit_.code or 0)
-    assert (code, sentence in capsys.readouterr().err) == (2, True)
