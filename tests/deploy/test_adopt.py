@@ -101,12 +101,6 @@ def test_all_that_outlives_its_stack_is_asked_for_by_its_name() -> None:
 
 
 @pytest.mark.long
-def test_deployed_removed_and_deployed_again(account: Account, project: Path) -> None:
-    """A removed stack leaves its data, and the next one has it again."""
-    _deployed_removed_and_deployed_again(account, project)
-
-
-@pytest.mark.long
 def test_a_failed_deployment_leaves_what_was(project: Path, tmp_path: Path) -> None:
     """A first one leaves no table, bucket or queue, an update the version before it; both can be repeated."""
     topic = "Topic: {Type: AWS::SNS::Topic}"
@@ -135,11 +129,11 @@ def test_a_failed_deployment_leaves_what_was(project: Path, tmp_path: Path) -> N
 
 @pytest.mark.long
 @pytest.mark.cpu(12)
-def test_protection_comes_back_with_the_next_deployment(account: Account, project: Path) -> None:
-    """It also holds after a roll-back to the adopting deployment, whose template lacks it."""
-    if account.data() == NOTHING:
-        _deployed_removed_and_deployed_again(account, project)
-    wire(project)
+def test_a_removed_stage_has_its_data_and_its_protection_again(account: Account, project: Path) -> None:
+    """The next stack adopts what is left; it is protected even after a roll-back to the adopting deployment, whose
+    template does not say so.
+    """
+    _deployed_removed_and_deployed_again(account, project)
     last = account.sls(project, "deploy")
     assert (last.code, protected(account)) == (0, [(True, True)] * 2), last.output
     (bucket,) = (one["Name"] for one in account.client("s3").list_buckets()["Buckets"] if DEPLOYED in one["Name"])

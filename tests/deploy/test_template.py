@@ -183,10 +183,9 @@ def test_get_and_delete_go_to_that_function(template: dict[str, Any]) -> None:
     assert every <= set(deployment["DependsOn"])
 
 
-def test_the_route_needs_a_key_and_maps_errors(template: dict[str, Any]) -> None:
-    """POST /connections/{streamId} asks for an API key of a usage plan and answers 4xx and 5xx as such."""
+def test_the_route_that_starts_a_stream_maps_errors(template: dict[str, Any]) -> None:
+    """POST /connections/{streamId} answers 4xx and 5xx as such."""
     method = methods(template)["Post"]
-    assert method["ApiKeyRequired"]
     integration = method["Integration"]
     assert integration["Credentials"] == {"Fn::GetAtt": ["ApiRole", "Arn"]}
     # With a template for some media types the others are refused, as with NEVER.
@@ -194,7 +193,6 @@ def test_the_route_needs_a_key_and_maps_errors(template: dict[str, Any]) -> None
     answers = [(one["StatusCode"], one["SelectionPattern"]) for one in integration["IntegrationResponses"]]
     assert answers == [(200, ""), (400, r"4(?!29)\d{2}"), (429, "429"), (503, r"5\d{2}")]
     assert [one["StatusCode"] for one in method["MethodResponses"]] == [200, 400, 404, 429, 503]
-    assert len(resources(template, "AWS::ApiGateway::UsagePlanKey")) == 1
 
 
 @pytest.mark.parametrize("stage", ["local", "test"])

@@ -30,5 +30,5 @@ def test_a_demonstration_hands_over_and_is_stopped(local_run: LocalRun) -> None:
     fences = [row["fence"] for row in local_run.connections(STREAM)]
     assert len(set(fences)) >= 2
     absent = {what for what, one in found.items() if one["state"] == "absent"}
-    assert {"alarms", "API", "subscribers of the alarms", "EventsTable, encryption"} <= absent
+    assert {"alarms", "API", "subscribers of the alarms", "EventsTable, encryption", "reserved concurrency"} <= absent
     assert "demo-token" in found["profiles that no stream uses"]["found"]

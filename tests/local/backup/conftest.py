@@ -5,10 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.handlers.aws import Aws
-from tests.handlers.conftest import aws, endpoint, tables
 from tests.local.deployed_stage import Deployed
-
-__all__ = ["aws", "endpoint", "tables"]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from local.costs import prices
 from local.doctor import fleet_checks, stage_checks
-from local.doctor.account_facts import DELIVERY, MANAGER, Account
+from local.doctor.account_facts import DELIVERY, MANAGER
 from local.doctor.findings import Finding, Mend, State, Unasked
 from local.doctor.stage_template import Deployed, Resource
 from tests.deploy.delivery import delivery_resources
@@ -220,12 +220,6 @@ def test_what_no_stream_needs_is_one_note() -> None:
     facts = answers(profiles=unused)
     (noted,) = [one for one in fleet_checks.judged(STAGE, facts, prices.read()) if one.what.startswith("profile")]
     assert (noted.state, noted.found) == (State.NOTE, "2 with a problem: alpaca, kraken")
-
-
-def test_a_run_on_this_machine_says_what_it_has_not() -> None:
-    """Each missing service is named, and counted."""
-    account = Account(lambda _: pytest.fail("nobody is asked"), {"dynamodb"})
-    assert account.ask("iam", "get_role") == Unasked("the run on this machine has no IAM", is_absent=True)
 
 
 def test_keys_of_the_account_cost_requests() -> None:

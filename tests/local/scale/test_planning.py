@@ -44,11 +44,6 @@ def test_a_function_holds_what_it_can_read_hold_and_hand_over(asked: Asked, expe
     assert found.together <= settings_schema.most_together(PROD, round(1000 * asked.connect_s))
 
 
-def test_a_stage_with_short_functions_has_small_groups() -> None:
-    """A limit of 45 s, a wait of 35 s and a margin of 5 s leave five seconds for openings."""
-    assert fit(replace(QUIET, streams=100), stages.load("local")).together == 40
-
-
 def test_a_rate_is_read_in_any_of_four_units(capsys: pytest.CaptureFixture[str]) -> None:
     """A plain number is per second; an invalid rate is one sentence."""
     said = {text: plan_command.rate(text) for text in ("100/s", "7", "6/min", "36/h", "86,400/day")}
