@@ -80,8 +80,11 @@ class FileCheckpoint:
     def _reserve(self) -> None:
         if fcntl is None or (mine := (os.getpid(), self.path.resolve())) in _RESERVED:
             return
-        # Never closed: a process loses its lock on a file when it closes it.
-        file = os.open(self.path.with_name(f".{self.path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            # Never closed: a process loses its lock on a file when it closes it.
+            file = os.open(self.path.with_name(f".{self.path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as problem:
+            raise StreamkeeperError(f"The checkpoint {self.path} cannot be written: {problem.strerror}.") from None
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):

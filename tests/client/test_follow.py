@@ -147,6 +147,8 @@ def test_a_file_keeps_the_place(tmp_path: Path, waits: list[float]) -> None:
             with pytest.raises(StreamkeeperError, match=words):
                 asyncio.run(taken(client.follow(STREAM, checkpoint=file), 1))
             assert file.read_text() == text
+        with pytest.raises(StreamkeeperError, match=r"none/at cannot be written: No such file or directory\."):
+            asyncio.run(taken(client.follow(STREAM, checkpoint=tmp_path / "none" / "at"), 1))
     assert waits == []
 
 

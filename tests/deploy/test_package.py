@@ -186,19 +186,11 @@ def test_sls_ends_with_that_sentence(tmp_path: Path, reference: str, sentence: s
 
 @pytest.mark.long
 def test_every_source_has_its_compiled_file(whole_archive: dict[str, bytes]) -> None:
-    """Each x.py has __pycache__/x.cpython-313.pyc, and no compiled file lacks its source."""
-    archive = whole_archive
-    compiled = {
-        re.sub(r"([^/]+)\.py$", r"__pycache__/\1.cpython-313.pyc", name) for name in archive if name.endswith(".py")
-    }
-    assert {name for name in archive if name.endswith(".pyc")} == compiled
-
-
-@pytest.mark.long
-def test_compiled_files_are_for_the_runtime_and_never_checked(whole_archive: dict[str, bytes]) -> None:
-    """Each begins with CPython 3.13's magic number and the flags of an unchecked hash."""
-    headers = {content[:8] for name, content in whole_archive.items() if name.endswith(".pyc")}
-    assert headers == {MAGIC + UNCHECKED_HASH}
+    """Each x.py has __pycache__/x.cpython-313.pyc of the runtime, never checked; no compiled file lacks its source."""
+    headers = {name: content[:8] for name, content in whole_archive.items() if name.endswith(".pyc")}
+    sources = (name for name in whole_archive if name.endswith(".py"))
+    compiled = (re.sub(r"([^/]+)\.py$", r"__pycache__/\1.cpython-313.pyc", name) for name in sources)
+    assert headers == dict.fromkeys(compiled, MAGIC + UNCHECKED_HASH)
 
 
 def test_one_python_version_is_named_everywhere() -> None:
