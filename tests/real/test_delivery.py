@@ -170,33 +170,16 @@ def test_the_status_and_the_command_have_a_row_for_each_sink(story: Story) -> No
     ]
 
 
-def test_the_page_shows_each_sink(story: Story) -> None:
-    """A row shows what the sink got; a stream whose profile does not deliver has no such part."""
-    rows = story.service.ask("GET", ITEMS)[1]["delivery"]
-    with chromium() as browser:
-        address = f"http://127.0.0.1:{story.service.port}/console#/streams/{quote(ITEMS, safe='')}"
-        browser.do("await (await open({})).goto(input)", address)
-        browser.do("await page.locator('.delivery tbody tr').first().waitFor()")
-        shown = browser.do(
-            "return await page.locator('.delivery tbody tr').evaluateAll("
-            "(rows) => rows.map((row) => [...row.children].slice(0, 4).map((one) => one.textContent)))"
-        )
-        assert shown == [
-            [row["sink"], *(f"{row[name]:,}" for name in ("delivered", "failed", "dead_lettered"))] for row in rows
-        ]
-        story.service.post("demo")
-        browser.do("await (await open({})).goto(input)", address.replace(quote(ITEMS, safe=""), "demo"))
-        browser.do("await page.getByText('Dead letters').first().waitFor()")
-        assert browser.do("return await page.locator('.delivery').isVisible()") is False
-
-
 def test_no_permission_lacks(story: Story) -> None:
     """The function's role allows what the sinks of the profiles need."""
     story.service.check_permissions()
 
 
 def test_the_page_s_buttons_operate_a_sink(story: Story) -> None:
-    """Pause, skip, resume and replay work in Chromium; a refusal appears below them in words."""
+    """In Chromium a row shows what each sink got; pause, skip, resume and replay work, and a refusal appears in words.
+
+    A stream whose profile does not deliver has no such part.
+    """
     service, name = story.service, next(row["sink"] for row in story.status["delivery"] if "webhook" in row["sink"])
 
     def row() -> dict[str, Any]:
@@ -206,6 +189,15 @@ def test_the_page_s_buttons_operate_a_sink(story: Story) -> None:
     with chromium() as browser:
         address = f"http://127.0.0.1:{service.port}/console#/streams/{quote(ITEMS, safe='')}"
         browser.do("await page.goto(input)", address)
+        browser.do("await page.locator('.delivery tbody tr').first().waitFor()")
+        shown = browser.do(
+            "return await page.locator('.delivery tbody tr').evaluateAll("
+            "(rows) => rows.map((row) => [...row.children].slice(0, 4).map((one) => one.textContent)))"
+        )
+        names = ("delivered", "failed", "dead_lettered")
+        assert shown == [
+            [row["sink"], *(f"{row[name]:,}" for name in names)] for row in service.ask("GET", ITEMS)[1]["delivery"]
+        ]
         browser.do("await page.locator('.delivery').getByLabel('Sink', { exact: true }).selectOption(input)", name)
 
         def pressed(button: str, said: str) -> None:
@@ -237,3 +229,7 @@ def test_the_page_s_buttons_operate_a_sink(story: Story) -> None:
         assert until(lambda: {one["key"] for one in story.coming if one.get("replayed")} == set(keys(service)), 120), (
             service.log
         )
+        service.post("demo")
+        browser.do("await (await open({})).goto(input)", address.replace(quote(ITEMS, safe=""), "demo"))
+        browser.do("await page.getByText('Dead letters').first().waitFor()")
+        assert browser.do("return await page.locator('.delivery').isVisible()") is False

@@ -2,21 +2,18 @@
 
 import uuid
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import pytest
-from moto import mock_aws
 
 from handlers.deliver import contract
 from handlers.deliver.contract import Tools
 from handlers.deliver.table_records import decoded
 from handlers.profile.deliver_field import KINDS, Target
 from tests.handlers.deliver import rigs
-from tests.handlers.deliver.records import NOW_MS, event, item_record, message, segment_record
+from tests.handlers.deliver.records import NOW_MS, event, item_record, segment_record
 from tests.handlers.deliver.rigs import Rig
 from tests.handlers.deliver.stage import Stage
-from tests.local.support import client
 
 # What a bucket and a function will never take has megabytes.
 SMALL_POISON = [pytest.param(kind, marks=pytest.mark.long) if kind in rigs.POISON else kind for kind in KINDS]
@@ -156,17 +153,3 @@ def test_a_kill_between_sending_and_remembering_repeats_the_key(rig: Rig) -> Non
     assert deliverer.delivers()
     # A FIFO queue drops the second by its deduplication id, and a bucket has the same object again.
     assert by_stream(rig, once=rig.target.kind in ("sqs", "s3")) == KEYS
-
-
-# Without lambda, which moto runs in containers alone, and the webhook, which is no service.
-@pytest.mark.long
-@pytest.mark.parametrize("kind", ["sqs", "eventbridge", "kinesis", "firehose", "s3"])
-def test_moto_takes_what_is_sent(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a second opinion, both of two events arrive and none is refused."""
-    for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    with mock_aws():
-        target, received = rigs.AWS_RIGS[kind](None, f"second-{kind}")
-        _, send = contract.sending(target, Tools(cache(lambda service: client(service, None)), str, lambda: NOW_MS))
-        assert send([message("rig:a", event(key)) for key in "12"]) == {}
-        assert sorted(one["key"] for one in received()) == ["1", "2"]

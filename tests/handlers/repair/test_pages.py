@@ -197,31 +197,6 @@ def test_a_cursor_that_has_expired_is_replaced_by_a_new_one() -> None:
     ]  # fmt: skip
 
 
-class Forgetful(VirtualRest):
-    """An address without an order, which refuses its last page once, and has forgotten it then."""
-
-    pages: tuple[tuple[list[int], str], ...] = (([9, 10], "2"), ([14, 15], "3"), ([], ""))
-
-    def fetch(self, request: UpstreamRequest) -> Fetched:
-        self.addresses.append(request.address)
-        at = int(parse_qs(urlsplit(request.address).query).get("page", ["1"])[0])
-        if at == 3 and len(self.addresses) == 3:
-            return Fetched(503, problem="answered 503")
-        numbers, following = self.pages[at - 1] if len(self.addresses) <= 4 else (range(9, 16), "")
-        return Fetched(200, {}, f'{{"events":[{",".join(map(body, numbers))}],"next":"{following}"}}'.encode())
-
-
-def test_a_walk_that_finds_nothing_where_it_was_interrupted_begins_anew() -> None:
-    """An empty page may be the last one, or may have been forgotten meanwhile: only another walk can tell."""
-    rig = Rig(next={"cursor": "$.next", "query": "page"})
-    rig.rest = Forgetful(RestWays(), lambda: rig.now, rig.emitted_ms, body)
-    rig.run(left_ms=1)
-    assert (rig.repaired.state, rig.repaired.reason) == (PARTLY, "answered 503")
-    rig.now = rig.repaired.next_ms
-    rig.run(left_ms=1)
-    assert (rig.repaired.state, brought(rig), len(rig.rest.addresses)) == (REPAIRED, [10, 14, 11, 12, 13], 5)
-
-
 def test_a_walk_does_not_continue_at_a_former_profiles_host() -> None:
     """It begins anew at the host that the profile names now, because the credentials are meant for that."""
     rig, rest = linked("old", "old", next_={"cursor": "$.next", "query": "page"})
