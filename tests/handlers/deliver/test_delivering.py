@@ -1,7 +1,8 @@
 """Each sink of each stream goes from its own place to the end, whatever the others do and whenever it is rung for."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -62,21 +63,6 @@ def test_an_event_becomes_what_get_shows() -> None:
 
 
 # --- nothing is skipped, whenever it becomes visible ------------------------------------------------------------------
-
-
-def behind_writes(stage: Stage, act: Callable[[dict[str, Any]], object]) -> None:
-    """Call a function after each write of a table, with the write's parameters."""
-
-    def after(method: Any) -> Any:
-        def request(**parameters: Any) -> Any:
-            answer = method(**parameters)
-            act(parameters)
-            return answer
-
-        return request
-
-    for name in ("put_item", "update_item", "delete_item", "batch_execute_statement"):
-        setattr(stage.client, name, after(getattr(stage.client, name)))
 
 
 def test_what_is_noted_at_any_moment_of_a_worker_is_rung_for() -> None:
@@ -216,7 +202,13 @@ def test_what_a_quick_sink_takes_at_once_needs_no_bell_and_no_record() -> None:
     """Only the arrival is written, and says who took it; counts and lag are as true as a worker's."""
     stage = warmed(TARGET, OTHER)
     before, writes = of(stage), list[Any]()
-    behind_writes(stage, writes.append)
+
+    def write(method: Any, **parameters: Any) -> Any:
+        writes.append(parameters)
+        return method(**parameters)
+
+    for name in ("put_item", "update_item", "delete_item", "batch_execute_statement"):
+        setattr(stage.client, name, partial(write, getattr(stage.client, name)))
     for n in (1, 2, 3):
         stage.come("a", event(str(n), at_ms=NOW_MS + n))
         stage.run(1)
