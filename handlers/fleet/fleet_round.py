@@ -2,7 +2,7 @@
 
 A round walks once, in the order of the ids, a hundred streams at a time. The first acts on each stream that is not as
 wanted; later ones check the results, and act again if a request was refused. Invariants: a round finds what was done
-already, so it may be repeated from any place; a stream is started again once, not in every round.
+already, so it may be repeated from any place; a stream that is over is started again once, not in every round.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ BATCH = 100
 # How many streams that are not as wanted it names.
 NAMED = 100
 NEVER = ""
+# In which rounds a stream that is still starting is requested again: its start may have ended half way, with a lease
+# that names a group which does not know it. Otherwise the request changes nothing.
+STARTING_AGAIN = 6
 # With one of these statuses no execution connects the stream, so a start helps. An "unknown" stream may be alive.
 _OVER = ("stopped", "ended", "rejected", "broken")
 _ASKED_AGAIN = (NEVER, "stopped", "stopping")
@@ -73,6 +76,8 @@ class Round:
             self.not_yet.append(
                 {"stream": stream_id, "wanted": word, "status": status or "never started", "why": reason}
             )
+        if is_connected and status == "starting":
+            return self.number % STARTING_AGAIN == 0
         if is_connected:
             return status in (_ASKED_AGAIN if self.number else (*_ASKED_AGAIN, *_OVER))
         return status != "stopping"

@@ -12,7 +12,7 @@ import pytest
 from handlers.api.fleet_routes import shown
 from handlers.errors import StoreUnavailable
 from handlers.fleet.fleet_records import DONE, FleetRecords
-from handlers.fleet.fleet_round import Round
+from handlers.fleet.fleet_round import STARTING_AGAIN, Round
 from handlers.fleet.fleet_steps import MOST_ROUNDS, Ports, step
 from handlers.fleet.turns import Ask, Outcome
 from handlers.fleet.wanted import LINES, read
@@ -160,7 +160,23 @@ def test_the_end_says_what_is_not_yet_so_and_why() -> None:
         {"stream": "r:1", "wanted": "connected", "status": "rejected", "why": "it is rejected"},
         {"stream": "s:1", "wanted": "connected", "status": "starting", "why": "it is starting"},
     ]
-    assert (world.asked["r:1"], world.asked["s:1"]) == (1, 1)
+    assert (world.asked["r:1"], world.asked["s:1"]) == (1, MOST_ROUNDS / STARTING_AGAIN)
+
+
+def test_a_start_that_ended_half_way_is_requested_again() -> None:
+    """The machine that answers a POST was killed: the stream's lease names a group that does not know it."""
+    world = World()
+    world.begin("s:{1..3}")
+
+    def half(wanted: Ask) -> tuple[Outcome, str]:
+        if wanted.stream_id == "s:2":
+            world.stuck = frozenset() if world.asked["s:2"] else frozenset({"s:2"})
+        return World.ask(world, wanted)
+
+    world.ask = half  # type: ignore[method-assign]
+    world.apply()
+    assert set(world.status.values()) == {"running"}
+    assert dict(world.asked) == {"s:1": 1, "s:2": 2, "s:3": 1}
 
 
 def test_a_later_document_ends_the_earlier_one() -> None:
