@@ -238,12 +238,6 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path, change: str, sentenc
     assert "\n" not in str(refusal.value)
 
 
-def test_a_stage_without_a_file_is_refused() -> None:
-    """A stage is the name of a file in env/."""
-    with pytest.raises(UserError, match=r"^There is no stage 'nope': env/nope.yml does not exist\.$"):
-        stages.load("nope")
-
-
 STAGE_NAMES = st.text(st.sampled_from("abz09-_.A/é\n$ "), max_size=17) | st.from_regex(
     r"[a-z][a-z0-9-]{13,16}", fullmatch=True
 )

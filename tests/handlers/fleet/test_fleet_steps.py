@@ -198,17 +198,6 @@ def test_a_later_document_ends_the_earlier_one() -> None:
     assert {world.status[f"a:{number}"] for number in range(1, 10)} == {"running"}
 
 
-def test_a_dry_run_changes_no_stream() -> None:
-    """It says what would be started and stopped, and why."""
-    world = World({"a:1": "running", "a:2": "running"})
-    FleetRecords(world.dynamodb, CONTROL, is_dry=True).begin(read("a:1\n!a:2\nb:1", LINES), ME, 0)
-    world.apply(is_dry=True)
-    fleet = FleetRecords(world.dynamodb, CONTROL, is_dry=True).read()
-    assert (fleet.started, fleet.stopped, fleet.as_wanted, world.asked) == (1, 1, 1, {})
-    assert [one["stream"] for one in json.loads(fleet.not_yet)] == ["a:2", "b:1"]
-    assert world.records.read().state == ""
-
-
 def test_a_large_document_is_kept_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """It exceeds an item of DynamoDB's; parts of another document are never mistaken for its own."""
     monkeypatch.setattr("handlers.fleet.fleet_records.PART", 3_000)
