@@ -50,18 +50,6 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.mark.long
-def test_python_packages_without_a_network(project: Path) -> None:
-    """Each begun step has a line; then come one sentence and exit status 2, without minutes of retries."""
-    status, said, wrong = installed(project, "python", ".venv")
-    assert (status, said.splitlines()) == (
-        2,
-        ["setup 1/6: Python environment .venv", "setup 2/6: 1 Python packages into .venv"],
-    )
-    assert wrong.startswith(f"make setup: 1 Python packages into .venv: {NO_NETWORK}")
-    assert wrong.count("\n") == 1
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("is_offline", [False, True])
 def test_apache_velocity_is_left_out_where_no_wheel_is_for_the_platform(
     project: Path, prepared: Path, is_offline: bool
@@ -91,7 +79,7 @@ def test_apache_velocity_is_left_out_where_no_wheel_is_for_the_platform(
 
 
 def test_node_packages_without_a_network(project: Path) -> None:
-    """The same holds for npm."""
+    """The step has a line; then come one sentence and exit status 2, without minutes of retries."""
     status, said, wrong = installed(project, "node")
     assert (status, said) == (2, "setup 6/6: Node packages (some 450) into node_modules\n")
     assert wrong.startswith(f"make setup: Node packages (some 450) into node_modules: {NO_NETWORK}")

@@ -1,8 +1,6 @@
 """DynamoDB bills units by KB and by index, also for a refused condition, and half for a read that may be stale."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from local.costs.command import rows
 from local.costs.deployed_tables import control_table, events_table
@@ -74,14 +72,6 @@ def test_a_read_is_rounded_by_item_or_together() -> None:
 def test_storage_has_a_hundred_bytes_besides() -> None:
     """They are added to an item and to an index's entry alike."""
     assert (stored_bytes(None), stored_bytes(item(300))) == (0, 400)
-
-
-@given(st.integers(20, 9000), st.integers(20, 9000))
-def test_a_write_never_costs_less_than_its_refusal(old: int, new: int) -> None:
-    """Nor does it cost less than without an index."""
-    before, after = item(old), item(new)
-    assert 1 <= refused_units(before) <= write_units(before, after, (), KEYS)
-    assert write_units(before, after, (), KEYS) <= write_units(before, after, [HELD], KEYS)
 
 
 def test_the_tables_are_those_that_are_deployed() -> None:
