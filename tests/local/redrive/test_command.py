@@ -61,12 +61,6 @@ def test_events_are_put_back_and_the_rest_is_named(stage: Deployed, capsys: pyte
     assert said.err.splitlines()[-1] == "2 messages found: 2 left."
 
 
-def test_an_empty_queue_leaves_nothing(stage: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
-    """The exit status is 0."""
-    assert stage.waiting() == 0
-    assert redrive(capsys) == (0, {"dry_run": False, "counts": {}, "found": []})
-
-
 def test_one_stream_alone(stage: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
     """The messages of other streams are neither printed nor touched."""
     for stream_id in ("demo:a", "demo:b"):
