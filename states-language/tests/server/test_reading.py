@@ -37,6 +37,18 @@ def test_a_thread_that_reads_gives_way_and_no_other_does() -> None:
     assert beside.rest is None
 
 
+def test_a_request_after_the_end_is_refused(tmp_path: Path) -> None:
+    """Its answer is 400, as of any other refusal."""
+
+    async def late() -> Any:
+        async with stepfunctions(tmp_path) as api:
+            api.close()
+            return await api.answer("TestState", json.dumps({"definition": failing("late")}).encode())
+
+    answer = asyncio.run(late())
+    assert (answer.status_code, "The service is ending." in str(answer.body)) == (400, True)
+
+
 def test_no_definition_is_read_on_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not to create or update a machine, to start a version or an alias, to redrive, or to test a state."""
     monkeypatch.setattr("states_language.server.diagnostics._examined", Remembered(1))

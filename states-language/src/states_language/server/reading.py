@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
 from states_language.scheduling.lanes import beside
+from states_language.server.requests import Refusal
 
 T = TypeVar("T")
 
@@ -49,15 +50,19 @@ class Reader:
         self._threads = {
             size: ThreadPoolExecutor(1, f"{size} definitions", _work_beside) for size in ("small", "large")
         }
+        self._closed = False
 
     async def run(self, length: int, function: Callable[..., T], *arguments: Any) -> T:
-        """Returns the result of a function that reads a definition of so many characters."""
+        """Returns the result of a function that reads a definition of so many characters; raises Refusal at the end."""
+        if self._closed:
+            raise Refusal("ServiceException", "The service is ending.")
         thread = self._threads["large" if length > LARGE else "small"]
         context = contextvars.copy_context()
         return await asyncio.get_running_loop().run_in_executor(thread, context.run, function, *arguments)
 
     def close(self) -> None:
         """Ends the threads and cancels what waits for them."""
+        self._closed = True
         for thread in self._threads.values():
             thread.shutdown(wait=False, cancel_futures=True)
 
