@@ -40,11 +40,9 @@ class Taking:
             raise UserError("--to names a finished backup: name another folder for a new one.")
         if self._files.has(BEGUN):
             begun = archive.document(self._files, BEGUN)
-            before, now_asked = _words(begun["from"], begun["match"]), _words(place, match)
-            if before != now_asked:
-                raise UserError(
-                    f"--to names an unfinished backup of {before}, not of {now_asked}: name another folder."
-                )
+            if (begun["from"], begun["match"]) != (place, match):
+                of = " ".join([begun["from"], *(f"--match {shlex.quote(one)}" for one in begun["match"])])
+                raise UserError(f"--to names an unfinished backup of {of}: finish that one, or name another folder.")
             return begun
         begun = {"format": FORMAT, "from": place, "match": match, "began_at": now, "streams": wanted}
         self._write(BEGUN, begun)
@@ -120,11 +118,6 @@ class Taking:
 
     def _write(self, name: str, what: dict[str, Any]) -> None:
         self._files.write(name, (json.dumps(what, indent=1, ensure_ascii=False) + "\n").encode())
-
-
-def _words(place: str, match: list[str]) -> str:
-    """What a backup has, as its command names it."""
-    return " ".join([place, *(f"--match {shlex.quote(one)}" for one in match)])
 
 
 def events_of(items: list[Item]) -> int:

@@ -332,7 +332,7 @@ def test_ctrl_c_says_how_to_go_on(
     assert re.fullmatch(said, wrong), wrong
     assert typed(capsys, *arguments, "--match", "demo:*")[::2] == (
         2,
-        "streamkeeper: --to names an unfinished backup of here, not of here --match 'demo:*': name another folder.\n",
+        "streamkeeper: --to names an unfinished backup of here: finish that one, or name another folder.\n",
     )
     status, manifest, _ = typed(capsys, *arguments)
     assert (status, manifest["streams"]) == (0, 4)
