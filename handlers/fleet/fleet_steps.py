@@ -73,13 +73,10 @@ def _round(ports: Ports, fleet: Fleet, *, is_dry: bool) -> bool:
         position, ended_ms = "" if is_through else asking.position, ports.now_ms() if is_over else 0
         ports.records.note(fleet.execution, position, counts, one.not_yet, ended_ms)
 
-    is_through = _asked(ports, asking, _done if is_dry else ports.ask, note)
+    request: Request = (lambda _ask: (Outcome.DONE, "")) if is_dry else ports.ask
+    is_through = _asked(ports, asking, request, note)
     note(is_through=is_through)
     return is_through
-
-
-def _done(_ask: Ask) -> tuple[Outcome, str]:
-    return Outcome.DONE, ""
 
 
 def _asked(ports: Ports, asking: Asking, request: Request, note: Callable[[], None]) -> bool:

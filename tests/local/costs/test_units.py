@@ -54,7 +54,8 @@ def test_a_write_is_of_the_larger_item_and_of_each_index_that_changes() -> None:
 
 
 def test_a_refused_condition_costs_what_stands_there() -> None:
-    """It costs the units of the existing item, or one."""
+    """It costs the units of the existing item, or one; what stands there is stored with a hundred bytes besides."""
+    assert (stored_bytes(None), stored_bytes(item(300))) == (0, 400)
     assert (refused_units(None), refused_units(item(1024)), refused_units(item(2500))) == (1, 1, 3)
 
 
@@ -67,11 +68,6 @@ def test_a_read_is_rounded_by_item_or_together() -> None:
     assert read_units([100] * 40, consistent=True, together=True) == 1
     assert read_units([100] * 41, consistent=False, together=True) == 1
     assert read_units([], consistent=False, together=True) == 0.5
-
-
-def test_storage_has_a_hundred_bytes_besides() -> None:
-    """They are added to an item and to an index's entry alike."""
-    assert (stored_bytes(None), stored_bytes(item(300))) == (0, 400)
 
 
 def test_the_tables_are_those_that_are_deployed() -> None:
