@@ -32,6 +32,8 @@ STORED = frozenset({Kind.EVENT, Kind.END, Kind.LOSS, Kind.SNAPSHOT})
 _STOPS = frozenset({Kind.END, Kind.DISCONNECT, Kind.EXPIRED, Kind.REFUSAL})
 # These are not events, but may have how far the stream has come.
 _BESIDE = frozenset({Kind.HEARTBEAT, Kind.DISCONNECT})
+# An element of a batch that fits a mark of these kinds is none; the others are.
+_NO_EVENTS = frozenset({Kind.HEARTBEAT, Kind.ANSWER})
 
 # Each value at the profile's `by` has a row of its own; one that was forgotten begins anew.
 MOST_ROWS = 10_000
@@ -125,6 +127,13 @@ def taken_apart(profile: Profile, frame: Frame, now_ms: int) -> tuple[Kind, Sequ
     if not batch:
         is_empty = batch is not None and kind is Kind.EVENT
         return (Kind.HEARTBEAT if is_empty else kind), ()
+    split = profile.split
+    beside = [mark for of, mark in profile.marks.of if of in _NO_EVENTS and split is not None and split.is_named(mark)]
+    if split is not None and beside:
+        # An answer may come in one frame with the first events, so each element is judged as if it came alone.
+        alone = zip(batch, split.alone(parse_json(frame.data)), strict=True)
+        events = [event for event, body in alone if not any(mark.fits(frame, body) for mark in beside)]
+        return (Kind.EVENT if events and kind in _NO_EVENTS else kind), events
     if kind in (Kind.ANSWER, Kind.REFUSAL):
         return kind, ()
     if kind is Kind.HEARTBEAT:

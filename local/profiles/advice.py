@@ -101,9 +101,6 @@ def warnings(profile: Profile) -> list[str]:
         warned.append(
             "flush_s is as long as the upstream remembers: a new connection may ask for what it has forgotten"
         )
-    beats = [mark for kind, mark in profile.marks.of if kind is Kind.HEARTBEAT and mark.names_a_value]
-    if profile.split is not None and any(profile.split.is_of_element(path) for mark in beats for path, _ in mark.json):
-        warned.append("a heartbeat's mark names an element of a batch, whose others are dropped too; use keep instead")
     if profile.key == "each" and (profile.resume is not None or profile.overlap == "tolerates"):
         warned.append('with key = "each" an event that two connections deliver is stored twice')
     if profile.order == "none" and profile.key in ("hash", "each"):

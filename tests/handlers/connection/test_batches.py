@@ -113,6 +113,22 @@ def test_a_batch_that_a_mark_names_by_its_value_is_not_stored() -> None:
     assert [(kind, len(events)) for kind, events in kinds] == [(Kind.ANSWER, 0), (Kind.EVENT, 1)]
 
 
+def test_an_element_that_is_no_event_says_nothing_of_those_beside_it() -> None:
+    """An answer or a heartbeat may come in one frame with events, at any place: those events were dropped with it."""
+    talks: dict[str, Any] = {"address": "wss://a", "framing": "websocket", "split": {"path": "$"}, "key": "$[*].n"}
+    answer, beat = {"subscribe": [{"send": "hi", "expect": {"$[0].msg": "in"}}]}, {"heartbeat": {"$[0].hb": 1}}
+    parsed = profile(**talks, **answer, **beat)
+    for elements, kind, stored in (
+        (({"msg": "in"}, {"n": 1}, {"n": 2}), Kind.EVENT, ["1", "2"]),
+        (({"n": 1}, {"hb": 1}, {"n": 2}, {"msg": "in"}), Kind.EVENT, ["1", "2"]),
+        (({"msg": "in"}, {"hb": 1}), Kind.ANSWER, []),
+        (({"hb": 1}, {"hb": 1}), Kind.HEARTBEAT, []),
+        (({"n": 1}, {"n": 2}), Kind.EVENT, ["1", "2"]),
+    ):
+        found, events = taken_apart(parsed, Frame(json.dumps(elements)), 0)
+        assert (found, [event.key for event in events]) == (kind, stored)
+
+
 def test_a_heartbeats_cursor_waits_for_the_events_before_it() -> None:
     """The mark names the cursor, which counts once the earlier events are stored."""
     manager = reading("1")

@@ -54,7 +54,6 @@ PLACE = "if it is meant as a field of the profile, move it above the first [tabl
 BELOW = f"headers.overlap is in the table headers; {PLACE}"
 TICKET = b'ticket = { address = "https://example.org/key", path = "$.key" }\n'
 NOWHERE = "a ticket is requested before each opening, and nothing holds {ticket}: it is sent nowhere"
-DROPS = "a heartbeat's mark names an element of a batch, whose others are dropped too; use keep instead"
 HOOK = b'[[deliver]]\nwebhook = "http://127.0.0.1:8080/"\nallow_private = true\nsecret = "${secret:hook}"'
 
 
@@ -80,12 +79,6 @@ HOOK = b'[[deliver]]\nwebhook = "http://127.0.0.1:8080/"\nallow_private = true\n
             + b'resume = { body = "/a/b", pattern = "<{cursor}" }',
             "resumes with <$.n at /a/b of the body",
             [],
-        ),
-        (
-            LINES
-            + b'cursor = "$.n"\nresume = { query = "n" }\nsplit = { path = "$" }\nheartbeat = { "$[0].t" = "hb" }',
-            "resumes with $.n in the query parameter n",
-            [DROPS],
         ),
         (
             LINES + b'cursor = "$.n"\nkey = "each"\nresume = { query = "n" }\n[headers]\noverlap = "evicts"',
