@@ -116,8 +116,8 @@ def test_a_batch_that_a_mark_names_by_its_value_is_not_stored() -> None:
 def test_an_element_that_is_no_event_says_nothing_of_those_beside_it() -> None:
     """An answer or a heartbeat may come in one frame with events, at any place: those events were dropped with it."""
     talks: dict[str, Any] = {"address": "wss://a", "framing": "websocket", "split": {"path": "$"}, "key": "$[*].n"}
-    answer, beat = {"subscribe": [{"send": "hi", "expect": {"$[0].msg": "in"}}]}, {"heartbeat": {"$[0].hb": 1}}
-    parsed = profile(**talks, **answer, **beat)
+    talks |= {"subscribe": [{"send": "hi", "expect": {"$[0].msg": "in"}}], "heartbeat": {"$[0].hb": 1}}
+    parsed = profile(**talks)
     for elements, kind, stored in (
         (({"msg": "in"}, {"n": 1}, {"n": 2}), Kind.EVENT, ["1", "2"]),
         (({"n": 1}, {"hb": 1}, {"n": 2}, {"msg": "in"}), Kind.EVENT, ["1", "2"]),
