@@ -30,7 +30,7 @@ COMPILED = "cloudformation-template-update-stack.json"
 OSLS = Path("node_modules", "osls", "bin", "serverless.js")
 # Node's options. In its three seconds of work, optimizing code costs more (a seventh) than it gains.
 COMMAND = ("--no-opt", str(OSLS))
-TIME_LIMIT_S = 120
+TIME_LIMIT_S = 300
 _UNFINISHED = "tmp"
 # A profile with a sink of each kind, for the template of a run whose own profiles deliver to any sink.
 _ANY_SINKS = {
