@@ -72,18 +72,23 @@ def test_numbered_pages_may_end_with_a_404(following: dict[str, Any], ends_after
 
 
 @pytest.mark.parametrize(
-    ("following", "begins"), [({"number": "page"}, 0), ({"number": "skip", "first": 1, "step": 3}, 1),
-                              ({"number": "skip", "step": 5}, 1)],
+    ("following", "begins", "state", "asked"),
+    [({"number": "page"}, 0, PARTLY, 6), ({"number": "skip", "first": 1, "step": 3}, 1, REPAIRED, 7),
+     ({"number": "skip", "step": 5}, 1, PARTLY, 2)],
 )  # fmt: skip
 def test_a_profile_that_counts_pages_otherwise_than_the_address_leaves_out_none(
-    following: dict[str, Any], begins: int
+    following: dict[str, Any], begins: int, state: str, asked: int
 ) -> None:
-    """The address counts from 0, the profile from 1; or a step is longer than a page: nothing is proved by a hole."""
+    """The address counts from 0, the profile from 1; or a step is longer than a page: nothing is proved by a hole.
+
+    The first page too is asked for by its number, and a page of fewer items than a step is the last.
+    """
     rig = Rig(next=following)
     rest = rig.rest = Numbered(RestWays(), lambda: rig.now, rig.emitted_ms, body)
     rest.begins = begins
     rig.run(left_ms=1)
     assert set(MISSED) <= {number for number, _ in rig.stored()} or rig.repaired.state == PARTLY
+    assert (rig.repaired.state, len(rest.addresses)) == (state, asked)
 
 
 @pytest.mark.parametrize("following", [{"number": "page"}, {"link": "next"}, {"cursor": "$.next"}])
