@@ -261,12 +261,14 @@ def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) ->
 
 
 def _is_after_an_outage(world: World, from_ms: int, to_ms: int) -> bool:
-    """Returns whether connections that resumed by default made up for an outage then, as far as they could know.
+    """Returns whether a group's connections that resumed by default made up for an outage then, as far as they knew.
 
     What they bring counts by time alone, although the upstream may have forgotten most of it: so all of them together
     take as long as the outage, and as what each knew too late of the one before.
     """
-    for began_ms, over_ms in uncovered(world, world.origin_ms, from_ms) if world.schedule.is_left_to_default else ():
+    if not (world.schedule.is_left_to_default and world.schedule.together):
+        return False
+    for began_ms, over_ms in uncovered(world, world.origin_ms, from_ms):
         since = [link for link in world.upstream.links if over_ms <= (link.opened_ms or 0) <= to_ms]
         if to_ms <= over_ms + (over_ms - began_ms) + len(since) * LATE_RECORD_MS:
             return True
