@@ -107,9 +107,9 @@ def test_a_batch_that_a_mark_names_by_its_value_is_not_stored() -> None:
     status = {"json": {"$.channel": "status"}}
     manager = reading("1", heartbeat=status)
     assert chunk(manager, 1000, {"channel": "status", "items": [{"version": 2}]}) == []
-    talks: dict[str, Any] = {"address": "wss://a", "framing": "websocket", "split": {"path": "$"}, "key": "$[*].n"}
-    parsed = profile(**talks, subscribe=[{"send": "hi", "expect": {"$[0].msg": "in"}}])
-    kinds = [taken_apart(parsed, Frame(text), 0) for text in ('[{"msg": "in"}]', '[{"n": 1}]')]
+    talks: dict[str, Any] = {"address": "wss://a", "framing": "websocket", "split": {"path": "$.a"}, "key": "$.a[*].n"}
+    parsed = profile(**talks, subscribe=[{"send": "hi", "expect": {"$.msg": "in"}}])
+    kinds = [taken_apart(parsed, Frame(text), 0) for text in ('{"msg": "in", "a": [1, 2]}', '{"a": [{"n": 1}]}')]
     assert [(kind, len(events)) for kind, events in kinds] == [(Kind.ANSWER, 0), (Kind.EVENT, 1)]
 
 
