@@ -52,8 +52,10 @@ class Deployed:
 
     @property
     def account(self) -> tuple[str, str, str]:
-        """The partition, the region and the account, from the machine's ARN."""
-        _, partition, _, region, account, *_ = self.named("Connections").split(":")
+        """The partition, the region and the account, from the ARN of the stack, or else of the machine."""
+        # A deployment that failed may have left a stack without its machine.
+        arn = self.named("Connections") if self.stack is None else self.stack["StackId"]
+        _, partition, _, region, account, *_ = arn.split(":")
         return partition, region, account
 
 

@@ -1,6 +1,7 @@
 """The findings of `streamkeeper doctor` for answers of AWS's services, and for their refusals."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,7 +34,13 @@ RESOURCES = (
     Resource("Connections", "AWS::StepFunctions::StateMachine", ARN, {}),
     Resource("Key", "AWS::ApiGateway::ApiKey", "key", {}),
 )
-STAGE = Deployed("prod", RESOURCES, {"StackStatus": "UPDATE_COMPLETE"})
+STACK = "arn:aws-cn:cloudformation:cn-north-1:123456789012:stack/streamkeeper-prod/1"
+STAGE = Deployed("prod", RESOURCES, {"StackStatus": "UPDATE_COMPLETE", "StackId": STACK})
+
+
+def test_a_stack_without_its_machine_is_still_of_an_account() -> None:
+    """A first deployment that failed leaves one: doctor ended with a traceback."""
+    assert replace(STAGE, resources=()).account == ("aws-cn", "cn-north-1", "123456789012")
 
 
 def answers(**other: Any) -> dict[str, Any]:
