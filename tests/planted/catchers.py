@@ -53,6 +53,9 @@ def _by_a_schedule(catcher: Catcher) -> set[str]:
         schedule = replace(like, seed=seed, group=tuple(replace(one, seed=seed) for one in like.group))
     else:
         schedule = generate_groups(seed) if catcher.get("groups") else generate(seed)
+    later_ms = catcher.get("faults_later_ms", 0)
+    faults = tuple(replace(one, at_ms=one.at_ms + later_ms) for one in schedule.faults)
+    schedule = replace(schedule, faults=faults)
     return {violation.kind for violation in violations(simulate.run_world(schedule, more_ms=catcher.get("more_ms", 0)))}
 
 

@@ -11,8 +11,9 @@ file has exactly once, and the `new` one. `caught_by` names catchers, each of wh
     {group_model = "evicts evicts", faults = {join = 1}, …}    the same of a group's protocol
     {log_model = {events = 2, connections = 2}, breaks = "…"}  the same of the log's protocol
 
-A schedule runs on for `more_ms`; a model goes `depth` steps deep. What is `always` changed is changed in the sound run
-as well. `real` rows are shown by the soak too (`tests/chaos/real/test_soak.py`). It decides nothing else.
+A schedule runs on for `more_ms`, and its faults may come `faults_later_ms`; a model goes `depth` steps deep. What is
+`always` changed is changed in the sound run as well. `real` rows are shown by the soak too
+(`tests/chaos/real/test_soak.py`). It decides nothing else.
 """
 
 import tomllib
