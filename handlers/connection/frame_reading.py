@@ -19,7 +19,7 @@ from handlers.framing.events import (
     to_event,
 )
 from handlers.framing.frames import Decoded, Frame, as_frames
-from handlers.framing.marks import Kind
+from handlers.framing.marks import ANYTHING, Kind, Mark
 from handlers.profile.behaviour import Profile
 from handlers.values import dataclass
 
@@ -128,7 +128,7 @@ def taken_apart(profile: Profile, frame: Frame, now_ms: int) -> tuple[Kind, Sequ
         is_empty = batch is not None and kind is Kind.EVENT
         return (Kind.HEARTBEAT if is_empty else kind), ()
     split = profile.split
-    beside = [mark for of, mark in profile.marks.of if of in _NO_EVENTS and split is not None and split.is_named(mark)]
+    beside = _names_of_elements(profile)
     if split is not None and beside:
         # An answer may come in one frame with the first events, so each element is judged as if it came alone.
         alone = zip(batch, split.alone(parse_json(frame.data)), strict=True)
@@ -141,6 +141,17 @@ def taken_apart(profile: Profile, frame: Frame, now_ms: int) -> tuple[Kind, Sequ
         mark = profile.marks.first(kind, frame)
         return (kind, ()) if mark is not None and mark.names_a_value else (Kind.EVENT, batch)
     return kind, batch
+
+
+def _names_of_elements(profile: Profile) -> list[Mark]:
+    """Returns the marks that name an element, as `[0]`, by a value: they say nothing of the elements beside it."""
+    split = profile.split
+    return [
+        mark
+        for kind, mark in profile.marks.of
+        if kind in _NO_EVENTS
+        and any(value != ANYTHING and split is not None and split.is_of_element(path) for path, value in mark.json)
+    ]
 
 
 class Numbers:

@@ -40,7 +40,7 @@ from handlers.framing.events import (
     text_at,
 )
 from handlers.framing.frames import Frame
-from handlers.framing.marks import ANYTHING, Mark
+from handlers.framing.marks import Mark
 from handlers.framing.selection import Keep
 from handlers.values import dataclass
 
@@ -103,10 +103,6 @@ class Split:
         """Whether `path` leads into an element."""
         length = len(self.path.steps)
         return path.steps[:length] == self.path.steps and path.steps[length : length + 1] in ((0,), (-1,))
-
-    def is_named(self, mark: Mark) -> bool:
-        """Whether `mark` names an element, as `[0]`, by a value: then it says nothing of those beside it."""
-        return any(self.is_of_element(path) and value != ANYTHING for path, value in mark.json)
 
     def shares(self, key: Rule) -> bool:
         """Whether `key` is the same for all elements of a frame, so that they would be one event."""
