@@ -80,7 +80,7 @@ def _expression(case: dict[str, Any], data: Any) -> str:
     if wanted:
         return f"{_shown(found)} instead of {wanted}"
     expected = ABSENT if case.get("undefinedResult") else case.get("result", ABSENT)
-    if case.get("unordered") and isinstance(found, list):
+    if case.get("unordered") and isinstance(found, list) and isinstance(expected, list):
         found, expected = (sorted(each, key=json.dumps) for each in (found, expected))
     equal = found is expected or (found is not ABSENT and expected is not ABSENT and same(found, expected))
     return "" if equal else f"{_shown(found)} instead of {_shown(expected)}"
