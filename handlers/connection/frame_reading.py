@@ -127,20 +127,23 @@ def taken_apart(profile: Profile, frame: Frame, now_ms: int) -> tuple[Kind, Sequ
     if not batch:
         is_empty = batch is not None and kind is Kind.EVENT
         return (Kind.HEARTBEAT if is_empty else kind), ()
-    split = profile.split
-    beside = _names_of_elements(profile)
-    if split is not None and beside:
-        # An answer may come in one frame with the first events, so each element is judged as if it came alone.
-        alone = zip(batch, split.alone(parse_json(frame.data)), strict=True)
-        events = [event for event, body in alone if not any(mark.fits(frame, body) for mark in beside)]
-        return (Kind.EVENT if events and kind in _NO_EVENTS else kind), events
-    if kind in (Kind.ANSWER, Kind.REFUSAL):
+    if kind is Kind.REFUSAL:
         return kind, ()
-    if kind is Kind.HEARTBEAT:
+    split, beside = profile.split, _names_of_elements(profile)
+    mark = profile.marks.first(kind, frame) if kind in _NO_EVENTS else None
+    if mark is not None and mark not in beside:
         # { "$.revision" = "*" } fits frames with elements too, which are events; { "$.channel" = "status" } names them.
-        mark = profile.marks.first(kind, frame)
-        return (kind, ()) if mark is not None and mark.names_a_value else (Kind.EVENT, batch)
-    return kind, batch
+        if kind is Kind.ANSWER or mark.names_a_value:
+            return kind, ()
+        kind = Kind.EVENT
+    if split is None or not beside:
+        return kind, batch
+    # An answer may come in one frame with the first events, so each element is judged as if it came alone.
+    alone = zip(batch, split.alone(parse_json(frame.data)), strict=True)
+    events = [event for event, body in alone if not any(one.fits(frame, body) for one in beside)]
+    if not events:
+        return (kind if kind in _NO_EVENTS else Kind.HEARTBEAT), ()
+    return (Kind.EVENT if kind in _NO_EVENTS else kind), events
 
 
 def _names_of_elements(profile: Profile) -> list[Mark]:

@@ -47,7 +47,7 @@ def broken(world: World, quiet_ms: int) -> dict[str, list[str]]:
 def _false_repairs(world: World) -> Iterator[str]:
     """Yields the gaps that are marked as repaired although an event of that time is not stored.
 
-    If a function stood still, the losses that it is told of later lie in each other: then the event's own one tells.
+    If a function stood still, the losses that it learns of later lie in each other: the event's own one decides then.
     """
     slack_ms, gaps = world.schedule.skew_ms + LATE_MS, gaps_of(world)
     told = [gap.span for gap in gaps if gap.number and gap.state in LACKING]

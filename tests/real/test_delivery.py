@@ -180,6 +180,9 @@ def test_no_permission_lacks(story: Story) -> None:
     story.service.check_permissions()
 
 
+COUNTS = ("delivered", "failed", "dead_lettered")
+
+
 def test_the_page_s_buttons_operate_a_sink(story: Story) -> None:
     """In Chromium a row shows what each sink got; pause, skip, resume and replay work, and a refusal appears in words.
 
@@ -199,10 +202,8 @@ def test_the_page_s_buttons_operate_a_sink(story: Story) -> None:
             "return await page.locator('.delivery tbody tr').evaluateAll("
             "(rows) => rows.map((row) => [...row.children].slice(0, 4).map((one) => one.textContent)))"
         )
-        names = ("delivered", "failed", "dead_lettered")
-        assert shown == [
-            [row["sink"], *(f"{row[name]:,}" for name in names)] for row in service.ask("GET", ITEMS)[1]["delivery"]
-        ]
+        rows = service.ask("GET", ITEMS)[1]["delivery"]
+        assert shown == [[one["sink"], *(f"{one[count]:,}" for count in COUNTS)] for one in rows]
         browser.do("await page.locator('.delivery').getByLabel('Sink', { exact: true }).selectOption(input)", name)
 
         def pressed(button: str, said: str) -> None:

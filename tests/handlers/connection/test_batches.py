@@ -129,6 +129,18 @@ def test_an_element_that_is_no_event_says_nothing_of_those_beside_it() -> None:
         assert (found, [event.key for event in events]) == (kind, stored)
 
 
+def test_a_frame_that_is_no_event_has_none_although_elements_are_judged_too() -> None:
+    """Its own mark names the answer or the refusal as a whole, whatever a heartbeat's says of elements."""
+    talks: dict[str, Any] = {"address": "wss://a", "framing": "websocket", "split": {"path": "$.a"}, "key": "$.a[*].n"}
+    asked = [{"send": "hi", "expect": {"$.msg": "in"}, "refuse": {"$.msg": "no"}}]
+    parsed = profile(**talks, subscribe=asked, heartbeat={"$.a[0].hb": 1})
+    for text, kind in (
+        ('{"msg": "in", "a": [{"n": 1}]}', Kind.ANSWER),
+        ('{"msg": "no", "a": [{"n": 1}]}', Kind.REFUSAL),
+    ):
+        assert taken_apart(parsed, Frame(text), 0) == (kind, ())
+
+
 def test_a_heartbeats_cursor_waits_for_the_events_before_it() -> None:
     """The mark names the cursor, which counts once the earlier events are stored."""
     manager = reading("1")
