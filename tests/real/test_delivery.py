@@ -196,8 +196,7 @@ def test_the_page_s_buttons_operate_a_sink(story: Story) -> None:
 
     with chromium() as browser:
         address = f"http://127.0.0.1:{service.port}/console#/streams/{quote(ITEMS, safe='')}"
-        browser.do("await page.goto(input)", address)
-        browser.do("await page.locator('.delivery tbody tr').first().waitFor()")
+        browser.do("await page.goto(input); await page.locator('.delivery tbody tr').first().waitFor()", address)
         shown = browser.do(
             "return await page.locator('.delivery tbody tr').evaluateAll("
             "(rows) => rows.map((row) => [...row.children].slice(0, 4).map((one) => one.textContent)))"
