@@ -267,10 +267,10 @@ class Record:
         if leaves_some and not self._is_open and self.fence - self._looked < LOOK_EVERY:
             return []
         told = 2 if self.has_caught_up else int(self.closed_ms is not None)
-        # A connection that counted as dead may have recorded its end since; then there was no gap.
+        # The connection before, which counted as dead, may have recorded more since; then there was no gap.
         is_over = self._is_open and self.closed_ms is not None
         told += 2 * is_over
         if told <= self._told:
             return []
         self._told = told
-        return [RecordGaps(dead_after_ms, is_over)]
+        return [RecordGaps(dead_after_ms, again=self._is_open)]

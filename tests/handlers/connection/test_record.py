@@ -187,6 +187,16 @@ def test_who_has_ended_an_open_gap_looks_again_at_its_own_end() -> None:
         assert [record.gaps(9, leaves_some=True), record.gaps(9)] == [looks, []]
 
 
+def test_one_that_has_caught_up_looks_for_the_open_gap_that_it_recorded() -> None:
+    """The one before it only stood still, so by then the records may leave no gap."""
+    for is_open in (True, False):
+        record = opened()
+        assert record.gaps(10) == [RecordGaps(10)]
+        record.misses(GapsRecorded(0, is_open))
+        hears(record, 2_300, 1)
+        assert record.gaps(10) == [RecordGaps(10, again=is_open)]
+
+
 def hears(record: Record, at_ms: int, frames: int, *, is_idle: bool = True) -> None:
     """Whole frames arrive and are stored at once."""
     arrives(record.liveness, at_ms, None, None)
