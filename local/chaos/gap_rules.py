@@ -138,8 +138,7 @@ def _is_kept(world: World, records: list[Record], gap: Gap) -> bool:
 def _asked_before_ms(world: World) -> int:
     """Returns by how much a connection's cursor may be older than the end of the connection before it."""
     # Events that wait for a segment are not stored yet, so the cursor is behind them.
-    waits_ms = round(1000 * world.schedule.flush_s) if world.schedule.store == "log" else 0
-    return waits_ms + ASKED_BEFORE_MS
+    return world.schedule.flush_ms + ASKED_BEFORE_MS
 
 
 def _lives_on(world: World, records: list[Record], link: Link, until_ms: int) -> bool:

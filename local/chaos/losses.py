@@ -158,8 +158,6 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
         until_ms = max((link.opened_ms or 0 for link in links if link.cursor is None), default=0)
         links = [link for link in links if link.asked_ms < until_ms]
     differ_ms = 2 * world.schedule.skew_ms
-    # Events that waited for a segment died with their function, so the gap in the ledger begins with them.
-    waited_ms = round(1000 * world.schedule.flush_s) if world.schedule.store == "log" else 0
     told_until_ms = _told_until(world, records)
     killed_ms = {_told_span(world, told_until_ms, link, link.opened_ms or 0)[1] for link in told_until_ms}
     for start, opened_ms in uncovered(world, world.origin_ms, until_ms, span=partial(_told_span, world, told_until_ms)):
@@ -168,8 +166,9 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
         stops = (stop_ms for stop_ms, _ in unasked if start <= stop_ms and start not in killed_ms)
         end = min([opened_ms, *stops])
         if end - start <= differ_ms:
-            # If it begins longer before the next opening, it is a gap by any two clocks.
-            from_ms = max(start - waited_ms, end - differ_ms) - LATE_MS
+            # If it begins longer before the next opening, it is a gap by any two clocks. Events that waited for a
+            # segment died with their function, so the gap in the ledger begins with them.
+            from_ms = max(start - world.schedule.flush_ms, end - differ_ms) - LATE_MS
             emitted = enumerate(world.upstream.emitted_ms)
             yield from ((n, CLOCKS_DIFFER) for n, at_ms in emitted if from_ms <= at_ms <= end)
     unheard = _unheard(world, records)

@@ -83,6 +83,11 @@ class Schedule:
         return Ways(self.seed, self.policy, self.resumes, self.events_every_ms, *rest, self.socket, self.token_lives_s)
 
     @property
+    def flush_ms(self) -> int:
+        """How long an event may wait for a segment of the log; 0 where each event is an item."""
+        return round(1000 * self.flush_s) if self.store == "log" else 0
+
+    @property
     def is_left_to_default(self) -> bool:
         """Whether the profile says nothing about resuming: then a cursor is sent, whether or not the upstream heeds it.
 
