@@ -27,6 +27,8 @@ def main() -> int:
             name = osls.kept(STAGE, Path("wheel"), delivers=delivers).name
             Path(folder, name).write_text(json.dumps(template), encoding="utf-8")
         shutil.rmtree(ROOT / "build", ignore_errors=True)  # what was built before would get into the wheel
+        for earlier in (ROOT / "dist").glob("streamkeeper-*.whl"):  # pipx installs dist/*.whl
+            earlier.unlink()
         command = ["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", "dist", "."]
         environment = dict(os.environ) | {"STREAMKEEPER_TEMPLATES": folder}
         status = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, check=False).returncode

@@ -5,9 +5,11 @@
     CHANGES.md                         the version's section of the changelog
     SHA256SUMS                         the checksums of the three
 
-The version is that of pyproject.toml. Invariant: the same project gives the same bytes, in any folder.
+The version is that of pyproject.toml. Invariants: the same project gives the same bytes, in any folder; the folder has
+no other file afterwards, and one that has something else is refused.
 """
 
+import argparse
 import hashlib
 import json
 import os
@@ -28,6 +30,7 @@ from local.service import osls
 from local.stages import ROOT
 from local.user_error import UserError
 
+_FILE = re.compile(r"streamkeeper-.+\.(zip|template\.json)|CHANGES\.md|SHA256SUMS")
 _COMMENT = re.compile(r"(?m)^(\w+):.*?  # (.+?)(?:; read (?:by|when) [^\n]*)?$")
 
 
@@ -46,8 +49,27 @@ def changes(root: Path, of: str) -> str:
     return section[0].rstrip() + "\n"
 
 
+def emptied(folder: Path, *, remove: bool = True) -> Path:
+    """The folder, made if it is missing, without the files of earlier releases; raises UserError.
+
+    One that has something else is refused, and stays as it is.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        found = sorted(folder.iterdir())
+    except OSError as error:
+        raise UserError(f"{folder} cannot hold a release: {error.strerror}.") from None
+    for path in found:
+        if path.is_dir() or not _FILE.fullmatch(path.name):
+            raise UserError(f"{folder} holds {path.name!r}, which is no file of a release: name another folder.")
+    for path in found if remove else ():
+        path.unlink()
+    return folder
+
+
 def make(root: Path, folder: Path) -> list[Path]:
     """Writes the release of the project at `root` into the folder, and returns its files; raises UserError."""
+    emptied(folder, remove=False)  # before the minutes that packaging takes
     number = version(root)
     section = changes(root, number)
     stage = stages.load("prod", root=root)
@@ -66,10 +88,11 @@ def make(root: Path, folder: Path) -> list[Path]:
         "CHANGES.md": section.encode(),
     }
     sums = [f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in sorted(files.items())]
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, data in (files | {"SHA256SUMS": "".join(sums).encode()}).items():
+    files["SHA256SUMS"] = "".join(sums).encode()
+    emptied(folder)
+    for name, data in files.items():
         (folder / name).write_bytes(data)
-    return [folder / name for name in (*files, "SHA256SUMS")]
+    return [folder / name for name in files]
 
 
 def copied(root: Path, folder: Path) -> Path:
@@ -105,8 +128,10 @@ def packaged(
 
 def main(arguments: list[str]) -> int:
     """Writes into the given folder, or into release/."""
+    parser = argparse.ArgumentParser("python -m local.release", description=make.__doc__)
+    parser.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, default=Path("release"))
     try:
-        for path in make(ROOT, Path(arguments[0] if arguments else "release")):
+        for path in make(ROOT, parser.parse_args(arguments).folder):
             print(f"{path}  {counted(path.stat().st_size, 'byte')}")
     except (UserError, variants.Clash) as problem:
         print(problem, file=sys.stderr)

@@ -134,6 +134,21 @@ def test_the_version_is_one() -> None:
     assert builder.changes(stages.ROOT, NUMBER).startswith(f"## {NUMBER}")
 
 
+def test_a_folder_holds_nothing_but_the_release(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Earlier releases are removed; a folder with anything else stays as it is, and is refused at once."""
+    earlier = {"streamkeeper-0.0.9.zip", "streamkeeper-0.0.9.template.json", "SHA256SUMS", "CHANGES.md"}
+    for other in ("notes.txt", ".git"):
+        for name in {*earlier, other}:
+            (tmp_path / name).touch()
+        assert builder.main([str(tmp_path)]) == 2
+        assert capsys.readouterr().err.startswith(f"{tmp_path} holds {other!r}, which is no file of a release")
+        assert {path.name for path in tmp_path.iterdir()} == {*earlier, other}
+        (tmp_path / other).unlink()
+    assert [*builder.emptied(tmp_path).iterdir()] == []
+    assert builder.main([str(Path(__file__))]) == 2
+    assert capsys.readouterr().err == f"{__file__} cannot hold a release: File exists.\n"
+
+
 @pytest.fixture(scope="session")
 def template(release: Path) -> dict[str, Any]:
     """Return the release's template."""
@@ -145,11 +160,13 @@ def template(release: Path) -> dict[str, Any]:
 @pytest.mark.cpu(150)
 def test_the_same_project_makes_the_same_bytes(release: Path, tmp_path: Path) -> None:
     """This holds in another folder and at another time; the checksums are the files'."""
-    builder.make(stages.ROOT, tmp_path / "again")
+    for name in ("streamkeeper-0.0.9.zip", "CHANGES.md"):  # of an earlier release
+        (tmp_path / name).write_text("old")
+    builder.make(stages.ROOT, tmp_path)
     names = {f"streamkeeper-{NUMBER}.zip", TEMPLATE, "CHANGES.md", "SHA256SUMS"}
-    assert {path.name for path in release.iterdir()} == names
+    assert {path.name for folder in (release, tmp_path) for path in folder.iterdir()} == names
     for name in names:
-        assert (release / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
+        assert (release / name).read_bytes() == (tmp_path / name).read_bytes(), name
     sums = dict(line.split()[::-1] for line in (release / "SHA256SUMS").read_text().splitlines())
     assert sums == {name: hashlib.sha256((release / name).read_bytes()).hexdigest() for name in names - {"SHA256SUMS"}}
     with zipfile.ZipFile(release / f"streamkeeper-{NUMBER}.zip") as archive:
