@@ -5,8 +5,9 @@ those streams in a message to the alerts' topic (handlers/watching/alerts.py), a
 starts an execution for each that is orphaned (handlers/watching/orphan_recovery.py). Each run continues where the
 previous one ran out of time (handlers/watching/lease_rounds.py); `python -m bench.watch` measures how many it reaches.
 
-Invariants: it writes nothing to the table; it reports its numbers in every run, even without a stream, because the
-alarm treats missing data as a breach, and before it calls any other service, which may be slow.
+Invariants: it writes nothing to the table but the end of a stopped stream whose execution is over; it reports its
+numbers in every run, even without a stream, because the alarm treats missing data as a breach, and before it calls any
+other service, which may be slow.
 """
 
 import contextlib
@@ -29,10 +30,11 @@ from handlers.aws.lambda_environment import LambdaContext, plain_aws
 from handlers.errors import StoreUnavailable
 from handlers.repair.work import RepairWork, start, start_due
 from handlers.settings import WatchSettings
+from handlers.store.control_table import Table
 from handlers.store.leases import Leases
 from handlers.watching import alerts
 from handlers.watching.lease_rounds import Rounds, Seen, Turn
-from handlers.watching.orphan_recovery import Orphans, StepFunctions
+from handlers.watching.orphan_recovery import Orphans, StepFunctions, let_go
 
 TRIES = 3
 # The function has 55 seconds. It reads leases for READ_S, and asks Step Functions until ASK_S after its start.
@@ -191,10 +193,12 @@ def start_repairs(now_ms: int) -> list[str]:
 def mend(now_ms: int, late_at_s: float, groups: Mapping[str, Sequence[str]]) -> list[str]:
     """Starts an execution for each suspect of this turn that is orphaned and may have one; returns the orphans.
 
+    A stopped suspect is let go instead.
     `groups` has the streams of each group that are away: the log names them beside an orphaned group.
     """
     states = StepFunctions(lambda: client("stepfunctions"), settings.state_machine_arn, memory().pace.take)
     orphans = Orphans(states, memory().leases.read, states.youngest, may_start=lambda _: True)
+    table = Table(dynamodb, settings.control_table)
     orphaned = []
     for stream_id, lease in memory().suspects.take():
         if time.monotonic() > late_at_s:
@@ -202,7 +206,10 @@ def mend(now_ms: int, late_at_s: float, groups: Mapping[str, Sequence[str]]) -> 
             break
         orphan = None
         with logged("the stream could not be checked, or an orphan not started", stream_id=stream_id):
-            orphan = orphans.check(stream_id, lease, now_ms)
+            if not lease.stop:
+                orphan = orphans.check(stream_id, lease, now_ms)
+            elif let_go(table, stream_id, lease, now_ms, states.youngest):
+                logger.info("let go of a stopped stream", extra={"stream_id": stream_id, "execution": lease.execution})
         if orphan is not None:
             orphaned.append(stream_id)
             fields = {"stream_id": stream_id, "execution": orphan.execution, "started": orphan.started}

@@ -9,8 +9,8 @@ A group costs one read: if its functions report that all its streams are connect
 is read. The ids of groups sort before those of streams, so a round begins with them.
 
 Invariants: nothing is written. A lease that cannot be read whole is named, and hides no other. A check remembers only
-the groups and the ids of streams that are not well, and keeps at most `Turn.most` leases. A stream in a group is never
-a suspect; its group may be one.
+the groups and the ids of streams that are not well, and keeps at most `Turn.most` leases. A stream in a group is a
+suspect only if it was stopped before a function claimed it; otherwise its group may be one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,6 +30,7 @@ from handlers.store.group_store import group_lease, lease_of_group, member_lease
 from handlers.store.leases import Leases, batches, budget_words, quiet_words
 from handlers.values import dataclass
 from handlers.watching.alerts import KINDS
+from handlers.watching.orphan_recovery import is_left_stopping
 
 # How many requests are under way at once. With this many, waiting for answers takes less time than reading them, on
 # Lambda's share of a processor.
@@ -166,7 +167,8 @@ class Rounds:
 
     def _see(self, seen: Seen, stream_id: str, item: typed_values.Item, now_ms: int) -> None:
         # Other damage is in the cursor and the ledger, which do not matter here.
-        lease, broken = control_record.lease(item), tuple(name for name in damage(item) if name in ATTRIBUTES)
+        lease = own = control_record.lease(item)
+        broken = tuple(name for name in damage(item) if name in ATTRIBUTES)
         group_id = typed_values.text(item, "group")
         if group_id is not None:
             lease = member_lease(item, self._groups.get(group_id, GroupLease()))
@@ -189,5 +191,6 @@ class Rounds:
                 seen.quiet[stream_id] = words
             if words := epochs.words(epoch_of(item), now_ms):
                 seen.restarted[stream_id] = words
-        if group_id is None and is_suspect(lease, now_ms):
-            self._suspects.offer(stream_id, lease)
+        is_left = is_left_stopping(own, now_ms) and (group_id is None or is_group(own.execution))
+        if is_left or (group_id is None and is_suspect(lease, now_ms)):
+            self._suspects.offer(stream_id, own)

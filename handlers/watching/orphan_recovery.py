@@ -1,8 +1,10 @@
-"""Finds orphaned streams and starts an execution for each, for the watch in AWS and for the service on a laptop.
+"""Finds orphaned streams and starts an execution for each, for the watch in AWS and for the service on a laptop; lets
+go of stopped streams whose execution cannot do that any more.
 
 handlers/connection/orphans.py has the rule. Step Functions is asked only for a stream without a living connection.
 Invariants: nothing is started for a stream whose lease now names another execution or has a stop request; a stream is
-started once a minute at most; whatever AWS refuses is raised, and the next check tries again.
+started once a minute at most; a lease without a stop request is not written; whatever AWS refuses is raised, and the
+next check tries again.
 """
 
 from __future__ import annotations
@@ -23,8 +25,13 @@ from handlers.connection.orphans import (
     verdict,
     was_started,
 )
+from handlers.group import is_group
+from handlers.store import typed_values
+from handlers.store.control_table import Table
 from handlers.values import dataclass
 
+# Streams let go of a stop within seconds, and a start that is under way is over after 29 s.
+STOPS_WITHIN_MS = 30_000
 _UNKNOWN = ("ExecutionDoesNotExist", "InvalidArn")
 
 
@@ -159,6 +166,27 @@ class Orphans:
         if now_ms - before_ms < START_EVERY_MS:
             return ""
         return self.states.start(name, start_input(stream_id, execution))
+
+
+def is_left_stopping(lease: Lease, now_ms: int) -> bool:
+    """Returns whether the lease of a stopped stream names an execution, or a group, that should have let go by now."""
+    asked_ms = max(lease.stop_at_ms, lease.started_at_ms)
+    return lease.stop and bool(lease.execution) and now_ms - asked_ms >= STOPS_WITHIN_MS
+
+
+def let_go(
+    table: Table, stream_id: str, lease: Lease, now_ms: int, youngest: Callable[[str, str], Described]
+) -> bool:  # fmt: skip
+    """Returns whether it took the execution out of the lease of a stopped stream, because that is over.
+
+    A lease that names the group itself was left by a start that ended half way: no function has claimed the stream, and
+    none will, because of the stop. `youngest` is that of `Orphans`.
+    """
+    if not is_group(lease.execution) and youngest(stream_id, lease.execution).verdict is Verdict.RUNS:
+        return False
+    ended = {"ending": "StreamEnded", "ending_cause": "stopped", "ended_at": typed_values.instant(now_ms)}
+    condition, place = "#execution = :held AND #stop = :yes", typed_values.key(stream_id, "lease")
+    return table.set(place, ended, condition, removes=("execution", "group"), held=lease.execution, yes=True)
 
 
 def _name(execution: str) -> str:

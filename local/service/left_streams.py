@@ -1,4 +1,4 @@
-"""Restarts streams that an earlier run left and orphaned streams, and repairs gaps that are due.
+"""Restarts streams that an earlier run left and orphaned ones, lets go of stopped ones, and repairs gaps that are due.
 
 Orphans are found by the rule of the deployed watch (handlers/watching/orphan_recovery.py), here every few seconds and
 with the executions that this service knows. Invariants: a stream whose stop was requested meanwhile stays stopped; a
@@ -17,10 +17,11 @@ from handlers.connection.lease import Lease
 from handlers.connection.orphans import Verdict, verdict
 from handlers.errors import StoreUnavailable
 from handlers.repair.work import RepairWork, start_due
+from handlers.store.control_table import Table
 from handlers.store.leases import Leases
 from handlers.watching.alerts import with_streams
 from handlers.watching.lease_rounds import Rounds, Turn
-from handlers.watching.orphan_recovery import Described, Orphans, StepFunctions
+from handlers.watching.orphan_recovery import Described, Orphans, StepFunctions, let_go
 from local.service.capacity import Room
 from states_language.server import Executions, KnownExecution, Opening
 
@@ -66,19 +67,19 @@ def is_stopped(lease: Lease, opening: Opening) -> bool:
 
 
 class LeftStreams:
-    """The left streams of one run; `leases` reads the control table, `say` prints a line.
+    """The left streams of one run; `control` returns the client and the name of the control table, `say` prints a line.
 
     If it `shares_tables`, leases may name other services' executions, so only streams with an execution of this service
     are watched.
     """
 
     def __init__(
-        self, executions: Executions, leases: Callable[[], Leases], states: StepFunctions, room: Room,
+        self, executions: Executions, control: Callable[[], tuple[Any, str]], states: StepFunctions, room: Room,
         say: Callable[[str], None], *, shares_tables: bool,
     ) -> None:  # fmt: skip
         self._executions = executions
         self._states = states
-        self._leases = leases
+        self._control = control
         self._shares_tables = shares_tables
         self._room = room
         self._say = say
@@ -102,7 +103,7 @@ class LeftStreams:
             self._say(f"ALERT: {sentence}, so these are not resumed before there is room: {', '.join(waiting)}")
 
     def _stop_requested(self, known: KnownExecution) -> bool:
-        return bool(stream_of(known)) and is_stopped(self._leases().read(stream_of(known)), known.opening)
+        return bool(stream_of(known)) and is_stopped(Leases(*self._control()).read(stream_of(known)), known.opening)
 
     async def run(self) -> None:
         """Reads all leases periodically, and starts orphans, until it is cancelled."""
@@ -120,7 +121,7 @@ class LeftStreams:
     async def check(self) -> dict[str, str]:
         """Starts orphans, and returns a sentence about each, by stream id."""
         now_ms = time.time_ns() // 1_000_000
-        rounds = Rounds(self._leases(), NEVER_MS, self._suspects)
+        rounds = Rounds(Leases(*self._control()), NEVER_MS, self._suspects)
         seen = await asyncio.to_thread(rounds.check, now_ms, lambda: False)
         damage = {
             stream_id: f"the lease of {stream_id} cannot be read whole: {', '.join(names)}"
@@ -145,10 +146,13 @@ class LeftStreams:
         def of(stream_id: str, execution: str) -> Described:
             return youngest.get(stream_id) or self._states.describe(execution)
 
-        orphans = Orphans(self._states, self._leases().read, of, self._room.admits)
+        orphans = Orphans(self._states, Leases(*self._control()).read, of, self._room.admits)
         sentences: dict[str, str] = {}
         for stream_id, lease in suspects:
             try:
+                if lease.stop:
+                    let_go(Table(*self._control()), stream_id, lease, now_ms, of)
+                    continue
                 orphan = orphans.check(stream_id, lease, now_ms)
             except (BotoCoreError, ClientError, StoreUnavailable) as problem:
                 sentences[stream_id] = f"cannot find out whether {stream_id} is orphaned: {type(problem).__name__}"

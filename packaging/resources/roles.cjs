@@ -60,7 +60,8 @@ const FUNCTIONS = {
   ],
   watch: [
     allow('dynamodb', 'Query', BY_RECORD),
-    allow('dynamodb', 'BatchGetItem GetItem', CONTROL),
+    // To write the end of a stopped stream whose execution is over.
+    allow('dynamodb', 'BatchGetItem GetItem UpdateItem', CONTROL),
     // To ask whether the execution that a lease names is over, and to start another in its place.
     allow('states', 'DescribeExecution', executions('connections')),
     allow('states', 'StartExecution', ref('Connections')),

@@ -17,9 +17,15 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
+from handlers.api.status_words import ending
 from handlers.connection.lease import Lease, unconnected_ms
+from handlers.connection.orphans import Verdict
 from handlers.errors import StoreUnavailable
+from handlers.store import control_record
+from handlers.store.control_table import Table
+from handlers.store.typed_values import instant
 from handlers.watching.alerts import KINDS, MOST_OF_GROUP, lines, with_streams
+from handlers.watching.orphan_recovery import Described, let_go
 from local.costs.stage_costs import WATCH_METRICS, measured
 from local.service import osls
 from local.simulation.tables import MemoryDynamoDB
@@ -376,6 +382,32 @@ def test_an_orphan_is_mended_and_reported(watched: Watched) -> None:
     (described,) = documents[1]["_aws"]["CloudWatchMetrics"]
     assert described["Dimensions"] == [[one["Name"] for one in alarm["Dimensions"]]]
     assert (alarm["MetricName"], alarm["Threshold"]) == (described["Metrics"][0]["Name"], 0)
+
+
+def test_a_stopped_stream_whose_execution_cannot_let_go_is_let_go(watched: Watched) -> None:
+    """One was aborted, one has joined a group half way. Others run, were stopped just now, or were started again."""
+    old = {"stop": {"BOOL": True}, "stop_since": {"S": "2026-01-01T00:00:00.000Z"}}
+    fresh = old | {"stop_since": {"S": instant(time.time_ns() // 1_000_000)}}
+    aborted, joining = {"execution": {"S": "arn:aborted"}}, {"execution": {"S": "#1"}, "group": {"S": "#1"}}
+    watched.put("#1", **claimed(20))
+    leases = {
+        "aborted": aborted | old, "joining": joining | old,
+        "running": old, "fresh": aborted | fresh, "member": joining | old | {"execution": {"S": "arn:1"}},
+    }  # fmt: skip
+    for name, found in leases.items():
+        watched.put(f"demo:{name}", **claimed(-AFTER_S, **found))
+    watched.states(aborted=ABORTED, **{"1": RUNS})
+    assert watched.run()["orphans"] == []
+    table = Table(watched.dynamodb, TABLE)
+    items = {name: table.get(f"demo:{name}", "lease") or {} for name in leases}
+    assert [name for name, item in items.items() if "execution" not in item] == ["aborted", "joining"]
+    for name in ("aborted", "joining"):
+        assert (ending(control_record.lease(items[name])), "group" in items[name]) == ("stopped", False)
+    # A POST that came between the reading and the write has cleared the stop.
+    watched.put("demo:again", **claimed(-AFTER_S, **aborted))
+    assert not let_go(
+        table, "demo:again", Lease(execution="arn:aborted", stop=True), 0, lambda *_: Described("", Verdict.OVER, 0)
+    )
 
 
 def test_the_streams_of_a_group_that_is_away_are_named(watched: Watched) -> None:

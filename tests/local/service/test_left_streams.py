@@ -9,7 +9,6 @@ import pytest
 from botocore.exceptions import ClientError
 
 from handlers.connection.lease import Lease
-from handlers.store.leases import Leases
 from handlers.watching.orphan_recovery import StepFunctions
 from local.service.capacity import Capacity, Room
 from local.service.left_streams import LeftStreams, first_input, is_stopped
@@ -69,7 +68,7 @@ def test_an_execution_that_nobody_knows(
     states = States()
     known = StepFunctions(lambda: states, MACHINE, lambda: None)
     room = Room(Capacity(1, "a test"), lambda: [] if may_start else ["another"])
-    watch = LeftStreams(executions, lambda: Leases(Table(), "control"), known, room, print, shares_tables=shares_tables)
+    watch = LeftStreams(executions, lambda: (Table(), "control"), known, room, print, shares_tables=shares_tables)
     sentences = asyncio.run(watch.check())
     assert (len(states.started), [one.endswith(words or "") for one in sentences.values()]) == (
         started,
