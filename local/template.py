@@ -174,7 +174,8 @@ class Resources:
             case "Condition":
                 return self._condition(argument)
             case "Fn::Equals":
-                return bool(self.resolve(argument[0], "Conditions") == self.resolve(argument[1], "Conditions"))
+                first, second = (text_of(self.resolve(one, "Conditions")) for one in argument)
+                return first == second
             case "Fn::Not":
                 return not self._condition(argument[0])
             case "Fn::And" | "Fn::Or":

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+DEPLOY, RUNBOOK = "Deploy the stage again (docs/deploy.md)", "docs/runbook.md"
 # Services have many names for what does not exist.
 _MISSING = ("NotFound", "NoSuch", "DoesNotExist", "NonExistent", "404")
 

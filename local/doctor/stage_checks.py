@@ -13,14 +13,11 @@ from typing import Any
 
 from handlers.api.verdict import counted
 from handlers.upgrade.deployed import LATEST, OURS
-from local.doctor import account_facts
+from local.doctor import account_facts, alarm_checks
 from local.doctor.account_facts import DELIVERY, MANAGER, Facts
-from local.doctor.findings import Finding, Mend, State, Unasked, compared, unasked
-from local.doctor.stage_template import Deployed, Resource
+from local.doctor.findings import DEPLOY, RUNBOOK, Finding, Mend, State, Unasked, compared, unasked
+from local.doctor.stage_template import Deployed, Resource, restore
 
-_RESTORE = "`streamkeeper doctor{option} --repair` sets it"
-_DEPLOY = "Deploy the stage again (docs/deploy.md)"
-_RUNBOOK = "docs/runbook.md"
 # The states of a stack in which nothing is under way or half done.
 _SETTLED = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE", "UPDATE_ROLLBACK_COMPLETE",
             "IMPORT_ROLLBACK_COMPLETE")  # fmt: skip
@@ -42,20 +39,16 @@ def judged(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
     yield from _functions(deployed, facts)
     for key, answer in facts["machines"].items():
         found = answer if isinstance(answer, Unasked) else answer["status"]
-        yield _same(f"state machine {key}", found, "ACTIVE", _DEPLOY)
+        yield _same(f"state machine {key}", found, "ACTIVE", DEPLOY)
     yield from _mappings(deployed, facts)
     for rule in deployed.of(account_facts.RULE):
         answer = facts["rules"][rule.key]
         mend = Mend("events", "enable_rule", {"Name": rule.name})
         found = answer if isinstance(answer, Unasked) else answer["State"]
-        yield _same(f"schedule {rule.key}", found, "ENABLED", _restore(deployed), mend)
-    yield from _alarms(deployed, facts)
+        yield _same(f"schedule {rule.key}", found, "ENABLED", restore(deployed), mend)
+    yield from alarm_checks.judged(deployed, facts)
     yield from _storage(facts)
     yield from _api(deployed, facts)
-
-
-def _restore(deployed: Deployed) -> str:
-    return _RESTORE.format(option=deployed.option)
 
 
 def _same(what: str, found: Any, wanted: str, fix: str, mend: Mend | None = None) -> Finding:
@@ -70,7 +63,7 @@ def _table(deployed: Deployed, resource: Resource, facts: Mapping[str, Any]) -> 
     what, wanted = resource.key, resource.properties
     table = facts["table"]
     if isinstance(table, Unasked):
-        fix = f"Restore it from a backup ({_RUNBOOK}), or deploy the stage under another name"
+        fix = f"Restore it from a backup ({RUNBOOK}), or deploy the stage under another name"
         yield unasked(what, table, fix)
         return
     table = table["Table"]
@@ -78,8 +71,8 @@ def _table(deployed: Deployed, resource: Resource, facts: Mapping[str, Any]) -> 
     indexes = {one["IndexName"]: one.get("IndexStatus", "ACTIVE") for one in table.get("GlobalSecondaryIndexes", ())}
     for index in wanted.get("GlobalSecondaryIndexes", ()):
         name = index["IndexName"]
-        yield compared(f"{what}, index {name}", indexes.get(name, "missing"), "ACTIVE", _DEPLOY)
-    fix, name = _restore(deployed), {"TableName": resource.name}
+        yield compared(f"{what}, index {name}", indexes.get(name, "missing"), "ACTIVE", DEPLOY)
+    fix, name = restore(deployed), {"TableName": resource.name}
     yield _time_to_live(what, facts["ttl"], wanted.get("TimeToLiveSpecification", {}), fix, name)
     view = wanted.get("StreamSpecification", {}).get("StreamViewType", "")
     stream = table.get("StreamSpecification", {})
@@ -146,12 +139,12 @@ def _functions(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
         if not isinstance(answer, Unasked):
             state, update = answer.get("State", "Active"), answer.get("LastUpdateStatus", "Successful")
             found = f"{state}, {update}"
-        yield _same(f"function {key}", found, "Active, Successful", _DEPLOY)
+        yield _same(f"function {key}", found, "Active, Successful", DEPLOY)
     yield from _reserved(deployed, facts)
     stable, upgrade = facts["stable"], f"`streamkeeper upgrade{deployed.option}`"
     alias = stable["alias"]
     if isinstance(alias, Unasked):
-        yield unasked("alias stable, which all streams call", alias, _DEPLOY)
+        yield unasked("alias stable, which all streams call", alias, DEPLOY)
         return
     version, now = stable["version"], facts["functions"].get(MANAGER)
     number = alias["FunctionVersion"]
@@ -180,14 +173,14 @@ def _reserved(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
     for resource in deployed.of(account_facts.FUNCTION):
         answer, wanted = facts["reserved"][resource.key], resource.properties.get("ReservedConcurrentExecutions")
         if isinstance(answer, Unasked):
-            yield unasked("reserved concurrency", answer, _DEPLOY)
+            yield unasked("reserved concurrency", answer, DEPLOY)
             return
         if (found := answer.get("ReservedConcurrentExecutions")) != wanted:
             change = {} if wanted is None else {"ReservedConcurrentExecutions": wanted}
             mend = Mend("lambda", f"{'put' if change else 'delete'}_function_concurrency",
                         {"FunctionName": resource.name, **change})  # fmt: skip
             what = f"function {resource.key}, reserved concurrency"
-            yield compared(what, str(found or 0), "none" if wanted is None else str(wanted), _restore(deployed), mend)
+            yield compared(what, str(found or 0), "none" if wanted is None else str(wanted), restore(deployed), mend)
 
 
 def _mappings(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
@@ -196,12 +189,12 @@ def _mappings(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
         what, table = "delivery from EventsTable's stream", facts["tables"]["EventsTable"]["table"]
         known, queue = facts["mappings"], facts["queue"]
         if isinstance(known, Unasked) or isinstance(table, Unasked):
-            yield unasked(what, known if isinstance(known, Unasked) else table, _DEPLOY)
+            yield unasked(what, known if isinstance(known, Unasked) else table, DEPLOY)
             continue
         stream = table["Table"].get("LatestStreamArn", "")
         is_on = table["Table"].get("StreamSpecification", {}).get("StreamEnabled", False)
         here = [one for one in known if is_on and one["EventSourceArn"] == stream]
-        fix = _restore(deployed)
+        fix = restore(deployed)
         if here:
             (one, *_) = here
             mend = Mend("lambda", "update_event_source_mapping", {"UUID": one["UUID"], "Enabled": True})
@@ -222,72 +215,31 @@ def _mappings(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
                       mend_new if is_on and arn else None)  # fmt: skip
 
 
-# --- alarms, queue and API --------------------------------------------------------------------------------------------
-
-
-def _alarms(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
-    for topic in deployed.of(account_facts.TOPIC):
-        yield _subscribers(topic, facts["subscriptions"][topic.key])
-    alarms, wanted = facts["alarms"], deployed.of(account_facts.ALARM)
-    if isinstance(alarms, Unasked):
-        yield unasked("alarms", alarms, _DEPLOY)
-        return
-    known = {one["AlarmName"]: one for one in alarms}
-    gone = [one.key for one in wanted if one.name not in known]
-    mute = [one["AlarmName"] for one in alarms if not one.get("ActionsEnabled", True)]
-    rings = [one.key for one in wanted if known.get(one.name, {}).get("StateValue") == "ALARM"]
-    if gone:
-        yield Finding(State.WRONG, "alarms", f"{', '.join(gone)} missing", "there", _DEPLOY)
-    if mute:
-        mend = Mend("cloudwatch", "enable_alarm_actions", {"AlarmNames": mute})
-        yield Finding(State.WRONG, "alarms", f"the actions of {len(mute)} are off", "on", _restore(deployed), mend)
-    for key in rings:
-        name = key.removesuffix("Alarm")
-        yield Finding(State.WRONG, f"alarm {name}", "ALARM", "OK", f"{_RUNBOOK}#{name.lower()}")
-    if not (gone or mute or rings):
-        yield Finding(State.OK, "alarms", f"{len(wanted)}, none in state ALARM")
-
-
-def _subscribers(topic: Resource, answer: Any) -> Finding:
-    what = "subscribers of the alarms"
-    if isinstance(answer, Unasked):
-        return unasked(what, answer, _DEPLOY)
-    waiting = [one["Endpoint"] for one in answer if not one["SubscriptionArn"].startswith("arn:")]
-    declared = [one["Endpoint"] for one in topic.properties.get("Subscription") or ()]
-    lost = [one for one in declared if one not in [known["Endpoint"] for known in answer]]
-    if waiting:
-        fix = "Follow the link in the mail that SNS has sent"
-        return Finding(State.WRONG, what, f"{', '.join(waiting)} not confirmed", "confirmed", fix)
-    if lost:
-        fix = "Subscribe it to the topic again, or remove it from `alert_email`"
-        return Finding(State.WRONG, what, f"{', '.join(lost)} not subscribed", "subscribed", fix)
-    if not answer:
-        return Finding(State.NOTE, what, "nobody", fix="Set `alert_email` in the settings, or subscribe to the topic")
-    return Finding(State.OK, what, f"{len(answer)}, confirmed")
+# --- queue and API --------------------------------------------------------------------------------------------------
 
 
 def _storage(facts: Facts) -> Iterator[Finding]:
     queue, bucket = facts["queue"], facts["bucket"]
     if isinstance(queue, Unasked):
-        yield unasked("dead-letter queue", queue, _DEPLOY)
+        yield unasked("dead-letter queue", queue, DEPLOY)
     else:
         number = int(queue["Attributes"]["ApproximateNumberOfMessages"])
         yield Finding(State.NOTE if number else State.OK, "dead-letter queue", counted(number, "message"),
                       fix="`streamkeeper redrive --dry-run` lists them" if number else "")  # fmt: skip
-    yield unasked("bucket", bucket, _DEPLOY) if isinstance(bucket, Unasked) else Finding(State.OK, "bucket", "exists")
+    yield unasked("bucket", bucket, DEPLOY) if isinstance(bucket, Unasked) else Finding(State.OK, "bucket", "exists")
 
 
 def _api(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
     stage = facts["api_stage"]
-    yield unasked("API", stage, _DEPLOY) if isinstance(stage, Unasked) else Finding(State.OK, "API", "deployed")
+    yield unasked("API", stage, DEPLOY) if isinstance(stage, Unasked) else Finding(State.OK, "API", "deployed")
     for key, answer in facts["api_keys"].items():
         what = "API key"
         if isinstance(answer, Unasked):
-            yield unasked(what, answer, _DEPLOY)
+            yield unasked(what, answer, DEPLOY)
             continue
         lists = [one for one in facts["api_plan_keys"].values() if not isinstance(one, Unasked)]
         is_planned = any(one["id"] == key for each in lists for one in each.get("items", ()))
         found = f"{'enabled' if answer.get('enabled') else 'disabled'}, {'in' if is_planned else 'not in'} a usage plan"
-        yield compared(what, found, "enabled, in a usage plan", _DEPLOY)
+        yield compared(what, found, "enabled, in a usage plan", DEPLOY)
     if not facts["api_keys"] and deployed.stack is not None:
         yield Finding(State.OK, "API key", "none: requests are signed (api_auth: iam)")

@@ -59,6 +59,11 @@ class Deployed:
         return partition, region, account
 
 
+def restore(deployed: Deployed) -> str:
+    """What a person can do about drift that `--repair` mends."""
+    return f"`streamkeeper doctor{deployed.option} --repair` sets it"
+
+
 def of_stack(cloudformation: Any, stage: str) -> Deployed:
     """The deployed stage; raises UserError if there is none."""
     name = f"{stages.SERVICE}-{stage}"
@@ -76,7 +81,11 @@ def of_stack(cloudformation: Any, stage: str) -> Deployed:
             f"the environment allow it? ({reason})."
         ) from None
     whole = json.loads(template) if isinstance(template, str) else template
-    return Deployed(stage, _resources(whole, names), stack)
+    known, given = whole.get("Parameters", {}), {}
+    for one in stack.get("Parameters", ()):
+        value, is_number = one["ParameterValue"], known[one["ParameterKey"]]["Type"] == "Number"
+        given[one["ParameterKey"]] = {"Default": json.loads(value) if is_number else value}
+    return Deployed(stage, _resources(whole | {"Parameters": given}, names), stack)
 
 
 def of_this_machine(stage: str) -> Deployed:
@@ -88,8 +97,21 @@ def of_this_machine(stage: str) -> Deployed:
     return Deployed(stage, _resources(template, known))
 
 
+class _Named(Resources):
+    """The resources of a template; a reference to one of them is its name in the account."""
+
+    def __init__(self, template: Mapping[str, Any], names: Mapping[str, str]) -> None:
+        super().__init__(template, {})
+        self._names = names
+
+    def reference(self, key: str) -> Any:
+        """As in `Resources`."""
+        return self._names[key] if key in self._names else super().reference(key)
+
+
 def _resources(template: Mapping[str, Any], names: Mapping[str, str]) -> tuple[Resource, ...]:
-    return tuple(
-        Resource(key, one["Type"], names.get(key, ""), one.get("Properties", {}))
-        for key, one in template["Resources"].items()
-    )
+    """The resources that the stage has, with its own parameters and names in their properties."""
+    known = _Named(template, names)
+    kinds = dict.fromkeys(one["Type"] for one in template["Resources"].values())
+    found = ((key, kind) for kind in kinds for key in known.of(kind))
+    return tuple(Resource(key, kind, names.get(key, ""), known.properties(key)) for key, kind in found)

@@ -23,11 +23,16 @@ GONE = Unasked("describe failed with ResourceNotFoundException", "ResourceNotFou
 TABLE = Resource(
     "EventsTable", "AWS::DynamoDB::Table", "events", {"StreamSpecification": {"StreamViewType": "NEW_IMAGE"}}
 )
+STUCK = {"AlarmDescription": "Stuck.", "Threshold": 0, "Period": 300, "TreatMissingData": "notBreaching",
+         "Dimensions": [{"Name": "QueueName", "Value": "letters"}], "AlarmActions": ["topic"]}  # fmt: skip
+ALARM = {"AlarmName": "stuck", "StateValue": "OK", "AlarmDescription": "Its words may be others.", "Threshold": 0.0,
+         "Period": 300, "TreatMissingData": "notBreaching", "Dimensions": STUCK["Dimensions"],
+         "AlarmActions": ["topic", "a pager"], "ActionsEnabled": True}  # fmt: skip
 RESOURCES = (
     TABLE,
     Resource("DeliveryMapping", "AWS::Lambda::EventSourceMapping", "uuid", MAPPING),
     Resource("AlertsTopic", "AWS::SNS::Topic", "topic", {"Subscription": [{"Endpoint": "ops@example.org"}]}),
-    Resource("StuckAlarm", "AWS::CloudWatch::Alarm", "stuck", {}),
+    Resource("StuckAlarm", "AWS::CloudWatch::Alarm", "stuck", STUCK),
     Resource("Sweep", "AWS::Events::Rule", "sweep", {}),
     Resource(MANAGER, "AWS::Lambda::Function", "manager", {}),
     Resource(DELIVERY, "AWS::Lambda::Function", "delivery", {"ReservedConcurrentExecutions": 2}),
@@ -62,7 +67,7 @@ def answers(**other: Any) -> dict[str, Any]:
         "machines": {"Connections": {"status": "ACTIVE"}},
         "rules": {"Sweep": {"State": "ENABLED"}},
         "subscriptions": {"AlertsTopic": [{"Endpoint": "ops@example.org", "SubscriptionArn": "arn:aws:sns:x"}]},
-        "alarms": [{"AlarmName": "stuck", "StateValue": "OK"}],
+        "alarms": [ALARM],
         "stable": {"alias": {"FunctionVersion": "4"}, "version": function},
         "mappings": [{"UUID": "uuid", "EventSourceArn": NEW, "State": "Enabled"}],
         "queue": {"Attributes": {"QueueArn": "arn:queue", "ApproximateNumberOfMessages": "0"}},
@@ -136,11 +141,9 @@ ONE: dict[str, tuple[dict[str, Any], str, State]] = {
         "subscribers of the alarms", State.WRONG,
     ),
     "the subscriber has left": ({"subscriptions": {"AlertsTopic": []}}, "subscribers of the alarms", State.WRONG),
-    "an alarm is deleted": ({"alarms": []}, "alarms", State.WRONG),
-    "an alarm rings": ({"alarms": [{"AlarmName": "stuck", "StateValue": "ALARM"}]}, "alarm Stuck", State.WRONG),
-    "an alarm is mute": (
-        {"alarms": [{"AlarmName": "stuck", "StateValue": "OK", "ActionsEnabled": False}]}, "alarms", State.WRONG,
-    ),
+    "an alarm is deleted": ({"alarms": []}, "alarm Stuck", State.WRONG),
+    "an alarm rings": ({"alarms": [ALARM | {"StateValue": "ALARM"}]}, "alarm Stuck", State.WRONG),
+    "an alarm is mute": ({"alarms": [ALARM | {"ActionsEnabled": False}]}, "alarm Stuck, settings", State.WRONG),
     "the alias is deleted": ({"stable": {"alias": GONE}}, "alias stable, which all streams call", State.WRONG),
     "a key is disabled": ({"api_keys": {"key": {"enabled": False}}}, "API key", State.WRONG),
     "too few functions": (
@@ -186,6 +189,22 @@ def test_each_thing_that_is_wrong_is_one_finding() -> None:
         one = findings[what]
         assert state is State.UNKNOWN or (one.wanted and one.fix), case
         assert one.line().startswith(f"{state.value:<6} {what}: {one.found}"), case
+
+
+def test_an_alarm_that_somebody_changed_gets_back_what_the_template_says() -> None:
+    """Each changed property is named; actions that somebody has added stay, and a deleted alarm is made again."""
+    (changed,) = found(alarms=[ALARM | {"Threshold": 5.0, "AlarmActions": ["a pager"], "Dimensions": []}]).values()
+    assert (changed.what, changed.found, changed.wanted) == (
+        "alarm Stuck, settings",
+        "Threshold 5, Dimensions none, AlarmActions a pager",
+        "Threshold 0, Dimensions letters, AlarmActions topic",
+    )
+    template = {"AlarmName": "stuck", **STUCK, "ActionsEnabled": True}
+    added = {"AlarmActions": ["topic", "a pager"], "OKActions": [], "InsufficientDataActions": []}
+    put = ("cloudwatch", "put_metric_alarm")
+    assert changed.mend == Mend(*put, template | added)
+    (deleted,) = found(alarms=[]).values()
+    assert deleted.mend == Mend(*put, template)
 
 
 def table_with(**changes: Any) -> dict[str, Any]:

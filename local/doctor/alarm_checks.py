@@ -1,0 +1,86 @@
+"""Judges the alarms: whether each is as the template says, who is told, and which are in alarm.
+
+An alarm is compared by what decides when it acts and whom it tells. Actions that somebody has added are left alone.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from local.doctor import account_facts
+from local.doctor.account_facts import Facts
+from local.doctor.findings import DEPLOY, RUNBOOK, Finding, Mend, State, Unasked, unasked
+from local.doctor.stage_template import Deployed, Resource, restore
+
+_ACTIONS = ("AlarmActions", "OKActions", "InsufficientDataActions")
+# What CloudWatch returns for an alarm that does not set it.
+_DEFAULTS = {"TreatMissingData": "missing"}
+
+
+def judged(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
+    """The findings about the alarms and their subscribers."""
+    for topic in deployed.of(account_facts.TOPIC):
+        yield _subscribers(topic, facts["subscriptions"][topic.key])
+    alarms, wanted = facts["alarms"], deployed.of(account_facts.ALARM)
+    if isinstance(alarms, Unasked):
+        yield unasked("alarms", alarms, DEPLOY)
+        return
+    known = {one["AlarmName"]: one for one in alarms}
+    found = [finding for one in wanted for finding in _alarm(deployed, one, known.get(one.name))]
+    yield from found
+    if not found:
+        yield Finding(State.OK, "alarms", f"{len(wanted)}, none in state ALARM")
+
+
+def _alarm(deployed: Deployed, resource: Resource, alarm: Mapping[str, Any] | None) -> Iterator[Finding]:
+    """What is wrong with an alarm. CloudFormation makes none again that somebody has deleted; the mend does."""
+    name, should = resource.key.removesuffix("Alarm"), {**resource.properties, "ActionsEnabled": True}
+    what, fix, put = f"alarm {name}", restore(deployed), {"AlarmName": resource.name, **should}
+    if alarm is None:
+        yield Finding(State.WRONG, what, "missing", "there", fix, Mend("cloudwatch", "put_metric_alarm", put))
+        return
+    others = {key: one for key, one in should.items() if key != "AlarmDescription" and not _is_so(key, one, alarm)}
+    if others:
+        found, wanted = (", ".join(f"{key} {_words(one.get(key))}" for key in others) for one in (alarm, should))
+        put |= {key: list(dict.fromkeys([*should.get(key, ()), *alarm.get(key, ())])) for key in _ACTIONS}
+        mend = Mend("cloudwatch", "put_metric_alarm", put)
+        yield Finding(State.WRONG, f"{what}, settings", found, wanted, fix, mend)
+    if alarm.get("StateValue") == "ALARM":
+        yield Finding(State.WRONG, what, "ALARM", "OK", f"{RUNBOOK}#{name.lower()}")
+
+
+def _is_so(key: str, wanted: Any, alarm: Mapping[str, Any]) -> bool:
+    found = alarm.get(key, _DEFAULTS.get(key))
+    if key in _ACTIONS:
+        return set(wanted) <= set(found or ())
+    if key == "Dimensions":
+        return len(wanted) == len(found or ()) and all(one in found for one in wanted)
+    return bool(found == wanted)
+
+
+def _words(value: Any) -> str:
+    """A property's value for a person: a list by the ends of its ARNs."""
+    if isinstance(value, list):
+        named = (one["Value"] if isinstance(one, Mapping) else one for one in value)
+        return " and ".join(one.rpartition(":")[2] for one in named) or "none"
+    return "none" if value is None else str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def _subscribers(topic: Resource, answer: Any) -> Finding:
+    what = "subscribers of the alarms"
+    if isinstance(answer, Unasked):
+        return unasked(what, answer, DEPLOY)
+    waiting = [one["Endpoint"] for one in answer if not one["SubscriptionArn"].startswith("arn:")]
+    declared = [one["Endpoint"] for one in topic.properties.get("Subscription") or ()]
+    lost = [one for one in declared if one not in [known["Endpoint"] for known in answer]]
+    if waiting:
+        fix = "Follow the link in the mail that SNS has sent"
+        return Finding(State.WRONG, what, f"{', '.join(waiting)} not confirmed", "confirmed", fix)
+    if lost:
+        fix = "Subscribe it to the topic again, or remove it from `alert_email`"
+        return Finding(State.WRONG, what, f"{', '.join(lost)} not subscribed", "subscribed", fix)
+    if not answer:
+        return Finding(State.NOTE, what, "nobody", fix="Set `alert_email` in the settings, or subscribe to the topic")
+    return Finding(State.OK, what, f"{len(answer)}, confirmed")
