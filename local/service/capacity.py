@@ -43,7 +43,7 @@ class Capacity:
     @property
     def sentence(self) -> str:
         """The number and its reason."""
-        return f"this machine holds about {counted(self.most, 'stream')} ({self.because})"
+        return f"this machine holds about {counted(self.most, 'stream')}, or groups of them ({self.because})"
 
 
 def read(environment: Mapping[str, str]) -> Capacity:
@@ -99,8 +99,15 @@ class Room:
         self._joins = joins
 
     def running(self) -> int:
-        """Returns the number of running streams."""
+        """Returns the number of running streams and groups."""
         return len(set(self._running()))
+
+    @property
+    def shown(self) -> str:
+        """The running streams that have functions of their own, and the running groups, in words."""
+        ids = set(self._running())
+        counts = {"group": (groups := sum(map(is_group, ids))), "stream": len(ids) - groups}
+        return " and ".join(counted(number, what) for what, number in counts.items() if number) or "no stream"
 
     def admits(self, *stream_ids: str) -> bool:
         """Returns whether the streams run already, have room, or join running groups."""
@@ -112,8 +119,8 @@ class Room:
     def refusal(self) -> str:
         """The sentence with which a stream is refused."""
         return (
-            f"This machine holds {counted(self.capacity.most, 'stream')} ({self.capacity.because}),"
-            f" and runs {self.running()}; stop one, or set {SETTING} to a higher number and restart the service."
+            f"This machine holds {counted(self.capacity.most, 'stream')}, or groups of them ({self.capacity.because}),"
+            f" and runs {self.shown}; stop one, or set {SETTING} to a higher number and restart the service."
         )
 
 

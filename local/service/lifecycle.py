@@ -14,10 +14,8 @@ from typing import IO, Any
 
 from handlers.api.problems import Problem
 from handlers.api.sinks import Sinks
-from handlers.api.verdict import counted
 from handlers.connection.lease import LEASE_TTL_READS
 from handlers.repair.work import RepairWork
-from handlers.store.leases import Leases
 from handlers.store.stream_records import StreamRecords
 from handlers.watching.orphan_recovery import StepFunctions as OwnStates
 from local import own_hosts
@@ -112,7 +110,7 @@ class Service:
         # The local Step Functions has no quota.
         states = OwnStates(lambda: own.client("stepfunctions"), self._variable("STATE_MACHINE_ARN"), lambda: None)
         streams = LeftStreams(
-            executions, lambda: Leases(self.endpoints.tables(), self._variable("CONTROL_TABLE")), states,
+            executions, lambda: (self.endpoints.tables(), self._variable("CONTROL_TABLE")), states,
             self._room(executions), self._screen.say, shares_tables=not needs_dynamodb(self._environment),
         )  # fmt: skip
         left = await streams.wanted()
@@ -190,7 +188,7 @@ class Service:
         def changed(known: KnownExecution) -> None:
             watch.changed(known)
             if known.closing is None and stream_of(known):
-                self._screen.say(f"{room.running()} of about {counted(room.capacity.most, 'stream')} running")
+                self._screen.say(f"{room.shown} running; there is room for about {room.capacity.most:,}")
 
         step_functions = self._step_functions = StepFunctions(self._data, self._clock, self._machines, changed)
         executions = self._executions = step_functions.executions

@@ -32,7 +32,7 @@ def test_cores_and_memory_bound_it(of_cores: float, free: int, most: int, becaus
 def test_a_number_that_somebody_sets_is_taken() -> None:
     """It is used as it is; an invalid one is one sentence."""
     assert read({"STREAMKEEPER_STREAMS": "7"}).sentence == (
-        "this machine holds about 7 streams (STREAMKEEPER_STREAMS says so)"
+        "this machine holds about 7 streams, or groups of them (STREAMKEEPER_STREAMS says so)"
     )
     assert read({"STREAMKEEPER_STREAMS": ""}).most >= 1
     for text in ("0", "-1", "many", "1.5", "1000000", "٣"):
@@ -64,6 +64,9 @@ def test_room_counts_streams_and_not_executions() -> None:
     assert (room.running(), room.admits("c"), room.admits("b")) == (2, True, True)
     streams.append("c")
     assert (room.running(), room.admits("d"), room.admits("b")) == (3, False, True)
+    assert room.shown == "3 streams"
+    streams[1:] = ["#1", "#1", "#2"]
+    assert (room.running(), room.shown) == (3, "2 groups and 1 stream")
 
 
 CONTROL = "control"

@@ -213,8 +213,8 @@ def test_a_machine_that_is_full_starts_nothing_new(tmp_path: Path) -> None:
         refusal = http.request("POST", f"{origin}/connections/demo%3Ad")
         assert (refusal.status, refusal.headers["Retry-After"]) == (503, "60")
         assert without_id(refusal) == {
-            "detail": "This machine holds 3 streams (a test), and runs 3; stop one, or set STREAMKEEPER_STREAMS to a"
-            " higher number and restart the service."
+            "detail": "This machine holds 3 streams, or groups of them (a test), and runs 3 streams; stop one, or set"
+            " STREAMKEEPER_STREAMS to a higher number and restart the service."
         }
         assert post(f"{origin}/connections/nobody")[0] == 404
         assert started == []

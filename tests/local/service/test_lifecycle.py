@@ -226,7 +226,7 @@ def test_a_stop_with_several_streams_is_quiet(service: Run) -> None:
     assert (len(resumed), resumed < set(streams)) == (2, True)
     # The third waits, and is told of; nothing new starts; and when one ends, the third has its room.
     (waiting,) = set(streams) - resumed
-    full = "this machine holds about 2 streams (STREAMKEEPER_STREAMS says so)"
+    full = "this machine holds about 2 streams, or groups of them (STREAMKEEPER_STREAMS says so)"
     assert until(lambda: f"  Capacity       {full}" in service.log.splitlines(), 5)
     assert f"ALERT: {full}, so these are not resumed before there is room: {waiting}" in service.log
     assert service.ask("POST", "demo:new")[1]["detail"].startswith("This machine holds 2 streams")
