@@ -129,18 +129,18 @@ def streams(arguments: argparse.Namespace, patient_s: float = 0) -> Streams:
 
 def refusals(run: Run) -> Run:
     """Returns `run` with refusals of the API printed and turned into an exit status."""
+    return lambda arguments: told(arguments, functools.partial(run, arguments))
 
-    @functools.wraps(run)
-    def told(arguments: argparse.Namespace) -> int:
-        try:
-            return run(arguments)
-        except Refused as refusal:
-            if arguments.json:
-                print(" ".join(refusal.body.split("\n")).strip())
-            print(f"streamkeeper: {printable(str(refusal))}", file=sys.stderr)
-            return exit_status(refusal)
 
-    return told
+def told(arguments: argparse.Namespace, ask: Callable[[], int]) -> int:
+    """Returns what `ask` returns, or prints the API's refusal and returns its exit status."""
+    try:
+        return ask()
+    except Refused as refusal:
+        if arguments.json:
+            print(" ".join(refusal.body.split("\n")).strip())
+        print(f"streamkeeper: {printable(str(refusal))}", file=sys.stderr)
+        return exit_status(refusal)
 
 
 def check_order(arguments: argparse.Namespace) -> None:

@@ -98,6 +98,6 @@ def _ended(answer: dict[str, Any], *, is_json: bool) -> int:
 
 def by_pattern(arguments: argparse.Namespace, field: str) -> int:
     """Starts or stops all streams that were ever started, or those that match; returns as `apply`."""
-    if getattr(arguments, "stream_id", None):
+    if arguments.stream_ids:
         raise UserError("Give only one of STREAM, --all and --match PATTERN.")
     return apply(arguments, json.dumps({field: [arguments.match or "*"]}), JSON)

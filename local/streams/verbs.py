@@ -1,18 +1,17 @@
-"""The verbs `start`, `stop`, `status`, `list`, `sinks` and `gaps`: one request each, for people or as JSON."""
+"""The verbs `start`, `stop`, `status`, `sinks` and `gaps`: one request for each stream, for people or as JSON."""
 
 import argparse
 import json
 import math
 import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from handlers.api.verdict import counted, since, spelled
 from handlers.deliver.operating import COMMANDS
-from local.printable import printable, show, wrapped
-from local.streams import asking, fleet_verbs
+from local.printable import printable, show
+from local.streams import asking, fleet_verbs, list_verb
 from local.streams.asking import DONE, NOT_RUNNING, clock, in_colour, path_of, period, repair_words
 from local.user_error import UserError
 
@@ -40,8 +39,8 @@ def add(subparsers: Any, name: str) -> None:
 
 
 def _add_many(parser: argparse.ArgumentParser, name: str) -> None:
-    """Adds the stream, and the options for many."""
-    parser.add_argument("stream_id", metavar="STREAM", nargs="?", help=asking.STREAM_HELP)
+    """Adds the streams, and the options for many."""
+    parser.add_argument("stream_ids", metavar="STREAM", nargs="*", help=asking.STREAM_HELP)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--all", action="store_true", help=f"{name} all streams that were ever started")
     which.add_argument("--match", metavar="PATTERN", help=f"{name} the streams whose ids match, such as 'prices:*'")
@@ -58,17 +57,21 @@ def add_times(parser: argparse.ArgumentParser) -> None:
 
 
 def _changed(method: str, field: str, words: Callable[[dict[str, Any]], str], arguments: argparse.Namespace) -> int:
-    """Starts or stops a stream or many; returns the exit status."""
+    """Starts or stops streams; returns the exit status, the highest one if several were refused."""
     if arguments.all or arguments.match:
         return fleet_verbs.by_pattern(arguments, field)
-    if arguments.stream_id is None:
+    if not arguments.stream_ids:
         raise UserError("Give a STREAM, --all or --match PATTERN.")
     if arguments.dry_run:
         raise UserError("--dry-run works only with --all or --match.")
-    streams, path = asking.streams(arguments), path_of(arguments.stream_id)
-    answer = streams.ask(method, path)
-    print(json.dumps(answer) if arguments.json else printable(f"{arguments.stream_id} {words(answer)}"))
-    return DONE
+    streams, paths = asking.streams(arguments), {one: path_of(one) for one in arguments.stream_ids}
+
+    def change(stream_id: str, path: str) -> int:
+        answer = streams.ask(method, path)
+        print(json.dumps(answer) if arguments.json else printable(f"{stream_id} {words(answer)}"), flush=True)
+        return DONE
+
+    return max(asking.told(arguments, partial(change, one, path)) for one, path in paths.items())
 
 
 def status(arguments: argparse.Namespace) -> int:
@@ -172,51 +175,6 @@ def _missing(missing: dict[str, Any]) -> str:
     return f"missing {counted(missing['intervals'], 'gap')} of {spelled(round(missing['seconds'] * 1000))}{events}"
 
 
-def list_(arguments: argparse.Namespace) -> int:
-    """Returns the exit status."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    count = 0
-    for page in asking.streams(arguments).pages("/connections", {}):
-        for stream in page["streams"]:
-            if arguments.json:
-                print(json.dumps(stream))
-                continue
-            if count == 0:
-                print(f"{'status':<12}  {'stream':<24}  {'for':<6}  last event  why")
-            count += 1
-            if "group" in stream:
-                groups.setdefault(stream["group"], []).append(stream)
-            else:
-                print(_listed(stream))
-    for group, streams in sorted(groups.items(), key=lambda one: (len(one[0]), one[0])):
-        print("\n".join(["", _group_words(group, streams), *map(_listed, streams)]))
-    if count == 0 and not arguments.json:
-        print("streamkeeper: no stream was started yet.", file=sys.stderr)
-    return DONE
-
-
-def _listed(stream: dict[str, Any]) -> str:
-    """A stream's line: its status, its id, for how long it has had the status, its last event, and what is wrong."""
-    lasted, last = _age(stream["since_at"] or stream["started_at"]), _age(stream["last_event_at"])
-    word, why = f"{stream['status']:<12}", "" if stream["status"] == "stopped" else stream["reason"] or ""
-    line = "\n".join(wrapped(printable(f"{word}  {stream['stream']:<24}  {lasted:<6}  {last:<10}  {why}".rstrip()), 14))
-    return in_colour(word, stream["status"]) + line.removeprefix(word)
-
-
-def _age(instant: str | None) -> str:
-    if instant is None:
-        return "–"
-    return spelled(int((datetime.now(UTC) - datetime.fromisoformat(instant)).total_seconds() * 1000), 1)
-
-
-def _group_words(group: str, streams: list[dict[str, Any]]) -> str:
-    """A line about a group's function: its lane, and how many of its streams are connected."""
-    lanes = sorted({stream["holder"]["lane"] for stream in streams if stream["holder"]})
-    held = f", lane {' and '.join(lanes)}" if lanes else ""
-    running = sum(stream["status"] == "running" for stream in streams)
-    return printable(f"group {group}{held}: {running} of {len(streams)} running")
-
-
 def gaps(arguments: argparse.Namespace) -> int:
     """Returns the exit status."""
     asking.check_order(arguments)
@@ -243,7 +201,7 @@ def repair(arguments: argparse.Namespace) -> int:
 
 MANY = ("start", "stop")
 EXITS = {
-    **{name: {1: "the API refused, or with --all or --match some streams did not start or stop"} for name in MANY},
+    **{name: {1: "the API refused, or some streams did not start or stop"} for name in MANY},
     "status": {NOT_RUNNING: "the stream is not running"},
     "repair": {NOT_RUNNING: "a gap is still open, or with --dry-run would be"},
 }
@@ -251,12 +209,13 @@ start = partial(_changed, "POST", "connected", lambda a: "runs already" if a.get
 stop = partial(_changed, "DELETE", "stopped", lambda a: f"is {a['status']}. {a['message']}")
 VERBS: dict[str, tuple[str, list[str], asking.Run]] = {
     "start": (
-        "Starts a stream, or many; one that runs already stays as it is. The service starts many at a safe rate.",
-        ["start demo", "start prices:eur-usd --json", "start --all"],
+        "Starts streams; one that runs already stays as it is. With --all or --match the service starts them at a safe "
+        "rate.",
+        ["start demo", "start prices:eur-usd prices:btc-usd --json", "start --all"],
         start,
     ),
     "stop": (
-        "Stops a stream, or many. Each stores what it has read and closes; start it to continue from its cursor.",
+        "Stops streams. Each stores what it has read and closes; start it to continue from its cursor.",
         ["stop demo", "stop --match 'prices:*' --dry-run", "stop --match 'prices:*'"],
         stop,
     ),
@@ -266,9 +225,10 @@ VERBS: dict[str, tuple[str, list[str], asking.Run]] = {
         status,
     ),
     "list": (
-        "Lists all streams that were ever started, ordered by id; streams that share a function come last, by group.",
+        "Lists all streams that were ever started, the worst first; streams that share a function come last, by group. "
+        "With --json they are ordered by id.",
         ["list", "list --json | jq -r .stream"],
-        list_,
+        list_verb.run,
     ),
     "sinks": (
         "Shows how far each sink of a stream has come, or operates one: pause and resume its delivery, replay events, "

@@ -18,6 +18,7 @@ import pytest
 from handlers.connection.backoff import Rest
 from local import cli
 from local.completion import SHELLS
+from local.streams.list_verb import WORST_FIRST
 from tests.client.api_server import answers
 from tests.event_source import EventSource
 from tests.handlers.api.shown import NOW, connection, shown
@@ -38,7 +39,11 @@ def test_a_stream_from_its_start_to_its_stop(local_run: LocalRun, tmp_path: Path
     assert "Did you mean 'demo'?" in local_run.typed("start", "demmo").stderr
     assert local_run.typed("status", "demo:verbs").returncode == 4
     assert json.loads(local_run.typed("start", "demo:verbs", "--json").stdout)["already_running"] is False
-    assert local_run.typed("start", "demo:verbs").stdout == "demo:verbs runs already\n"
+    many = local_run.typed("start", "demo:verbs", "nobody", "demo:verbs-2")
+    assert (many.returncode, many.stdout) == (4, "demo:verbs runs already\ndemo:verbs-2 is starting\n")
+    assert "404 Not Found" in many.stderr
+    stopped = local_run.typed("stop", "demo:verbs-2", "demo:verbs-2", "--json").stdout
+    assert [json.loads(line)["stream"] for line in stopped.splitlines()] == ["demo:verbs-2"]
     assert until(lambda: local_run.typed("status", "demo:verbs").returncode == 0, 60)
     head, *lines = local_run.typed("list").stdout.splitlines()
     assert head == "status        stream                    for     last event  why"
@@ -87,6 +92,31 @@ def test_a_status_has_the_next_step(
     said = capsys.readouterr().out
     assert re.search(rf"^  next      {line}$", said, re.MULTILINE), said
     assert "connected 99.99 %" in said or lease
+
+
+def test_the_list_begins_with_the_worst_as_the_page_does(capsys: pytest.CaptureFixture[str]) -> None:
+    """A stream in a group stands with its group; JSON keeps the order of the ids."""
+    script = (PROJECT / "handlers" / "console" / "streams.js").read_text(encoding="utf-8")
+    (order,) = re.findall(r"WORST_FIRST = (\[.*\]);", script)
+    assert order == str(list(WORST_FIRST))
+    fields: dict[str, Any] = dict.fromkeys(("since_at", "started_at", "last_event_at", "holder", "reason"))
+    rows = [("a", "stopped", 0, {}), ("b", "running", 0, {}), ("c", "new", 0, {}), ("d", "running", 2, {}),
+            ("e", "running", 0, {"group": "#1"}), ("f", "broken", 0, {}),
+            ("g", "reconnecting", 0, {"group": "#12"})]  # fmt: skip
+    streams = [
+        {**fields, "stream": stream, "status": status, "open_gaps": gaps, **group}
+        for stream, status, gaps, group in rows
+    ]
+    page = answers({"streams": streams, "next": None})
+    with serving(page, page) as server:
+        for options in ([], ["--json"]):
+            assert cli.main(["list", "--url", server.address, *options]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [" ".join(line.split()[:2]) for line in lines[:11]] == [
+        "status stream", "new c", "broken f", "running d", "running b", "stopped a",
+        "", "group #12:", "reconnecting g", "", "group #1:",
+    ]  # fmt: skip
+    assert [json.loads(line)["stream"] for line in lines[12:]] == list("abcdefg")
 
 
 def commands_of_the_page(local_run: LocalRun) -> list[str]:

@@ -1,0 +1,71 @@
+"""The verb `list`: all streams that were ever started, the worst first; those that share a function come last.
+
+As JSON the streams are in the order of their ids, and printed as they arrive; for a person all are read before one is
+shown.
+"""
+
+import argparse
+import json
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+from handlers.api.verdict import spelled
+from local.printable import printable, wrapped
+from local.streams import asking
+from local.streams.asking import DONE, in_colour
+
+# As the page has it (handlers/console/streams.js); "unwell" is a running stream with a problem or an open gap.
+WORST_FIRST = (
+    "broken", "rejected", "unknown", "reconnecting", "unwell", "starting", "stopping", "running", "ended", "stopped",
+)  # fmt: skip
+_RANKS = {status: rank for rank, status in enumerate(WORST_FIRST)}
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Returns the exit status."""
+    streams = (one for page in asking.streams(arguments).pages("/connections", {}) for one in page["streams"])
+    if arguments.json:
+        for one in streams:
+            print(json.dumps(one))
+        return DONE
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for one in sorted(streams, key=_rank):
+        groups.setdefault(one.get("group", ""), []).append(one)
+    if not groups:
+        print("streamkeeper: no stream was started yet.", file=sys.stderr)
+        return DONE
+    print(
+        "\n".join([f"{'status':<12}  {'stream':<24}  {'for':<6}  last event  why", *map(_listed, groups.pop("", []))])
+    )
+    for group, members in groups.items():
+        print("\n".join(["", _group_words(group, members), *map(_listed, members)]))
+    return DONE
+
+
+def _rank(stream: dict[str, Any]) -> int:
+    """How bad a stream's status is, 0 for the worst; streams with the same one stay in the order of their ids."""
+    is_unwell = stream["status"] == "running" and (stream["reason"] or stream["open_gaps"])
+    return _RANKS.get("unwell" if is_unwell else stream["status"], 0)
+
+
+def _listed(stream: dict[str, Any]) -> str:
+    """A stream's line: its status, its id, for how long it has had the status, its last event, and what is wrong."""
+    lasted, last = _age(stream["since_at"] or stream["started_at"]), _age(stream["last_event_at"])
+    word, why = f"{stream['status']:<12}", "" if stream["status"] == "stopped" else stream["reason"] or ""
+    line = "\n".join(wrapped(printable(f"{word}  {stream['stream']:<24}  {lasted:<6}  {last:<10}  {why}".rstrip()), 14))
+    return in_colour(word, stream["status"]) + line.removeprefix(word)
+
+
+def _age(instant: str | None) -> str:
+    if instant is None:
+        return "–"
+    return spelled(int((datetime.now(UTC) - datetime.fromisoformat(instant)).total_seconds() * 1000), 1)
+
+
+def _group_words(group: str, streams: list[dict[str, Any]]) -> str:
+    """A line about a group's function: its lane, and how many of its streams are connected."""
+    lanes = sorted({stream["holder"]["lane"] for stream in streams if stream["holder"]})
+    held = f", lane {' and '.join(lanes)}" if lanes else ""
+    running = sum(stream["status"] == "running" for stream in streams)
+    return printable(f"group {group}{held}: {running} of {len(streams)} running")
