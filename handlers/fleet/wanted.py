@@ -20,7 +20,7 @@ from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from handlers.profile.addresses import ProfileError, check_stream_id
+from handlers.profile.addresses import shown_id, stream_id_problem
 from handlers.values import dataclass
 
 # The most streams and bytes of a document, less than Lambda takes in one request, and the most patterns, each of which
@@ -130,7 +130,8 @@ def _is_pattern(entry: str) -> bool:
 
 
 def _lines(text: str) -> Iterator[tuple[str, str, bool]]:
-    for number, line in enumerate(text.splitlines(), 1):
+    # Not `splitlines`, which ends a line at characters that an id may have, such as U+2028.
+    for number, line in enumerate(text.split("\n"), 1):
         if entry := _COMMENT.split(line, 1)[0].strip():
             yield f"line {number}", entry.removeprefix("!").strip(), not entry.startswith("!")
 
@@ -193,8 +194,7 @@ def _choices(inner: str, place: str) -> list[str]:
 
 
 def _check(one: str, place: str) -> None:
-    try:
-        # A pattern may begin with a wildcard; the streams that it matches were checked when they were started.
-        check_stream_id(one.replace("*", "x").replace("?", "x"))
-    except ProfileError as error:
-        raise DocumentError(str(error), place) from None
+    # A pattern may begin with a wildcard; the streams that it matches were checked when they were started.
+    if problem := stream_id_problem(one.replace("*", "x").replace("?", "x")):
+        what = "pattern" if _is_pattern(one) else "stream id"
+        raise DocumentError(f"the {what} {shown_id(one)} is malformed: {problem}", place)

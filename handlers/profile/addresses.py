@@ -127,14 +127,18 @@ class ProfileError(ValueError):
 
 def check_stream_id(stream_id: str) -> str:
     """Returns the name of the stream's profile: the part before the first colon; raises ProfileError."""
-    problem = _stream_id_problem(stream_id)
-    if problem:
-        shown = stream_id if len(stream_id) <= 64 else stream_id[:64] + "..."
-        raise ProfileError(f"the stream id {shown!r} is malformed: {problem}")
+    if problem := stream_id_problem(stream_id):
+        raise ProfileError(f"the stream id {shown_id(stream_id)} is malformed: {problem}")
     return stream_id.partition(":")[0]
 
 
-def _stream_id_problem(stream_id: str) -> str:
+def shown_id(stream_id: str) -> str:
+    """Returns a stream id as a message quotes it, the beginning of a long one."""
+    return repr(stream_id if len(stream_id) <= 64 else stream_id[:64] + "...")
+
+
+def stream_id_problem(stream_id: str) -> str:
+    """Returns in a phrase what is malformed in a stream id; "" if nothing is."""
     if len(stream_id) > STREAM_ID_LENGTH:
         return f"it has {len(stream_id)} characters; at most {STREAM_ID_LENGTH} are allowed"
     if _REFUSED.search(stream_id):

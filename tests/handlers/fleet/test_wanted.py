@@ -40,8 +40,8 @@ def test_many_stars_take_no_longer_than_one() -> None:
 
 def test_lines_are_a_document_too() -> None:
     """`!` marks a stream that should not be connected; comments, empty lines and a byte order mark are ignored."""
-    wanted = read("\ufeffprices:a#1\t# mine\n  # b:{1\n\n! prices:b # !\n!orders:* #x\n", LINES)
-    assert dict(wanted.ids) == {"prices:a#1": True, "prices:b": False}
+    wanted = read("\ufeffprices:a#1\t# mine\r\n  # b:{1\n\n! prices:b\u2028c # !\n!orders:* #x\n", LINES)
+    assert dict(wanted.ids) == {"prices:a#1": True, "prices:b\u2028c": False}
     assert [wanted.of(one) for one in ("orders:1", "x:1")] == [False, None]
 
 
@@ -72,6 +72,7 @@ def test_a_document_is_written_as_it_reads(ids: dict[str, bool]) -> None:
         ('connect = ["a"]', TOML, "there is no field 'connect'; the fields are connected and stopped", "connect"),
         ('connected = "a"', TOML, "connected must be a list of stream ids, ranges and patterns", "connected"),
         ('connected = ["a", "!b"]', TOML, NO_NAME, "connected"),
+        ("\n a b:*", LINES, NO_NAME.replace("stream id '!b'", "pattern 'a b:*'"), "line 2"),
         ("a\n!a", LINES, "'a' is listed as connected and as stopped", "line 2"),
         ("a:*\n!a:*", LINES, "'a:*' is listed as connected and as stopped", "line 2"),
         ("a:{3..1}", LINES, "{3..1} must go from a number up to a greater one, 200,000 at most", "line 1"),
