@@ -15,9 +15,9 @@ _AWS_LOCAL = ipaddress.ip_network("fd00:ec2::/32")
 # RFC 6052, section 2.1: an IPv4 address in the last 32 bits.
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
-# Not public, though some versions of Python call them global: documentation (RFC 9637), and an address of the
-# protocol assignments (RFC 6890) at which a cloud provider has a metadata service.
-_NOT_PUBLIC = (ipaddress.ip_network("3fff::/20"), ipaddress.ip_network("192.0.0.192/32"))
+# Not public, though some versions of Python call them global: documentation (RFC 9637), and the protocol assignments
+# (RFC 6890), at one of which a cloud provider has a metadata service.
+_NOT_PUBLIC = (ipaddress.ip_network("3fff::/20"), ipaddress.ip_network("192.0.0.0/24"))
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
