@@ -13,10 +13,6 @@ from local import stages
 from local.service import osls
 from local.template import Resources
 
-# The settings of its stage that the connection manager reads.
-SETTINGS = """MARGIN_S WAIT_S RETRY_MAX_DELAY_S THROTTLE_DELAY_S THROTTLE_MAX_DELAY_S COOL_DOWN_S JITTER_S LEASE_EVERY_S
-PROGRESS_EVERY_S KEEP_DAYS LEDGER_KEEP_DAYS BUDGET_EVENTS_PER_DAY BUDGET_BYTES_PER_DAY METRICS_BY"""
-
 
 def resources(template: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     """Return the properties of all resources of a type."""
@@ -90,52 +86,6 @@ def test_no_deployment_moves_the_alias(template: dict[str, Any]) -> None:
     assert resources(template, "AWS::Lambda::Version") == []
 
 
-def test_the_function_has_its_limits_and_settings(template: dict[str, Any]) -> None:
-    """It is on arm64 with the stage's limit and its own role; its environment has what handlers read."""
-    function, *_ = resources(template, "AWS::Lambda::Function")
-    chosen = ("FunctionName", "Handler", "Runtime", "Architectures", "Timeout", "MemorySize", "Role")
-    assert {name: function[name] for name in chosen} == {
-        "FunctionName": "streamkeeper-dev-connection-manager",
-        "Handler": "handlers/connection_manager.handler",
-        "Runtime": "python3.13",
-        "Architectures": ["arm64"],
-        "Timeout": 900,
-        "MemorySize": 128,
-        "Role": {"Fn::GetAtt": ["ConnectionManagerRole", "Arn"]},
-    }
-    settings, names = stages.load("dev"), stages.names("dev")
-    assert function["Environment"]["Variables"] == {
-        **{name: str(settings[name.lower()]) for name in SETTINGS.split()},
-        **{name: names[name.lower()] for name in ("EVENTS_TABLE", "CONTROL_TABLE")},
-        "REPAIR_FUNCTION": names["connection_repair"],
-        "DEAD_LETTER_QUEUE_URL": {"Ref": "DeadLetterQueue"},
-        "EVENTS_BUCKET": {"Ref": "EventsBucket"},
-        "STREAMS_DIR": "env/streams",
-        "SECRETS_PREFIX": names["secrets"],
-        "MALLOC_ARENA_MAX": "1",
-        **dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), "131072"),
-        "POWERTOOLS_SERVICE_NAME": stages.SERVICE,
-        "POWERTOOLS_METRICS_NAMESPACE": names["metrics"],
-        "POWERTOOLS_LOG_LEVEL": settings["log_level"],
-    }
-    assert [group["RetentionInDays"] for group in resources(template, "AWS::Logs::LogGroup")] == [7] * 6
-
-
-def test_the_function_that_shows_and_stops_streams(template: dict[str, Any]) -> None:
-    """It has the same zip and runtime, its own role and name."""
-    manager, function, *_ = resources(template, "AWS::Lambda::Function")
-    for name in ("Runtime", "Architectures", "Code"):
-        assert function[name] == manager[name]
-    chosen = ("FunctionName", "Handler", "Timeout", "MemorySize", "Role")
-    assert {name: function[name] for name in chosen} == {
-        "FunctionName": "streamkeeper-dev-connection-control",
-        "Handler": "handlers/control.handler",
-        "Timeout": 20,
-        "MemorySize": 256,
-        "Role": {"Fn::GetAtt": ["ConnectionControlRole", "Arn"]},
-    }
-
-
 ALL, INDEX = "ApiGatewayMethodConnectionsGet", "ApiGatewayMethodGet"
 DOCUMENT = "ApiGatewayMethodOpenapijsonGet"
 METHODS = "ApiGatewayMethodConnectionsStreamidVar"
@@ -151,7 +101,7 @@ def methods(template: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {name.removeprefix(METHODS): method for name, method in properties.items()}
 
 
-def test_get_and_delete_go_to_that_function(template: dict[str, Any]) -> None:
+def test_get_and_delete_go_to_the_control_function(template: dict[str, Any]) -> None:
     """They need the API key as POST does; API Gateway may call the function, and is deployed after all methods."""
     routes = methods(template)
     views = ("CostGet", "DeadDashlettersGet", "GapsGet", "LatestGet", "MachineGet", "SinksGet", "TimelineGet")

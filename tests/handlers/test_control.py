@@ -104,31 +104,11 @@ def test_the_cursor_of_a_log_is_the_one_that_a_successor_resumes_from(
     assert claim().resumption.cursor == shown[0]
 
 
-def test_get_shows_what_the_records_say(memory: Memory, control: ModuleType) -> None:
-    """One answer has what connection manager and machine wrote, and GET writes nothing."""
-    connected(memory)
-    before = memory.items(CONTROL, "demo")
-    code, body = asked(control, "GET")
-    assert (code, memory.items(CONTROL, "demo")) == (200, before)
-    chosen = ("stream", "status", "execution", "generation", "fence", "holder", "cursor", "last_error")
-    assert {name: body[name] for name in chosen} == {
-        "stream": "demo",
-        "status": "running",
-        "execution": MINE,
-        "generation": 1,
-        "fence": 1,
-        "holder": {"lane": "B", "fence": 1, "request_id": "request-1"},
-        "cursor": {"value": "17", "saved_at": "1970-01-01T00:00:02.500Z"},
-        "last_error": None,
-    }
-    assert [body["counts"][name] for name in ("connections", "stored", "duplicates")] == [1, 5, 2]
-    assert {lane: shown["phase"] for lane, shown in body["lanes"].items()} == {"A": "waiting", "B": "connected"}
-
-
 def test_delete_writes_the_stop_request_and_nothing_else(memory: Memory, control: ModuleType) -> None:
-    """The lease gains `stop`; later claims are refused; the answer says what follows."""
+    """The lease gains `stop`; later claims are refused; the answer says what follows. A GET writes nothing."""
     connected(memory)
     before = memory.items(CONTROL, "demo")
+    assert (asked(control, "GET")[1]["status"], memory.items(CONTROL, "demo")) == ("running", before)
     code, body = asked(control, "DELETE")
     requested_at = body.pop("stop_requested_at")
     assert (code, body) == (
