@@ -10,12 +10,15 @@ from typing import Any
 from boto3.exceptions import Boto3Error
 from botocore.exceptions import BotoCoreError, ClientError
 
+from handlers.errors import StoreUnavailable
+from handlers.profile.addresses import ProfileError
 from handlers.profile.columns_field import Column, of_profile
+from handlers.profile.parse import parse
 from local.archive.run import Archive, over_until
 from local.options import whole
 from local.printable import printable, saying
 from local.profiles import folders
-from local.profiles.profile_files import profile_text
+from local.profiles.profile_files import placeholders, profile_text
 from local.streams import asking
 from local.user_error import UserError
 from streamkeeper.archive_places import place_at
@@ -73,6 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
             time.sleep(EVERY_S)
     except StreamkeeperError as problem:
         raise UserError(str(problem)) from None
+    except StoreUnavailable as problem:
+        raise UserError(f"The tables cannot be read: {str(problem).rstrip('.')}.") from None
     except (BotoCoreError, Boto3Error, ClientError, OSError) as problem:
         # boto3's upload error has AWS's answer in its context.
         raise UserError(
@@ -110,11 +115,13 @@ def _of_profile(stream_id: str, environment: dict[str, str]) -> tuple[tuple[Colu
         words = folders.no_profile(name, environment)
         _say(f"{stream_id}: archived without the columns and keep_days of its profile. {words}")
         return (), 0
+    text = profile_text(path)
     try:
-        table = tomllib.loads(profile_text(path))
-        return tuple(of_profile(name, table)), int(table.get("keep_days", 0))
-    except tomllib.TOMLDecodeError:
-        raise UserError(f"{os.path.relpath(path)} is not TOML: `streamkeeper profile check` says where.") from None
+        table = tomllib.loads(text)
+        parse(name, table, placeholders(text))  # a mistake would be in each file of the archive
+        return tuple(of_profile(name, table)), table.get("keep_days", 0)
+    except (ProfileError, tomllib.TOMLDecodeError) as problem:
+        raise UserError(f"{os.path.relpath(path)} is wrong: {str(problem).rstrip('.')}.") from None
 
 
 def _say(line: str) -> None:

@@ -5,7 +5,6 @@ the tables do not list its parts, so the profile on this machine does. Invariant
 each part at most, however much is read.
 """
 
-import contextlib
 import heapq
 import itertools
 import os
@@ -16,7 +15,6 @@ from typing import Any
 from handlers.api import event_pages, part_places
 from handlers.api.queries import FOR_EVER, PageRequest
 from handlers.connection.inputs import Layout
-from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import tag_of
 from handlers.redrive.redriving import Stage
 from handlers.store.event_reader import EventReader
@@ -25,7 +23,6 @@ from local.profiles import folders, profile_files
 from local.streams.asking import Streams, path_of
 from local.user_error import UserError
 from streamkeeper.bulk import Page, written
-from streamkeeper.exceptions import StreamkeeperError
 
 # The number of entries that are read from a table for a page.
 ENTRIES = 1000
@@ -51,7 +48,10 @@ class ByApi:
 
 
 class ByTables:
-    """Reads the tables of a deployed stage, or of the run on this machine; `environment` names the user's profiles."""
+    """Reads the tables of a deployed stage, or of the run on this machine; `environment` names the user's profiles.
+
+    Every method may raise StoreUnavailable.
+    """
 
     def __init__(self, stage: Stage, environment: Mapping[str, str]) -> None:
         self._records = StreamRecords(stage.dynamodb, stage.control_table)
@@ -60,20 +60,18 @@ class ByTables:
 
     def pages(self, stream_id: str, from_ms: int, to_ms: int, limit: int | None = None) -> Iterator[Page]:
         """See Tables."""
-        with _said():
-            layouts = self._layouts(stream_id)
-            if stream_id in layouts:
-                events = self._events(stream_id, layouts[stream_id], from_ms, to_ms)
-            else:
-                events = _merged({one: self._events(one, layout, from_ms, to_ms) for one, layout in layouts.items()})
-            chosen = itertools.islice(events, limit)
-            while page := list(itertools.islice(chosen, ENTRIES)):
-                yield page
+        layouts = self._layouts(stream_id)
+        if stream_id in layouts:
+            events = self._events(stream_id, layouts[stream_id], from_ms, to_ms)
+        else:
+            events = _merged({one: self._events(one, layout, from_ms, to_ms) for one, layout in layouts.items()})
+        chosen = itertools.islice(events, limit)
+        while page := list(itertools.islice(chosen, ENTRIES)):
+            yield page
 
     def is_by_key(self, stream_id: str) -> bool:
         """See Tables."""
-        with _said():
-            return any(layout.order == "none" for layout in self._layouts(stream_id).values())
+        return any(layout.order == "none" for layout in self._layouts(stream_id).values())
 
     def _events(self, stream_id: str, layout: Layout, from_ms: int, to_ms: int) -> Iterator[dict[str, Any]]:
         after = self._reader.place_at(stream_id, layout, from_ms)
@@ -115,11 +113,3 @@ def of_stage(name: str) -> ByTables:
     from local.redrive.stage import connect
 
     return ByTables(connect(None if name == "local" else name), os.environ)
-
-
-@contextlib.contextmanager
-def _said() -> Iterator[None]:
-    try:
-        yield
-    except StoreUnavailable as failure:
-        raise StreamkeeperError(f"The tables cannot be read: {str(failure).rstrip('.')}.") from None

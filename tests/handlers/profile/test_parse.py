@@ -236,18 +236,6 @@ def test_a_wrong_field_is_refused_by_name() -> None:
     assert wrong == []
 
 
-def test_every_problem_of_a_profile_is_reported() -> None:
-    """The error's own sentence is the first problem; `problems` has them all."""
-    with pytest.raises(BadProfile) as caught:
-        parse("demo", {"framing": "csv", "key": 7, "more": 1}, {})
-    assert [problem.removeprefix("the profile 'demo': ").split()[0] for problem in caught.value.problems] == [
-        "framing",
-        "address",
-        "key",
-        "more",
-    ]
-
-
 def test_what_only_sounds_like_a_secret_may_stand_there() -> None:
     """This is another name, a number, a reference, or a part of the stream id."""
     address = "https://example.org/?token={name}&tokens=5&key=a&secret=${secret:/streamkeeper/prod/x}"

@@ -310,10 +310,14 @@ def test_the_reserved_names_are_those_of_every_archive() -> None:
     assert KINDS == ("string", "double", "int64", "boolean", "timestamp")
 
 
-def test_a_mistake_is_one_sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is found before anything is requested."""
+def test_a_mistake_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is found before anything is requested: a column that is left out would be missing for good."""
     monkeypatch.delenv("STREAMKEEPER_URL", raising=False)
+    (tmp_path / "demo.toml").write_text('address = "${UPSTREAM_X}/a"\nframing = "sse"\ncolumns = { price = 3 }\n')
     for options, words in (
+        (["--profiles", str(tmp_path)], "demo.toml is wrong: the profile 'demo': columns.price must be a JSON path"),
         (["--stage", "prod"], "--stage works only with --tables"),
         (["--jobs", "0"], "--jobs must be a whole number from 1 to 64"),
         (["--to", "s3:///x"], "--to must be s3://BUCKET/PREFIX or a folder"),
