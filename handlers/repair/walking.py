@@ -45,8 +45,6 @@ PATIENT_S, PATIENT_TIMES = 10.0, 3
 CURSOR_LOST = (400, NOT_FOUND, 410, 422)
 # Because clocks differ and transport takes time, an event at the edge of a gap happened earlier or later.
 APART_MS = 5_000
-
-
 Steps = Generator[Ask | Wait, Any, Repair]
 
 
@@ -185,8 +183,13 @@ class _Walk:
         self._keys = keys
         at = "" if is_over or self._has_secret(read.next) else read.next
         repair = replace(repair, at=at, pages=repair.pages + 1, next_ms=self._ports.deps.now_ms())
-        yield from _save(self._ports, self._gap, repair)
-        return replace(repair, stamp=repair.stamp + 1), is_over
+        if at or is_over:
+            yield from _save(self._ports, self._gap, repair)
+            return replace(repair, stamp=repair.stamp + 1), is_over
+        # After a kill the walk would begin anew, and count again from the last record on.
+        if not (yield Ask(self._ports.renew)):
+            raise TakenOver
+        return repair, False
 
     def _has_secret(self, address: str) -> bool:
         """Returns whether the address holds a secret and must not be recorded; then the next try begins anew."""

@@ -9,6 +9,7 @@ from handlers.connection.gap_record import OPEN, Gap
 from handlers.framing.events import StreamEvent
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
+from handlers.profile.secret_references import Secrets
 from handlers.repair.function import repairs
 from handlers.repair.gap_ports import Deps
 from handlers.repair.work import RepairWork
@@ -57,6 +58,7 @@ class Rig:
         self.gap = Gap(2, self.at(missed.start - 1), self.at(missed.stop), "reset", OPEN)
         self.alerts: list[str] = []
         self.dies_after: int | None = None
+        self.secrets: Secrets = {}
         partitions = 0 if store == "log" else 1
         self.tables.put_item(
             TableName="control", Item=key("s", "lease") | {"fence": number(2), "partitions": number(partitions)}
@@ -91,9 +93,10 @@ class Rig:
         if request:
             self.work.request("s", self.now, self.now)
         deps = Deps(
-            self.work, self.records, self.store, self.reader, lambda _stream: self.profile, lambda _profile: {},
-            self.rest.fetch, lambda _stream, _gap, repair: self.alerts.append(repair.reason), lambda: self.now,
-            lambda: left_ms, f"h{self.now}",
+            self.work, self.records, self.store, self.reader, lambda _stream: self.profile,
+            lambda _profile: self.secrets, self.rest.fetch,
+            lambda _stream, _gap, repair: self.alerts.append(repair.reason), lambda: self.now, lambda: left_ms,
+            f"h{self.now}",
         )  # fmt: skip
         steps, answer = repairs(deps, "s"), None
         while True:

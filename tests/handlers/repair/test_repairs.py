@@ -8,6 +8,7 @@ import pytest
 from handlers.connection.gap_record import DELIVERED, FAILED, LOST, OPEN, PARTLY, REPAIRED, Gap, Repair
 from handlers.framing.events import StreamEvent
 from handlers.profile.parse import parse
+from handlers.profile.secret_references import Reference
 from handlers.repair.gap_ports import TURN_MS
 from handlers.repair.proof import NO_EVENT_AFTER, NO_EVENT_BEFORE
 from handlers.repair.work import DONE_KEPT_DAYS, SETTLED_MS
@@ -69,14 +70,6 @@ def test_what_came_while_the_connection_caught_up_is_no_edge() -> None:
     behind = Rig(RestWays(limit=100), live=30)
     behind.run(left_ms=1)
     assert (behind.repaired.state, behind.repaired.reason, behind.rest.addresses) == (OPEN, NO_EVENT_AFTER, [])
-
-
-def test_a_quiet_gap_is_proved_by_both_edges_alone() -> None:
-    """If the address shows the events before and after and none between, nothing was missed."""
-    rig = Rig(RestWays(limit=100), missed=range(10, 10))
-    rig.run()
-    assert (rig.repaired.state, rig.repaired.stored) == (REPAIRED, 0)
-    assert brought(rig) == []
 
 
 def test_an_address_that_lags_is_asked_until_it_has_the_event_after_the_gap() -> None:
@@ -156,6 +149,20 @@ def test_a_kill_at_any_place_loses_nothing_and_stores_nothing_twice(store: str, 
     whole = len(rig.rest.asked)
     assert count > 8
     assert longest == whole
+
+
+@pytest.mark.parametrize("second", [10, 14, 16])
+def test_a_walk_that_begins_anew_counts_each_event_once(second: int) -> None:
+    """The next page's address holds a secret, so no record has it. Two functions die, the first with a page stored."""
+    rig = Rig(RestWays(limit=2))
+    rig.secrets = {Reference("secret", "token"): "page="}
+    for after in (14, second):
+        rig.dies_after, rig.now = after, rig.now + TURN_MS
+        with pytest.raises(Killed):
+            rig.run()
+    rig.dies_after, rig.now = None, rig.now + TURN_MS
+    rig.run()
+    assert (rig.repaired.state, rig.repaired.stored, brought(rig)) == (REPAIRED, len(MISSED), MISSED)
 
 
 def test_one_function_at_a_time_asks_an_upstream() -> None:
