@@ -151,17 +151,23 @@ def parser_of(names: Collection[str]) -> argparse.ArgumentParser:
 
 
 class _Verb(argparse.ArgumentParser):
-    """The parser of a verb, which refuses unknown arguments with the verb's own usage.
+    """The parser of a verb: options and operands come in any order; an unknown one is refused with the verb's usage.
 
     A text that begins with a minus and a digit, such as -5/s, is a value, so the verb says what is wrong with it.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._negative_number_matcher = re.compile(r"-\d")
+        self._negative_number_matcher, self._is_mixed = re.compile(r"-\d"), False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         parsed, unknown = super().parse_known_args(args, namespace)
+        if self._is_mixed:
+            return parsed, unknown
+        if unknown and self._subparsers is None:
+            # By itself argparse takes no operand behind an option if it may be left out.
+            self._is_mixed = True
+            parsed, unknown = self.parse_known_intermixed_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return parsed, unknown

@@ -60,7 +60,7 @@ def test_a_file_of_another_kind_is_named_once(command: str, capsys: pytest.Captu
     assert (said.count("\n"), said.count("README.md")) == (1, 1), said
 
 
-@pytest.mark.parametrize("command", ["doctor", "redrive", "status demo"])
+@pytest.mark.parametrize("command", ["doctor", "redrive", "status demo", "sinks demo replay --from 2d sqs:a.fifo"])
 def test_without_a_run_one_sentence_names_the_address(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
