@@ -206,7 +206,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     from local.service import osls
     from tests import permission_check
 
-    _refused.extend(permission_check.refused(_asked, osls.template(permission_check.STAGE)))
+    template = osls.template(permission_check.STAGE, delivers=permission_check.deliver(_asked))
+    _refused.extend(permission_check.refused(_asked, template))
     if _refused:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -63,6 +63,12 @@ def refused(lines: Iterable[Line], template: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def deliver(lines: Iterable[Line]) -> bool:
+    """Whether a project of the tests delivered, so that its template allows more."""
+    added = (NAMES["delivery_table"], NAMES["connection_delivery"])
+    return any(who[0] == ROLE and resource.endswith(added) for who, _, resource, _ in lines)
+
+
 def _ways(candidates: Iterable[Role], action: str, arns: Iterable[str]) -> list[tuple[Role, Need]]:
     return [(role, Need(action, arn)) for role in candidates for arn in arns]
 
@@ -102,11 +108,10 @@ class Actors:
         """The roles in which this may have been asked, none where it is not the project's own request."""
         kind, *rest = who
         if kind == ROLE:
-            # A project that delivers has a role more; its own test looks at that.
             return tuple(self._roles[name] for name in rest[:1] if name in self._roles)
         if kind == TASK:
             return _sorted(self._of_task.get((rest[0], rest[1]), set()))
-        # So has what sends events, some of which the API imports to read how far a sink has come.
+        # Most stages deliver nothing, and of what sends events the API imports some to read how far a sink has come.
         if any(module.startswith("handlers.deliver") for module in who):
             return ()
         left: set[Role] = set()

@@ -123,7 +123,6 @@ def test_an_exchange_that_drops_lags_and_refuses_loses_nothing(project: Path, tm
         # By hand nothing is left to do; of a profile that names no address the API says so.
         assert service.ask("POST", f"{STREAM}/repair")[1]["gaps"] == []
         assert service.typed("repair", STREAM).returncode == 0
-        service.check_permissions()
 
 
 def test_couchdbs_feed_of_changes_repairs_what_a_cut_connection_missed(
@@ -148,7 +147,6 @@ def test_couchdbs_feed_of_changes_repairs_what_a_cut_connection_missed(
         numbers = service.numbers(stream, "seq")
         assert set(range(1, 11)) <= set(numbers)
         assert len(numbers) == len(set(numbers))
-        service.check_permissions()
 
 
 class Feed:
@@ -202,7 +200,6 @@ def test_pages_of_json_server_repair_what_a_stream_sent_to_nobody(project: Path,
             shown = service.ask("GET", f"{stream}/events?limit=1000")[1]["events"]
             marked = [json.loads(event["data"])["id"] for event in shown if event.get("repaired")]
             assert marked[:7] == list(range(4, 11))
-            service.check_permissions()
     finally:
         feed.rest.close()
 
