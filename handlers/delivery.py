@@ -32,7 +32,7 @@ from handlers.deliver.delivering import Delivery
 from handlers.deliver.delivery_metrics import document, lag_document
 from handlers.deliver.delivery_records import SinkRecords
 from handlers.deliver.feed import Feed
-from handlers.deliver.operating import Command, Lag
+from handlers.deliver.operating import Command
 from handlers.deliver.sending import PARALLEL
 from handlers.deliver.shared_requests import SharedRequests
 from handlers.deliver.sinks.lambda_function import INVOKE_S
@@ -85,7 +85,8 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
     elif "command" in event:
         return command(delivery, event)
     else:
-        measured(delivery.sweep())
+        behind = delivery.sweep()
+        _print(lag_document(behind, logger.service, settings.metrics_namespace, now_ms()))
     return {}
 
 
@@ -156,9 +157,8 @@ def command(delivery: Delivery, event: Mapping[str, Any]) -> dict[str, Any]:
     """Carries out a person's command for each of the streams; raises StoreUnavailable."""
     asked = Command(event["command"], event.get("from_ms", 0), bool(event.get("all")))
     places = [Place(stream_id, event["sink"]) for stream_id in event["streams"]]
-    done = in_threads(functools.partial(delivery.carry_out, asked), places)
-    failed = ", ".join(place.stream_id for place, is_done in zip(places, done, strict=True) if not is_done)
-    return {"problem": f"the sink's record of {failed} changed during every try; try again"} if failed else {}
+    problems = filter(None, in_threads(functools.partial(delivery.carry_out, asked), places))
+    return {"problem": problem} if (problem := "; ".join(problems)) else {}
 
 
 def in_order(stream_id: str, after: str, from_ms: int, at_ms: int) -> tuple[Order, Iterator[Entry]]:
@@ -226,11 +226,6 @@ def report(place: Place, worked: Worked) -> None:
         logger.warning("events wait", extra=said)
     if worked.delivered or worked.failed or worked.dead_lettered:
         _print(document(place, worked, logger.service, settings.metrics_namespace, settings.metrics_by, now_ms()))
-
-
-def measured(behind: Sequence[Lag]) -> None:
-    """Prints how far the sinks are behind, for the alarm."""
-    _print(lag_document(behind, logger.service, settings.metrics_namespace, now_ms()))
 
 
 def _print(document: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from handlers.deliver.at_once import BOUND_MS, AtOnce
 from handlers.deliver.bells import ANSWERED_MS, Bell, Bells, Place
 from handlers.deliver.delivery_records import SinkRecord, SinkRecords, settled
 from handlers.deliver.feed import Feed
-from handlers.deliver.operating import Command, Lag, current, lag, new
+from handlers.deliver.operating import Command, Lag, current, lag, new, unnoted
 from handlers.deliver.table_records import Brought, Record, by_stream
 from handlers.deliver.worker import REST_MS, DeliveryPorts, Worked, Worker
 from handlers.profile.deliver_field import Target
@@ -19,8 +19,9 @@ from handlers.values import dataclass
 
 # For how many sinks a sweep measures how far they are behind.
 MEASURED = 200
-# How often to try a command: a worker saves every few seconds, so it cannot interfere each time.
-TRIES = 10
+# How often to try a command: a worker saves every few seconds, so it cannot interfere each time. So often, and after
+# this time each, a skip waits for events that are stored to be noted.
+TRIES, NOTED_AFTER_MS = 10, 1_000
 # How old a full batch of records must be to count as late.
 BEHIND_MS = 500
 
@@ -85,11 +86,13 @@ class Delivery:
         until_ms = self.ports.now_ms() + ANSWERED_MS
         self.ports.call(self.bells.ring([Bell(place, until_ms, number) for place, number in places]))
 
-    def carry_out(self, command: Command, place: Place) -> bool:
-        """Carries out a person's command; returns False if others saved the record each time.
+    def carry_out(self, command: Command, place: Place) -> str:
+        """Carries out a person's command; returns why it did not, "" if it did.
 
         It rings even during a back-off, because a person may have mended what was wrong. Raises StoreUnavailable.
         """
+        if not self._is_noted(command, place):
+            return f"the newest events of {place.stream_id} are stored and not noted yet; try again"
         target = next((one for one in self.ports.targets(place.stream_id) if one.label == place.label), None)
         # The bell's worker may not have come yet, and a new sink begins with its arrival.
         rung = self.bells.at(place)
@@ -104,8 +107,24 @@ class Delivery:
             if saved is not None:
                 if command.name != "pause":
                     self.ports.call([self.bells.force(Bell(place, now_ms + ANSWERED_MS, saved.number))])
+                return ""
+        return f"the sink's record of {place.stream_id} changed during every try; try again"
+
+    def _is_noted(self, command: Command, place: Place) -> bool:
+        """Returns whether what a skip passes over is noted; waits for that while it is only stored."""
+        end, record = self.arrivals.end(place.stream_id), self.records.read(place)
+        if command.name != "skip" or end is None or record is None:
+            return True
+        left = unnoted(self.feed.events, end).events
+        if not command.is_all:
+            left = 0 if lag(self.arrivals, place.stream_id, record).events else min(1, left)
+        total = end.total + left
+        for _ in range(TRIES):
+            if end.total >= total:
                 return True
-        return False
+            self.ports.sleep(NOTED_AFTER_MS)
+            end = self.arrivals.end(place.stream_id) or end
+        return end.total >= total
 
     def sweep(self) -> list[Lag]:
         """Rings each bell that is due; returns how far the sinks with a bell are behind. Raises StoreUnavailable."""

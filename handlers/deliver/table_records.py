@@ -16,11 +16,9 @@ from handlers.store.segment_reader import LOG_SUFFIX, is_segment
 from handlers.store.typed_values import Item, count
 
 Record = Mapping[str, Any]
-
-
-# The attributes of an item that is a mark, was restored, or is promised to a log.
-# Those that say when an item came, and how many events a segment has.
+# The attributes that say when an item came, and how many events a segment has.
 TIMED = ("received_at_ms", "at_ms", "events")
+# Those of an item that is a mark, was restored, or is promised to a log.
 NO_NEW_EVENT = ("dead_letter", "restored", PROMISED)
 
 

@@ -47,18 +47,11 @@ resume = { header = "Last-Event-ID", reach_s = 600 }
 
 @dataclass(frozen=True)
 class Story:
-    """What was stored and what arrived; `status` is the answer of GET, `rows` what each sink's record says.
-
-    `coming` is what the webhook still gets.
-    """
+    """What was stored and what arrived; `status` is the answer of GET, `coming` what the webhook still gets."""
 
     stored: list[str]
-    log: list[str]
-    queue: list[dict[str, Any]]
-    hook: list[dict[str, Any]]
     called: list[str]
     calls: list[dict[str, Any]]
-    bucket: list[dict[str, Any]]
     coming: list[dict[str, Any]]
     status: dict[str, Any]
     service: Service
@@ -110,39 +103,25 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             queue: list[dict[str, Any]] = []
             seen: dict[str, Any] = {}
 
+            def of(events: list[dict[str, Any]]) -> set[str]:
+                return {one["key"] for one in events}
+
             # The other lane's function, if there is one, stores on until it is told of the stop.
             def arrived() -> bool:
                 queue.extend(json.loads(body) for body in rigs.drained(sqs, url))
-                seen.update(bucket=rigs.lines(s3, "lake"), hook=list(hook), queue=list(queue))
-                seen.update(stored=keys(service), log=[event["key"] for event in service.events(LOG, 1000)])
-                seen.update(called=keys(service, CALLS), calls=list(calls))
-                sinks = (("queue", "stored"), ("hook", "stored"), ("bucket", "log"))
-                has_all = {event["key"] for call in seen["calls"] for event in call["events"]} == set(seen["called"])
-                return has_all and all({one["key"] for one in seen[sink]} == set(seen[table]) for sink, table in sinks)
+                seen.update(stored=keys(service), called=keys(service, CALLS), calls=list(calls))
+                called = set[str]().union(*(of(call["events"]) for call in seen["calls"]))
+                is_logged = of(rigs.lines(s3, "lake")) == of(service.events(LOG, 1000))
+                return is_logged and called == set(seen["called"]) and of(queue) == of(hook) == set(seen["stored"])
 
+            # In the queue, at the webhook and in the bucket, although each function was killed.
             assert until(arrived, 120), service.log
             status = service.ask("GET", ITEMS)[1]
-            seen["coming"] = hook
-            yield Story(**seen, status=status, service=service)
-
-
-def once(events: list[dict[str, Any]]) -> list[str]:
-    """Return the keys in the order of their first arrival."""
-    return list(dict.fromkeys(one["key"] for one in events))
-
-
-def test_every_event_arrives(story: Story) -> None:
-    """In the queue, which drops what is repeated, at the webhook and in the bucket, although each function was killed.
-
-    The order is shown by tests/handlers/deliver and chaos: here two lanes store at once, and either order is right.
-    """
-    assert sorted(one["key"] for one in story.queue) == sorted(once(story.hook)) == sorted(story.stored)
-    assert sorted(once(story.bucket)) == sorted(story.log)
+            yield Story(**seen, coming=hook, status=status, service=service)
 
 
 def test_a_function_gets_every_event_and_those_that_it_failed_again(story: Story) -> None:
     """A batch that fails in part comes again from the first failure on."""
-    assert sorted(once([event for call in story.calls for event in call["events"]])) == sorted(story.called)
     failed = [(at, call["failed"]) for at, call in enumerate(story.calls) if call["failed"] is not None]
     assert failed
     assert {key for _, key in failed} == {key for key in story.called if int(key) % 50 == 0}
@@ -173,11 +152,6 @@ def test_the_status_and_the_command_have_a_row_for_each_sink(story: Story) -> No
             f"{row['sink']} {row['delivered']} delivered, {row['failed']} failed, "
             f"{row['dead_lettered']} dead-lettered, 0 waiting"
         )
-
-
-def test_no_permission_lacks(story: Story) -> None:
-    """The function's role allows what the sinks of the profiles need."""
-    story.service.check_permissions()
 
 
 COUNTS = ("delivered", "failed", "dead_lettered")
@@ -216,16 +190,12 @@ def test_the_page_s_buttons_operate_a_sink(story: Story) -> None:
             )
 
         pressed("Pause", f"pause: {name}.")
+        known = len(keys(service))
         service.post(ITEMS)
         assert until(lambda: row()["waiting"] > 2, 60), service.log
         assert (row()["paused"], row()["waits"]) == (True, "paused")
-        behind = keys(service)[len(story.stored) :]
-
-        def skips() -> bool:
-            pressed("Skip one", f"skip: {name}.")
-            return bool(row()["skipped"])
-
-        assert until(skips, 60), service.log  # What is stored and not noted yet waits too, and cannot be skipped.
+        behind = keys(service)[known:]
+        pressed("Skip one", f"skip: {name}.")
         assert row()["skipped"] == 1
         pressed("Resume", f"resume: {name}.")
         service.ask("DELETE", ITEMS)
@@ -235,10 +205,9 @@ def test_the_page_s_buttons_operate_a_sink(story: Story) -> None:
         browser.do("await page.getByLabel(/Replay from/).fill('12026-01-01T00:00')")
         pressed("Replay", "The parameter from must be an instant")
         browser.do("await page.getByLabel(/Replay from/).fill('')")
+        before = set(keys(service))  # What the stream stores until it has stopped is no part of the replay.
         pressed("Replay", f"replay: {name}.")
-        assert until(lambda: {one["key"] for one in story.coming if one.get("replayed")} == set(keys(service)), 120), (
-            service.log
-        )
+        assert until(lambda: before <= {one["key"] for one in story.coming if one.get("replayed")}, 120), service.log
         service.post("demo")
         browser.do("await (await open({})).goto(input)", address.replace(quote(ITEMS, safe=""), "demo"))
         browser.do("await page.getByText('Dead letters').first().waitFor()")

@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import io
 import json
-import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -144,8 +143,7 @@ def is_signed(headers: Any, body: bytes) -> bool:
     id_, at = headers["webhook-id"], headers["webhook-timestamp"]
     key = base64.b64decode(SECRET.removeprefix("whsec_"))
     expected = base64.b64encode(hmac.new(key, f"{id_}.{at}.".encode() + body, hashlib.sha256).digest()).decode()
-    is_now = abs(int(at) - time.time()) < 3600 * 24 * 365 * 10
-    return is_now and hmac.compare_digest(headers["webhook-signature"], f"v1,{expected}")
+    return hmac.compare_digest(headers["webhook-signature"], f"v1,{expected}")
 
 
 def flat(bodies: Iterable[str | bytes]) -> list[dict[str, Any]]:

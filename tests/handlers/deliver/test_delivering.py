@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import pytest
@@ -196,30 +195,6 @@ def warmed(*targets: Target) -> Stage:
     stage.come("a", event("0"))
     stage.run(1)
     return stage
-
-
-def test_what_a_quick_sink_takes_at_once_needs_no_bell_and_no_record() -> None:
-    """Only the arrival is written, and says who took it; counts and lag are as true as a worker's."""
-    stage = warmed(TARGET, OTHER)
-    before, writes = of(stage), list[Any]()
-
-    def write(method: Any, **parameters: Any) -> Any:
-        writes.append(parameters)
-        return method(**parameters)
-
-    for name in ("put_item", "update_item", "delete_item", "batch_execute_statement"):
-        setattr(stage.client, name, partial(write, getattr(stage.client, name)))
-    for n in (1, 2, 3):
-        stage.come("a", event(str(n), at_ms=NOW_MS + n))
-        stage.run(1)
-    assert stage.keys() == stage.keys(OTHER.label) == ["0", "1", "2", "3"]
-    assert len([one for one in writes if "Statements" in one]) == 3
-    assert len(writes) == 6  # with those of the events themselves
-    assert of(stage) == before
-    end = stage.virtual.delivery.arrivals.end("a")
-    assert end is not None
-    assert end.taken == {TARGET.label: 4, OTHER.label: 4}
-    assert lag(stage.virtual.delivery.arrivals, "a", of(stage)) == (0, 0)
 
 
 @pytest.mark.parametrize("refusal", [AWAY, Refusal("no", is_final=True), "hangs"])

@@ -9,10 +9,10 @@ import pytest
 from handlers.connection.inputs import Layout
 from handlers.deliver.arrivals import KEEP_DAYS
 from handlers.deliver.bells import Place
-from handlers.deliver.operating import Lag, current, lag
+from handlers.deliver.operating import Command, Lag, current, lag
 from handlers.deliver.table_records import decoded
 from tests.handlers.deliver.records import NOW_MS, event, segment_record
-from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Stage, asked, of
+from tests.handlers.deliver.stage import AWAY, OTHER, PLACE, TAKE, TARGET, Stage, asked, of
 
 
 def test_a_sink_that_is_paused_gets_nothing_and_goes_on_from_there() -> None:
@@ -53,8 +53,11 @@ def test_what_was_sent_at_once_counts_as_taken_before_the_worker_has_come() -> N
 
 
 @pytest.mark.parametrize("is_log", [False, True])
-def test_what_is_stored_and_not_noted_yet_is_behind(*, is_log: bool) -> None:
-    """The delivery function is starved: the lag is the age of the first event that it has not noted."""
+def test_what_is_stored_and_not_noted_yet_is_behind_and_skipped(*, is_log: bool) -> None:
+    """The delivery function is starved: the lag is the age of the first event that it has not noted.
+
+    A skip waits for a moment until it has; it skips what the lag counts, or nothing and says so.
+    """
     stage = Stage()
 
     def stored(*numbers: int, **marks: Any) -> list[dict[str, Any]]:
@@ -71,9 +74,16 @@ def test_what_is_stored_and_not_noted_yet_is_behind(*, is_log: bool) -> None:
     assert lag(delivery.arrivals, "a", of(stage), delivery.feed.events) == (0, 0)
     late = stored(5, 6)
     assert lag(delivery.arrivals, "a", of(stage), delivery.feed.events) == (2, NOW_MS + 5 * (not is_log))
-    delivery.note(late)
-    stage.run(1)
-    assert lag(delivery.arrivals, "a", of(stage), delivery.feed.events) == (0, 0)
+    stage.answer = lambda _target, batch: dict.fromkeys(range(len(batch)), AWAY)
+    not_noted = "the newest events of a are stored and not noted yet; try again"
+    assert delivery.carry_out(Command("skip"), PLACE) == not_noted
+    object.__setattr__(delivery.ports, "sleep", lambda _ms: delivery.note(late))
+    assert asked(stage, "skip").skipped == 1
+    late = stored(8, 9)
+    assert asked(stage, "skip", is_all=True).skipped == 4
+    stored(11)
+    assert delivery.carry_out(Command("skip", is_all=True), PLACE) == not_noted
+    assert lag(delivery.arrivals, "a", of(stage), delivery.feed.events).events == 1
 
 
 def test_what_is_in_the_way_is_skipped_alone_or_with_all_behind_it() -> None:
