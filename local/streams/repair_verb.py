@@ -12,7 +12,6 @@ from local.printable import printable, saying, show
 from local.streams import asking
 from local.streams.asking import DONE, NOT_RUNNING, path_of, period, repair_words
 
-NOT_REPAIRED = NOT_RUNNING
 POLL_S = 1.0
 # The function itself repeats failed tries for half a minute; later tries are made by the watch, and nobody waits.
 WAIT_S = 60.0
@@ -30,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     if wanted and arguments.dry_run:
         for gap in answer["gaps"]:
             _show(gap, arguments.json, "would be ")
-        return NOT_REPAIRED if _left(answer["gaps"]) else DONE
+        return NOT_RUNNING if _left(answer["gaps"]) else DONE
     if not wanted or arguments.no_wait:
         words = f"{counted(len(wanted), 'gap')} will be repaired"
         if not wanted:
@@ -45,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         stored, pages = (sum(gap["repair"][name] for gap in ended.values()) for name in ("stored", "tries"))
         cost = f"about ${cost_usd(len(wanted), pages, stored):.6f}"
         print(f"{counted(stored, 'event')} fetched, {counted(left, 'gap')} still open; {cost}")
-    return NOT_REPAIRED if left else DONE
+    return NOT_RUNNING if left else DONE
 
 
 def _wait(

@@ -92,8 +92,6 @@ def test_no_sink_delays_another(hooks: tuple[Hooks, Service, list[float], list[f
     for name, lags in (("alone", alone), ("beside", beside)):
         print(f"{name}: {len(lags)} events, median {_share(lags, 50):.2f} s, of 99 in 100 {_share(lags, 99):.2f} s")
     assert _share(beside, 99) < _share(alone, 99) + DELAY_S, service.log
-    rows = {one: service.ask("GET", one)[0] for one in SICK}
-    assert set(rows.values()) == {404}, "no stream was started"
 
 
 def test_a_killed_function_and_sinks_that_are_mended_lose_nothing(
