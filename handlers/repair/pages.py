@@ -26,9 +26,9 @@ _LINK = re.compile(r"<([^>]*)>((?:\s*;\s*[^;,=\s]+(?:\s*=\s*(?:\"[^\"]*\"|[^;,\s
 # A whole number that is a part of a path, or a value of a query.
 _COUNT = re.compile(r"(?<=[/=])\d{1,9}(?![^/&;?#])")
 _REL = re.compile(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^;,\s]*))", re.IGNORECASE)
-
-
 NOT_FOUND = 404
+# An address that is longer would fit into no record, and most servers refuse it.
+MOST_CHARACTERS = 8192
 
 
 class BadPage(ValueError):
@@ -154,6 +154,8 @@ def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: objec
             raise BadPage("the next page has no valid address") from None
         if not is_same:
             raise BadPage("the next page is at another host")
+    if len(following) > MOST_CHARACTERS:
+        raise BadPage("the next page has a longer address than a record can hold")
     return "" if following == address else following
 
 

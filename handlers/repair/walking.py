@@ -183,13 +183,11 @@ class _Walk:
         self._keys = keys
         at = "" if is_over or self._has_secret(read.next) else read.next
         repair = replace(repair, at=at, pages=repair.pages + 1, next_ms=self._ports.deps.now_ms())
-        if at or is_over:
-            yield from _save(self._ports, self._gap, repair)
-            return replace(repair, stamp=repair.stamp + 1), is_over
-        # After a kill the walk would begin anew, and count again from the last record on.
-        if not (yield Ask(self._ports.renew)):
+        # If no record can name the next page, a killed walk begins anew, and counts again from its last record on.
+        is_saved = bool(at) or is_over
+        if not (yield Ask(lambda: self._ports.save(self._gap, repair) if is_saved else self._ports.renew())):
             raise TakenOver
-        return repair, False
+        return replace(repair, stamp=repair.stamp + is_saved), is_over
 
     def _has_secret(self, address: str) -> bool:
         """Returns whether the address holds a secret and must not be recorded; then the next try begins anew."""

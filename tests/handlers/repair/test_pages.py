@@ -179,6 +179,7 @@ def linked(following: str, *dead: str, next_: dict[str, str], bom: bytes = b"") 
         ("https://a:b@rest.example/", "the next page has no valid address"),
         ("https://[rest.example/", "the next page has no valid address"),
         ("https://rest.example:99999/", "the next page has no valid address"),
+        ("/" + "x" * 9000, "the next page has a longer address than a record can hold"),
     ],
 )  # fmt: skip
 def test_the_next_page_is_at_the_same_origin(following: str, reason: str) -> None:
