@@ -204,10 +204,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if not _asked:
         return
     from local.service import osls
-    from tests import permission_check
+    from tests.permission_check import STAGE, deliver, refused
 
-    template = osls.template(permission_check.STAGE, delivers=permission_check.deliver(_asked))
-    _refused.extend(permission_check.refused(_asked, template))
+    _refused.extend(refused(_asked, osls.template(STAGE, delivers=deliver(_asked))))
     if _refused:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -93,10 +93,9 @@ class Rig:
         if request:
             self.work.request("s", self.now, self.now)
         deps = Deps(
-            self.work, self.records, self.store, self.reader, lambda _stream: self.profile,
-            lambda _profile: self.secrets, self.rest.fetch,
-            lambda _stream, _gap, repair: self.alerts.append(repair.reason), lambda: self.now, lambda: left_ms,
-            f"h{self.now}",
+            self.work, self.records, self.store, self.reader, lambda _stream: self.profile, lambda _: self.secrets,
+            self.rest.fetch, lambda _stream, _gap, repair: self.alerts.append(repair.reason), lambda: self.now,
+            lambda: left_ms, f"h{self.now}",
         )  # fmt: skip
         steps, answer = repairs(deps, "s"), None
         while True:
