@@ -85,8 +85,7 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
     elif "command" in event:
         return command(delivery, event)
     else:
-        behind = delivery.sweep()
-        _print(lag_document(behind, logger.service, settings.metrics_namespace, now_ms()))
+        _print(lag_document(delivery.sweep(), logger.service, settings.metrics_namespace, now_ms()))
     return {}
 
 
