@@ -12,7 +12,15 @@ GET = {"Type": "Task", "Resource": "arn:aws:states:::aws-sdk:dynamodb:getItem", 
 INVOKE = {
     "Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Parameters": {"FunctionName": "f"}, "End": True,
 }  # fmt: skip
+JOB = {**START, "Resource": "arn:aws:states:::states:startExecution.sync:2"}
+ENDED = {
+    "ExecutionArn": "a", "StateMachineArn": "m", "Status": "SUCCEEDED", "StartDate": "1769015654832", "Output": "{}",
+}  # fmt: skip
 STARTED = {"ExecutionArn": "a", "StartDate": "2026-01-01T00:00:00Z"}
+
+
+def _sync(action: str) -> dict[str, Any]:
+    return {**START, "Resource": f"arn:aws:states:::{action}.sync"}
 
 
 def _answer(states: Any, state: Any, result: Any, mode: str | None) -> Any:
@@ -33,6 +41,12 @@ def _answer(states: Any, state: Any, result: Any, mode: str | None) -> Any:
         (GET, {"Item": {"id": {"BOOL": 1}}}, "STRICT", "Field 'BOOL' must be a boolean"),
         (GET, {"ConsumedCapacity": {"CapacityUnits": True}}, "PRESENT", "Field 'CapacityUnits' must be a number"),
         (INVOKE, {"StatusCode": "200"}, "PRESENT", "Field 'StatusCode' must be a number"),
+        (JOB, STARTED, "STRICT", "Required field 'StateMachineArn' is missing"),
+        (JOB, ENDED | {"Output": {}}, "PRESENT", "Field 'Output' must be a string"),
+        (JOB, ENDED | {"StartDate": 1769015654832}, None, "Field 'StartDate' must be a string"),
+        (_sync("glue:startJobRun"), {"JobRun": {"Attempt": "1"}}, "PRESENT", "Field 'Attempt' must be a number"),
+        (_sync("batch:submitJob"), {"Jobs": [{}]}, None, "Required field 'JobName' is missing"),
+        (_sync("codebuild:startBuildBatch"), {"BuildBatches": {}}, None, "Field 'BuildBatches' must be an array"),
     ],
 )
 def test_a_result_that_the_api_cannot_give_is_refused(
@@ -53,7 +67,12 @@ def test_a_result_that_the_api_cannot_give_is_refused(
         (START, STARTED | {"Unknown": 1}, "STRICT"),
         (INVOKE, {"StatusCode": 200, "Payload": {"any": ["thing"]}}, "STRICT"),
         ({**START, "Resource": "arn:aws:lambda:us-east-1:123456789012:function:f"}, [1], None),
-        ({**START, "Resource": "arn:aws:states:::states:startExecution.sync"}, {"any": 1}, None),
+        (JOB, ENDED, "STRICT"),
+        (_sync("ecs:runTask"), {"Tasks": [{"TaskArn": "t"}]}, "STRICT"),
+        ({**START, "Resource": "arn:aws:states:::sqs:sendMessage.waitForTaskToken"}, ["any"], "STRICT"),
+        ({**START, "Resource": "arn:aws:states:::http:invoke"}, "any", "STRICT"),
+        ({**START, "Resource": "arn:aws:states:::apigateway:invoke"}, "any", "STRICT"),
+        (_sync("eks:runJob"), "any", "STRICT"),
     ],
 )
 def test_a_result_that_it_can_give_is_taken(states: Any, state: Any, result: Any, mode: str | None) -> None:
