@@ -158,6 +158,7 @@ def test_a_lambda_call_names_the_function_and_carries_its_payload() -> None:
     call, execution = performed(invoke, {"ok": 1}, {"x": 2})
     assert {k: v for k, v in call._asdict().items() if k not in entered} == {
         "attempt": 1,
+        "exchange": None,
         "input": {"x": 2},
         "resource": INVOKE,
         "service": "lambda",
@@ -187,30 +188,6 @@ def test_a_lambda_call_names_the_function_and_carries_its_payload() -> None:
 def test_a_function_is_known_by_its_bare_name(reference: str, name: str) -> None:
     state = {"Type": "Task", "Resource": INVOKE, "Parameters": {"FunctionName": reference}}
     assert performed(state, None)[0].function == name
-
-
-@pytest.mark.parametrize(
-    ("resource", "service", "action", "sdk", "kind"),
-    [
-        ("arn:aws:states:::dynamodb:updateItem", "dynamodb", "updateItem", False, "dynamodb"),
-        ("arn:aws:states:::aws-sdk:sfn:describeExecution", "sfn", "describeExecution", True, "aws-sdk:sfn"),
-        ("arn:aws:states:::aws-sdk:lambda:invoke", "lambda", "invoke", True, "aws-sdk:lambda"),
-    ],
-)
-def test_any_other_service_is_asked_as_it_is(resource: str, service: str, action: str, sdk: bool, kind: str) -> None:
-    """The parameters are the API's, the answer is the response; events name the service."""
-    call, execution = performed(
-        {"Type": "Task", "Resource": resource, "Parameters": {"Key.$": "$.k"}}, {"R": 1}, {"k": 2}
-    )
-    assert (call.service, call.action, call.sdk, call.function) == (service, action, sdk, None)
-    assert (call.parameters, call.payload) == ({"Key": 2}, None)
-    assert execution.output == {"R": 1}
-    assert execution.history[2]["taskScheduledEventDetails"] == {
-        "resourceType": kind,
-        "resource": action,
-        "region": "us-east-1",
-        "parameters": '{"Key":2}',
-    }
 
 
 @pytest.mark.parametrize("pattern", ["", ".waitForTaskToken"])

@@ -1,5 +1,6 @@
 """http:invoke with a real server: what reaches the endpoint, what comes back, what a connection adds."""
 
+import functools
 import json
 import threading
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from endpoint import ROLE, calling, over
+from endpoint import ROLE, calling, created, over
 from states_language import TaskCall, TaskFailure
 from states_language.server.__main__ import _connections
 from states_language.server.http_task import HttpTask, by_name
@@ -190,18 +191,47 @@ def test_no_request_is_sent_for_what_is_wrong(endpoint: str, seen: list[Seen]) -
 
 @pytest.mark.usefixtures("seen")
 def test_a_machine_asks_the_endpoint(endpoint: str) -> None:
-    """It does so through the server, with named connections, and in TestState. The history has no credential."""
+    """It does so through the server, with named connections. The history has no credential."""
     parameters = {"ApiEndpoint": endpoint, "Method": "GET", "Authentication": {"ConnectionArn": ARN}}
-    definition = calling("arn:aws:states:::http:invoke", parameters, End=True)
     with Server() as server:
         server.connections["Shop"] = keyed()
         states = server.client()
-        tested = states.test_state(definition=json.dumps(definition["States"]["S"]), roleArn=ROLE)
-        assert json.loads(tested["output"])["ResponseBody"] == {"calls": 1}
-        arn = states.create_state_machine(name="m", definition=json.dumps(definition), roleArn=ROLE)["stateMachineArn"]
-        execution = states.start_execution(stateMachineArn=arn)["executionArn"]
-        assert json.loads(over(states, execution)["output"])["ResponseBody"] == {"calls": 2}
+        machine = created(states, "m", calling("arn:aws:states:::http:invoke", parameters, End=True))
+        execution = states.start_execution(stateMachineArn=machine)["executionArn"]
+        assert json.loads(over(states, execution)["output"])["ResponseBody"] == {"calls": 1}
         assert "secret" not in str(states.get_execution_history(executionArn=execution))
+
+
+@pytest.mark.usefixtures("seen")
+def test_a_trace_shows_request_and_response(endpoint: str) -> None:
+    """The form is that of the Developer Guide's example; what the connection adds is shown if it is asked for."""
+    state = {"Type": "Task", "Resource": "arn:aws:states:::http:invoke", "End": True, "Parameters": {
+        "ApiEndpoint": f"{endpoint}/201", "Method": "POST", "Headers": {"Own": "h", "header-param": "ours"},
+        "QueryParameters": {"q": "ours", "n": 1}, "RequestBody": {"mode": "ours", "job": "j"},
+        "Authentication": {"ConnectionArn": ARN},
+    }}  # fmt: skip
+    with Server() as server:
+        server.connections["Shop"] = keyed(**ADDED)
+        tested = functools.partial(server.client().test_state, definition=json.dumps(state), roleArn=ROLE)
+        levels = [("TRACE", False), ("TRACE", True), ("DEBUG", False)]
+        hidden, shown, less = (
+            tested(inspectionLevel=level, revealSecrets=reveal)["inspectionData"] for level, reveal in levels
+        )
+    assert not {"request", "response"} & less.keys()
+    rest = "User-Agent: Amazon|StepFunctions|HttpInvoke|us-east-1, Range: bytes=0-262144, "
+    rest += "Content-Type: application/json; charset=UTF-8]"
+    sent = {"protocol": "http", "method": "POST"}
+    own = {"url": f"{endpoint}/201?n=1", "headers": f"[Own: h, {rest}", "body": '{"job":"j"}'}
+    assert hidden["request"] == sent | own
+    added = {
+        "headers": f"[Own: h, Header-Param: theirs, Api-Key: secret, {rest}",
+        "url": f"{endpoint}/201?q=theirs&n=1",
+    }
+    assert shown["request"] == sent | added | {"body": '{"mode":"theirs","job":"j"}'}
+    headers = hidden["response"].pop("headers")
+    assert headers.endswith(", content-type: application/json, content-length: 12]")
+    answered = {"protocol": "http", "statusCode": "201", "statusMessage": "Created", "body": '{"calls": 1}'}
+    assert hidden["response"] == answered
 
 
 @pytest.mark.parametrize("text", ["[1]", "Shop: API_KEY", "Shop: {AuthParameters: {}}"])

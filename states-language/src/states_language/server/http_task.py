@@ -6,9 +6,10 @@ Invariants: no request is sent without its connection, and no error and no resul
 """
 
 import json
+import operator
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -25,6 +26,8 @@ Connection = Mapping[str, Any]
 """What EventBridge's CreateConnection takes: AuthorizationType and AuthParameters."""
 Connections = Callable[[str], Connection | None]
 """A function that returns a connection by its ARN; None for one that does not exist."""
+Merge = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
+"""What becomes of a Task's own fields and those that its connection adds: `|` for what is sent."""
 
 TIMEOUT_S = 60
 METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD")
@@ -76,16 +79,17 @@ class HttpTask:
             raise TaskFailure(_NOT_FOUND, f"Connection not found: {arn}")
         credentials, added = self._of(arn, connection)
         region = call.execution_arn.split(":")[3]
-        headers = _headers(given) | _lower(added["HeaderParameters"])
-        headers |= {"user-agent": f"Amazon|StepFunctions|HttpInvoke|{region}"}
-        headers |= {"range": f"bytes=0-{PAYLOAD_LIMIT_BYTES}"} | _lower(credentials)
-        body = _body(given, added["BodyParameters"])
-        if body is not None:
-            headers.setdefault("content-type", "application/json; charset=UTF-8")
-        query = _query(given, added["QueryStringParameters"])
-        if query:
-            address += ("&" if "?" in address else "?") + query
-        return _answer(*self._send(method, address, headers, body))
+        sent = _request(address, given, region, credentials, added, operator.or_)
+        exchange = call.exchange
+        if exchange is not None:
+            seen = sent if exchange.reveal else _request(address, given, region, credentials, added, _without)
+            exchange.shown["request"] = {"method": method, "url": seen[0], **_shown(seen[0], seen[1].items(), seen[2])}
+        response, body = self._send(method, *sent)
+        if exchange is not None:
+            status = {"statusCode": str(response.status), "statusMessage": response.reason or ""}
+            text = body[:PAYLOAD_LIMIT_BYTES].decode(errors="replace")
+            exchange.shown["response"] = {**status, **_shown(address, response.headers.items(), text)}
+        return _answer(response, body)
 
     def _send(
         self, method: str, address: str, headers: dict[str, str], body: str | None
@@ -115,7 +119,7 @@ class HttpTask:
                 given = parameters["BasicAuthParameters"]
                 return urllib3.make_headers(basic_auth=f"{given['Username']}:{given['Password']}"), added
             if kind == "OAUTH_CLIENT_CREDENTIALS":
-                return {"authorization": f"Bearer {self._token(arn, connection)}"}, added
+                return {"Authorization": f"Bearer {self._token(arn, connection)}"}, added
         except (AttributeError, KeyError, TypeError):
             pass
         raise TaskFailure(_NOT_AUTHORIZED, f"The connection {arn} needs the AuthParameters that its type, {kind}, has")
@@ -136,8 +140,9 @@ class HttpTask:
             query, content = form | query, ""
         if query:
             address += f"?{urlencode(query)}"
-        headers = {"content-type": "application/x-www-form-urlencoded"} | _lower(added["HeaderParameters"])
-        response, body = self._send(method, address, headers, content)
+        headers = {"content-type": ("content-type", "application/x-www-form-urlencoded")}
+        headers |= _named(added["HeaderParameters"])
+        response, body = self._send(method, address, dict(headers.values()), content)
         try:
             answer = json.loads(body)
             token, lives_s = str(answer["access_token"]), float(answer.get("expires_in", 0))
@@ -162,37 +167,74 @@ def _object(given: Any, name: str) -> dict[str, Any]:
     return value
 
 
-def _headers(given: dict[str, Any]) -> dict[str, str]:
-    headers = _lower(_object(given, "Headers"))
+def _request(
+    address: str,
+    given: dict[str, Any],
+    region: str,
+    credentials: dict[str, str],
+    added: dict[str, dict[str, str]],
+    merge: Merge,
+) -> tuple[str, dict[str, str], str | None]:
+    """Return the address, the headers and the body of a request."""
+    headers = merge(_headers(given), _named(added["HeaderParameters"]) | _named(credentials))
+    headers |= _named(
+        {
+            "User-Agent": f"Amazon|StepFunctions|HttpInvoke|{region}",
+            "Range": f"bytes=0-{PAYLOAD_LIMIT_BYTES}",
+        }
+    )
+    body = _body(given, added["BodyParameters"], merge)
+    if body is not None:
+        headers.setdefault("content-type", ("Content-Type", "application/json; charset=UTF-8"))
+    if query := _query(given, added["QueryStringParameters"], merge):
+        address += ("&" if "?" in address else "?") + query
+    return address, dict(headers.values()), body
+
+
+def _without(own: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
+    """Return the Task's own fields, less those that the connection replaces."""
+    return {name: value for name, value in own.items() if name not in added}
+
+
+def _shown(address: str, headers: Iterable[tuple[str, str]], body: str | None) -> dict[str, str]:
+    """Return what TestState shows of a request and of an answer, in the form of the Developer Guide's example."""
+    written = ", ".join(f"{name}: {value}" for name, value in headers)
+    shown = {"protocol": address.partition(":")[0].lower(), "headers": f"[{written}]"}
+    return shown if body is None else {**shown, "body": body}
+
+
+def _headers(given: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    headers = _named(_object(given, "Headers"))
     for name in headers:
         if name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES):
             raise _refused(f"The header '{name}' must not be specified in an HTTP Task")
     return headers
 
 
-def _lower(headers: Mapping[str, Any]) -> dict[str, str]:
+def _named(headers: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return names and texts of headers by their names in lower case."""
     return {
-        str(name).lower(): ", ".join(map(_written, value)) if isinstance(value, list) else _written(value)
+        str(name).lower(): (str(name), ", ".join(map(_written, value)) if isinstance(value, list) else _written(value))
         for name, value in headers.items()
     }
 
 
-def _query(given: dict[str, Any], added: dict[str, str]) -> str:
+def _query(given: dict[str, Any], added: dict[str, str], merge: Merge) -> str:
     query = given.get("QueryParameters")
     if isinstance(query, str | list):  # a finished query such as `a=1&b=2`, or an array of such texts
         written = query if isinstance(query, str) else "&".join(map(str, query))
-        return "&".join(part for part in (written, urlencode(added)) if part)
-    fields = _object(given, "QueryParameters") | added
+        return "&".join(part for part in (written, urlencode(merge({}, added))) if part)
+    fields = merge(_object(given, "QueryParameters"), added)
     pairs = [(key, one) for key, value in fields.items() for one in (value if isinstance(value, list) else [value])]
     return urlencode([(key, _written(one)) for key, one in pairs], quote_via=quote)
 
 
-def _body(given: dict[str, Any], added: dict[str, str]) -> str | None:
+def _body(given: dict[str, Any], added: dict[str, str], merge: Merge) -> str | None:
     body, transform = given.get("RequestBody"), _object(given, "Transform")
     if added:
         if body is not None and not isinstance(body, dict):
             raise _refused("The connection has body parameters, so the field 'RequestBody' must be a JSON object")
-        body = {**(body or {}), **added}
+        body = merge(body or {}, added) or None
     if body is None or isinstance(body, str):
         return body
     if transform.get("RequestBodyEncoding") != "URL_ENCODED":

@@ -20,6 +20,7 @@ from states_language.server.mock_validation import STRICT, check_result
 from states_language.server.reading import Reader
 from states_language.server.requests import PREFIX, Actions, Answer, Parameters, Refusal, read_input
 from states_language.server.single_state import NAME, StateTest, StateTestRequest, machine
+from states_language.tasks.calls import Exchange
 from states_language.tasks.resources import Resource, read_resource
 from states_language.timestamps import written
 from states_language.values import compact, parsed
@@ -32,7 +33,8 @@ _NEEDS_A_MOCK = (
 )
 _WAITS = "TestState API does not support Activity tasks, .sync or .waitForTaskToken without a mock."
 """AWS documents that they are not supported; the words are ours."""
-_NUMBERS = ("maxConcurrency", "toleratedFailureCount", "toleratedFailurePercentage", "errorDetails")
+_DATA = ("maxConcurrency", "toleratedFailureCount", "toleratedFailurePercentage", "errorDetails", "request", "response")
+"""Members of an inspection that are no text of JSON."""
 
 
 class StateTestAction(Actions):
@@ -64,18 +66,23 @@ class StateTestAction(Actions):
         request = _request(parameters, document.value)
         _check_mock(parameters, state, request)
         context = self._context(parameters, state, request.data, iterated)
+        level = parameters.get("inspectionLevel", "INFO")
+        exchange = Exchange(bool(parameters.get("revealSecrets"))) if level == "TRACE" else None
+
+        async def real(call: TaskCall) -> Any:
+            assert self._executions.perform is not None
+            return await self._executions.perform(call._replace(exchange=exchange))
 
         async def run(
             loading: Callable[[], Machine], data: Any, perform: Callable[[TaskCall], Awaitable[Any]] | None
         ) -> Execution:
             tested = await self._reader.run(length, loading)
-            real = perform is None and state.get("Type") == "Task"
-            assert self._executions.perform is not None
+            works = perform is None and state.get("Type") == "Task"
             # A service sees the same account as from every other execution here.
             execution = tested.start(
                 document if data is document.value else data,
-                clock=self._clock if real else _NoWaiting(),
-                perform=perform or self._executions.perform,
+                clock=self._clock if works else _NoWaiting(),
+                perform=perform or real,
                 machine_arn=f"{PREFIX}:stateMachine:{uuid.uuid4()}",
                 context=context,
                 lanes=self._executions.lanes,
@@ -90,9 +97,9 @@ class StateTestAction(Actions):
         response = {name: answer[name] for name in _TEXTS if name in answer}
         if "output" in response:
             response["output"] = _text(response["output"])
-        if parameters.get("inspectionLevel", "INFO") != "INFO":
-            shown = state_test.shown
-            response["inspectionData"] = {key: shown[key] if key in _NUMBERS else _text(shown[key]) for key in shown}
+        if level != "INFO":
+            shown = state_test.shown | (exchange.shown if exchange else {})
+            response["inspectionData"] = {key: shown[key] if key in _DATA else _text(shown[key]) for key in shown}
         return response
 
     def _context(self, parameters: Parameters, state: dict[str, Any], data: Any, iterated: bool) -> dict[str, Any]:

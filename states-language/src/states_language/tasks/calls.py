@@ -4,7 +4,7 @@ Invariant: the interpreter never cancels a call; it only stops waiting for the a
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from states_language.tasks.callbacks import Pending
@@ -15,6 +15,14 @@ class Whole:
     """An answer that becomes the Task's result unchanged; a function's is not wrapped as lambda:invoke's response."""
 
     value: Any
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What http:invoke sent and received, in `shown`; without `reveal` it lacks what the connection adds."""
+
+    reveal: bool
+    shown: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 class TaskCall(NamedTuple):
@@ -28,7 +36,7 @@ class TaskCall(NamedTuple):
     has begun; `pending` gets the Task's result later, by its `succeed` or `fail`.
 
     `state` is the state's name, `input` its input, `attempt` counts from 1 at each visit of it. `reads` is whether an
-    ItemReader asks: then the Body of an object may be bytes.
+    ItemReader asks: then the Body of an object may be bytes. `exchange` is where http:invoke notes what it sends.
     """
 
     resource: str
@@ -47,6 +55,7 @@ class TaskCall(NamedTuple):
     attempt: int = 1
     input: Any = None
     reads: bool = False
+    exchange: Exchange | None = None
 
 
 Perform = Callable[[TaskCall], Awaitable[Any]]
