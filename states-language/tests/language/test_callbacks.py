@@ -45,23 +45,6 @@ def held(holder: Holder, caught: str | None = None, **fields: Any) -> Execution:
     return machine(*states[: 2 if caught else 1]).execute(perform=perform, tokens=tokens)
 
 
-def test_the_holder_of_the_token_gives_the_result() -> None:
-    """TaskSubmitted has the service's answer, TaskSucceeded the holder's, which is the result."""
-    execution = held(says(60, ("succeed", {"done": True})))
-    assert execution.output == {"done": True}
-    assert types(execution)[2:6] == ["TaskScheduled", "TaskStarted", "TaskSubmitted", "TaskSucceeded"]
-    submitted = execution.history[4]["taskSubmittedEventDetails"]
-    assert (submitted["resource"], submitted["output"]) == ("sendMessage.waitForTaskToken", '{"MessageId":"m"}')
-    assert at_ms(execution, "TaskSucceeded") == [60_000]
-
-
-def test_a_failure_may_leave_error_and_cause_out() -> None:
-    """The history lacks what the holder leaves out, and States.ALL catches it."""
-    execution = held(says(("fail",)))
-    assert (execution.status, execution.error, execution.cause) == ("FAILED", None, None)
-    assert "error" not in execution.history[5]["taskFailedEventDetails"]
-
-
 def test_heartbeats_keep_a_task_alive_until_they_stop() -> None:
     """Each restarts HeartbeatSeconds, a missed one is States.Timeout; TimeoutSeconds does not change."""
     execution = held(says(*NINE_SECONDS), HeartbeatSeconds=10, TimeoutSeconds=600)
@@ -173,16 +156,6 @@ def test_a_nested_execution_that_fails_fails_the_task(pattern: str) -> None:
         '{"Error":"Bad","ExecutionArn":"arn:e","Input":"{}","InputDetails":{"Included":true},"Name":"e",'
         '"StartDate":5,"StateMachineArn":"arn:m","Status":"FAILED","StopDate":7}',
     )
-
-
-ACTIVITY = "arn:aws:states:us-east-1:111111111111:activity:a"
-
-
-def test_an_activity_does_not_exist() -> None:
-    """The execution fails, for nobody has created the activity (recorded)."""
-    execution = machine(("S", {"Type": "Task", "Resource": ACTIVITY})).execute()
-    assert (execution.error, types(execution)[2:]) == ("States.Runtime", ["ExecutionFailed"])
-    assert str(execution.cause).endswith(f" The activity {ACTIVITY} does not exist.")
 
 
 APPROVE = {"Type": "Task", "Resource": "arn:aws:states:us-east-1:123456789012:activity:approve"}

@@ -40,13 +40,6 @@ def test_max_concurrency_bounds_how_many_run_at_once(at_once: int, seconds: int)
     assert (execution.stopped_ms or 0) - execution.started_ms == seconds * 1000
 
 
-def test_no_items_means_no_iteration() -> None:
-    """The state starts, succeeds and returns an empty array."""
-    execution = machine(("M", mapped(("A", PASS)))).execute([])
-    assert execution.output == []
-    assert types(execution)[2:5] == ["MapStateStarted", "MapStateSucceeded", "MapStateExited"]
-
-
 def test_the_selector_sees_the_item_its_index_and_the_input_of_the_state() -> None:
     """States within an iteration, even in a Parallel, see $$.Map.Item too."""
     inner = {"Type": "Parallel", "Branches": [line(("B", {"Type": "Pass", "InputPath": "$$.Map.Item.Value"}))]}

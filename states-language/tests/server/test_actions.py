@@ -47,24 +47,6 @@ def test_bad_requests_have_awss_names(
     assert refused == (code, refused[1] if message is None else message)
 
 
-@pytest.mark.parametrize(("pattern", "output"), [("sync", '{"n":5}'), ("sync:2", {"n": 5})])
-def test_a_nested_execution_is_waited_for(states: Any, pattern: str, output: Any) -> None:
-    """.sync gives the output as text, .sync:2 as JSON; a failed one fails the Task."""
-    fail = {"StartAt": "S", "States": {"S": {"Type": "Fail", "Error": "Bad"}}}
-    inner, bad = created(states, "inner"), created(states, "inner-bad", fail)
-
-    def nested(machine: str) -> dict[str, Any]:
-        parameters = {"StateMachineArn": machine, "Input": {"n": 5}}
-        outer = calling(f"arn:aws:states:::states:startExecution.{pattern}", parameters, End=True)
-        name = f"{machine.rpartition(':')[2]}-{len(pattern)}"
-        return ran(states, created(states, name, outer))
-
-    result = json.loads(nested(inner)["output"])
-    assert (result["Status"], result["StateMachineArn"], result["Output"]) == ("SUCCEEDED", inner, output)
-    failed = nested(bad)
-    assert (failed["error"], json.loads(failed["cause"])["Error"]) == ("States.TaskFailed", "Bad")
-
-
 def test_a_task_can_call_any_action_of_step_functions(states: Any) -> None:
     """aws-sdk:sfn reaches this service: names in Pascal case, dates as texts, errors by the SDK's names."""
     listing = created(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import urllib3
 
-from endpoint import HANDED, PASS, PREFIX, ROLE, SEND, WAIT, calling, created, over, ran, refusal
+from endpoint import PASS, PREFIX, ROLE, WAIT, calling, created, over, ran, refusal
 from patience import until
 
 DEPLOYED = {"stateMachineArn": PREFIX + "deployed"}
@@ -154,12 +154,3 @@ def test_an_express_execution_is_answered_at_once(states: Any) -> None:
     started = states.start_execution(stateMachineArn=arn)["executionArn"]
     assert refusal(states.describe_execution, executionArn=started)[0] == "InvalidArn"
     assert refusal(states.list_executions, stateMachineArn=arn)[0] == "StateMachineTypeNotSupported"
-
-
-def test_an_express_machine_waits_for_nobody(states: Any) -> None:
-    """Its creation refuses task tokens and .sync (recorded)."""
-    request = {"name": "express-token", "roleArn": ROLE, "type": "EXPRESS"}
-    refused = refusal(states.create_state_machine, **request, definition=json.dumps(calling(SEND, HANDED, End=True)))
-    reason = "Express state machine does not support '.waitForTaskToken' service integration  at /States/S/Resource"
-    sentence = f"Invalid State Machine Definition: 'SCHEMA_VALIDATION_FAILED: {reason}'"
-    assert refused == ("InvalidDefinition", sentence)

@@ -12,37 +12,6 @@ from endpoint import HANDED, PASS, ROLE, SEND, calling, created, distributed, ov
 from patience import in_thread
 
 
-def test_one_state_runs_on_its_own(states: Any) -> None:
-    """TestState runs a state with or without a mock, and shows each step of its data at level DEBUG."""
-    state = {
-        "Type": "Task",
-        "Resource": "arn:aws:states:::lambda:invoke",
-        "Parameters": {"FunctionName": "echo", "Payload.$": "$.n"},
-        "ResultSelector": {"got.$": "$.Payload"},
-        "ResultPath": "$.r",
-        "Retry": [{"ErrorEquals": ["Slow"], "IntervalSeconds": 3, "MaxAttempts": 2}],
-        "Catch": [{"ErrorEquals": ["Bad"], "ResultPath": "$.e", "Next": "Mend"}],
-        "Next": "After",
-    }
-    request = {"definition": json.dumps(state), "input": '{"n":{"a":1}}'}
-    real = states.test_state(**request, inspectionLevel="DEBUG")
-    assert (real["status"], real["nextState"]) == ("SUCCEEDED", "After")
-    assert json.loads(real["output"]) == {"n": {"a": 1}, "r": {"got": {"event": {"a": 1}}}}
-    assert json.loads(real["inspectionData"]["afterParameters"]) == {"FunctionName": "echo", "Payload": {"a": 1}}
-    assert json.loads(real["inspectionData"]["afterResultSelector"]) == {"got": {"event": {"a": 1}}}
-    mocked = states.test_state(**request, mock={"result": '{"Payload": 5}'})
-    assert (json.loads(mocked["output"])["r"], "inspectionData" in mocked) == ({"got": 5}, False)
-    caught = states.test_state(**request, mock={"errorOutput": {"error": "Bad", "cause": "It was."}})
-    assert (caught["status"], caught["nextState"], caught["error"]) == ("CAUGHT_ERROR", "Mend", "Bad")
-    assert json.loads(caught["output"])["e"] == {"Error": "Bad", "Cause": "It was."}
-    slow = {"mock": {"errorOutput": {"error": "Slow"}}, "inspectionLevel": "DEBUG"}
-    again = states.test_state(**request, **slow, stateConfiguration={"retrierRetryCount": 1})
-    assert again["status"] == "RETRIABLE"
-    assert again["inspectionData"]["errorDetails"] == {"retryIndex": 0, "retryBackoffIntervalSeconds": 6}
-    spent = states.test_state(**request, **slow, stateConfiguration={"retrierRetryCount": 2})
-    assert (spent["status"], spent["inspectionData"]["errorDetails"]) == ("FAILED", {"retryIndex": 0})
-
-
 def test_what_cannot_run_is_refused(states: Any) -> None:
     """A bad definition, an input that is not valid JSON, a missing state name, an unknown state."""
     passes = json.dumps({"Type": "Pass", "End": True})
