@@ -55,6 +55,8 @@ def test_a_broken_configuration_is_refused_with_the_place(responses: Any, senten
     with pytest.raises(MockError) as refusal:
         read_mocks(data)
     assert sentence in str(refusal.value)
+    with pytest.raises(MockError, match="the configuration: must be a JSON object"):
+        read_mocks([data])  # type: ignore[arg-type]
 
 
 def test_the_command_shows_and_runs_the_test_cases(capsys: pytest.CaptureFixture[str]) -> None:

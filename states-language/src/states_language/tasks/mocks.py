@@ -55,7 +55,7 @@ class MockConfig:
 
 def read_mocks(source: Mapping[str, Any] | str | os.PathLike[str]) -> MockConfig:
     """Return the configuration in a file or in data; raises MockError."""
-    if isinstance(source, Mapping):
+    if not isinstance(source, str | os.PathLike):
         return _config(source)
     try:
         data = parse_json(Path(source).read_text(encoding="utf-8-sig"))
