@@ -93,7 +93,10 @@ def _at(body: Any, place: str) -> Any:
 
 def _is_unique(values: list[Any]) -> bool:
     sound = all(isinstance(value, str | int) and not isinstance(value, bool) for value in values)
-    return sound and len(set(map(str, values))) == len(values)
+    try:
+        return sound and len({str(value).encode() for value in values}) == len(values)
+    except UnicodeEncodeError:  # half of a surrogate pair, which no address and no table can carry
+        return False
 
 
 def _increases(values: list[Any]) -> bool:

@@ -98,6 +98,8 @@ def block(number: int, id_: str = "", name: str = "", data: str = "") -> bytes:
         (b"".join(block(n, data=f"word {n}") for n in range(4)), {"key": "hash"}),
         (b"".join(block(n, data="word") for n in range(4)), {"key": "each"}),
         (block(1), {"key": "hash"}),
+        # Half of a surrogate pair is no text.
+        (b"".join(block(n, data=f'{{"id": "\\ud800{n}"}}') for n in range(4)), {"key": "hash"}),
         (
             b"".join(block(n, id_=f"{n}") + block(n, name="ping", data="now") for n in range(4)),
             {"on_conflict": "epoch", "heartbeat": {"event": "ping"}},
