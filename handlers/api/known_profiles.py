@@ -63,8 +63,8 @@ class KnownProfiles:
 
         words = f"there is no stream {stream_id!r}: no profile is named {profile!r}"
         close = get_close_matches(profile, self._profiles.names(), 1, 0.7)
-        fix = f"Did you mean {close[0]!r}? GET / lists all profiles." if close else None
-        return Problem("unknown-stream", words, "streamId", fix)
+        meant = f"Did you mean {close[0]!r}? " if close else ""
+        return Problem("unknown-stream", words, "streamId", f"{meant}GET / lists all profiles")
 
     def text(self, profile: str) -> str:
         """Returns the text of a profile; "" if there is none, or it cannot be read."""

@@ -64,7 +64,7 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
     if final_ms is not None:
         words = ", ".join(filter(None, (words, "rejected if the refusals continue")))
     if over_ms is not None:
-        at_ms, by_ms, final_ms, words = None, None, None, "over"
+        at_ms, by_ms, final_ms, words = None, None, None, "reconnected since"
     return {
         "message": f"{phrase}; {words}" if words else phrase,
         "cause": cause,
@@ -98,18 +98,18 @@ def _next_try(
         return None, None, f"not tried again: {status_words.again(lease)}"
     newest = connections.newest
     if newest is not None and lease.fence > newest.fence:
-        return None, None, "is being tried again"
+        return None, None, "trying again now"
     if rest.tried_ms and rest.until_ms > now_ms:
         # No other tries until then, but the back-off after this try is known only once it has ended.
-        return None, None, "is being tried again" if rest.tried_ms > _failed_ms(one) else ""
+        return None, None, "trying again now" if rest.tried_ms > _failed_ms(one) else ""
     if rest.until_ms > now_ms:
-        words = "continues on the next day (UTC)" if one.ended_by == OVER_BUDGET else "tried again after its back-off"
+        words = "continues on the next day (UTC)" if one.ended_by == OVER_BUDGET else "next try after its back-off"
         return rest.until_ms, None, words
     within_ms = {"StreamDropped": retries.dropped_ms, "StreamThrottled": retries.throttled_ms}.get(one.error)
     by_ms = None if within_ms is None else _failed_ms(one) + within_ms
     if by_ms is None or by_ms <= now_ms:
         return None, None, ""
-    return None, by_ms, "tried again soon"
+    return None, by_ms, "next try soon"
 
 
 def _final_ms(status: str, connections: Connections, one: Connection, rest: Rest) -> int | None:

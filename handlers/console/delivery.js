@@ -62,6 +62,8 @@ const idOf = (one) => (one.stream ? `${one.stream} ${one.sink}` : one.sink);
 const cells = (one) => [idOf(one), number(one.delivered), number(one.failed), number(one.dead_lettered), number(one.waiting),
   one.lag_ms ? length(one.lag_ms) : '–', clock(one.newest_received_at), one.waits ?? (one.replaying ? 'a replay' : one.seen_at ? '–' : 'the next event')];
 
+const DONE = { pause: 'paused', resume: 'resumed', skip: 'its oldest event is skipped', replay: 'it gets the events again' };
+
 /** The instant of a local time, or the text itself, which the API refuses; "start" for an empty text. */
 function since(local) {
   const at = new Date(local);
@@ -72,7 +74,7 @@ function since(local) {
 export function deliveryPart(id) {
   const table = scrolled('Sinks', SINKS);
   const which = element('select', { 'aria-label': 'Sink' });
-  const from = element('input', { type: 'datetime-local', 'aria-label': 'Replay from, in local time' });
+  const from = element('input', { type: 'datetime-local', id: 'replay-from' });
   const problem = element('p', { class: 'problem', role: 'alert' });
   const result = element('p', { class: 'soft', role: 'status' });
   const show = ({ delivery }) => {
@@ -84,18 +86,19 @@ export function deliveryPart(id) {
   async function send(pressed, make, question) {
     const sink = which.value;
     const command = { sink, ...make() };
-    if (question && !(await confirmed(question, `${sink}: skipped events stay stored, and a replay sends them.`, 'Skip'))) return;
+    if (question && !(await confirmed(`${pressed.textContent} for ${sink}?`, question(command.from), pressed.textContent))) return;
     await attempt(pressed, async () => {
       const { sinks } = await ask(streamPath(id, `/sinks?${new URLSearchParams(command)}`), 'POST');
       show({ delivery: sinks });
-      return `${command.do}: ${sink}.`;
+      return `${sink}: ${DONE[command.do]}.`;
     }, problem, result);
   }
   const node = element('section', { class: 'card delivery', 'aria-labelledby': 'delivery-title', hidden: true },
     element('h2', { id: 'delivery-title' }, 'Delivery'), table.node,
     element('div', { class: 'actions' }, which, button('Pause', () => ({ do: 'pause' })),
-      button('Resume', () => ({ do: 'resume' })), button('Skip one', () => ({ do: 'skip' }), 'Skip the oldest event?'),
-      from, button('Replay', () => ({ do: 'replay', from: since(from.value) }))),
+      button('Resume', () => ({ do: 'resume' })), button('Skip one', () => ({ do: 'skip' }), () => 'The oldest waiting event is not sent. It stays stored, and a replay sends it.'),
+      element('div', { class: 'row' }, element('label', { for: 'replay-from' }, 'Replay from'), from,
+        button('Replay', () => ({ do: 'replay', from: since(from.value) }), (at) => `${at === 'start' ? 'All stored events are' : `What was stored since ${clock(at)} is`} sent again. Then the sink continues where it was.`))),
     problem, result);
   return { node, show };
 }

@@ -56,7 +56,7 @@ export function eventsPart(id) {
     const none = !isLoaded ? 'Loading …' : hasConnected ? 'No event yet' : 'Never connected, so no event yet';
     if (!isLoaded || !events.length) return text(count, none);
     const held = wanted ? `${number(shown.length)} of ${all} match` : `${all} ${order}`;
-    return text(count, `${held}; ${isPaused ? 'paused' : isOpen() ? 'as they come' : `requested every ${EVERY_MS / 1000} s`}`);
+    return text(count, `${held}; ${isPaused ? 'paused' : isOpen() ? 'live' : `refreshed every ${EVERY_MS / 1000} s`}`);
   }
 
   /** Whether events come by themselves: an EventSource that is not closed reconnects by itself. */

@@ -4,7 +4,7 @@
 
 import { ask, streamPath } from './api.js';
 import { attempt, element, keyed, scrolled, set, svg, text } from './dom.js';
-import { clock, counted, length, words } from './words.js';
+import { clock, counted, length, visible, words } from './words.js';
 
 const HOUR_MS = 3_600_000;
 const MOST = 100;
@@ -48,7 +48,7 @@ export function groupPart(id) {
   };
 
   function row(one) {
-    const name = one.stream === id ? one.stream : element('a', { href: `#/streams/${encodeURIComponent(one.stream)}` }, one.stream);
+    const name = one.stream === id ? visible(id) : element('a', { href: `#/streams/${encodeURIComponent(one.stream)}` }, visible(one.stream));
     const cells = ['Status', 'Gaps', 'In all'].map((each) => element('td', { role: 'cell', 'data-name': each }));
     return element('tr', { role: 'row' }, element('th', { scope: 'row', role: 'rowheader' }, name), ...cells,
       element('td', { role: 'cell' }, svg('svg', { class: 'lanes', viewBox: `0 0 ${WIDTH} 16`, width: WIDTH, height: 16, role: 'img' }, svg('g'))));

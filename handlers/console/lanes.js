@@ -26,12 +26,13 @@ export function lanesPart() {
   let newest = null;
   let width = 1000;
   const marks = svg('g');
+  const none = svg('text', { y: ROWS.B + 14, 'text-anchor': 'middle' });
   const ticks = svg('g', { class: 'ticks' });
   const labels = Object.entries(ROWS).map(([name, y]) =>
     svg('text', { class: 'label', x: LABEL - 12, y: y + 15, 'text-anchor': 'end' }, name === 'stream' ? 'stream' : `lane ${name}`));
   const described = svg('desc');
   const picture = svg('svg', { class: 'lanes', height: HEIGHT, role: 'img', 'aria-labelledby': 'lanes-title' },
-    described, hatch(), ticks, ...labels, marks);
+    described, hatch(), ticks, ...labels, marks, none);
   const said = element('p', { class: 'handover' }, 'No handover yet.');
   const table = scrolled('Connections', ['Lane', 'Connected', 'Until', 'For', 'Ended by', 'Stored', 'Duplicates']);
   const gapTable = scrolled('Gaps', ['From', 'To', 'For', 'After', 'What is missing', 'Repair']);
@@ -69,6 +70,8 @@ export function lanesPart() {
       set(rect, 'rx', one.kind.startsWith('gap') ? 0 : Math.min(3, one.height / 2));
       text(rect.firstChild, one.words);
     });
+    text(none, shown.length ? '' : `nothing in the last ${length(windowMs)}`);
+    set(none, 'x', (LABEL + width) / 2);
     drawTicks(ticks, windowMs, now, at, width);
   }
 

@@ -6,18 +6,21 @@ import { announce, element, text } from './dom.js';
 import { runbookView } from './runbook.js';
 import { streamView } from './stream.js';
 import { streamsView } from './streams.js';
+import { visible } from './words.js';
 
 const main = document.getElementById('main');
 const link = document.getElementById('link');
 const forget = document.getElementById('forget');
 let view = null;
 let isLost = false;
+let isShown = false; // whether the view has had an answer
 
 /** Takes what a view reports: that the server answered, or a failure and when it tries again. */
 const server = {
   answered() {
     if (isLost) announce('The server answers again.');
     isLost = false;
+    isShown = true;
     link.dataset.state = 'live';
     text(link, '● Live');
   },
@@ -25,7 +28,7 @@ const server = {
     if (!(failure instanceof Failure)) throw failure;
     if (failure.needsKey) return askKey(failure.message);
     link.dataset.state = 'lost';
-    const again = `Trying again in ${Math.ceil(restMs / 1000)} s; the page shows older data.`;
+    const again = `Trying again in ${Math.ceil(restMs / 1000)} s${isShown ? '; the page shows older data' : ''}.`;
     text(link, `▲ ${failure.message} ${again}`);
     isLost = true;
     return undefined;
@@ -34,6 +37,7 @@ const server = {
 
 function show() {
   view?.stop();
+  isShown = false;
   main.replaceChildren();
   const section = /^#\/runbook\/?(.*)$/.exec(location.hash)?.[1];
   const match = /^#\/streams\/(.+)$/.exec(location.hash);
@@ -45,7 +49,7 @@ function show() {
   }
   if (section !== undefined) view = runbookView(main, server, section);
   else view = id === null ? streamsView(main, server) : streamView(main, server, id);
-  const title = section === undefined ? id : 'Runbook';
+  const title = section === undefined ? id && visible(id) : 'Runbook';
   document.title = title === null ? 'Streamkeeper' : `${title} · Streamkeeper`;
   forget.hidden = !key.get();
 }

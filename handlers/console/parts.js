@@ -2,6 +2,7 @@
 
 import { element, keyed, text } from './dom.js';
 import { showStatus } from './streams.js';
+import { kept, visible } from './words.js';
 
 /** The part of the page; `show` takes a stream's status. */
 export function partsPart() {
@@ -10,14 +11,14 @@ export function partsPart() {
     element('h2', { id: 'parts' }, 'Parts'),
     element('p', { class: 'soft' }, 'Each has its own connection, lanes and machine.'), list);
   const make = ({ stream }) => element('li', {},
-    element('a', { href: `#/streams/${encodeURIComponent(stream)}` }, stream), ' ', element('span', { class: 'status' }), ' ', element('span'));
+    element('a', { href: `#/streams/${encodeURIComponent(stream)}` }, visible(stream)), ' ', element('span', { class: 'status' }), ' ', element('span'));
   return {
     node,
     show({ parts }) {
       node.hidden = !parts;
       keyed(list, parts ?? [], (one) => one.stream, make, (item, { status, verdict }) => {
         showStatus(item.children[1], status);
-        text(item.lastChild, verdict);
+        text(item.lastChild, kept(verdict));
       });
     },
   };

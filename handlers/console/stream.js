@@ -13,7 +13,7 @@ import { lanesPart } from './lanes.js';
 import { partsPart } from './parts.js';
 import { showStatus } from './streams.js';
 import { whyPart } from './why.js';
-import { HELD, since } from './words.js';
+import { HELD, since, visible } from './words.js';
 
 const MACHINE_MS = 3000;
 const COST_MS = 30_000;
@@ -39,7 +39,7 @@ export function streamView(parent, server, id) {
   parent.append(
     element('nav', { 'aria-label': 'Place' }, element('a', { href: '#/' }, '← Streams')),
     element('div', { class: 'title' },
-      element('h1', {}, id), badge, element('div', { class: 'actions' }, start, stop)),
+      element('h1', {}, visible(id)), badge, element('div', { class: 'actions' }, start, stop)),
     verdict, problem, trouble.node, body,
   );
   let known = null;
@@ -97,7 +97,7 @@ export function streamView(parent, server, id) {
   /** The advice, with a link to the stream that may be meant. */
   function meant(fix) {
     const [, name] = /^Did you mean '(.+)'\?/.exec(fix) ?? [];
-    if (!name) return [fix];
+    if (!name) return ['Choose a profile under “Start a stream” in ', element('a', { href: '#/' }, 'the list of streams'), '.'];
     const other = name + id.replace(/^[^:]*/, '');
     return ['Did you mean ', element('a', { href: `#/streams/${encodeURIComponent(other)}` }, other), '?'];
   }
@@ -108,7 +108,7 @@ export function streamView(parent, server, id) {
     const from = isInParts ? 'Each part continues from its own cursor, if it has one.' : alone;
     const closes = isInParts ? 'Each part stores what it has read and closes.' : 'The connection stores what it has read and closes.';
     const sentence = isStart ? from : `${closes} The stream stays stopped until it is started again.`;
-    if (!await confirmed(`${isStart ? 'Start' : 'Stop'} ${id}?`, sentence, isStart ? 'Start' : 'Stop')) return;
+    if (!await confirmed(`${isStart ? 'Start' : 'Stop'} ${visible(id)}?`, sentence, isStart ? 'Start' : 'Stop')) return;
     await attempt(button, async () => {
       const answer = await ask(streamPath(id), method);
       announce(answer.message ?? `The stream ${id} is starting.`);

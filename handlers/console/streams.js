@@ -6,7 +6,7 @@
 import { ask, repeat } from './api.js';
 import { element, keyed, set, text } from './dom.js';
 import { startForm } from './start.js';
-import { STATUSES, age, clock, length, number, perSecond } from './words.js';
+import { STATUSES, age, clock, kept, length, number, perSecond, visible } from './words.js';
 
 const PAGE = 100;
 const PER = 50;
@@ -131,7 +131,7 @@ const rank = (one) => RANKS.get(one.status === 'running' && (one.reason || one.o
 const why = (one) => (one.status === 'stopped' || one.status === 'stopping' ? '' : (one.reason ?? ''));
 
 function row(one) {
-  const anchor = element('a', { href: `#/streams/${encodeURIComponent(one.stream)}`, title: one.stream }, one.stream);
+  const anchor = element('a', { href: `#/streams/${encodeURIComponent(one.stream)}`, title: visible(one.stream) }, visible(one.stream));
   const cell = (name, ...children) => element('td', { role: 'cell', 'data-name': name }, ...children);
   return element('tr', { role: 'row' }, element('th', { scope: 'row', role: 'rowheader' }, anchor, element('span', { class: 'soft' })),
     cell('', element('span', { class: 'status' }), element('span', { class: 'since' })),
@@ -153,7 +153,7 @@ function update(node, one) {
   set(gaps, 'title', more && 'in its last four connections');
   text(lag, one.lag_ms === null ? '–' : length(one.lag_ms));
   for (const cell of [rate, last, gaps, lag]) set(cell, 'data-none', cell.textContent === '–');
-  text(reason, why(one));
+  text(reason, kept(why(one)));
 }
 
 /** Shows a status as its mark and its word. */

@@ -16,8 +16,8 @@ const BY_STATUS = [
 ];
 // What to do about an end without such an answer, by its cause.
 const BY_CAUSE = {
-  unheard: ['Nothing, unless it happens repeatedly: then its functions are killed.', 'Kills'],
-  unrecorded: ['Nothing, unless it happens repeatedly: then its functions are killed.', 'Kills'],
+  unheard: ['Nothing, unless it happens repeatedly: then something kills its functions.', 'Kills'],
+  unrecorded: ['Nothing, unless it happens repeatedly: then something kills its functions.', 'Kills'],
   refused: ['Check the address in its profile, and whether the upstream is up.', 'Unconnected'],
   unreachable: ['Check the address in its profile, and whether the upstream is up.', 'Unconnected'],
   tls: ["Check the upstream's certificate, and the address in the profile.", 'Unconnected'],
@@ -98,11 +98,13 @@ export function whyPart() {
 }
 
 /** The facts beside the verdict, a sentence each. */
-function facts({ verdict, last_error: error, stuck_at_cursor: stuck }) {
+function facts({ verdict, since_at: away, last_error: error, stuck_at_cursor: stuck }) {
   const said = stuck ? [`The cursor is ${stuck.value ?? 'the beginning'}.`] : [];
   if (!error || error.over_at) return said;
   const { cause, failures, since, at, tried_again_at: from, tried_again_by: by, final_at: final } = error;
-  if (cause !== 'over_budget') said.push(failures > 1 ? `${counted(failures, 'failure')} in a row${verdict.startsWith('Away') ? '' : ` since ${clock(since)}`}, the last at ${clock(at)}.` : `It failed at ${clock(at)}.`);
+  const isSaid = verdict.startsWith('Away');
+  if (failures > 1 && cause !== 'over_budget') said.push(`${counted(failures, 'failure')} in a row${isSaid ? '' : ` since ${clock(since)}`}, the last at ${clock(at)}.`);
+  else if (cause !== 'over_budget' && !(isSaid && clock(away) === clock(at))) said.push(`It failed at ${clock(at)}.`);
   if (from) said.push(`The next try comes after ${clock(from)}.`);
   else if (by) said.push(`The next try comes by ${clock(by)}.`);
   if (final) said.push(`If the upstream still refuses at ${clock(final)}, the stream is rejected and not tried again.`);

@@ -43,8 +43,14 @@ export function clock(at) {
   return (isToday ? CLOCK.format(date) : `${DAY.format(date)} ${CLOCK.format(date)}`).replaceAll(' ', '\u00a0');
 }
 
+/** A text in which no line ends between a number and its unit. */
+export const kept = (text) => text.replace(/(\d) (?=(?:ms|s|min|h|d|%)(?!\w))/g, '$1\u00a0');
+
 /** A verdict with the instant in place of a length: "Away since 16:08:03: 401." */
-export const since = (verdict, at) => (at ? verdict.replace(/^Away .+?(?=[:.]( |$))/, () => `Away since ${clock(at)}`) : verdict);
+export const since = (verdict, at) => kept(at ? verdict.replace(/^Away .+?(?=[:.]( |$))/, () => `Away since ${clock(at)}`) : verdict);
+
+/** An id with numbers in place of characters that nobody sees, such as those that turn the direction of writing. */
+export const visible = (id) => id.replace(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, (one) => `\\u${one.codePointAt(0).toString(16).padStart(4, '0')}`);
 
 /** How long ago an instant was, by its largest unit: 12 s, 3 h, 2 d; "–" for none. */
 export function age(at) {

@@ -103,7 +103,8 @@ class Supervisor:
             self.kill()
             last = self.log.read_text(errors="replace").strip().rpartition("\n")[2]
             ends = f"Its last line is: {last}" if last else "It is empty."
-            raise UserError(f"{self.name} did not start; its log is {self.log}. {ends}")
+            within = "" if death in done else f" within {_READY_WITHIN_S:g} s"
+            raise UserError(f"{self.name} did not start{within}; its log is {self.log}. {ends}")
         answer.result()
 
     async def _watch(self) -> None:

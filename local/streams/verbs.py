@@ -141,7 +141,7 @@ def sink_words(row: dict[str, Any]) -> str:
     """How far a sink has come, in one line."""
     words = [f"{row['delivered']} delivered", f"{row['failed']} failed", f"{row['dead_lettered']} dead-lettered"]
     words += [f"{row['skipped']} skipped"] if row["skipped"] else []
-    words += [f"{row['waiting']} waiting"] + ([f"oldest {row['lag_ms'] / 1000:g} s"] if row["lag_ms"] else [])
+    words += [f"{row['waiting']} waiting"] + ([f"oldest {spelled(row['lag_ms'])}"] if row["lag_ms"] else [])
     is_new = not (row["seen_at"] or row["waits"] or row["replaying"])
     state = "; replaying" if row["replaying"] else "; begins with the next event, or with resume" if is_new else ""
     part = f"{row['stream']}  " if "stream" in row else ""

@@ -110,6 +110,24 @@ def test_dead_letters_are_put_back_as_far_as_they_can_be(service: LocalRun, brow
     assert said[1] == "0 events put back, 1 left (1: only the first 1 of its 5000000 bytes were kept)."
 
 
+def test_a_replay_asks_first(service: LocalRun, browser: Chromium) -> None:
+    """An empty field means all events, and the question says so; a no sends nothing."""
+    shown(browser, address(service))
+    said, asked = browser.do(
+        """await page.evaluate(async () => {
+          const { deliveryPart } = await import('./console/delivery.js');
+          const { node, show } = deliveryPart('demo');
+          show({ delivery: [{ sink: 'sqs:a', delivered: 0, failed: 0, dead_lettered: 0, waiting: 0 }] });
+          document.getElementById('main').append(node);
+        });
+        await page.getByRole('button', { name: 'Replay' }).click();
+        const said = await page.getByRole('dialog').textContent();
+        await page.getByRole('button', { name: 'Cancel' }).click();
+        return [said, page.asked.filter((url) => url.includes('/sinks'))]"""
+    )
+    assert ("Replay for sqs:a?" in said, "All stored events are sent again." in said, asked) == (True, True, [])
+
+
 def test_a_stream_is_stopped(service: LocalRun, browser: Chromium, demo: str) -> None:
     """Stop asks first, and nothing follows a no; a yes stops the stream, which the list still has."""
     shown(browser, address(service, demo))

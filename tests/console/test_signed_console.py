@@ -26,7 +26,7 @@ STORY = """await page.locator('#link[data-state=live]').waitFor();
     await page.getByLabel('Start a stream').fill('demo:a/b c');
     await page.getByRole('button', { name: 'Start', exact: true }).click();
     await page.locator('h1 + .status', { hasText: 'Running' }).waitFor();
-    await page.getByText(/events; as they come/).waitFor();
+    await page.getByText(/events; live/).waitFor();
     const first = await page.locator('.events .body').first().textContent();
     await page.waitForFunction((text) => document.querySelector('.events .body').textContent !== text, first);
     await page.getByRole('heading', { name: 'State machine' }).click();

@@ -215,6 +215,8 @@ def test_advice_fits_the_cause(service: LocalRun, browser: Chromium) -> None:
     over = {"cause": "over_budget", "failures": 1, "tried_again_at": "2026-11-25T00:00:00Z"}
     once = "the last execution failed: StreamBroken; for another answer start another id, such as name:2"
     rows = [("rejected", None, error), ("broken", once, None), ("reconnecting", None, over), ("running", None, None)]
+    away = {"cause": "unheard", "failures": 1, "at": "2026-11-24T00:00:00Z"}
+    rows.append(("reconnecting", None, away))
     shown(browser, address(service))
     *said, verdict = browser.do(
         """return page.evaluate(async (statuses) => {
@@ -223,10 +225,10 @@ def test_advice_fits_the_cause(service: LocalRun, browser: Chromium) -> None:
           const delivery = [{ sink: 'sqs:a', waits: 'NonExistentQueue' }];
           const said = statuses.map(([status, reason, last_error]) => {
             const part = whyPart();
-            part.show({ status, reason, last_error, verdict: 'Away', delivery });
+            part.show({ status, reason, last_error, verdict: 'Away', since_at: '2026-11-24T00:00:00Z', delivery });
             return [...part.node.querySelectorAll('p')].map((one) => one.textContent);
           });
-          return [...said, since('Away 2.5 s: reset.', '2026-11-24T00:00:00Z')];
+          return [...said, since('Away 2.5 s: reset. 3 s missing.', '2026-11-24T00:00:00Z')];
         }, input)""",
         rows,
     )
@@ -234,7 +236,8 @@ def test_advice_fits_the_cause(service: LocalRun, browser: Chromium) -> None:
     assert said[1][-1].startswith("For another answer start another id, such as name:2. If it breaks again, ")
     assert [one.partition(" ")[0] for one in said[2]] == ["The", "Nothing:"]  # an instant, and no failure
     assert "Nothing is lost. Create it, or correct its name in the profile. Runbook: DeliveryLag" in said[3][-1]
-    assert re.fullmatch(r"Away since [^.]+: reset\.", verdict)
+    assert len(said[4]) == 1  # the verdict has the instant of the failure
+    assert re.fullmatch(r"Away since [^.]+: reset\. 3\u00a0s missing\.", verdict)
 
 
 def test_a_stream_without_an_order_says_so(service: LocalRun, browser: Chromium) -> None:

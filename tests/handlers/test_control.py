@@ -72,10 +72,11 @@ def test_a_browser_is_led_to_the_page(control: ModuleType, accept: str, path: st
     assert (answer["statusCode"], answer["headers"].get("Location")) == ((303, place) if place else (200, None))
 
 
-def test_an_unknown_stream_names_the_profile_that_was_meant(control: ModuleType) -> None:
+@pytest.mark.parametrize(("stream_id", "meant"), [("dmeo:x", "Did you mean 'demo'? "), ("zzqq", "")])
+def test_an_unknown_stream_names_the_profile_that_was_meant(control: ModuleType, stream_id: str, meant: str) -> None:
     """It does so if one has a similar name."""
-    answer = control.handler({"httpMethod": "GET", "pathParameters": {"streamId": "dmeo:x"}}, Context())
-    assert json.loads(answer["body"])["fix"] == "Did you mean 'demo'? GET / lists all profiles."
+    answer = control.handler({"httpMethod": "GET", "pathParameters": {"streamId": stream_id}}, Context())
+    assert json.loads(answer["body"])["fix"] == f"{meant}GET / lists all profiles."
 
 
 @pytest.mark.parametrize(

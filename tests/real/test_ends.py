@@ -158,13 +158,13 @@ def test_a_failure_says_until_when_the_upstream_is_left_alone(local_run: LocalRu
     busy = until(lambda: _resting(service.ask("GET", BUSY)[1]), 10)
     assert busy, service.log
     error = busy["last_error"]
-    assert error["message"] == "refused: 503 Service Unavailable; tried again after its back-off"
+    assert error["message"] == "refused: 503 Service Unavailable; next try after its back-off"
     assert (error["http_status"], error["over_at"], busy["status"]) == (503, None, "reconnecting")
     assert error["tried_again_at"] > error["at"] >= error["since"]
     over = until(lambda: _has_conflict(service.ask("GET", BUSY)[1]), 3 * RETRY_AFTER_S)
     assert over, service.log
     error, counts = over["last_error"], over["counts"]
-    assert error["message"] == "refused: 503 Service Unavailable; over"
+    assert error["message"] == "refused: 503 Service Unavailable; reconnected since"
     assert (error["tried_again_at"], error["failures"]) == (None, 2)
     # Each connection after the first, which a slow machine may have, brings the one that is stored once more.
     assert (counts["stored"], counts["duplicates"]) == (1, 3 * counts["conflicts"] - 1)

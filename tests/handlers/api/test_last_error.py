@@ -12,7 +12,7 @@ from tests.handlers.api.shown import DEAD_AFTER_MS, NOW, connection, shown
 REFUSED: dict[str, Any] = {"ended_by": "refused", "error": "StreamDropped", "http_status": 503, "detail": "unused"}
 RELEASED: dict[str, Any] = {"execution": "", "ended_at_ms": 8}
 LATER_MS = NOW + 40_000
-LATER_WORDS = "tried again after its back-off"
+LATER_WORDS = "next try after its back-off"
 
 
 def refused(fence: int, at_ms: int, lane: str = "B", **more: Any) -> Any:
@@ -58,23 +58,23 @@ STOPPED = "not tried again: a stop is requested"
     [
         # A back-off that is written down, else the machine's own and its limit, else nothing.
         ([{}], LATER, {}, LATER_WORDS, {"tried_again_at": at(LATER_MS)}),
-        ([{}], Rest(), {}, "tried again soon", WITHIN),
+        ([{}], Rest(), {}, "next try soon", WITHIN),
         (
             [{"error": "StreamThrottled"}],
             Rest(),
             {},
-            "tried again soon",
+            "next try soon",
             {"tried_again_by": at(FAILED_MS + 300_000)},
         ),
-        ([{}], Rest("http", 1, NOW), {}, "tried again soon", WITHIN),
+        ([{}], Rest("http", 1, NOW), {}, "next try soon", WITHIN),
         # An instant that has passed is not shown, and nothing where the machine has no Retrier.
         ([{"saved_ms": 1, "seen_ms": NOW - 30_000}], Rest("http", 1, NOW - 1), {}, "", {}),
         ([{"error": "ConnectionExpired"}], Rest(), {}, "", {}),
         # The token of a claim is newer than every record: a function is opening the stream.
-        ([{}], LATER, {"fence": 2}, "is being tried again", {}),
+        ([{}], LATER, {"fence": 2}, "trying again now", {}),
         # What keeps others from trying is no instant of a try. It has not claimed yet, or nothing of it is written yet;
         # or that try has ended in this failure, and what is owed for it is not written down yet.
-        ([{}], replace(LATER, tried_ms=NOW - 500), {}, "is being tried again", {}),
+        ([{}], replace(LATER, tried_ms=NOW - 500), {}, "trying again now", {}),
         ([{}], replace(LATER, tried_ms=NOW - 2_000), {}, "", {}),
         # What nobody tries again is said so, however long a back-off is written down.
         ([{}], LATER, {"stop": True}, STOPPED, {}),
@@ -90,7 +90,7 @@ STOPPED = "not tried again: a stop is requested"
             [{"saved_ms": 500_000}, connection(2, "B", 510_000)],
             LATER,
             {},
-            "over",
+            "reconnected since",
             {"over_at": at(510_000)},
         ),
     ],
@@ -122,7 +122,7 @@ def test_a_status_without_a_name_is_shown_alone() -> None:
 
 @pytest.mark.parametrize(
     ("how", "over_at", "words"),
-    [("ended", at(610_000), "over"), ("stopped", None, STOPPED)],
+    [("ended", at(610_000), "reconnected since"), ("stopped", None, STOPPED)],
 )
 def test_an_error_is_over_once_the_upstream_has_ended_the_stream(how: str, over_at: str | None, words: str) -> None:
     """An answer that ends the stream is an answer, though nothing was opened; a stopped connection had none."""
@@ -203,7 +203,7 @@ def test_a_refusal_that_may_pass_says_from_when_on_it_is_final() -> None:
     words = f"refused: 403 Forbidden; {LATER_WORDS}, rejected if the refusals continue"
     assert (shown_error["message"], shown_error["final_at"]) == (words, at(LATER_MS + 9))
     assert error(forbidden, fence=2, rest=row)["message"].endswith(
-        "is being tried again, rejected if the refusals continue"
+        "trying again now, rejected if the refusals continue"
     )
     others = [
         error(forbidden, rest=replace(row, final_ms=NOW)),

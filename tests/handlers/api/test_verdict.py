@@ -274,7 +274,7 @@ def test_what_waits_to_be_stored_is_not_complete(waits_ms: int, complete: float)
 
 @pytest.mark.parametrize(("beat_ms", "waits"), [(NOW - DEAD_AFTER_MS, False), (NOW - DEAD_AFTER_MS - 1, True)])
 def test_nothing_waits_in_a_group_whose_function_vouches_for_the_stream(beat_ms: int, waits: bool) -> None:
-    """A heartbeat vouches until its lag before it, which is as long as a lease: healthy streams were told as late."""
+    """A heartbeat vouches until its lag before it, as long as a lease: healthy streams were reported as late."""
     vouched = connection(1, "B", 100_000, seen_ms=beat_ms - DEAD_AFTER_MS, saved_ms=NOW, lag_ms=DEAD_AFTER_MS)
     assert (shown(vouched)["coverage"]["waiting_since_at"] is not None) is waits
 
