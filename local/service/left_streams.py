@@ -16,6 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from handlers.connection.lease import Lease
 from handlers.connection.orphans import Verdict, verdict
 from handlers.errors import StoreUnavailable
+from handlers.group import is_group
 from handlers.repair.work import RepairWork, start_due
 from handlers.store.control_table import Table
 from handlers.store.leases import Leases
@@ -136,7 +137,8 @@ class LeftStreams:
         described = [(stream_of(known), _described(known)) for known in executions]
         youngest = {stream_id: one for stream_id, one in described if one.verdict is not Verdict.ASIDE}
         if self._shares_tables:
-            suspects = [(stream_id, lease) for stream_id, lease in suspects if stream_id in youngest]
+            own = lambda stream_id, lease: stream_id in youngest or is_group(lease.execution)  # noqa: E731
+            suspects = [(stream_id, lease) for stream_id, lease in suspects if own(stream_id, lease)]
         return damage | await asyncio.to_thread(self._check, suspects, youngest, now_ms, seen.groups)
 
     def _check(

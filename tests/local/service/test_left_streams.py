@@ -23,17 +23,26 @@ LEASE |= {"started_at": {"S": "2026-01-01T00:00:00.000Z"}}
 class Table:
     """A client of a control table with one lease, whose holder died long ago."""
 
+    def __init__(self, **more: Any) -> None:
+        self.lease = LEASE | more
+        self.updates: list[str] = []
+
     def query(self, **_: Any) -> Any:
         """Returns the lease's entry in the index."""
-        return {"Items": [LEASE]}
+        return {"Items": [self.lease]}
 
     def batch_get_item(self, **_: Any) -> Any:
         """The lease."""
-        return {"Responses": {"control": [LEASE]}}
+        return {"Responses": {"control": [self.lease]}}
 
     def get_item(self, **_: Any) -> Any:
         """The lease."""
-        return {"Item": LEASE}
+        return {"Item": self.lease}
+
+    def update_item(self, *, UpdateExpression: str, **_: Any) -> Any:
+        """UpdateItem."""
+        self.updates.append(UpdateExpression)
+        return {}
 
 
 class States:
@@ -53,27 +62,31 @@ class States:
 
 
 @pytest.mark.parametrize(
-    ("shares_tables", "may_start", "started", "words"),
+    ("shares_tables", "may_start", "lease", "started", "words"),
     [
-        (False, True, 1, "-orphan-0 continues the stream"),
-        (False, False, 0, "another is started as soon as possible"),
-        (True, True, 0, None),
+        (False, True, {}, 1, "-orphan-0 continues the stream"),
+        (False, False, {}, 0, "another is started as soon as possible"),
+        (True, True, {}, 0, None),
+        (False, True, {"stop": {"BOOL": True}}, 0, None),
+        (True, True, {"stop": {"BOOL": True}, "execution": {"S": "#1"}, "group": {"S": "#1"}}, 0, None),
     ],
 )
 def test_an_execution_that_nobody_knows(
-    tmp_path: Path, shares_tables: bool, may_start: bool, started: int, words: str | None
+    tmp_path: Path, shares_tables: bool, may_start: bool, lease: dict[str, Any], started: int, words: str | None
 ) -> None:
-    """In this machine's own tables it is over; in shared tables it may belong to somebody else."""
+    """In this machine's own tables it is over, and lets go of a stopped stream; in shared ones it may be another's."""
     executions = server.StepFunctions(tmp_path, RealClock()).executions
     states = States()
     known = StepFunctions(lambda: states, MACHINE, lambda: None)
     room = Room(Capacity(1, "a test"), lambda: [] if may_start else ["another"])
-    watch = LeftStreams(executions, lambda: (Table(), "control"), known, room, print, shares_tables=shares_tables)
+    table = Table(**lease)
+    watch = LeftStreams(executions, lambda: (table, "control"), known, room, print, shares_tables=shares_tables)
     sentences = asyncio.run(watch.check())
     assert (len(states.started), [one.endswith(words or "") for one in sentences.values()]) == (
         started,
         [True] if words else [],
     )
+    assert [one.endswith("REMOVE #execution, #group") for one in table.updates] == [True] * bool(lease)
 
 
 def test_a_renewal_under_way_is_resumed_without_its_predecessor() -> None:
