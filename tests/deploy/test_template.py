@@ -127,18 +127,6 @@ def test_get_and_delete_go_to_the_control_function(template: dict[str, Any]) -> 
     assert every <= set(deployment["DependsOn"])
 
 
-def test_the_route_that_starts_a_stream_maps_errors(template: dict[str, Any]) -> None:
-    """POST /connections/{streamId} answers 4xx and 5xx as such."""
-    method = methods(template)["Post"]
-    integration = method["Integration"]
-    assert integration["Credentials"] == {"Fn::GetAtt": ["ApiRole", "Arn"]}
-    # With a template for some media types the others are refused, as with NEVER.
-    assert integration["PassthroughBehavior"] == "WHEN_NO_TEMPLATES"
-    answers = [(one["StatusCode"], one["SelectionPattern"]) for one in integration["IntegrationResponses"]]
-    assert answers == [(200, ""), (400, r"4(?!29)\d{2}"), (429, "429"), (503, r"5\d{2}")]
-    assert [one["StatusCode"] for one in method["MethodResponses"]] == [200, 400, 404, 429, 503]
-
-
 @pytest.mark.parametrize("stage", ["local", "test"])
 def test_the_local_stages_have_the_same_resources(template: dict[str, Any], stage: str) -> None:
     """This machine runs the deployed template, with other names and numbers."""
