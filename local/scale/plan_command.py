@@ -92,6 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
 def in_parts(named: str) -> dict[str, Any]:
     """What a profile says of parts, as Asked takes it; raises UserError if it is wrong in another way."""
     path = folders.known(os.environ).get(named, Path(named))
+    if not path.suffix:
+        raise UserError(f"--profile must be the name of a profile or its file, and there is no profile {named!r}.")
     text = profile_text(path)
     try:
         table = tomllib.loads(text)

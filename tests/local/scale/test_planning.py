@@ -51,6 +51,8 @@ def test_a_rate_is_read_in_any_of_four_units(capsys: pytest.CaptureFixture[str])
     for text in ("x", "-1/s", "0/s", "1/week", "1e9/s", "100001/s"):
         assert main(["plan", "--rate", text]) == 2
         assert re.fullmatch(rf"streamkeeper: --rate must be .+ at most, not '{text}'\.\n", capsys.readouterr().err)
+    assert main(["plan", "--rate", "1", "--profile", "nobody"]) == 2
+    assert capsys.readouterr().err.endswith("its file, and there is no profile 'nobody'.\n")
     assert (main(["plan"]), capsys.readouterr().err.endswith("100000/s at most.\n")) == (2, True)
 
 
