@@ -137,8 +137,7 @@ class LeftStreams:
         described = [(stream_of(known), _described(known)) for known in executions]
         youngest = {stream_id: one for stream_id, one in described if one.verdict is not Verdict.ASIDE}
         if self._shares_tables:
-            own = lambda stream_id, lease: stream_id in youngest or is_group(lease.execution)  # noqa: E731
-            suspects = [(stream_id, lease) for stream_id, lease in suspects if own(stream_id, lease)]
+            suspects = [one for one in suspects if one[0] in youngest or is_group(one[1].execution)]
         return damage | await asyncio.to_thread(self._check, suspects, youngest, now_ms, seen.groups)
 
     def _check(
