@@ -21,8 +21,6 @@ LATE_MS, AGAIN_MS = 15_000, 10_000
 STARTS_S, STARTS_EVERY_S = 15.0, 1.0
 # By how much the clock of the API may seem to differ from this machine's and still count as the same.
 CLOCKS = timedelta(seconds=3)
-
-
 # The first number of a log that a stream of items went over to (docs/store.md).
 LOG_FROM = 10**14
 # How a position of a stream that is read in parts begins, and how many characters stand for a part.

@@ -27,6 +27,7 @@ from local.api_client import live_tail
 from local.api_client.command import ADDRESS_HELP, ENVIRONMENT, here
 from local.api_client.http_client import Api, exit_status, new_session
 from local.listener import HOST, Listener, bind
+from local.options import whole
 from local.printable import printable
 from local.user_error import UserError
 
@@ -52,18 +53,19 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--url", metavar="ADDRESS", help=ADDRESS_HELP)
     parser.add_argument("--sign", action="store_true", help="also sign for an address outside AWS")
-    parser.add_argument("--port", type=_port, default=0, metavar="N", help="the port to serve on (default: a free one)")
+    parser.add_argument("--port", default="0", metavar="N", help="the port to serve on (default: a free one)")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serves until a signal; returns the exit status of a refusal; raises UserError."""
+    port = whole("--port", arguments.port, 0, 65_535)
     api = here(os.environ, arguments.url, sign=arguments.sign, session=new_session())
     first = api.request("GET", "/connections?limit=1")
     if not first.is_success:
         print(f"streamkeeper: {api.url} refuses: {printable(str(first.refusal))}", file=sys.stderr)
         return exit_status(first.refusal)
-    return asyncio.run(_served(api, arguments.port))
+    return asyncio.run(_served(api, port))
 
 
 def app(api: Api, word: str) -> Starlette:
@@ -120,9 +122,3 @@ async def _served(api: Api, port: int) -> int:
         loop.remove_signal_handler(signal.SIGINT)
         loop.remove_signal_handler(signal.SIGTERM)
         await listener.close()
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text[:6]) <= 65_535):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
-    return int(text)

@@ -21,15 +21,13 @@ def plain_reading(wire: bytes) -> list[bytes]:
     return [line for line in lines if line.translate(None, b" \t\r")]
 
 
-@given(st.lists(st.sampled_from(PIECES), max_size=30).map(b"".join), st.lists(st.integers(0, 90), max_size=8))
+@given(
+    (st.lists(st.sampled_from(PIECES), max_size=30) | st.lists(st.sampled_from(LONG_PIECES), max_size=12)).map(
+        b"".join
+    ),
+    st.lists(st.integers(0, 90) | st.integers(0, 9000), max_size=8),
+)
 def test_any_wire_decodes_as_a_plain_reading(wire: bytes, places: list[int]) -> None:
-    """The decoder finds the whole lines, without their ends, that are not blank."""
-    lines = [data if isinstance(data, bytes) else data.encode() for data in says("ndjson", cut(wire, places)).data]
-    assert lines == plain_reading(wire)
-
-
-@given(st.lists(st.sampled_from(LONG_PIECES), max_size=12).map(b"".join), st.lists(st.integers(0, 9000), max_size=5))
-def test_long_lines_beside_short_ones_decode_as_a_plain_reading(wire: bytes, places: list[int]) -> None:
     """The search depends on the lines' length; the lines, and whether they are text, do not."""
     lines = decode(b"1\n", *cut(wire, places), most=1 << 16)[0]
     assert [frame.data for frame in lines] == ["1", *map(text_or_bytes, plain_reading(wire))]
