@@ -156,6 +156,11 @@ def test_a_maps_bounds_are_read_from_its_input(states: Any) -> None:
         assert two["error"] == "States.ExceedToleratedFailureThreshold"
     narrowed = {"InputPath": "$.share", "ItemsPath": "$$.Execution.Input.items", "MaxConcurrencyPath": "$"}
     assert inspected(states, {**_MAP, **narrowed})["maxConcurrency"] == 50
+    for wrong in (
+        {**queried, "ToleratedFailurePercentage": "{% 'x' %}"},
+        {**pathed, "ToleratedFailureCountPath": "$.items"},
+    ):
+        assert inspected(states, {**_RUN, **wrong})["error"] in ("States.QueryEvaluationError", "States.Runtime")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from states_language.definition.fields import Fields
 from states_language.definition.pointers import ways
 from states_language.distributed.item_formats import FAILED as UNREADABLE
 from states_language.distributed.item_reader import OBJECT
+from states_language.distributed.map_run import BOUNDS
 from states_language.failures import StateError
 from states_language.states.retry import compile_retry, named
 
@@ -33,6 +34,9 @@ _TEXTS, _ITEMS = ("CSV", "JSON", "JSONL"), {"InputType": "JSON"}
 _WORK = "arn:aws:states:::aws-sdk:mock:result"
 _DATAFLOW = ("QueryLanguage", "InputPath", "OutputPath", "ResultPath", "ResultSelector", "Output", "Assign")
 _WAYS = ("Next", "End", "Retry", "Catch")
+_EACH: dict[str, Any] = {"StartAt": "Item", "States": {"Item": {"Type": "Pass", "End": True}}}
+_APART = {**_EACH, "ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
+_BOUNDS = {"maxConcurrency": BOUNDS[0], "toleratedFailureCount": BOUNDS[1], "toleratedFailurePercentage": BOUNDS[2]}
 
 
 @dataclass(frozen=True)
@@ -78,12 +82,15 @@ class StateTest:
         self._kind = state.get("Type")
         self._jsonata = state.get("QueryLanguage") == "JSONata"
         self._items = 1
+        self._refused: Execution | None = None
 
     async def answer(self) -> dict[str, Any]:
         """Returns TestState's answer as data; `shown` has the members of an inspection."""
         if self.request.variables:
             self.shown["variables"] = dict(self.request.variables)
         await self._show_before()
+        if self._refused is not None:
+            return await self._failed(self._refused)
         if "error" in self.shown:
             return {"status": "FAILED", **self.shown.pop("error")}
         execution = await self._execute()
@@ -181,27 +188,25 @@ class StateTest:
                 self.shown["error"] = {"error": "States.Runtime", "cause": cause}
                 return
             self.shown["afterItemsPath"] = items
-        for name in ("MaxConcurrency", "ToleratedFailureCount", "ToleratedFailurePercentage"):
-            value = await self._number(name)
-            if value is not None:
-                self.shown[name[0].lower() + name[1:]] = float(value) if name.endswith("Percentage") else value
-        self.shown.setdefault("maxConcurrency", 0)
-        if "ItemReader" not in self.state or self.request.read is not None:
+        await self._show_bounds()
+        if self._refused is None and ("ItemReader" not in self.state or self.request.read is not None):
             await self._show_items()
 
-    async def _number(self, name: str) -> Any:
-        if f"{name}Path" in self.state:
-            return await self._at(self.state[f"{name}Path"])
-        value = self.state.get(name)
-        if isinstance(value, str):
-            return await self._value({"Type": "Pass", "QueryLanguage": "JSONata", "Output": {"value": value}})
-        return value
+    async def _show_bounds(self) -> None:
+        """Show the bounds of a Map; a distributed one reads them before its items, and fails if one is no number."""
+        given = [name[0].upper() + name[1:] + end for name in _BOUNDS for end in ("", "Path")]
+        reader = {"Resource": OBJECT, "ReaderConfig": _ITEMS}
+        bounded = {"Type": "Map", "ItemProcessor": _APART, "ItemReader": reader}
+        step = await self._step(bounded | self._kept("QueryLanguage", "InputPath", *given))
+        if not step.map_runs:
+            self._refused = step
+            return
+        for name, bound in _BOUNDS.items():
+            if (value := getattr(step.map_runs[0], bound)) is not None:
+                self.shown[name] = float(value) if name.endswith("Percentage") else value
 
     async def _at(self, path: str) -> Any:
-        return await self._value({"Type": "Pass", **self._kept("InputPath"), "Parameters": {"value.$": path}})
-
-    async def _value(self, state: dict[str, Any]) -> Any:
-        step = await self._step(state)
+        step = await self._step({"Type": "Pass", **self._kept("InputPath"), "Parameters": {"value.$": path}})
         return step.output["value"] if step.status == "SUCCEEDED" else None
 
     def _show_variables(self, execution: Execution) -> None:
@@ -213,10 +218,7 @@ class StateTest:
 
     async def _show_items(self) -> None:
         """Show the items below an ItemsPointer, and what each iteration gets from ItemSelector and ItemBatcher."""
-        processor: dict[str, Any] = {"StartAt": "Item", "States": {"Item": {"Type": "Pass", "End": True}}}
-        if _is_distributed(self.state):
-            processor["ProcessorConfig"] = {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}
-        run: dict[str, Any] = {"Type": "Map", "ItemProcessor": processor}
+        run: dict[str, Any] = {"Type": "Map", "ItemProcessor": _APART if _is_distributed(self.state) else _EACH}
         run |= self._kept("QueryLanguage", "InputPath", "ItemsPath", "Items")
         reader = self.state.get("ItemReader", {})
         config = reader.get("ReaderConfig", {})
@@ -230,7 +232,7 @@ class StateTest:
             if "ItemsPointer" in config and not self._jsonata:
                 self.shown["afterItemsPointer"] = step.output
         elif step.error == UNREADABLE:
-            self.shown["error"] = {"error": step.error, "cause": step.cause}
+            self._refused = step
         for name in ("ItemSelector", "ItemBatcher"):
             if name in self.state:
                 run[name] = self.state[name]
