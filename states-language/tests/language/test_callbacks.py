@@ -183,6 +183,12 @@ def test_an_activity_is_scheduled_before_its_worker(
     )
 
 
+def test_an_activity_without_an_answer_does_not_exist() -> None:
+    """The execution fails, and nothing is scheduled (recorded)."""
+    execution = machine(("A", APPROVE)).execute()
+    assert (execution.error, types(execution)[2:]) == ("States.Runtime", ["ExecutionFailed"])
+
+
 def test_a_worker_that_asserts_fails_the_test() -> None:
     """It runs beside the execution, and no Catcher hides it."""
 

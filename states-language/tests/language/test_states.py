@@ -64,9 +64,7 @@ OUTPUTS: list[tuple[dict[str, Any], Any, Any]] = [
         {"in": {"x": 1}, "out": {"kept": 0}},
         {"kept": 0, "here": {"doubled": [1, 1], "fixed": {"deep": 1}}},
     ),
-    # InputPath and OutputPath null give {}, ResultPath null drops the result.
-    ({"Type": "Pass", "InputPath": None}, {"a": 1}, {}),
-    ({"Type": "Pass", "OutputPath": None}, {"a": 1}, {}),
+    # ResultPath null drops the result.
     ({"Type": "Pass", "Result": 5, "ResultPath": None}, {"a": 1}, {"a": 1}),
     ({"Type": "Succeed", "InputPath": "$.a", "OutputPath": "$.b"}, {"a": {"b": 1}}, 1),
 ]
