@@ -144,6 +144,8 @@ def sending(target: Target, tools: Tools) -> tuple[Promises, Callable[[Sequence[
         except StreamkeeperError as error:
             # The secret that signs cannot be read; the sentence names it, and not its value.
             refusal = Refusal(str(error))
+        except (LookupError, TypeError, ValueError):
+            refusal = Refusal("its answer does not say what it took")
         return dict.fromkeys(range(len(batch)), refusal)
 
     return promised(target), send

@@ -74,13 +74,9 @@ def repair_gap(ports: GapPorts, gap: Gap) -> Steps:
     if repair.is_over and repair.state != REPAIRED:
         # The alert comes before the record is saved as over: an alert twice is better than none.
         yield Ask(lambda: ports.alert(gap, repair))
-    yield from _save(ports, gap, repair)
-    return replace(repair, stamp=repair.stamp + 1)
-
-
-def _save(ports: GapPorts, gap: Gap, repair: Repair) -> Generator[Ask, Any, None]:
     if not (yield Ask(lambda: ports.save(gap, repair))):
         raise TakenOver
+    return replace(repair, stamp=repair.stamp + 1)
 
 
 def _anew(repair: Repair) -> Repair:

@@ -38,5 +38,5 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
         for message in batch
     ]
     answers = tools.client(SERVICE).put_events(Entries=entries)["Entries"]
-    codes = ((at, answer.get("ErrorCode")) for at, answer in enumerate(answers))
+    codes = ((at, answer.get("ErrorCode")) for at, answer in zip(range(len(batch)), answers, strict=True))
     return {at: Refusal(code, code in PROMISES.final) for at, code in codes if code}

@@ -24,4 +24,5 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
     records = [{"Data": f"{message.text}\n".encode()} for message in batch]
     answer = tools.client(SERVICE).put_record_batch(DeliveryStreamName=target.name, Records=records)
     answers = answer["RequestResponses"]
-    return {at: Refusal(one["ErrorCode"]) for at, one in enumerate(answers) if one.get("ErrorCode")}
+    each = zip(range(len(batch)), answers, strict=True)
+    return {at: Refusal(one["ErrorCode"]) for at, one in each if one.get("ErrorCode")}

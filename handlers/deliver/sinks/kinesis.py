@@ -27,7 +27,8 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
     """Returns the messages that the stream refused."""
     records = [{"Data": message.text.encode(), "PartitionKey": partition_key(message.stream_id)} for message in batch]
     answers = tools.client(SERVICE).put_records(StreamName=target.name, Records=records)["Records"]
-    return {at: Refusal(answer["ErrorCode"]) for at, answer in enumerate(answers) if answer.get("ErrorCode")}
+    each = zip(range(len(batch)), answers, strict=True)
+    return {at: Refusal(one["ErrorCode"]) for at, one in each if one.get("ErrorCode")}
 
 
 def partition_key(stream_id: str) -> str:

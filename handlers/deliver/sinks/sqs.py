@@ -56,6 +56,8 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
     ]
     if entries:
         answer = client.send_message_batch(QueueUrl=queue.url, Entries=entries)
+        if not answer.keys() & {"Successful", "Failed"}:
+            raise LookupError("the answer names no message")
         for failure in answer.get("Failed", []):
             refused[int(failure["Id"])] = Refusal(failure["Code"], failure["Code"] in PROMISES.final)
     return refused

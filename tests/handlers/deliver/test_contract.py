@@ -18,8 +18,6 @@ from tests.handlers.deliver.stage import Stage
 # What a bucket and a function will never take has megabytes.
 SMALL_POISON = [pytest.param(kind, marks=pytest.mark.long) if kind in rigs.POISON else kind for kind in KINDS]
 SMALL_POISON += ["sqs by 2"]
-
-
 # One kind for each order that a sink may keep; the others keep the contract as it does.
 ORDERS = ("sqs", "eventbridge", "s3", "webhook", "sqs by 2")
 BATCHED = ("sqs by 2", "kinesis by 2", "webhook by 2")

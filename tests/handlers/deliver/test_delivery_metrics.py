@@ -29,17 +29,6 @@ def metrics(document: dict[str, Any]) -> tuple[list[list[str]], dict[str, str]]:
     return directive["Dimensions"], {metric["Name"]: metric["Unit"] for metric in directive["Metrics"]}
 
 
-def test_each_stream_and_sink_has_its_numbers_whatever_the_stage_keeps() -> None:
-    """They are fields, 0 included, so that log queries find them by stream and sink. No document has a reason."""
-    for by in BY:
-        rows = [[one[name] for name in ("profile", "stream", "sink", "service", *NAMES)] for one in described(by)]
-        assert rows == [
-            ["prices", "prices:eur", "sqs:orders.fifo", "sk", 8, 0, 0],
-            ["prices", "prices:usd", "webhook:hooks.example.org", "sk", 0, 2, 1],
-        ]
-        assert "503" not in json.dumps(described(by))
-
-
 def test_a_stage_keeps_what_is_not_0_of_all_together() -> None:
     """A call with nothing to count has no metric."""
     queue, hook = described("stage")

@@ -3,9 +3,11 @@
 import io
 import json
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from handlers.deliver import contract
 from handlers.deliver.contract import Message, Refusal, Tools
 from handlers.deliver.sinks import lambda_function, sqs
 from handlers.profile.deliver_field import Target
@@ -54,6 +56,18 @@ def test_what_a_queue_calls_too_large_is_poison(endpoint: str, size: int) -> Non
     queues.set_queue_attributes(QueueUrl=url, Attributes={"MaximumMessageSize": "2048"})
     refused = sqs.send([message("b", "2")._replace(text="x" * size)], target, tools)
     assert [refusal.is_final for refusal in refused.values()] == [True]
+
+
+@pytest.mark.parametrize("kind", ["sqs", "kinesis", "eventbridge", "firehose"])
+@pytest.mark.parametrize("taken", [{}, {"Records": [{}], "Entries": [{}], "RequestResponses": [{}]}])
+def test_an_answer_that_does_not_say_what_was_taken_takes_nothing(kind: str, taken: dict[str, Any]) -> None:
+    """A proxy in between answers with 200 and a page: each event comes again, and the sink's row has the reason."""
+    sends = ("send_message_batch", "put_records", "put_events", "put_record_batch")
+    service = Mock(**{f"{name}.return_value": {"QueueUrl": "q"} | taken for name in ("get_queue_url", *sends)})
+    service.get_queue_attributes.return_value = {}
+    _, send = contract.sending(Target(kind, "mine.fifo"), Tools(lambda _: service, str, lambda: 0))
+    refusal = Refusal("its answer does not say what it took")
+    assert send([message("a", "1"), message("a", "2")]) == {0: refusal, 1: refusal}
 
 
 class Function:
