@@ -26,8 +26,6 @@ from handlers.values import dataclass
 Order = Literal["request", "message", "none"]
 # The modules whose name differs from their kind: `lambda` is a keyword of Python.
 _MODULES = {"lambda": "lambda_function"}
-
-
 # A sink's place after an event: the number of an arrival, and after how many of its events; in a replay, a position.
 Step = tuple[int, int] | str
 

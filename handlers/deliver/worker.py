@@ -31,7 +31,6 @@ REST_MS = 60_000
 PART_REST_MS = 250
 # A shorter wait is slept through, such as that at the end of a replay; a longer one is left to the sweep.
 SLEPT_MS = SETTLED_MS
-
 # How many records a call brings, as packaging/resources/delivery.cjs has it.
 BATCH = 250
 

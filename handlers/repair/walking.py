@@ -165,7 +165,7 @@ class _Walk:
             written: Written = yield Ask(lambda: self._ports.store(events, since_ms))
             new = written.stored + written.dead_lettered
             if written.duplicates and (time := self._uncounted) is not None:
-                new += yield Ask(lambda: self._ports.uncounted({event.key for event in events}, time))
+                new += yield Ask(lambda: self._ports.uncounted({event.key for event in events} - self._keys, time))
             times = [at_ms for at in wanted if (at_ms := read.times[at]) is not None]
             repair = replace(
                 repair,

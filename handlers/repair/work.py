@@ -27,8 +27,6 @@ REPAIR, REPAIRING = "repair", "repairing"
 DONE_KEPT_DAYS = 1
 # How old a request must be before it may be over: its gap may still be on its way to the table.
 SETTLED_MS = 60_000
-
-
 # A list of streams reads only this many newest connections of each, so no more gaps matter.
 SHOWN = 8
 

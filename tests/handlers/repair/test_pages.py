@@ -10,10 +10,11 @@ from handlers.connection.gap_record import DOWN, FAILED, NO_ORDER, PARTLY, REPAI
 from handlers.profile.addresses import with_query
 from handlers.profile.parse import parse
 from handlers.profile.upstream_requests import UpstreamRequest
+from handlers.repair.gap_ports import TURN_MS
 from handlers.repair.pages import Fetched
 from handlers.repair.proof import continues, ordered, places
 from local.simulation.virtual_rest import RestWays, VirtualRest
-from tests.handlers.repair.rigs import MISSED, REPAIR, STREAM, Rig, body, brought
+from tests.handlers.repair.rigs import MISSED, REPAIR, STREAM, Killed, Rig, body, brought
 
 
 @pytest.mark.parametrize("limit", [2, 3, 100])
@@ -51,15 +52,21 @@ class Numbered(VirtualRest):
 @pytest.mark.parametrize(
     ("following", "ends_after", "state", "asked"),
     [
-        ({"number": "page"}, 1000, REPAIRED, 4), ({"number": "page"}, 1, PARTLY, 4),
-        ({"number": "skip", "step": 3}, 1000, REPAIRED, 4), ({"number": "skip", "step": 3}, 1, PARTLY, 6),
+        ({"number": "page"}, 1000, REPAIRED, 5), ({"number": "page"}, 1, PARTLY, 5),
+        ({"number": "skip", "step": 3}, 1000, REPAIRED, 5), ({"number": "skip", "step": 3}, 1, PARTLY, 7),
     ],
 )  # fmt: skip
 def test_numbered_pages_may_end_with_a_404(following: dict[str, Any], ends_after: int, state: str, asked: int) -> None:
-    """Counted by pages or items, it ends the walk, which proves what it showed; on the first page it is a refusal."""
+    """Counted by pages or items, it ends the walk, which proves what it showed; on the first page it is a refusal.
+
+    What a killed function has stored of the first page is counted once, even if it is on the second too.
+    """
     rig = Rig(next=following)
     rest = rig.rest = Numbered(RestWays(), lambda: rig.now, rig.emitted_ms, body)
-    rest.ends_after = ends_after
+    rest.ends_after, rig.dies_after = ends_after, 8
+    with pytest.raises(Killed):
+        rig.run()
+    rig.dies_after, rig.now = None, rig.now + TURN_MS
     rig.run(left_ms=1)
     assert (rig.repaired.state, len(rest.addresses)) == (state, asked)
     rest.ends_after = 0
@@ -68,7 +75,7 @@ def test_numbered_pages_may_end_with_a_404(following: dict[str, Any], ends_after
         rig.run()
         assert (rig.repaired.state, rig.repaired.reason) == (PARTLY, "answered 404")
     else:
-        assert brought(rig) == MISSED
+        assert (brought(rig), rig.repaired.stored) == (MISSED, len(MISSED))
 
 
 @pytest.mark.parametrize(

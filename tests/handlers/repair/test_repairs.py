@@ -41,7 +41,6 @@ def test_an_address_without_the_edges_is_asked_again_beyond_them(is_inclusive: b
     rig = Rig(RestWays(limit=100, is_inclusive=is_inclusive))
     rig.run()
     assert [address.partition("?")[2] for address in rig.rest.addresses] == asked
-    assert len(rig.rest.asked) == len(asked)
 
 
 @pytest.mark.parametrize("missed", [range(10, 15), range(10, 10)], ids=["events are missing", "nothing happened"])
@@ -242,8 +241,7 @@ def test_what_an_older_connection_brings_after_the_gap_is_no_edge() -> None:
 
 def test_the_profile_may_say_why_no_overlap_can_be_seen() -> None:
     """Then one walk to the end is enough, and the record has the reason."""
-    rig = Rig(RestWays(limit=100, lie="forgets the edges", lies_ms=10**9), unproved="the edges are left out")
-    rig.rest._ways = replace(rig.rest._ways, lie="")
+    rig = Rig(RestWays(limit=100), unproved="the edges are left out")
     rig.run()
     assert (rig.repaired.state, rig.repaired.reason) == (REPAIRED, "the edges are left out")
     assert len(rig.rest.asked) == 1
