@@ -85,7 +85,11 @@ def described(error: "BotoCoreError | ClientError | StoreUnavailable") -> str:
     """Returns the kind of an error for a log; for a refusal by AWS also its code and the request's id."""
     if isinstance(error, StoreUnavailable):
         return str(error)
-    # An error without an answer has no response, or None.
-    response = getattr(error, "response", None) or {}
-    code = response.get("Error", {}).get("Code", "")
-    return f"{type(error).__name__}{f' {code}' if code else ''}{quoted_id(response)}"
+    code = code_of(error)
+    return f"{type(error).__name__}{f' {code}' if code else ''}{quoted_id(getattr(error, 'response', None))}"
+
+
+def code_of(error: BaseException | None) -> str:
+    """Returns AWS's code of an error; "" if AWS did not answer, when botocore's errors have no response, or None."""
+    code: str = (getattr(error, "response", None) or {}).get("Error", {}).get("Code", "")
+    return code

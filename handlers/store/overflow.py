@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from handlers.aws.error_translation import ConditionFailed, Refused, translate_errors
+from handlers.aws.error_translation import ConditionFailed, Refused, code_of, translate_errors
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.framing.frames import Body
@@ -54,8 +54,7 @@ class Objects:
         try:
             return self.get(key)
         except StoreUnavailable as error:
-            code = getattr(error.__cause__, "response", {}).get("Error", {}).get("Code", "")
-            if code in ("NoSuchKey", "AccessDenied"):
+            if code_of(error.__cause__) in ("NoSuchKey", "AccessDenied"):
                 return None
             raise
 

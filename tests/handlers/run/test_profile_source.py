@@ -7,7 +7,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ReadTimeoutError
 
 from handlers.aws.clients import bucket
 from handlers.aws.lambda_environment import plain_aws
@@ -20,6 +20,7 @@ from tests.permission_edges import own_requests
 
 FOLDER, NAMES = "streams/", itertools.count()
 OLD, NEW = (f'address = "https://example.org/{each}"\nframing = "sse"\n' for each in ("old", "new"))
+SLOW_DOWN = ClientError({"Error": {"Code": "SlowDown", "Message": "secret-value"}}, "GetObject")
 WRONG = 'framing = "sse"\n'
 REASON = "the profile 'prices': address is missing"
 
@@ -122,6 +123,18 @@ def test_a_wrong_one_is_not_used(place: Place) -> None:
     assert warm.names() == ["packaged", "prices"]
 
 
+def test_a_change_is_in_use_or_named_well_within_a_minute(place: Place) -> None:
+    """The function is asked each second, and has just read the object when it changes."""
+    place.puts(OLD)
+    function = place.function()
+    for text, noticed in ((OLD, OLD), (NEW, NEW), (WRONG, "is wrong")):
+        place.puts(text)
+        changed_s = place.now_s
+        while (found := function.find("prices")) is None or noticed not in found.text + found.problem:
+            place.now_s += 1
+            assert place.now_s - changed_s <= 45
+
+
 def test_an_address_that_is_never_allowed_is_wrong(place: Place) -> None:
     """It is the metadata service, written as one number; the function would refuse each connection."""
     place.puts(OLD)
@@ -168,13 +181,13 @@ def test_a_store_without_versions_has_no_former_one(place: Place) -> None:
     assert function.text("packaged") == OLD
 
 
-def test_an_outage_of_s3_changes_no_profile_and_is_not_asked_again_at_once(place: Place) -> None:
+@pytest.mark.parametrize("refusal", [SLOW_DOWN, ReadTimeoutError(endpoint_url="")], ids=["refused", "no answer"])
+def test_an_outage_of_s3_changes_no_profile_and_is_not_asked_again_at_once(place: Place, refusal: Exception) -> None:
     """A known profile stays in use; a function that knows none waits, and rejects no stream."""
     place.puts(OLD)
     known, cold = place.function(), place.function()
     assert known.text("prices") == OLD
     place.now_s += READ_AGAIN_S
-    refusal = ClientError({"Error": {"Code": "SlowDown", "Message": "secret-value"}}, "GetObject")
     place.fails = mock.Mock(side_effect=refusal)
     before = place.requests
     assert [known.text("prices") for _ in range(10)] == [OLD] * 10

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterable
 from typing import Any
+from unittest import mock
 
 import pytest
+from botocore.exceptions import ReadTimeoutError
 
 from handlers.connection.inputs import Layout, Written
 from handlers.errors import StoreUnavailable
@@ -39,6 +41,14 @@ def write(memory: Memory, count: int, policy: StoragePolicy) -> None:
     store.claim(STREAM, execution="", holder="A/1", partitions=policy.partitions)
     events = [StreamEvent(f"k{n}", str(n), None, None, None, NOW_MS + n // 10) for n in range(count)]
     assert store.write(STREAM, 1, 0, events, policy) == Written(count, 0)
+
+
+def test_an_object_is_not_missing_because_s3_does_not_answer() -> None:
+    """botocore's error has no response then."""
+    silent = mock.Mock()
+    silent.get_object.side_effect = ReadTimeoutError(endpoint_url="")
+    with pytest.raises(StoreUnavailable, match="AWS did not answer GetObject: ReadTimeoutError"):
+        Objects(lambda: silent, BUCKET).find("a-body")
 
 
 @pytest.mark.parametrize("partitions", [1, 5])
