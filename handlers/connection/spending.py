@@ -8,7 +8,8 @@ them once the previous one is released (`settled`). So each event is counted by 
     connection 2   claims at 100, stores 20: 120; connection 1 is released: 124
 
 A budget of the profile or of the stage has one count for all its streams. Each connection adds to it what it has stored
-itself (`counted`), once a minute and at each hundredth, and reads how much is used.
+itself (`counted`), once a minute and at each hundredth, and reads how much is used. So a killed connection leaves a
+hundredth of it uncounted at most.
 
 A killed connection leaves no count of what it stored after its last heartbeat. So the count is also saved once it has
 grown by a hundredth of the budget (1 / STEPS), and by the write that saves the cursor. The next connection begins
@@ -140,7 +141,7 @@ class Account:
         # The events and bytes that have come again, and that are assumed, of a predecessor without a last count.
         self._again, self._assumed = (0, 0), (0, 0)
         self._is_open = self._comes_again = False
-        self._saved = self._known
+        self._saved, self._shared = self._known, self.counted
 
     @property
     def spent(self) -> Spending:
@@ -170,12 +171,14 @@ class Account:
 
     def saves(self) -> None:
         """Records that the present count is saved."""
-        self._saved = self.spent
+        self._saved, self._shared = self.spent, self.counted
 
     @property
     def is_due(self) -> bool:
-        """Whether the count has grown so much that it is saved now."""
-        return self.spent.is_step(self._saved)
+        """Whether the count, or what it adds to a shared one, has grown so much that it is saved now."""
+        events, size = (now - before for now, before in zip(self.counted, self._shared, strict=True))
+        is_shared = self._known.wide_percent < 100 and any(one.percent(events, size) for one in self._budget.wide)
+        return is_shared or self.spent.is_step(self._saved)
 
     def reads(self, now_ms: int, settled: tuple[str, str] | None, wide: tuple[int, str] | None) -> None:
         """Reads what an answer of the store says about the budget: `settled` and `wide` as in LeaseRead."""

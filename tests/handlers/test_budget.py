@@ -335,6 +335,16 @@ def test_kills_do_not_exceed_a_budget(fields: dict[str, Any], write: int, releas
     assert 2_000 - 20 * kills <= len(world.stored()) + sum(map(len, world.logged())) < 2_000 + write
 
 
+def test_kills_leave_a_hundredth_of_a_shared_budget_uncounted() -> None:
+    """Each connection adds what it has stored at each hundredth, though it is killed before its first heartbeat."""
+    world = Night()
+    budget = {"profile_events_per_day": 2_000, "then": "pause"}
+    killed = [world.is_killed(budget=budget) for _ in range(15)]
+    kills = sum(killed[: len(world.opened) - 1])
+    assert 7 <= kills < 14
+    assert 2_000 <= len(world.stored()) < 2_000 + 20 * (kills + 1) + 7
+
+
 @pytest.mark.cpu(6)
 @pytest.mark.parametrize("kills_s", [(), pytest.param((190,), marks=pytest.mark.long)])
 def test_the_count_survives_handovers_and_kills(kills_s: tuple[int, ...]) -> None:
