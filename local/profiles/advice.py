@@ -84,10 +84,10 @@ def warnings(profile: Profile) -> list[str]:
     if profile.repair is not None:
         # A repair closes gaps.
         warned += filter(None, [notes(profile.repair.key, profile.key, profile.split)])
-    elif profile.resume is None:
+    elif profile.again and profile.resume is None:
         unsent = "" if profile.cursor in (None, "id") else f"; {_cursor(profile)} is saved as the cursor and never sent"
         warned.append(f"it cannot resume: every interval without a connection is a gap that stays open{unsent}")
-    elif profile.resume.is_default:
+    elif profile.again and profile.resume is not None and profile.resume.is_default:
         warned.append(
             "it is unknown whether the upstream keeps what it has sent, so a gap stays open in the ledger; "
             'if it does, write resume = { header = "Last-Event-ID" }'

@@ -102,10 +102,10 @@ class Report:
             print(printable(f"{self.path}: {problem}"), file=sys.stderr)
         if self.profile is not None:
             stored = advice.storage(self.profile)
-            says = advice.resumption(self.profile) + (f"; it {stored}" if stored else "")
+            says = advice.resumption(self.profile) if self.profile.again else advice.once(self.profile)
+            says += f"; it {stored}" if stored else ""
             says += f"; it {advice.selection(self.profile)}" if self.profile.keep else ""
             says += f"; it {advice.in_parts(self.profile)}" if self.profile.parts else ""
-            says += "" if self.profile.again else f"; it {advice.once(self.profile)}"
             print(printable(f"{self.path}: valid; it {says}"))
         for warning in self.warnings:
             print(printable(f"  warning: {warning}"))

@@ -234,7 +234,7 @@ def test_the_page_explains_every_field_and_no_other() -> None:
 def test_a_profile_that_is_requested_once_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is by its method or its own field; without an end mark, a warning says that each end counts as broken."""
     file = tmp_path / "once.toml"
-    head = 'address = "https://upstream.example/x"\nframing = "sse"\nresume = { header = "Last-Event-ID" }\n'
+    head = 'address = "https://upstream.example/x"\nframing = "sse"\n'
     for more, why in (
         ('method = "POST"\n', "a POST is repeated only with again = true"),
         ("again = false\n", "again = f"),
@@ -242,5 +242,6 @@ def test_a_profile_that_is_requested_once_says_so(tmp_path: Path, capsys: pytest
         file.write_text(head + more, encoding="utf-8")
         assert main(["profile", "check", str(file)]) == 0
         out = capsys.readouterr().out
-        assert f"it is requested once ({why}" in out
+        assert f"valid; it is requested once ({why}" in out
+        assert out.count("warning") == 1
         assert "warning: it is requested once (again = false), and without end no answer ends well" in out
