@@ -91,8 +91,6 @@ class StateTest:
         await self._show_before()
         if self._refused is not None:
             return await self._failed(self._refused)
-        if "error" in self.shown:
-            return {"status": "FAILED", **self.shown.pop("error")}
         execution = await self._execute()
         if execution.status == "SUCCEEDED":
             # The output of the state is the input of the next one.
@@ -180,17 +178,10 @@ class StateTest:
             await self._show_map()
 
     async def _show_map(self) -> None:
-        if not self._jsonata and "ItemReader" not in self.state:
-            items = await self._at(path := self.state.get("ItemsPath", "$"))
-            if not isinstance(items, (list, dict) if _is_distributed(self.state) else list):
-                place = path[1:] if path.startswith("$$") else path
-                cause = f'Reference path "{place}" must point to array.'
-                self.shown["error"] = {"error": "States.Runtime", "cause": cause}
-                return
-            self.shown["afterItemsPath"] = items
-        await self._show_bounds()
-        if self._refused is None and ("ItemReader" not in self.state or self.request.read is not None):
+        if "ItemReader" not in self.state or self.request.read is not None:
             await self._show_items()
+        if self._refused is None or "ItemReader" in self.state:
+            await self._show_bounds()
 
     async def _show_bounds(self) -> None:
         """Show the bounds of a Map; a distributed one reads them before its items, and fails if one is no number."""
@@ -205,10 +196,6 @@ class StateTest:
             if (value := getattr(step.map_runs[0], bound)) is not None:
                 self.shown[name] = float(value) if name.endswith("Percentage") else value
 
-    async def _at(self, path: str) -> Any:
-        step = await self._step({"Type": "Pass", **self._kept("InputPath"), "Parameters": {"value.$": path}})
-        return step.output["value"] if step.status == "SUCCEEDED" else None
-
     def _show_variables(self, execution: Execution) -> None:
         """Show the variables after the state: those of the request and those that the state or a Catcher assigns."""
         assigned = _left(execution).get("assignedVariables", {})
@@ -217,7 +204,7 @@ class StateTest:
             self.shown["variables"] = variables
 
     async def _show_items(self) -> None:
-        """Show the items below an ItemsPointer, and what each iteration gets from ItemSelector and ItemBatcher."""
+        """Show the items of a path or pointer, and what each iteration gets from ItemSelector and ItemBatcher."""
         run: dict[str, Any] = {"Type": "Map", "ItemProcessor": _APART if _is_distributed(self.state) else _EACH}
         run |= self._kept("QueryLanguage", "InputPath", "ItemsPath", "Items")
         reader = self.state.get("ItemReader", {})
@@ -229,9 +216,12 @@ class StateTest:
         step = await self._step(run)
         if step.status == "SUCCEEDED":
             self._items = len(step.output)
-            if "ItemsPointer" in config and not self._jsonata:
+            if not reader and not self._jsonata:
+                path = self.state.get("ItemsPath", "$")
+                await self._show("afterItemsPath", {"Type": "Pass", **self._kept("InputPath"), "OutputPath": path})
+            elif "ItemsPointer" in config and not self._jsonata:
                 self.shown["afterItemsPointer"] = step.output
-        elif step.error == UNREADABLE:
+        elif not reader or step.error == UNREADABLE:
             self._refused = step
         for name in ("ItemSelector", "ItemBatcher"):
             if name in self.state:
