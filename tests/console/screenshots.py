@@ -18,8 +18,8 @@ STREAMS = ("demo", "demo:eu-west", "demo-log", "demo-ndjson")
 # Name, light or dark, width, height, and what is shown.
 VIEWS = (
     ("console-streams", "light", 1200, 440, "#/"),
-    ("console-stream-light", "light", 1200, 1000, "#/streams/demo"),
-    ("console-stream-dark", "dark", 1200, 1000, "#/streams/demo"),
+    ("console-stream-light", "light", 1200, 980, "#/streams/demo"),
+    ("console-stream-dark", "dark", 1200, 980, "#/streams/demo"),
     ("console-phone", "light", 390, 1000, "#/streams/demo"),
 )
 # Two minutes and three handovers: the line of time is full.
@@ -89,7 +89,7 @@ def pictures(port: int, browser: Chromium) -> None:
         recorded(browser, f"{page}#/streams/demo")
         with server.lost():
             browser.do("await page.locator('#link[data-state=lost]').waitFor()")
-            taken(browser, "console-lost", "light", 1200, 480)
+            taken(browser, "console-lost", "light", 1200, 300)
 
 
 if __name__ == "__main__":
