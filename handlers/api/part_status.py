@@ -16,7 +16,7 @@ from handlers.api import status, status_words
 from handlers.api.connection_records import Connections, Records
 from handlers.api.figures import Coverage, coverage
 from handlers.api.last_error import Retries
-from handlers.api.verdict import Standing, verdict
+from handlers.api.verdict import Situation, verdict
 from handlers.connection.gap_record import Interval
 
 WORST_FIRST = (
@@ -50,9 +50,9 @@ def answer(
     whole = _whole(records.values(), now_ms, dead_after_ms)
     running = sum(one["status"] == "running" for one in parts)
     since_ms = None if whole is None else whole.connected_since_ms
-    standing = Standing("running", for_ms=None if since_ms is None else now_ms - since_ms, is_brief=is_brief)
+    situation = Situation("running", for_ms=None if since_ms is None else now_ms - since_ms, is_brief=is_brief)
     if running == len(parts):
-        said = verdict(standing, whole)
+        said = verdict(situation, whole)
     else:
         of = records[worst["stream"]]
         said = worst["verdict"] if of is None else of_part(worst["stream"], of, whole=whole)["verdict"]

@@ -20,7 +20,7 @@ from handlers.api.connection_records import OVER, UNHEARD, Connection, Connectio
 from handlers.api.figures import Coverage, coverage
 from handlers.api.last_error import Retries, last_error, last_failed
 from handlers.api.queries import Listing
-from handlers.api.verdict import Standing, dead_letters, lost, verdict
+from handlers.api.verdict import Situation, dead_letters, lost, verdict
 from handlers.connection.failures import STUCK_AFTER
 from handlers.connection.gap_record import LOST
 from handlers.connection.spending import DAY_MS
@@ -69,7 +69,7 @@ def answer(
     fault = _fault(status, error)
     reasons = (damage, status_words.reason(status, connections), _stuck_words(stuck), fault, unwell, losses)
     since_ms, at_least = _since_ms(status, connections, covered, records.connected_ms)
-    standing = Standing(
+    situation = Situation(
         status, _why(status, connections), for_ms=None if since_ms is None else max(0, now_ms - since_ms),
         at_least=at_least, has_connected=covered is not None or lease.connected_token > 0,
         trouble=trouble, is_brief=is_brief, keeps_ms=keeps_ms,
@@ -77,7 +77,7 @@ def answer(
     return {
         "stream": stream_id,
         "status": status,
-        "verdict": verdict(standing, whole or covered),
+        "verdict": verdict(situation, whole or covered),
         "since_at": at(None if at_least else since_ms),
         "reason": next(filter(None, reasons), None),
         "execution": lease.execution or None,

@@ -26,7 +26,7 @@ _AWAY = re.compile(r"^Away .+?(?=[:.]( |$))")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Situation:
     """The state of a stream: its status, and what failed (`why`, "" if nothing did).
 
     `for_ms` is for how long it has been connected or away, None to leave that out; with `at_least`, it may be longer.
@@ -45,20 +45,20 @@ class Standing:
     keeps_ms: int = 0
 
 
-def verdict(standing: Standing, coverage: Coverage | None) -> str:
+def verdict(situation: Situation, coverage: Coverage | None) -> str:
     """Returns one or two sentences; without `coverage` they leave out losses."""
-    trouble = f"{standing.trouble[:1].upper()}{standing.trouble[1:]}." if standing.trouble else ""
-    is_away = standing.status == "reconnecting" and standing.has_connected and not standing.is_brief
-    keeps_ms = standing.keeps_ms if is_away else 0
+    trouble = f"{situation.trouble[:1].upper()}{situation.trouble[1:]}." if situation.trouble else ""
+    is_away = situation.status == "reconnecting" and situation.has_connected and not situation.is_brief
+    keeps_ms = situation.keeps_ms if is_away else 0
     # Events that were sent meanwhile can still be fetched.
-    is_kept = 0 < (standing.for_ms or 0) <= keeps_ms
+    is_kept = 0 < (situation.for_ms or 0) <= keeps_ms
     dead = losses = ""
-    if coverage is not None and standing.status != "starting":
+    if coverage is not None and situation.status != "starting":
         dead = f"{words}." if (words := dead_letters(coverage)) else ""
         # The queue has only the beginning of an event that was too long.
         nothing = "0 events lost so far" if is_kept else "" if dead else "Nothing lost"
-        losses = _losses(coverage, standing.is_brief, nothing)
-    said = " ".join(filter(None, (_first(standing), trouble, dead, losses)))
+        losses = _losses(coverage, situation.is_brief, nothing)
+    said = " ".join(filter(None, (_first(situation), trouble, dead, losses)))
     if is_kept:
         return f"{said.removesuffix('.')}; the upstream keeps {spelled(keeps_ms)}."
     return f"{said} The upstream keeps {spelled(keeps_ms)}: what it sent before may be lost." if keeps_ms else said
@@ -69,14 +69,14 @@ def since(verdict: str, instant: str) -> str:
     return _AWAY.sub(lambda _: f"Away since {instant}", verdict)
 
 
-def _first(standing: Standing) -> str:
-    reason = f": {standing.why}" if standing.why else ""
-    match standing.status:
+def _first(situation: Situation) -> str:
+    reason = f": {situation.why}" if situation.why else ""
+    match situation.status:
         case "running":
-            least = " at least" if standing.at_least and standing.for_ms is not None else ""
-            return f"Connected{least}{_length(standing.for_ms, standing.is_brief)}."
-        case "reconnecting" if standing.has_connected:
-            return f"{away(standing.for_ms, standing.is_brief)}{reason}."
+            least = " at least" if situation.at_least and situation.for_ms is not None else ""
+            return f"Connected{least}{_length(situation.for_ms, situation.is_brief)}."
+        case "reconnecting" if situation.has_connected:
+            return f"{away(situation.for_ms, situation.is_brief)}{reason}."
         case "reconnecting":
             return f"Not connected yet{reason}."
         case "starting":
@@ -85,7 +85,7 @@ def _first(standing: Standing) -> str:
             return "Stopping on request."
         case "stopped":
             return "Stopped on request."
-    return f"{standing.status.capitalize()}{reason}."
+    return f"{situation.status.capitalize()}{reason}."
 
 
 def away(for_ms: int | None, is_brief: bool = False) -> str:

@@ -63,11 +63,11 @@ def run(arguments: argparse.Namespace) -> int:
 
         facts: Facts = {}
 
-        def look() -> list[Finding]:
+        def check() -> list[Finding]:
             facts.update(collect(account, deployed))
             return [*stage_checks.judged(deployed, facts), *fleet_checks.judged(deployed, facts, prices.read())]
 
-        found = _repaired(account, look) if arguments.repair else look()
+        found = _repaired(account, check) if arguments.repair else check()
     tell = _show_json if arguments.json else _show
     for finding in found:
         tell(finding)
@@ -85,14 +85,14 @@ def run(arguments: argparse.Namespace) -> int:
     return WRONG if ill else WELL
 
 
-def _repaired(account: Account, look: Callable[[], list[Finding]]) -> list[Finding]:
+def _repaired(account: Account, check: Callable[[], list[Finding]]) -> list[Finding]:
     """The findings once nothing more can be mended, or mending does not help.
 
     An accepted request is not repeated; a refused one is, because a table takes one change at a time.
     """
     sent: set[str] = set()
     for _ in range(ROUNDS):
-        found = look()
+        found = check()
         wrong = [(one.what, one.mend) for one in found if one.state is State.WRONG and one.mend is not None]
         if not wrong:
             break
