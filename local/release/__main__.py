@@ -128,7 +128,7 @@ def packaged(
 
 def main(arguments: list[str]) -> int:
     """Writes into the given folder, or into release/."""
-    parser = argparse.ArgumentParser("python -m local.release", description=make.__doc__)
+    parser = argparse.ArgumentParser("python -m local.release", description="Makes the files of a release.")
     parser.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, default=Path("release"))
     try:
         for path in make(ROOT, parser.parse_args(arguments).folder):
