@@ -138,7 +138,7 @@ def text(found: Plan, stage: str, priced: str) -> str:
         f"{'the stage':<20}{found.month_usd:,.2f} US dollars a month in {priced}",
         f"{'met first':<20}{first.title}: {first.most:,.0f}, at {at}",
         "",
-        f"{'limit':<48}{'allowed':>12}{'asked':>12}{'share':>8}",
+        f"{'limit':<48}{'allowed':>12}{'needed':>12}{'share':>8}",
     ]
     lines += [f"{one.title:<48}{one.most:>12,.0f}{one.asked:>12,.1f}{one.share:>8.1%}" for one in found.limits]
     if load.partitions > MOST_PARTITIONS:

@@ -107,7 +107,7 @@ def limits(found: Counted, one: Day) -> list[str]:
         (one.title, f"{one.most:,}", f"{one.asked:,.0f}", f"{one.share:.0%}")
         for one in limits_of_a_day(one, found.cycle, WITHIN_S[1], stages.load("prod")["api_requests_per_s"])
     )
-    return table((f"quota, of {quotas()['as_of']}", "default", "asked", "share"), rows)
+    return table((f"quota, of {quotas()['as_of']}", "default", "needed", "share"), rows)
 
 
 def _applied() -> list[str]:
