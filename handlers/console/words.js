@@ -70,5 +70,6 @@ export function dollars(usd) {
   return `$${usd.toFixed(usd < 0.1 ? 4 : 2)}`;
 }
 
+const SILENT = { unheard: 'its function fell silent', unrecorded: 'its function ended without a report' };
 /** An end or a cause of a gap in words. */
-export const words = (name) => String(name ?? '').replaceAll('_', ' ');
+export const words = (name) => SILENT[name] ?? String(name ?? '').replaceAll('_', ' ');

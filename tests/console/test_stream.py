@@ -221,14 +221,14 @@ def test_advice_fits_the_cause(service: LocalRun, browser: Chromium) -> None:
     *said, verdict = browser.do(
         """return page.evaluate(async (statuses) => {
           const { whyPart } = await import('./console/why.js');
-          const { since } = await import('./console/words.js');
+          const { since, words } = await import('./console/words.js');
           const delivery = [{ sink: 'sqs:a', waits: 'NonExistentQueue' }];
           const said = statuses.map(([status, reason, last_error]) => {
             const part = whyPart();
             part.show({ status, reason, last_error, verdict: 'Away', since_at: '2026-11-24T00:00:00Z', delivery });
             return [...part.node.querySelectorAll('p')].map((one) => one.textContent);
           });
-          return [...said, since('Away 2.5 s: reset. 3 s missing.', '2026-11-24T00:00:00Z')];
+          return [...said, since(`Away 2.5 s: ${words('unheard')}. 3 s missing.`, '2026-11-24T00:00:00Z')];
         }, input)""",
         rows,
     )
@@ -237,7 +237,7 @@ def test_advice_fits_the_cause(service: LocalRun, browser: Chromium) -> None:
     assert [one.partition(" ")[0] for one in said[2]] == ["The", "Nothing:"]  # an instant, and no failure
     assert "Nothing is lost. Create it, or correct its name in the profile. Runbook: DeliveryLag" in said[3][-1]
     assert len(said[4]) == 1  # the verdict has the instant of the failure
-    assert re.fullmatch(r"Away since [^.]+: reset\. 3\u00a0s missing\.", verdict)
+    assert re.fullmatch(r"Away since [^.]+: its function fell silent\. 3\u00a0s missing\.", verdict)
 
 
 def test_a_stream_without_an_order_says_so(service: LocalRun, browser: Chromium) -> None:
