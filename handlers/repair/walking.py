@@ -67,7 +67,7 @@ def repair_gap(ports: GapPorts, gap: Gap) -> Steps:
         if problem or proof.proves(ports.field, repair) or repair.walk == WIDE or not proof.can_widen(borders):
             break
         repair = replace(repair, walk=WIDE, at="", pages=0, saw_before=False, saw_after=False)
-        uncounted = None
+        uncounted = None  # What the first walk has counted would count again.
     if problem == UNFINISHED:
         return repair
     repair = proof.judged(ports.field, repair, borders, problem, retry_s, ports.deps.now_ms())
