@@ -65,6 +65,7 @@ client = dynamodb(plain, tries=TRIES)
 functions = clients.functions(plain, read_timeout_s=CALL_S)
 secrets = SecretValues(boto3_client, settings.secrets_prefix)
 table, events = Table(client, settings.delivery_table), Table(client, settings.events_table)
+arrivals = Arrivals(table)
 streams = StreamRecords(client, settings.control_table, settings.events_table)
 reader = EventReader(client, settings.events_table, lambda _key: None)
 profiles = Profiles(
@@ -122,9 +123,6 @@ def within(several: Sequence[Callable[[], None]], ms: int) -> None:
     for problem in filter(None, (one.exception() for one in done)):
         # A defect at one sink must end no other's thread.
         logger.error("not sent at once", exc_info=problem)
-
-
-arrivals = Arrivals(table)
 
 
 def call(out: Sequence[Bell]) -> None:

@@ -84,6 +84,8 @@ def command(query: object, labels: Iterable[str], now_ms: int) -> dict[str, Any]
         raise BadQuery("from", "the parameter from must not lie in the future")
     if is_all not in ("true", "false"):
         raise BadQuery("all", "the parameter all must be true or false")
+    if is_all == "true" and asked["do"] != "skip":
+        raise BadQuery("all", "the parameter all is for a skip only", "Leave it out.")
     return {"command": asked["do"], "sink": sink, "from_ms": max(0, from_ms or 0), "all": is_all == "true"}
 
 

@@ -54,8 +54,6 @@ def _named(text: bytes, list_: str) -> frozenset[str]:
         entries = json.loads(text)[list_]
     except (ValueError, KeyError, TypeError):
         return frozenset()
-    if entries is None:
-        return frozenset()
-    listed = entries if isinstance(entries, list) else [entries]
+    listed = entries if isinstance(entries, list) else [] if entries is None else [entries]
     named = (one.get("itemIdentifier") if isinstance(one, dict) else None for one in listed)
     return frozenset(key if isinstance(key, str) else "" for key in named)

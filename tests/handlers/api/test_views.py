@@ -245,6 +245,7 @@ def test_what_is_asked_of_a_sink_is_checked_and_handed_on(control: ModuleType, d
         ({"do": "stop", "sink": "s3:lake"}, "do"), ({"do": "pause"}, "sink"), ({"do": "pause", "sink": "s3:x"}, "sink"),
         ({"do": "replay", "sink": "s3:lake"}, "from"), ({"do": "skip", "sink": "s3:lake", "all": "1"}, "all"),
         ({"do": "replay", "sink": "s3:lake", "from": "2999-01-01T00:00:00Z"}, "from"),
+        ({"do": "pause", "sink": "s3:lake", "all": "true"}, "all"),
         ({"do": "pause", "sink": "s3:lake", "from": "start"}, "from"), ({"do": "pause", "now": "1"}, "now"),
     ]  # fmt: skip
     for query, field in wrong:
