@@ -26,15 +26,16 @@ pytestmark = pytest.mark.long
 STREAMS = [f"demo:upgrade-{number}" for number in range(4)]
 NEW = "of new code"
 INVOCATION, STORE = "handlers/run/stream_invocation.py", "handlers/store/connection_store.py"
-WRITES = "        return self._writer.write(stream_id, fence, first, events, policy)\n"
+WRITES = "        self.write = self._writer.write\n"
+SAYS = "        from handlers.connection.inputs import Written\n\n"
+LEAKS = (
+    "kept = []; self.write = lambda *asked: (kept.append(bytearray(b'x' * 2_000_000)), self._writer.write(*asked))[1]"
+)
 # Versions that start and take an event: which file they change, and how. The last one changes the definition alone.
 BAD = {
     "raises": (INVOCATION, (CODE[1], READS + '    raise RuntimeError("a bad version")\n')),
-    "says it stores": (STORE, (WRITES, "        return Written(len(events), 0)\n")),
-    "leaks": (
-        STORE,
-        (WRITES, '        self.__dict__.setdefault("kept", []).append(bytearray(b"x" * 2_000_000))\n' + WRITES),
-    ),
+    "says it stores": (STORE, (WRITES, f"{SAYS}        self.write = lambda *asked: Written(len(asked[3]), 0)\n")),
+    "leaks": (STORE, (WRITES, f"{WRITES}        {LEAKS}\n")),
     "definition": ("statemachines/connections.asl.yml", (LANE, "$error('a bad definition')")),
 }
 
