@@ -98,7 +98,7 @@ export function deliveryPart(id) {
     element('div', { class: 'actions' }, which, button('Pause', () => ({ do: 'pause' })),
       button('Resume', () => ({ do: 'resume' })), button('Skip one', () => ({ do: 'skip' }), () => 'The oldest waiting event is not sent. It stays stored, and a replay sends it.'),
       element('div', { class: 'row' }, element('label', { for: 'replay-from' }, 'Replay from'), from,
-        button('Replay', () => ({ do: 'replay', from: since(from.value) }), (at) => `${at === 'start' ? 'All stored events are' : `What was stored since ${clock(at)} is`} sent again. Then the sink continues where it was.`))),
+        button('Replay', () => ({ do: 'replay', from: since(from.value) }), (at) => `${at === 'start' ? 'All stored events are' : `What was stored since ${Number.isNaN(Date.parse(at)) ? at : clock(at)} is`} sent again. Then the sink continues where it was.`))),
     problem, result);
   return { node, show };
 }
