@@ -58,8 +58,8 @@ def wrong_waiting(world: World, coverage: dict[str, Any], dead_after_ms: int, *,
     """Yields what is wrong with `waiting_since_at`, while some connection of a living function is open.
 
     An event that came before a lease could run out is stored, or the status shows that time as lacking or waiting; if
-    nothing has changed for that long, it shows nothing as waiting unless something waits. What a log has written since
-    the last heartbeat may still be shown as waiting.
+    nothing has changed for that long, it shows nothing as waiting unless something waits. What was stored since the
+    last heartbeat may still be shown as waiting: what a log held back, and a frame whose rest came after a pause.
     """
     now_ms, slack_ms = world.clock.now_ms(), 2 * world.schedule.skew_ms + LATE_MS
     if any(to_ms >= now_ms - dead_after_ms for from_ms, to_ms in standstills(world) if from_ms <= now_ms):
@@ -80,7 +80,9 @@ def wrong_waiting(world: World, coverage: dict[str, Any], dead_after_ms: int, *,
         if at_ms < late_ms and not any(from_ms - slack_ms <= at_ms <= to_ms + slack_ms for from_ms, to_ms in shown):
             yield f"an event that came at {world.at(at_ms)} is not stored, and the status does not show that"
             return
+    resumed_ms = [world.origin_ms + one.at_ms + one.for_ms for one in world.schedule.faults if one.kind == "pause"]
     is_due = since_ms is not None and since_ms < now_ms - dead_after_ms - world.schedule.flush_ms
+    is_due = is_due and not any(now_ms - dead_after_ms <= at_ms <= now_ms for at_ms in resumed_ms)
     if since_ms is not None and is_due and not came_ms and is_settled:
         yield f"what came since {world.at(since_ms)} is shown as waiting, and all of it is stored"
 
