@@ -1,6 +1,6 @@
-"""Judges the alarms: whether each is as the template says, who is told, and which are in alarm.
+"""Judges the alarms: whether each is as the template says, whom it notifies, and which are in alarm.
 
-An alarm is compared by what decides when it acts and whom it tells. Actions that somebody has added are left alone.
+An alarm is compared by what decides when it acts and whom it notifies. Actions that somebody has added are left alone.
 Pure.
 """
 

@@ -129,10 +129,10 @@ def streams(arguments: argparse.Namespace, patient_s: float = 0) -> Streams:
 
 def refusals(run: Run) -> Run:
     """Returns `run` with refusals of the API printed and turned into an exit status."""
-    return lambda arguments: told(arguments, functools.partial(run, arguments))
+    return lambda arguments: printing_refusal(arguments, functools.partial(run, arguments))
 
 
-def told(arguments: argparse.Namespace, ask: Callable[[], int]) -> int:
+def printing_refusal(arguments: argparse.Namespace, ask: Callable[[], int]) -> int:
     """Returns what `ask` returns, or prints the API's refusal and returns its exit status."""
     try:
         return ask()

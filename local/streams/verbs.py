@@ -71,7 +71,7 @@ def _changed(method: str, field: str, words: Callable[[dict[str, Any]], str], ar
         print(json.dumps(answer) if arguments.json else printable(f"{stream_id} {words(answer)}"), flush=True)
         return DONE
 
-    return max(asking.told(arguments, partial(change, one, path)) for one, path in paths.items())
+    return max(asking.printing_refusal(arguments, partial(change, one, path)) for one, path in paths.items())
 
 
 def status(arguments: argparse.Namespace) -> int:
