@@ -142,7 +142,8 @@ class _Walk:
                 # What this page had may have been forgotten since the walk was interrupted.
                 address, repair, is_resumed = begin, _anew(repair), False
                 continue
-            if is_counted(field, begin, address, repair.pages, self._keys) and not self._continues(repair, read):
+            is_step = is_counted(field, begin, address, repair.pages, self._keys)
+            if self._is_same(repair, read) or (is_step and not self._continues(repair, read)):
                 repair = replace(repair, way=NO_ORDER)
             repair, is_over = yield from self._take(repair, read)
             if is_over:
@@ -211,6 +212,15 @@ class _Walk:
         keys = [event.key for event in read.events]
         is_outside = repair.saw_before == repair.saw_after
         return is_outside or not self._keys.isdisjoint(keys) or proof.continues(repair, proof.places(keys, read.times))
+
+    def _is_same(self, repair: Repair, read: Page) -> bool:
+        """Returns whether a cursor led back to the page that it came from, which may not be all that there is.
+
+        Where pages follow each other in order, or are counted, the last one may come again.
+        """
+        following = self._ports.field.next
+        is_by_cursor = following is not None and not following.number
+        return is_by_cursor and not repair.way and {event.key for event in read.events} == self._keys != set()
 
     def _is_whole(self, repair: Repair) -> bool:
         """Returns whether the walk has reached the far edge, beyond which an address bounded at one edge continues."""

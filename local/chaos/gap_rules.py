@@ -230,11 +230,15 @@ def _newest_cursor_ms(world: World, records: list[Record], link: Link) -> int:
     newest = before[-1]
     assert newest.opened_ms is not None
     # If a connection left no end, only its last record says how far it had come.
-    has_end = any(record.fence == newest.fence and record.closed_ms is not None for record in records)
+    own = [record for record in records if record.fence == newest.fence]
+    has_end = any(record.closed_ms is not None for record in own)
     late_ms = 0 if has_end else _asked_before_ms(world)
     asked_ms = min(newest.opened_ms, _cursor_ms(world, records, newest) - late_ms)
     # Events from a silence before its end are sent again too, because its peer may have been dead.
-    end_ms = min(link.opened_ms, last_good_ms(world, records, newest), newest.last_byte_ms)
+    # What came while its function stood still may have come at any time since that last ran.
+    is_told = newest.function.was_frozen and not has_end
+    told_ms = [record.heard_ms - newest.function.skew_ms for record in own if is_told and record.heard_ms is not None]
+    end_ms = min([link.opened_ms, last_good_ms(world, records, newest), newest.last_byte_ms, *told_ms])
     return min(end_ms, asked_ms + SPEED * (end_ms - newest.opened_ms))
 
 

@@ -255,6 +255,24 @@ def test_pages_that_go_round_are_bounded() -> None:
     assert len(rig.rest.asked) <= 4
 
 
+def test_a_page_that_is_its_own_next_one_proves_nothing() -> None:
+    """The address may have ignored the cursor; that its only page holds both edges does not show what it left out."""
+    rig = Rig(RestWays(limit=2, is_inclusive=True, is_shuffled=True, lie="goes round", lies_ms=10**9),
+              missed=range(7, 11))  # fmt: skip
+    rig.run(left_ms=1)
+    assert (rig.repaired.state, rig.repaired.stored) == (FAILED, 0)
+
+
+def test_the_last_page_of_an_order_may_come_again() -> None:
+    """Some addresses name a next page to the end, and answer with the last one."""
+    rig = Rig(RestWays(limit=2, is_inclusive=True))
+    fetch, last = rig.rest.fetch, '"next":"015"'
+    rig.rest.fetch = lambda asked: replace(fetch(asked), body=fetch(asked).body.replace(b'"next":null', last.encode()))  # type: ignore[method-assign]
+    rig.run()
+    assert rig.repaired.state == REPAIRED
+    assert brought(rig) == MISSED
+
+
 def test_what_the_profile_does_not_keep_is_not_stored() -> None:
     """An item's content decides, as for an event of the stream."""
     rig = Rig(RestWays(limit=100))
