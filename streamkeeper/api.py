@@ -45,7 +45,7 @@ class Client:
 
     def streams(self) -> Iterator[StreamRow]:
         """All streams that were ever started, in the order of their ids."""
-        for page in self._pages("/connections", {}):
+        for page in self._pages("streams", "/connections", {}):
             yield from page["streams"]
 
     def status(self, stream_id: str) -> Status:
@@ -63,7 +63,7 @@ class Client:
     def gaps(self, stream_id: str, since: Instant | None = None, until: Instant | None = None) -> Iterator[Gap]:
         """The gaps of a stream in this time."""
         path, query = path_of(stream_id, "/gaps"), _times(since, until)
-        return (gap for page in self._pages(path, query) for gap in page["gaps"])
+        return (gap for page in self._pages("gaps", path, query) for gap in page["gaps"])
 
     def events(
         self, stream_id: str, since: Instant | None = None, until: Instant | None = None, *, after: str = "",
@@ -80,7 +80,7 @@ class Client:
         path, times = path_of(stream_id, "/events"), _times(since, until)
         if self._archive is None and self._tables is None:
             query = {**times, "after": after, "order": order}
-            return StoredEvents(lambda: (page["events"] for page in self._pages(path, query, limit)))
+            return StoredEvents(lambda: (page["events"] for page in self._pages("events", path, query, limit)))
         if limit is not None or order or (after and self._tables is not None):
             raise InvalidRequest(
                 "limit and order work only with the API, and after not with tables: give since and until."
@@ -109,7 +109,7 @@ class Client:
                 self._tables = tables_of(self._tables)
             return from_tables(self._tables, stream_id, from_ms, to_ms, self._jobs)
         query = {"from": written(from_ms), "to": written(to_ms) if to_ms < FOR_EVER else None, "after": after}
-        return (page["events"] for page in self._pages(path_of(stream_id, "/events"), query))
+        return (page["events"] for page in self._pages("events", path_of(stream_id, "/events"), query))
 
     def follow(
         self, stream_id: str, after: str = "", *, since: Instant | None = None,
@@ -142,11 +142,13 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _pages(self, path: str, query: Mapping[str, Any], left: int | None = None) -> Iterator[dict[str, Any]]:
-        return pages(lambda asked: self._asked("GET", with_query(path, asked)), query, left)
+    def _pages(
+        self, of: str, path: str, query: Mapping[str, Any], left: int | None = None
+    ) -> Iterator[dict[str, Any]]:
+        return pages(lambda asked: self._asked("GET", with_query(path, asked), of), query, left)
 
-    def _asked(self, method: str, path: str) -> dict[str, Any]:
-        return performed(asking(Send(method, path), self._patient_s), self._transport.send, _wait)
+    def _asked(self, method: str, path: str, page_of: str = "") -> dict[str, Any]:
+        return performed(asking(Send(method, path, page_of=page_of), self._patient_s), self._transport.send, _wait)
 
 
 def _wait(step: Wait) -> None:

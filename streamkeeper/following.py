@@ -102,7 +102,7 @@ def polling(following: Following, path: Callable[[str], str], every_s: float) ->
     while True:
         try:
             after = following.after(time.monotonic_ns() // 1_000_000)
-            request = Send("GET", path(after))
+            request = Send("GET", path(after), page_of="events")
             return following.take((yield from asking(request, math.inf, is_known=following.is_known)))
         except Refused as refusal:
             if refusal.kind != "never-started" or left_s <= 0:

@@ -43,12 +43,16 @@ class Reply:
 
 @dataclass(frozen=True)
 class Send:
-    """A request to send; the performer returns the Reply, or an Unreachable if there was none."""
+    """A request to send; the performer returns the Reply, or an Unreachable if there was none.
+
+    `page_of` names the list of which the answer is a page, if it is one.
+    """
 
     method: str
     path: str
     headers: Mapping[str, str] = field(default_factory=lambda: JSON)
     body: bytes = b""
+    page_of: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def asking(request: Send, patient_s: float, *, is_known: bool = False) -> Steps[
             problem = outcome
         elif not outcome.is_success:
             problem = outcome.refusal
-        elif (read := _json(outcome.body)) is not None:
+        elif (read := _json(outcome.body, request.page_of)) is not None:
             return read
         else:
             problem = StreamkeeperError(_FOREIGN)
@@ -102,10 +106,12 @@ def asking(request: Send, patient_s: float, *, is_known: bool = False) -> Steps[
         yield Wait(wait_s, f"{problem} Trying again in {wait_s:g} s.")
 
 
-def _json(body: str) -> dict[str, Any] | None:
+def _json(body: str, page_of: str) -> dict[str, Any] | None:
     """An answer of the API; None for any other."""
     try:
         read = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    return read if isinstance(read, dict) and not _OURS.isdisjoint(read) else None
+    if not isinstance(read, dict) or _OURS.isdisjoint(read):
+        return None
+    return None if page_of and not (isinstance(read.get(page_of), list) and "next" in read) else read
