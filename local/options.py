@@ -56,6 +56,6 @@ def number(option: str, value: str, least: float, most: float) -> float:
 def read_port(environment: Mapping[str, str]) -> int:
     """Returns the port of the HTTP API: PORT, 3000 by default; raises UserError if it is not one."""
     text = environment.get("PORT") or "3000"
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 65533):
-        raise UserError(f"PORT must be a number from 1 to 65533, not {text!r}; PORT, PORT+1 and PORT+2 are used.")
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= 65533):
+        raise UserError(f"PORT must be a number from 1 to 65533, not {text[:20]!r}; PORT, PORT+1 and PORT+2 are used.")
     return int(text)

@@ -92,6 +92,8 @@ def test_what_cannot_begin_is_one_sentence(tmp_path: Path, capsys: pytest.Captur
         port = str(taken.getsockname()[1])
         assert main(["--port", port, "--data", str(tmp_path)]) == 2
     assert f"Port {port} is in use" in capsys.readouterr().err
+    assert main(["--port", "0", "--data", str(tmp_path), "--host", "999.1.1.1"]) == 2
+    assert "--host '999.1.1.1' is not an IPv4 address or name" in capsys.readouterr().err
     assert main(["--port", "0", "--data", "/dev/null/x"]) == 2
     assert main(["--port", "0", "--functions", str(tmp_path / "none.yml")]) == 2
     for bound in (["--keep", "-1"], ["--keep-days", "nan"]):

@@ -243,6 +243,7 @@ TAKEN = "needed for the AWS endpoint, is in use; stop the process that listens t
     [
         ({}, TAKEN),
         ({"PORT": "many"}, "PORT must be a number from 1 to 65533, not 'many'"),
+        ({"PORT": "9" * 5000}, f"PORT must be a number from 1 to 65533, not '{'9' * 20}'"),
         ({"STREAMKEEPER_STAGE": "none"}, "There is no stage 'none'"),
         ({"AWS_ENDPOINT_URL_DYNAMODB": "garbage"}, "AWS_ENDPOINT_URL_DYNAMODB must be the URL of an endpoint"),
         ({"AWS_ENDPOINT_URL": "http://127.0.0.1:port"}, "AWS_ENDPOINT_URL must be the URL of an endpoint"),

@@ -35,8 +35,10 @@ def bound(port: int, host: str = HOST) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
-    except (OSError, OverflowError) as problem:
+    except (OSError, OverflowError, UnicodeError) as problem:
         listening.close()
+        if isinstance(problem, socket.gaierror | UnicodeError) or getattr(problem, "errno", 0) == errno.EADDRNOTAVAIL:
+            raise Mistake(f"--host {host!r} is not an IPv4 address or name of this machine.") from None
         if isinstance(problem, OSError) and problem.errno == errno.EADDRINUSE:
             raise Mistake(f"Port {port} is in use: stop what listens there, or choose another by --port.") from None
         raise Mistake(f"Port {port} cannot be opened: {str(problem).rstrip('.')}.") from None
