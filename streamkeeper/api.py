@@ -142,9 +142,7 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _pages(
-        self, of: str, path: str, query: Mapping[str, Any], left: int | None = None
-    ) -> Iterator[dict[str, Any]]:
+    def _pages(self, of: str, path: str, query: Mapping[str, Any], left: int | None = None) -> Iterator[dict[str, Any]]:
         return pages(lambda asked: self._asked("GET", with_query(path, asked), of), query, left)
 
     def _asked(self, method: str, path: str, page_of: str = "") -> dict[str, Any]:

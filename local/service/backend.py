@@ -6,6 +6,7 @@ addresses that a function gets lead only to this run, or to endpoints of the use
 """
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -109,6 +110,13 @@ class Backend:
     def provision(self, stack: Stack) -> dict[str, str]:
         """Creates the stack's missing resources, and returns the queues' addresses by name; raises UserError."""
         return provision(self.endpoints, stack.tables, stack.queues, stack.buckets)
+
+    def put_secret(self, name: str, value: str) -> None:
+        """Creates a secret unless it exists; only in the embedded AWS."""
+        if self._aws is not None and self.endpoints.of("secretsmanager") == self._aws.url:
+            # It is for a demonstration, without which the run is whole.
+            with contextlib.suppress(BotoCoreError, ClientError):
+                self.endpoints.client("secretsmanager").create_secret(Name=name, SecretString=value)
 
     async def stop(self) -> None:
         """Returns once every child has ended."""

@@ -40,6 +40,7 @@ from local.service.live_view import LiveView
 from local.service.screen import Screen
 from local.service.signature_check import SignatureCheck
 from local.stack import ProxyRoute, Route, read
+from local.upstreams import played_auth
 from local.upstreams.demo_streams import Upstreams
 from local.user_error import UserError
 from states_language import Machine
@@ -97,6 +98,8 @@ class Service:
         """Returns once requests are answered and the streams of an earlier run are resumed; raises UserError."""
         queue_urls = self._addresses.queues(await self.backend.start(self.stack))
         self.stack = read(self._template, queue_urls)
+        secret = f"{self._variable('SECRETS_PREFIX')}{played_auth.PROFILE}"
+        await asyncio.to_thread(self.backend.put_secret, secret, played_auth.SECRET)
         for line in await asyncio.to_thread(self._code.begin):
             self._screen.say(line)
         variables = self._addresses.variables()

@@ -63,3 +63,11 @@ def test_a_local_function_sends_a_secret_and_shows_it_nowhere(local_run: LocalRu
     kept = [path for path in (data / "executions").rglob("*") if path.is_file()]
     assert kept
     assert not any(VALUE.encode() in path.read_bytes() for path in kept)
+
+
+def test_a_demonstration_that_needs_a_secret_has_it(local_run: LocalRun) -> None:
+    """A POST alone connects `demo-token`, whose played servers ask for a token and a ticket."""
+    arn = local_run.post("demo-token")["executionArn"]
+    assert until(lambda: local_run.items("events", "demo-token"), 30)
+    local_run.ask("DELETE", "demo-token")
+    assert until(lambda: local_run.execution(arn)["status"] != "RUNNING", 30)
