@@ -184,7 +184,7 @@ class Numbers:
         None are missing if the event `begins` its row, as a snapshot does.
         """
         losses = []
-        for row, number in self._numbers(frame):
+        for row, number in self.of(frame):
             if self._after is not None:
                 # The event of the cursor itself may come once more.
                 self.goes_on, self._after = not begins and number - self._after in (0, 1), None
@@ -198,13 +198,13 @@ class Numbers:
 
     def passes(self, frame: Frame) -> list[int]:
         """Takes the number of a frame that is no event if it is the next of its row; returns no loss."""
-        for row, number in self._numbers(frame):
+        for row, number in self.of(frame):
             if self._last.get(row) == number - 1:
                 self._last[row] = number
                 self._after = number if self._after is not None else None
         return []
 
-    def _numbers(self, frame: Frame) -> Iterator[tuple[object, int]]:
+    def of(self, frame: Frame) -> Iterator[tuple[object, int]]:
         """Yields the row and the number of each event of a frame."""
         body: Any = parse_json(frame.data)
         path, by = self._numbering.path, self._numbering.by

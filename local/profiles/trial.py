@@ -27,7 +27,7 @@ from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.judging import is_confirmed, is_expired, judge
 from handlers.connection.opening_steps import Tokens
 from handlers.errors import StreamDropped, StreamkeeperError
-from handlers.framing.events import LEFT_OUT, StreamEvent, cursor_behind, parse_json, text_at
+from handlers.framing.events import LEFT_OUT, StreamEvent, cursor_behind
 from handlers.framing.frames import Frame, FramingError, as_frames
 from handlers.framing.marks import Kind
 from handlers.framing.oversize import Oversize
@@ -112,8 +112,8 @@ class Trial:
         reading = read(profile, [frame], None, 0, "", 0, is_resumed=is_resumed, numbers=self.numbers)
         for count in reading.losses if kind is not Kind.LOSS else ():
             self.say(f"{'hole':<10} {counted(count or 0, 'number')} missing before this: a loss")
-        if profile.sequence is not None and kind is Kind.EVENT:
-            self.is_numbered |= text_at(parse_json(frame.data), profile.sequence.path) is not None
+        if self.numbers is not None and kind is Kind.EVENT:
+            self.is_numbered |= any(True for _ in self.numbers.of(frame))
         for event in batch or (profile.event(frame, 0),):
             is_left_out = event.key == LEFT_OUT or (reading.left_out > 0 and not batch)
             self._shows("left out" if is_left_out else Kind.EVENT.value if batch else kind.value, event)
@@ -158,7 +158,7 @@ class Trial:
         if self.counts["left out"] and not self.counts[Kind.EVENT.value]:
             self.say("warning: keep matches none of the events that came: nothing would be stored")
         if self.numbers is not None and not self.is_numbered and self.counts.keys() & {"event", "left out"}:
-            self.say("warning: none of the events has a number where sequence says: no hole would be noticed")
+            self.say("warning: none of the events has a whole number where sequence says: no hole would be noticed")
         counted = ", ".join(f"{kind} {count}" for kind, count in sorted(self.counts.items())) or "nothing"
         self.say(f"total: {counted}; cursor {printable(self.cursor) if self.cursor is not None else 'none'}")
 

@@ -246,7 +246,7 @@ def test_a_trial_shows_what_would_be_kept(tmp_path: Path, capsys: pytest.Capture
     """A left-out event has its own word, moves the cursor and has a number; a rule that fits nothing is warned of."""
     lines = b'{"n":1,"t":"quote"}\n{"n":2,"t":"trade"}\n{"n":5,"t":"quote"}\n'
     with serving(lambda peer: peer.send(JSON_LINES + lines)) as server:
-        rules = ('{ path = "$.t", is = "trade" }\nsequence = "$.n"', '{ path = "$.missing" }\nsequence = "$.seq"')
+        rules = ('{ path = "$.t", is = "trade" }\nsequence = "$.n"', '{ path = "$.missing" }\nsequence = "$.t"')
         for number, rule in enumerate(rules):
             file = tmp_path / f"kept{number}.toml"
             file.write_text(
@@ -273,6 +273,6 @@ def test_a_trial_shows_what_would_be_kept(tmp_path: Path, capsys: pytest.Capture
         'left out   {"n":5,"t":"quote"}',
         "closed: ended_by_upstream",
         "warning: keep matches none of the events that came: nothing would be stored",
-        "warning: none of the events has a number where sequence says: no hole would be noticed",
+        "warning: none of the events has a whole number where sequence says: no hole would be noticed",
         "total: left out 3; cursor 5",
     ]
