@@ -35,7 +35,7 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
     for _, group in groupby(batch, key=_hour):
         messages = list(group)
         lines = "".join(f"{message.text}\n" for message in messages).encode()
-        client.put_object(
+        answer = client.put_object(
             Bucket=target.name,
             Key=target.prefix + object_key(messages[0], lines),
             # No object holds the time of its packing, so the same events make the same bytes.
@@ -43,6 +43,8 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
             ContentType="application/x-ndjson",
             ContentEncoding="gzip",
         )
+        if not answer.get("ETag"):
+            raise LookupError("no store of objects has answered")
     return {}
 
 

@@ -56,10 +56,12 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
     ]
     if entries:
         answer = client.send_message_batch(QueueUrl=queue.url, Entries=entries)
-        if not answer.keys() & {"Successful", "Failed"}:
-            raise LookupError("the answer names no message")
-        for failure in answer.get("Failed", []):
-            refused[int(failure["Id"])] = Refusal(failure["Code"], failure["Code"] in PROMISES.final)
+        taken = {one["Id"] for one in answer.get("Successful", [])}
+        failed = {one["Id"]: one["Code"] for one in answer.get("Failed", [])}
+        for entry in entries:
+            if (id_ := entry["Id"]) not in taken:
+                code = failed.get(id_, "its answer does not say what it took")
+                refused[int(id_)] = Refusal(code, code in PROMISES.final)
     return refused
 
 

@@ -58,11 +58,11 @@ def test_what_a_queue_calls_too_large_is_poison(endpoint: str, size: int) -> Non
     assert [refusal.is_final for refusal in refused.values()] == [True]
 
 
-@pytest.mark.parametrize("kind", ["sqs", "kinesis", "eventbridge", "firehose"])
-@pytest.mark.parametrize("taken", [{}, {"Records": [{}], "Entries": [{}], "RequestResponses": [{}]}])
+@pytest.mark.parametrize("kind", ["sqs", "kinesis", "eventbridge", "firehose", "s3"])
+@pytest.mark.parametrize("taken", [{}, {"Records": [{}], "Entries": [{}], "RequestResponses": [{}], "Successful": []}])
 def test_an_answer_that_does_not_say_what_was_taken_takes_nothing(kind: str, taken: dict[str, Any]) -> None:
     """A proxy in between answers with 200 and a page: each event comes again, and the sink's row has the reason."""
-    sends = ("send_message_batch", "put_records", "put_events", "put_record_batch")
+    sends = ("send_message_batch", "put_records", "put_events", "put_record_batch", "put_object")
     service = Mock(**{f"{name}.return_value": {"QueueUrl": "q"} | taken for name in ("get_queue_url", *sends)})
     service.get_queue_attributes.return_value = {}
     _, send = contract.sending(Target(kind, "mine.fifo"), Tools(lambda _: service, str, lambda: 0))
