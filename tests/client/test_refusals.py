@@ -93,9 +93,9 @@ def test_what_is_no_api_is_told_apart() -> None:
         reply = b"HTTP/1.1 200 X\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
         with serving(sends(reply)) as server, pytest.raises(streamkeeper.StreamkeeperError, match="is not that of a"):
             Client(server.address).start(STREAM)
-    for asked in (Client.streams, lambda client: client.gaps(STREAM), lambda client: client.events(STREAM)):
+    for listed in (Client.streams, lambda client: client.gaps(STREAM), lambda client: client.events(STREAM)):
         with serving(answers({"stream": STREAM})) as server, pytest.raises(streamkeeper.StreamkeeperError, match="not"):
-            list(asked(Client(server.address)))
+            list(listed(Client(server.address)))
 
 
 def test_a_key_goes_over_tls_or_to_this_machine_alone() -> None:
