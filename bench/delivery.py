@@ -79,9 +79,10 @@ class Sinks:
         if "object" in request:
             return 200, {}
         attributes = {"DeduplicationScope": "messageGroup"}
-        queue = {"QueueUrl": "http://sqs.invalid/000000000000/bench.fifo", "Attributes": attributes, "Failed": []}
+        queue = {"QueueUrl": "http://sqs.invalid/000000000000/bench.fifo", "Attributes": attributes}
         each: list[dict[str, Any]] = [{"EventId": "1"} for _ in listed]
         answers = {"Entries": each, "Records": each, "RequestResponses": each}
+        answers["Successful"] = [{"Id": str(at)} for at in range(len(listed))]
         return 200, queue | answers | {"FailedEntryCount": 0, "Parameter": {"Value": "whsec_YmVuY2g="}}
 
 

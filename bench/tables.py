@@ -105,7 +105,7 @@ class Connection(asyncio.Protocol):
             # S3 answers with nothing.
             text = json.dumps(answer, separators=(",", ":")).encode() if operation or answer else b""
             response = (
-                b"HTTP/1.1 %d X\r\nContent-Type: application/x-amz-json-1.0\r\nx-amzn-RequestId: 0\r\n"
+                b'HTTP/1.1 %d X\r\nContent-Type: application/x-amz-json-1.0\r\nx-amzn-RequestId: 0\r\nETag: "0"\r\n'
                 b"Content-Length: %d\r\n\r\n%s" % (status, len(text), text)
             )
             after_s = getattr(self._tables, "after_s", 0.0)

@@ -166,8 +166,8 @@ def _lack(repair: Repair, borders: Borders) -> str:
     if not borders.after:
         return NO_EVENT_AFTER
     if repair.saw_before and repair.saw_after:
-        several = "several pages without an order, with a hole between two, or one page again and again"
-        return f"the address has {several}, so an event may be missing"
+        several = "has several pages without an order or with a hole, or one page again and again"
+        return f"the address {several}, or it forgot events meanwhile, so one may be missing"
     if repair.saw_before:
         return "the address does not have the first event after the gap"
     if repair.saw_after:

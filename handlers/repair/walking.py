@@ -8,8 +8,9 @@ A walk that sees both events at the edges proves that the gap is complete: the a
 came after it, so it has what is between. A walk reads all pages, unless they have no end and go towards an edge.
 Several pages in no order prove nothing, because they may change between two requests. Nor do pages that are counted,
 unless each continues the one before without a hole: a deleted item moves all later ones, and one of them to a page that
-was read. A walk that sees only one of the edges, or none, proves nothing either, however much it brings. If the first
-walk did not see both, a second one begins an event earlier and ends an event later.
+was read. Nor do pages towards the present, if the address forgot events meanwhile: its first page is requested once
+more at the end. A walk that sees only one of the edges, or none, proves nothing either, however much it brings. If the
+first walk did not see both, a second one begins an event earlier and ends an event later.
 
 It is a generator of requests and pauses (`handlers/run/group_ports.py`), so that a simulation performs the same steps.
 Invariant: what a page brings is stored before the gap's record says that the page was read.
@@ -98,6 +99,7 @@ class _Walk:
         self._before = borders.before[0].key if borders.before else None
         self._after = borders.after[0].key if borders.after else None
         self._keys: set[str] = set()  # The keys of the page before.
+        self._first: str | None = None  # The first key of the first page.
         self._uncounted = uncounted
 
     def steps(self, repair: Repair) -> Generator[Ask | Wait, Any, tuple[Repair, str, float]]:
@@ -115,10 +117,7 @@ class _Walk:
                 return repair, UNFINISHED, 0
             if repair.pages >= field.pages:
                 return repair, f"there are more than {field.pages} pages", 0
-            if wait_s := ports.deps.pace.wait_s(ports.deps.now_ms(), field.pace_s):
-                yield Wait(wait_s)
-            wanted = request(ports.profile, field, address, ports.secrets)
-            answer: Fetched = yield Ask(lambda wanted=wanted: ports.deps.fetch(wanted))  # type: ignore[misc]
+            answer = yield from self._fetched(address)
             retry_s = answer.retry_after_s or 0
             if answer.problem and retry_s and retry_s <= PATIENT_S and patience:
                 patience -= 1
@@ -127,7 +126,7 @@ class _Walk:
                     raise TakenOver
                 continue
             if is_end(field, repair.pages, answer):
-                return replace(repair, at=""), "", 0
+                return replace((yield from self._checked(repair, begin)), at=""), "", 0
             if answer.problem:
                 # The next try continues with this page, or begins anew if the page's cursor may be invalid by now.
                 is_lost = answer.status in CURSOR_LOST or self._has_secret(address)
@@ -147,8 +146,32 @@ class _Walk:
                 repair = replace(repair, way=NO_ORDER)
             repair, is_over = yield from self._take(repair, read)
             if is_over:
-                return repair, "", 0
+                return (yield from self._checked(repair, begin)), "", 0
             address, is_resumed = read.next, False
+
+    def _fetched(self, address: str) -> Generator[Ask | Wait, Any, Fetched]:
+        ports, field = self._ports, self._ports.field
+        if wait_s := ports.deps.pace.wait_s(ports.deps.now_ms(), field.pace_s):
+            yield Wait(wait_s)
+        wanted = request(ports.profile, field, address, ports.secrets)
+        answer: Fetched = yield Ask(lambda: ports.deps.fetch(wanted))
+        return answer
+
+    def _checked(self, repair: Repair, begin: str) -> Generator[Ask | Wait, Any, Repair]:
+        """Returns the repair after a walk, which proves nothing if the address may have forgotten events meanwhile.
+
+        An address forgets the oldest events first, so it had all that the later pages should have had if it still has
+        where the walk began. A walk towards the past ends there anyway.
+        """
+        if not (repair.way == UP and repair.saw_before and repair.saw_after):
+            return repair
+        answer = yield from self._fetched(begin)
+        try:
+            again = page(self._ports.field, begin, 0, answer, self._ports.deps.now_ms())
+        except BadPage:
+            return replace(repair, way=NO_ORDER)
+        is_there = any(event.key in (self._before, self._first) for event in again.events)
+        return repair if is_there else replace(repair, way=NO_ORDER)
 
     def _take(self, repair: Repair, read: Page) -> Generator[Ask, Any, tuple[Repair, bool]]:
         """Stores what the page brings and saves that it was read; returns whether it is the last page."""
@@ -175,6 +198,8 @@ class _Walk:
                 last_ms=max([*times, *([] if repair.last_ms is None else [repair.last_ms])], default=None),
             )
         keys = {event.key for event in read.events}
+        if not repair.pages and read.events:
+            self._first = read.events[0].key
         # A page that has nothing new comes again and again.
         is_over = not read.next or bool(keys and keys <= self._keys) or self._is_whole(repair)
         self._keys = keys

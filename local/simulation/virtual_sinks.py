@@ -104,8 +104,10 @@ class VirtualSinks:
     def send_message_batch(self, *, QueueUrl: str, Entries: Entries) -> dict[str, Any]:
         """As boto3's."""
         codes = self._each("SendMessageBatch", f"sqs:{QueueUrl}", Entries, "MessageBody", "InvalidMessageContents")
-        refused = zip(Entries, codes, strict=True)
-        return {"Failed": [{"Id": entry["Id"], "Code": code} for entry, code in refused if code]}
+        answer: dict[str, list[dict[str, str]]] = {"Successful": [], "Failed": []}
+        for entry, code in zip(Entries, codes, strict=True):
+            answer["Failed" if code else "Successful"].append({"Id": entry["Id"], "Code": code})
+        return answer
 
     def put_events(self, *, Entries: Entries) -> dict[str, Any]:
         """As boto3's."""
@@ -129,7 +131,7 @@ class VirtualSinks:
         self._whole("PutObject", f"s3:{Bucket}", lines, "EntityTooLarge")
         if any(f"raw/{json.loads(line)['stream'].replace('#', '%23')}/" not in Key for line in lines):
             self.misused.append(f"an object is called {Key} and holds another stream's events")
-        return {}
+        return {"ETag": "e"}
 
     def invoke(self, *, FunctionName: str, Payload: bytes) -> dict[str, Any]:
         """As boto3's; a function that fails in part names one event, and has processed those before it."""

@@ -52,8 +52,8 @@ class Numbered(VirtualRest):
 @pytest.mark.parametrize(
     ("following", "ends_after", "state", "asked"),
     [
-        ({"number": "page"}, 1000, REPAIRED, 5), ({"number": "page"}, 1, PARTLY, 5),
-        ({"number": "skip", "step": 3}, 1000, REPAIRED, 5), ({"number": "skip", "step": 3}, 1, PARTLY, 7),
+        ({"number": "page"}, 1000, REPAIRED, 6), ({"number": "page"}, 1, PARTLY, 5),
+        ({"number": "skip", "step": 3}, 1000, REPAIRED, 6), ({"number": "skip", "step": 3}, 1, PARTLY, 7),
     ],
 )  # fmt: skip
 def test_numbered_pages_may_end_with_a_404(following: dict[str, Any], ends_after: int, state: str, asked: int) -> None:
@@ -80,7 +80,7 @@ def test_numbered_pages_may_end_with_a_404(following: dict[str, Any], ends_after
 
 @pytest.mark.parametrize(
     ("following", "begins", "state", "asked"),
-    [({"number": "page"}, 0, PARTLY, 6), ({"number": "skip", "first": 1, "step": 3}, 1, REPAIRED, 7),
+    [({"number": "page"}, 0, PARTLY, 6), ({"number": "skip", "first": 1, "step": 3}, 1, REPAIRED, 8),
      ({"number": "skip", "step": 5}, 1, PARTLY, 2)],
 )  # fmt: skip
 def test_a_profile_that_counts_pages_otherwise_than_the_address_leaves_out_none(
@@ -206,7 +206,7 @@ def test_a_cursor_that_has_expired_is_replaced_by_a_new_one() -> None:
         rig.run(left_ms=1)
     assert rig.repaired.state == REPAIRED
     assert [parse_qs(urlsplit(one).query).get("page") for one in rest.addresses] == [
-        None, ["old"], ["old"], None, ["new"],
+        None, ["old"], ["old"], None, ["new"], None,
     ]  # fmt: skip
 
 
@@ -219,16 +219,24 @@ def test_a_walk_does_not_continue_at_a_former_profiles_host() -> None:
     rig.profile = parse("s", {**STREAM, "repair": REPAIR | changed}, {})
     rig.now = rig.repaired.next_ms
     rig.run(left_ms=1)
-    assert [urlsplit(one).netloc for one in rest.addresses[2:]] == ["new.example", "new.example"]
+    assert [urlsplit(one).netloc for one in rest.addresses[2:]] == ["new.example"] * 3
     assert rig.repaired.state == REPAIRED
 
 
 def test_an_address_without_an_end_is_read_as_far_as_the_edge() -> None:
-    """Its items go towards the edge; what came later is not requested."""
+    """Its items go towards the edge; what came later is not requested, and the first page is once more at the end."""
     rig = Rig(RestWays(limit=3), address="https://rest.example/events?after={after}", events=200)
     rig.run()
     assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
-    assert len(rig.rest.asked) == 5
+    assert len(rig.rest.asked) == 6
+
+
+def test_an_address_that_forgets_during_the_walk_proves_nothing() -> None:
+    """The second page began with 13, because 12 had just become too old: the edge before the gap is gone as well."""
+    rig = Rig(RestWays(limit=3, keeps_ms=11_200, is_inclusive=True), pace_s=4)
+    rig.run(left_ms=1)
+    assert rig.repaired.state == PARTLY
+    assert [number for number, is_repaired in rig.stored() if is_repaired] == [10, 11, 13, 14]
 
 
 @pytest.mark.parametrize(
@@ -246,3 +254,10 @@ def test_an_order_is_that_of_the_pages(pages: list[list[int]], way: int) -> None
         by_number = ordered(by_number, places([str(one) for one in page], [None] * len(page)))
         by_time = ordered(by_time, places([f"key {one}" for one in page], page))
     assert (by_number.way, by_time.way) == (way, way)
+
+
+def test_the_edge_may_lie_behind_the_first_page() -> None:
+    """An address by time is asked from some seconds before the gap on; it still has that page after the walk."""
+    rig = Rig(RestWays(limit=4), address="https://rest.example/events?from={from}&to={to}")
+    rig.run()
+    assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
