@@ -107,7 +107,7 @@ class _Walk:
         ports, field = self._ports, self._ports.field
         begin = address = numbered(field, field.address_for(ports.stream_id, self._edges(), ports.secrets), 0)
         # The profile may name another host since, whose credentials no former one gets.
-        if is_resumed := bool(repair.at) and origin(repair.at) == origin(address):
+        if repair.at and origin(repair.at) == origin(address):
             address = repair.at
         else:
             repair = _anew(repair)
@@ -137,17 +137,13 @@ class _Walk:
                     raise BadPage("the address names its items in another form than the stream, so none would be known")
             except BadPage as problem:
                 return replace(repair, at=""), str(problem), 0
-            if is_resumed and not read.events:
-                # What this page had may have been forgotten since the walk was interrupted.
-                address, repair, is_resumed = begin, _anew(repair), False
-                continue
             is_step = is_counted(field, begin, address, repair.pages, self._keys)
             if self._is_same(repair, read) or (is_step and not self._continues(repair, read)):
                 repair = replace(repair, way=NO_ORDER)
             repair, is_over = yield from self._take(repair, read)
             if is_over:
                 return (yield from self._checked(repair, begin)), "", 0
-            address, is_resumed = read.next, False
+            address = read.next
 
     def _fetched(self, address: str) -> Generator[Ask | Wait, Any, Fetched]:
         ports, field = self._ports, self._ports.field

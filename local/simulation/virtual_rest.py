@@ -86,9 +86,10 @@ class VirtualRest:
         numbers.sort(key=place)
         if "page" in asked:
             numbers = [number for number in numbers if place(number) >= place(int(asked["page"]))]
-        page, rest = numbers[: ways.limit], numbers[ways.limit :]
         if lie == "ends early":
-            rest = []
+            # It lacks the newest events, whatever the order of a page.
+            numbers = sorted(sorted(numbers)[: ways.limit], key=place)
+        page, rest = numbers[: ways.limit], numbers[ways.limit :]
         following = f'"{page[0] if lie == "goes round" else rest[0]}"' if page and rest else "null"
         return f'{{"events":[{",".join(map(self._body, page))}],"next":{following}}}'
 
