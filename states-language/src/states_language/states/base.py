@@ -145,6 +145,7 @@ class Retrying(Flowing):
         catcher = caught(self.catchers, error)
         if catcher is None:
             raise error
+        branch.staged = None  # an attempt that failed after its Assign assigns nothing
         try:
             return catcher.next, catcher.settle(data, error.output(), branch)
         except QueryFailure as problem:
