@@ -133,7 +133,8 @@ def test_a_failing_sibling_aborts_a_run() -> None:
     ("batcher", "batches"),
     [
         ({"MaxItemsPerBatch": 2}, [[1, 2], [3, 4], [5]]),
-        ({"MaxInputBytesPerBatch": 17}, [[1, 2], [3, 4], [5]]),
+        ({"MaxInputBytesPerBatch": 16}, [[1, 2], [3, 4], [5]]),
+        ({"MaxInputBytesPerBatch": 17}, [[1, 2, 3], [4, 5]]),
         ({"MaxInputBytesPerBatch": 1}, [[1], [2], [3], [4], [5]]),
     ],
 )
@@ -165,6 +166,11 @@ def test_a_batch_has_an_input_of_its_own() -> None:
             "1|2\n",
             {"InputType": "CSV", "CSVHeaderLocation": "GIVEN", "CSVHeaders": ["A"], "CSVDelimiter": "PIPE"},
             [{"A": "1"}],
+        ),
+        (
+            'A,B\nC:\\\\tmp\\\\,x\\,\\y\n"say \\"hi""",\\\n3,\\',
+            {"InputType": "CSV", "CSVHeaderLocation": "FIRST_ROW"},
+            [{"A": "C:\\tmp\\", "B": "x,y"}, {"A": 'say "hi"', "B": ""}, {"A": "3", "B": ""}],
         ),
     ],
 )

@@ -194,7 +194,7 @@ class Batcher:
             own = utf8_bytes(compact(item)) + 1
             if not groups or len(groups[-1]) >= most or size + own > largest:
                 groups.append([])
-                size = empty
+                size = empty - 1  # no comma before the first
             groups[-1].append(item)
             size += own
         return [({**common, "Items": group}, len(group)) for group in groups]
