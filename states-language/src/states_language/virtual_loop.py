@@ -12,6 +12,9 @@ from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
+_MANY = 1_000
+"""Among more timers than these, the cancelled ones are dropped; again once there are twice as many as were left."""
+
 
 class Deadlock(RuntimeError):
     """Nothing is ready to run and no timer is set, so what the code awaits can never happen."""
@@ -66,6 +69,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.failures: list[BaseException] = []
         self._order = count()
         self._timers: list[tuple[int, int, _Timer]] = []
+        self._many = _MANY
 
     def time(self) -> float:
         return self.elapsed_ms / 1000
@@ -97,7 +101,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
     ) -> _Timer:
         """Return a timer for at_ms, counted from the start of the loop."""
         timer = _Timer(at_ms, callback, args, context)
-        heapq.heappush(self._timers, (at_ms, next(self._order), timer))
+        timers = self._timers
+        heapq.heappush(timers, (at_ms, next(self._order), timer))
+        if len(timers) > self._many:
+            # Each ended execution leaves the timer of its deadline, which is a year away.
+            timers[:] = [entry for entry in timers if not entry[2]._cancelled]
+            heapq.heapify(timers)
+            self._many = max(_MANY, 2 * len(timers))
         return timer
 
     def call_soon(  # type: ignore[override]

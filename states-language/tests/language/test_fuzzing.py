@@ -17,7 +17,7 @@ def test_what_is_unhandled_shows() -> None:
     machine = load(line(("Do", task(Catch=[{"ErrorEquals": ["X"], "Next": "No"}])), ("No", {"Type": "Fail"})))
     errors = set()
 
-    @settings(max_examples=40, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=100, deadline=None, database=None, derandomize=True)
     @given(fuzz(machine))
     def look(case: Case) -> None:
         errors.add(unhandled(machine, case.run(machine)))
