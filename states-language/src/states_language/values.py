@@ -45,6 +45,13 @@ def compact(value: Any) -> str:
     return well_formed(_text(value))
 
 
+def shown(value: Any) -> str:
+    """Return a value in the form of a cause: a string without quotes, another value as JSON, MISSING as ""."""
+    if value is MISSING:
+        return ""
+    return value if isinstance(value, str) else compact(value)
+
+
 def _text(value: Any) -> str:
     """Return what `_ENCODER.encode` returns; raises what that raises."""
     if isinstance(value, str):

@@ -153,6 +153,11 @@ STATES: list[tuple[Any, str, str]] = [
     ({**TASK, "Catch": [{"ErrorEquals": ["A"], "Next": "X"}]}, "/Catch/0/Next", "there is no state 'X'"),
     ({**TASK, "Retry": [{"ErrorEquals": ["A"], "BackoffRate": 0.5}]}, "/Retry/0/BackoffRate", "must be at least 1.0"),
     (
+        {**TASK, "Retry": [{"ErrorEquals": ["A"], "BackoffRate": 10**400}]},
+        "/Retry/0/BackoffRate",
+        "must be at most 1.7976931348623157e+308",
+    ),
+    (
         {**TASK, "Retry": [{"ErrorEquals": ["A"], "JitterStrategy": "HALF"}]},
         "/Retry/0/JitterStrategy",
         "must be FULL or NONE",

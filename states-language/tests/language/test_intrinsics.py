@@ -52,7 +52,9 @@ def test_a_call_gives() -> None:
         ("States.StringToJson('NaN')", "'NaN' is not JSON"),
         ("States.ArrayPartition($.list, 0)", "the size of a chunk is a positive integer"),
         ("States.ArrayRange(0, 1000, 1)", "a range has at most 1000 elements"),
+        ("States.ArrayRange(0, 9223372036854775807, 1)", "a range has at most 1000 elements"),
         ("States.ArrayRange(0, 1, 0)", "the step is not zero"),
+        ("States.MathAdd($.huge, 1)", f"{10**400} is out of range"),
         ("States.ArrayGetItem($.list, 3)", "index 3 is out of bounds for an array of 3"),
         ("States.ArrayLength('text')", 'an array is expected, not "text"'),
         ("States.Base64Decode('!')", "'!' is not Base64 of UTF-8"),
@@ -66,7 +68,7 @@ def test_a_call_gives() -> None:
 def test_a_function_refuses(text: str, why: str) -> None:
     """The failure is States.IntrinsicFailure and quotes the call."""
     with pytest.raises(IntrinsicFailure) as failure:
-        value(text, {"list": [1, 2, 3], "x": {}})
+        value(text, {"list": [1, 2, 3], "x": {}, "huge": 10**400})
     assert str(failure.value) == f"The function '{text}' had the following error: {why}"
 
 

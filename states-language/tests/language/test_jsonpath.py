@@ -64,6 +64,9 @@ def test_a_path_selects() -> None:
     assert [(path, compile_path(path).get(DATA)) for path, _ in SELECTED] == SELECTED
 
 
+CONTEXT = 'Current context is: {"n":3,"t":"y","on":true}'
+
+
 @pytest.mark.parametrize(
     ("path", "error"),
     [
@@ -72,6 +75,7 @@ def test_a_path_selects() -> None:
         ("$.no.such.path", "Invalid path '{}' : Missing property in path $['no']"),
         ("$.a.b[9]", "Invalid path '{}' : Index out of bounds when evaluating path $['a']['b'][9]"),
         ("$['a', 'x'].b", "Invalid path '{}' : Multi properties can only be used as path leafs: $['a', 'x']"),
+        ("$.items[2][0]", "Invalid path '{}' : Filter: [0] can only be applied to arrays. " + CONTEXT),
         ("$.null.x", "Invalid path '{}' : Expected to find an object with property ['x'] in path $['null']"),
     ],
 )
@@ -79,7 +83,7 @@ def test_a_definite_path_that_leads_nowhere_is_an_error_in_jayways_words(path: s
     """The first three were recorded, and others measured that on several members."""
     with pytest.raises(EvaluationError) as problem:
         compile_path(path).get(DATA)
-    assert str(problem.value) == error.format(path)
+    assert str(problem.value) == error.replace("{}", path)
     assert compile_path(path).find(DATA) is MISSING
 
 

@@ -7,7 +7,7 @@
 Invariant: every error names the JSON pointer of the place and the rule that it breaks.
 """
 
-import math
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -120,7 +120,7 @@ class Fields:
             raise self.fail(name, f"must be between {least} and {most}")
         return value
 
-    def number(self, name: str, least: float, most: float = math.inf) -> float | None:
+    def number(self, name: str, least: float, most: float = sys.float_info.max) -> float | None:
         """Return a field's number, least <= x <= most; None if it is absent."""
         self.known.add(name)
         if name not in self.value:

@@ -64,7 +64,7 @@ def _whole(value: Any) -> int:
         raise ValueError(f"a number is expected, not {compact(value)}")
     whole = value if isinstance(value, int) else math.floor(value + 0.5)
     if abs(whole) > LARGEST_WHOLE:
-        raise ValueError(f"{value:g} is out of range")
+        raise ValueError(f"{compact(value)} is out of range")
     return whole
 
 
@@ -125,10 +125,9 @@ def _range(start: Any, end: Any, by: Any) -> list[int]:
     first, last, step = map(_whole, (start, end, by))
     if step == 0:
         raise ValueError("the step is not zero")
-    numbers = range(first, last + (1 if step > 0 else -1), step)
-    if len(numbers) > LONGEST_RANGE:
+    if (last - first) // step >= LONGEST_RANGE:
         raise ValueError(f"a range has at most {LONGEST_RANGE} elements")
-    return list(numbers)
+    return list(range(first, last + (1 if step > 0 else -1), step))
 
 
 def _item(array: Any, place: Any) -> Any:

@@ -14,7 +14,7 @@ from states_language.context import Environment
 from states_language.failures import EvaluationError, ResultPathFailure
 from states_language.jsonpath.steps import MOST_VISITED, Index, Many, Name, Step, bracket, child, search, visit, written
 from states_language.scheduling.lanes import Costly, here
-from states_language.values import MISSING, NESTED, compact
+from states_language.values import MISSING, NESTED, shown
 
 MOST_SELECTED = 200_000
 """How many nodes a step of a path may select. No payload holds as many, but deep scans in one path multiply."""
@@ -78,8 +78,7 @@ class Path:
         for position, step in enumerate(self.steps):
             if isinstance(step, Many):
                 if step.text == "?" and not isinstance(value, dict | list):
-                    shown = value if isinstance(value, str) else compact(value)
-                    what = f"Filter: [?] can not be applied to primitives. Current context is: {shown}"
+                    what = f"Filter: [?] can not be applied to primitives. Current context is: {shown(value)}"
                     raise EvaluationError(f"Invalid path '{self.text}' : {what}")  # as Jayway does
                 return self._many(value, position, root)
             selected = child(value, step)
@@ -163,7 +162,7 @@ class Path:
         if isinstance(step, Index):
             where = written(self.steps[:position])
             if not isinstance(value, list):
-                return f"Filter: [{step.index}] can only be applied to arrays. Current context is: {value}"
+                return f"Filter: [{step.index}] can only be applied to arrays. Current context is: {shown(value)}"
             return f"Index out of bounds when evaluating path {where}[{step.index}]"
         if isinstance(value, dict) and position == len(self.steps) - 1:
             return f"No results for path: {written(self.steps)}"

@@ -14,7 +14,7 @@ from states_language.jsonata.evaluation import is_query
 from states_language.jsonata.query_flow import Template, states_of
 from states_language.jsonpath.dataflow import compile_template, compiled
 from states_language.jsonpath.selection import Path
-from states_language.values import MISSING, compact
+from states_language.values import shown
 
 
 def filled(fields: Fields, name: str, label: str) -> Callable[[Any, Any, Branch], Any]:
@@ -135,13 +135,6 @@ def _number(value: Any, whole: bool) -> float | None:
             value = int(value) if whole else float(value)
         except ValueError:
             return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -math.inf < value < math.inf:
         return None
     return value if isinstance(value, int) or not whole else None
-
-
-def shown(value: Any) -> str:
-    """Return a value in the form of a cause: a string without quotes, another value as JSON, MISSING as ""."""
-    if value is MISSING:
-        return ""
-    return value if isinstance(value, str) else compact(value)
