@@ -2,7 +2,9 @@
 
 import asyncio
 import gc
+import importlib
 import json
+import pkgutil
 import sys
 from pathlib import Path
 from types import FrameType
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import states_language
 from endpoint import PREFIX, ROLE, WAIT, stepfunctions
 from states_language.definition import load as loading
 from states_language.scheduling.lanes import beside
@@ -149,3 +152,13 @@ def test_the_texts_that_are_remembered_are_bounded() -> None:
     assert [kept.get(letter * 4) for letter in "abc"] == [1, None, 3]
     kept.put("d" * 40, 4)
     assert [kept.get("a" * 4), kept.get("c" * 4), kept.get("d" * 40)] == [None, None, 4]
+
+
+def test_no_cache_grows_for_ever() -> None:
+    """Those without a bound remember what the package itself names, and nothing of a definition or a request."""
+    unbounded = set()
+    for found in pkgutil.walk_packages(states_language.__path__, "states_language."):
+        for cache in vars(importlib.import_module(found.name)).values():
+            if hasattr(cache, "cache_info") and cache.cache_parameters()["maxsize"] is None:
+                unbounded.add(cache.__wrapped__.__name__)
+    assert unbounded == {"_functions", "_key", "_services", "Signature", "_unclocked", "model"}

@@ -9,13 +9,19 @@ from typing import Any
 import pytest
 from botocore.exceptions import ParamValidationError
 from moto import mock_aws
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
-from endpoint import client, handed_over, invoke, over, refusal
+from endpoint import client, handed_over, invoke, over, refusal, stepfunctions
 from patience import until
 from states_language import load
 from states_language.clock import RealClock
 from states_language.server import StepFunctions, TaskPerformer
+from states_language.server.__main__ import Endpoints
 from states_language.server.sdk import unusable
+from states_language.server.serving import serving
 
 TASK = {
     "Type": "Task",
@@ -100,6 +106,40 @@ def test_an_item_reader_gets_the_bytes_of_an_object(tmp_path: Path) -> None:
         bucket.put_object(Bucket="bucket", Key="manifest.txt", Body=b"s3://bucket/one.gz\n")
         bucket.put_object(Bucket="bucket", Key="one.gz", Body=gzip.compress(b"[1]\n[2]\n"))
         assert asyncio.run(outputs()) == [[1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "cause"),
+    [
+        (None, "Lambda.SdkClientException", "Could not connect to the endpoint URL"),
+        ("TooManyRequestsException", "Lambda.TooManyRequestsException", "Status Code: 429"),
+        ("", "Lambda.ResourceNotFoundException", "neither AWS_ENDPOINT_URL nor AWS_ENDPOINT_URL_LAMBDA is set"),
+    ],
+)
+def test_a_function_whose_endpoint_refuses_can_be_retried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str | None, error: str, cause: str
+) -> None:
+    """Nobody listens there, or Lambda throttles; if no endpoint is named, the cause says so."""
+
+    async def refuse(_request: Request) -> Response:
+        return JSONResponse({"message": "Rate Exceeded."}, 429, {"x-amzn-errortype": str(answer)})
+
+    async def failed() -> tuple[str | None, str | None]:
+        app = Starlette(routes=[Route("/{_:path}", refuse, methods=["POST"])])
+        async with serving(app) as address, stepfunctions(tmp_path) as states:
+            url = {None: "http://127.0.0.1:9", "": ""}.get(answer, address)
+            monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", url)
+            monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+            endpoints = Endpoints()
+            performer = TaskPerformer(endpoints.invoke, endpoints.client, states)
+            task = {"Type": "Task", "Resource": "arn:aws:lambda:us-east-1:000000000000:function:f", "End": True}
+            machine = load({"StartAt": "S", "States": {"S": task}})
+            execution = await machine.start({}, clock=RealClock(), perform=performer.perform).wait()
+            performer.close()
+            return execution.error, execution.cause
+
+    found = asyncio.run(failed())
+    assert (found[0], cause in str(found[1])) == (error, True), found
 
 
 def test_bad_parameters_are_named_by_field() -> None:

@@ -4,7 +4,6 @@ Invariant: a comparison with a value of another type is false, never an error. A
 for every operator but IsPresent (recorded).
 """
 
-import functools
 import operator
 import re
 from collections.abc import Callable
@@ -134,7 +133,6 @@ def _holds(read: Callable[[Any], Any], compare: Callable[[Any, Any], bool], left
 _PART = re.compile(r"\\([*\\])|(\*)|(.)", re.DOTALL)
 
 
-@functools.cache
 def _pattern(text: str) -> tuple[str, ...]:
     r"""Return the texts between the wildcards: a * stands for any characters; \* and \\ for themselves."""
     pieces = [""]

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import botocore.session
-from botocore.exceptions import ClientError
 
 from states_language import workbench
 from states_language.clock import RealClock
@@ -30,7 +29,6 @@ from states_language.server import (
     Retention,
     StepFunctions,
     TaskPerformer,
-    UnknownFunction,
     application,
     loaded_stack,
     settle,
@@ -106,12 +104,12 @@ class Endpoints:
             return self._made[service]
 
     async def invoke(self, name: str, payload: bytes) -> Answered:
-        """Return Lambda's answer at its endpoint; raises UnknownFunction if no endpoint is named."""
+        """Return Lambda's answer at its endpoint; raises TaskFailure if none is named, and botocore's errors."""
         try:
             client = await asyncio.to_thread(self.client, "lambda")
-            answer = await asyncio.to_thread(client.invoke, FunctionName=name, Payload=payload)
-        except (ClientError, TaskFailure):
-            raise UnknownFunction(name) from None
+        except TaskFailure as problem:
+            raise TaskFailure("Lambda.ResourceNotFoundException", problem.cause) from None
+        answer = await asyncio.to_thread(client.invoke, FunctionName=name, Payload=payload)
         return Answered(await asyncio.to_thread(answer["Payload"].read), answer.get("FunctionError"))
 
 

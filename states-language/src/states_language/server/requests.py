@@ -75,7 +75,7 @@ def prefix(parameters: Parameters) -> str:
     return f"arn:{_partition(region)}:states:{region}:{ACCOUNT}"
 
 
-@functools.cache
+@functools.lru_cache(maxsize=64)
 def _partition(region: str) -> str:
     try:
         return str(EndpointResolver(create_loader().load_data("endpoints")).get_partition_for_region(region))

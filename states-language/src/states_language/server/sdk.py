@@ -9,7 +9,7 @@ import functools
 import re
 from typing import Any
 
-from botocore.exceptions import ClientError, UnknownServiceError
+from botocore.exceptions import BotoCoreError, ClientError, UnknownServiceError
 from botocore.loaders import create_loader
 from botocore.model import ListShape, MapShape, ServiceModel, Shape, StructureShape
 from botocore.response import StreamingBody
@@ -50,7 +50,7 @@ def service_model(service: str) -> ServiceModel:
     return ServiceModel(create_loader().load_service_model(service, "service-2"), service)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1024)
 def is_action(service: str, action: str) -> bool:
     """Returns whether botocore knows the action of an SDK integration."""
     try:
@@ -69,8 +69,12 @@ def prefix(service: str, *, sdk: bool, model: ServiceModel | None = None) -> str
     return "".join(word.capitalize() for word in _WORD.findall(text))
 
 
-def refused(service: str, *, sdk: bool, model: ServiceModel, refusal: ClientError) -> tuple[str, str]:
-    """Returns the Error Name and the cause of a Task that the service refused."""
+def refused(
+    service: str, *, sdk: bool, refusal: ClientError | BotoCoreError, model: ServiceModel | None = None
+) -> tuple[str, str]:
+    """Returns the Error Name and the cause of a Task that the service refused, or that never reached the service."""
+    if isinstance(refusal, BotoCoreError):
+        return f"{prefix(service, sdk=sdk)}.SdkClientException", str(refusal)
     error, metadata = refusal.response.get("Error", {}), refusal.response.get("ResponseMetadata", {})
     # An exception in the service's model has a class of its own; any other has the service's general name.
     modelled = type(refusal).__name__ if type(refusal) is not ClientError else None

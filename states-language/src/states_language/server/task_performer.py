@@ -45,7 +45,8 @@ class Answer(Protocol):
 
 
 Invoke = Callable[[str, bytes], Awaitable[Answer]]
-"""Invokes a function by its name or ARN, qualified or not; raises UnknownFunction and TooManyRequests."""
+"""Invokes a function by its name or ARN, qualified or not; raises UnknownFunction, TooManyRequests, TaskFailure, and
+botocore's own errors."""
 
 
 class TaskPerformer:
@@ -107,6 +108,8 @@ class TaskPerformer:
             raise missing(call, str(uuid.uuid4())) from None
         except TooManyRequests:
             raise throttled(str(uuid.uuid4())) from None
+        except (ClientError, BotoCoreError) as refusal:
+            raise TaskFailure(*sdk.refused("lambda", sdk=False, refusal=refusal)) from None
         text = answer.payload.decode()
         if answer.function_error is None:
             return json.loads(text) if text else None
@@ -169,15 +172,14 @@ class TaskPerformer:
             answer = getattr(client, xform_name(operation.name))(**arguments)
         except ClientError as refusal:
             model = operation.service_model
-            failure = sdk.refused(call.service, sdk=call.sdk, model=model, refusal=refusal)
+            failure = sdk.refused(call.service, sdk=call.sdk, refusal=refusal, model=model)
             raise TaskFailure(*failure) from None
         except ParamValidationError as refusal:
             raise TaskFailure("States.Runtime", sdk.unusable(call.parameters, str(refusal))) from None
         except UnknownServiceError:
             raise TaskFailure("States.Runtime", f"There is no AWS service {call.service!r}.") from None
         except BotoCoreError as refusal:
-            name = sdk.prefix(call.service, sdk=call.sdk)
-            raise TaskFailure(f"{name}.SdkClientException", str(refusal)) from None
+            raise TaskFailure(*sdk.refused(call.service, sdk=call.sdk, refusal=refusal)) from None
         metadata = answer.pop("ResponseMetadata", {})
         body = answer.pop("Body").read() if call.reads and "Body" in answer else None
         result = sdk.result(answer, operation.output_shape)
@@ -220,4 +222,4 @@ def _refused_by_states(call: TaskCall, operation: OperationModel, refusal: Refus
     }
     # botocore raises an exception of the service's model as a class of its own.
     error = type(refusal.code, (ClientError,), {})(answer, operation.name)
-    return sdk.refused(call.service, sdk=call.sdk, model=operation.service_model, refusal=error)
+    return sdk.refused(call.service, sdk=call.sdk, refusal=error, model=operation.service_model)
