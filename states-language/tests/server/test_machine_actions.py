@@ -79,8 +79,10 @@ def test_created_machines_exist_after_a_restart(tmp_path: Path) -> None:
         states.update_state_machine(stateMachineArn=arn, definition=json.dumps(WAIT))
         states.update_state_machine(stateMachineArn=PREFIX + "deployed", definition=json.dumps(WAIT))
         states.delete_state_machine(stateMachineArn=created(states, "gone"))
+        long = created(states, "\U0001f600" * 80)  # 320 bytes, more than the name of a file may have
     with in_thread(lambda: service(tmp_path)) as url:
         states = states_client(url)
+        states.delete_state_machine(stateMachineArn=long)
         assert {one["name"] for one in states.list_state_machines()["stateMachines"]} == {"deployed", "kept"}
         assert json.loads(states.describe_state_machine(stateMachineArn=arn)["definition"]) == WAIT
         deployed = states.describe_state_machine(stateMachineArn=PREFIX + "deployed")

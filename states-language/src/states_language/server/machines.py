@@ -10,6 +10,7 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,6 +34,7 @@ class StateMachine(Protocol):
 
 
 ROLE = "arn:aws:iam::000000000000:role/local"
+LONGEST_STEM = 250
 EXPRESS_LIMIT_S = 300
 """How long an Express execution runs at most, in seconds (AWS Step Functions quotas)."""
 
@@ -178,7 +180,9 @@ class Machines(Mapping[str, Entry]):
     def _path(self, arn: str) -> Path:
         # Names have no colon. The file of a machine in the default region keeps the name that older services gave it.
         region, name = arn.split(":")[3], arn.rpartition(":")[2]
-        return self._folder / (f"{name}.json" if region == REGION else f"{region}:{name}.json")
+        stem = name if region == REGION else f"{region}:{name}"
+        # A name may have 80 characters of four bytes; a file's name has 255 bytes at most.
+        return self._folder / f"{stem if len(stem.encode()) <= LONGEST_STEM else sha256(arn.encode()).hexdigest()}.json"
 
     def _write(self, described: Described) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
