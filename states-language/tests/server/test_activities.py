@@ -1,12 +1,15 @@
 """Work that waits for a worker."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from endpoint import PREFIX, line, stepfunctions
 from states_language import Pending, TaskCall, TaskFailure
+from states_language.server import application
 from states_language.server.activities import Activities, Activity
 
 DIG = Activity("arn:aws:states:us-east-1:000000000000:activity:dig", "dig", 5, {"a": "b"})
@@ -66,3 +69,28 @@ def test_a_waiting_worker_is_answered_when_no_more_work_can_come(tmp_path: Path,
             activities.offer(work(0))
 
     asyncio.run(main())
+
+
+def test_a_worker_that_is_gone_gets_no_work(tmp_path: Path) -> None:
+    """Its connection was closed while it polled; the next worker takes the work that comes."""
+    poll = {"type": "http.request", "body": json.dumps({"activityArn": DIG.arn}).encode()}
+    received = [poll, {"type": "http.disconnect"}]
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"x-amz-target", b"GetActivityTask")]}
+    machine = line(A={"Type": "Task", "Resource": DIG.arn, "End": True})
+
+    async def receive() -> Any:
+        return received.pop(0)
+
+    async def send(_: Any) -> None:
+        """Nobody reads the answer."""
+
+    async def main() -> TaskCall | None:
+        async with stepfunctions(tmp_path, ("digs", machine)) as states:
+            states.activities.put(DIG)
+            await asyncio.wait_for(application(states)(scope, receive, send), 5)
+            states.executions.start(PREFIX + "digs", '"here"')
+            return await states.activities.take(DIG.arn, 5)
+
+    call = asyncio.run(main())
+    assert call is not None
+    assert call.parameters == "here"

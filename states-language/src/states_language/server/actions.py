@@ -12,7 +12,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ _DEFINING = ("CreateStateMachine", "UpdateStateMachine", "ValidateStateMachineDe
 # Source: "Authorization header", AWS Signature Version 4.
 _SIGNED_FOR = re.compile(r"Credential=[^/,]+/\d+/([a-z0-9-]+)/")
 _MEDIA_TYPE = "application/x-amz-json-1.0"
+_POLL = "GetActivityTask"
 LARGEST = 16 * 1024 * 1024
 """The bytes of a request: more than a definition and an input of the largest size take, each character escaped."""
 _LITTLE_S, _LEFT = 0.1, 50
@@ -195,9 +196,21 @@ def application(states: StepFunctions) -> Starlette:
                     return _json(413, _refused("RequestEntityTooLargeException", f"It is longer than {LARGEST} bytes."))
         except ClientDisconnect:
             return _json(400, {})  # Half a request is none, and nobody reads the answer.
-        return await states.answer(target, bytes(body), signed[1] if signed else REGION)
+        answering = states.answer(target, bytes(body), signed[1] if signed else REGION)
+        return await (_unless_gone(request, answering) if target == _POLL else answering)
 
     return Starlette(routes=[Route("/", answer, methods=["POST"])])
+
+
+async def _unless_gone(request: Request, answering: Coroutine[Any, Any, Response]) -> Response:
+    """Return the answer to a worker; one that goes away first is given no work, which would be lost."""
+    answer, gone = asyncio.ensure_future(answering), asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
+        return answer.result() if answer.done() else _json(400, {})
+    finally:
+        answer.cancel()
+        gone.cancel()
 
 
 def _refused(code: str, message: str) -> dict[str, str]:
