@@ -183,6 +183,14 @@ def test_a_state_within_a_map_has_an_item(states: Any) -> None:
     assert json.loads(item) == {"i": {"Index": 0, "Value": 7}}
 
 
-@pytest.mark.parametrize("state", [{"Type": "Pass", "End": True, "Catch": 1}, {"Type": "Choice", "Choices": 1}])
-def test_a_field_of_another_type_is_an_invalid_definition(states: Any, state: dict[str, Any]) -> None:
-    assert refusal(states.test_state, definition=json.dumps(state))[0] == "InvalidDefinition"
+@pytest.mark.parametrize(
+    ("state", "place"),
+    [
+        ({"Type": "Pass", "End": True, "Catch": 1}, ""),
+        ({"Type": "Choice", "Choices": 1}, "/Choices"),
+        ({"Type": "Choice", "Choices": [{"Variable": "$", "IsNull": 1, "Next": "A"}]}, "/Choices[0]/IsNull"),
+    ],
+)
+def test_a_wrong_field_is_an_invalid_definition(states: Any, state: dict[str, Any], place: str) -> None:
+    code, message = refusal(states.test_state, definition=json.dumps(state))
+    assert (code, message.endswith(f" at /States/StateName{place}'")) == ("InvalidDefinition", True)

@@ -93,7 +93,7 @@ class StateTestAction(Actions):
             state_test = StateTest(state, request, run)
             answer = await state_test.answer()
         except DefinitionError as problem:
-            raise invalid(problem, state) from None
+            raise invalid(problem, {"States": {NAME: state}}) from None
         response = {name: answer[name] for name in _TEXTS if name in answer}
         if "output" in response:
             response["output"] = _text(response["output"])
@@ -169,7 +169,7 @@ def _state(parameters: Parameters) -> tuple[dict[str, Any], bool]:
     try:
         machine(state)
     except DefinitionError as problem:
-        raise invalid(problem, definition) from None
+        raise invalid(problem, {"States": {NAME: state}}) from None
     return state, any(field in LINES and inner == "States" for field, inner in pairwise(path))
 
 
