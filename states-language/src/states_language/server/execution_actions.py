@@ -40,7 +40,8 @@ class Express:
             machine_name=described.name, machine_arn=described.arn, role_arn=described.role_arn,
             lanes=self._executions.lanes, keep_history=False,
         )  # fmt: skip
-        self._running = {one for one in self._running if one.status == "RUNNING"} | {live}
+        self._running.add(live)
+        asyncio.ensure_future(live.wait()).add_done_callback(lambda _: self._running.discard(live))
         return live
 
     async def run_to_end(self, machine_arn: str, text: str, name: str | None) -> dict[str, Any]:

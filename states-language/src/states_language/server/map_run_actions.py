@@ -1,6 +1,6 @@
 """Answers the actions on Map Runs, and lists and describes the executions of one."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from states_language.distributed.report import MapRunReport
@@ -42,16 +42,24 @@ def _live(executions: Executions) -> Iterator[MapRunReport]:
         yield from known.live.map_runs if known.live is not None else ()
 
 
-def _all(executions: Executions) -> Iterator[tuple[KnownExecution, dict[str, Any]]]:
-    """Yields each execution with the description of each of its Map Runs."""
+def _all(
+    executions: Executions, wanted: Callable[[MapRunReport], bool]
+) -> Iterator[tuple[KnownExecution, dict[str, Any]]]:
+    """Yields each execution with the description of each of its Map Runs; one that runs, only with a wanted Map Run,
+    for to describe the thousand executions of each Map Run that is open would stop the event loop."""
     for known in executions.all():
-        for run in known.map_runs:
-            yield known, run
+        if known.live is None or known.earlier_runs or any(map(wanted, known.live.map_runs)):
+            for run in known.map_runs:
+                yield known, run
+
+
+def _with(execution_arn: str) -> Callable[[MapRunReport], bool]:
+    return lambda run: any(one.arn == execution_arn for one in run.executions)
 
 
 def find(executions: Executions, map_run_arn: str) -> dict[str, Any]:
     """Returns the description of a Map Run; raises Refusal for an unknown ARN."""
-    for _, run in _all(executions):
+    for _, run in _all(executions, lambda run: run.arn == map_run_arn):
         if run["mapRunArn"] == map_run_arn:
             return run
     raise Refusal("ResourceNotFound", f"Resource not found: '{map_run_arn}'")
@@ -76,7 +84,7 @@ def child(executions: Executions, execution_arn: str) -> tuple[Answer, list[dict
     """Returns DescribeExecution's answer for an execution of a Map Run, and its events if they are stored."""
     if "/" not in execution_arn:
         return None
-    for known, run in _all(executions):
+    for known, run in _all(executions, _with(execution_arn)):
         for one in run["executions"]:
             if one["executionArn"] == execution_arn:
                 description = {name: value for name, value in one.items() if name != "events"}
@@ -106,7 +114,7 @@ def stop_child(executions: Executions, execution_arn: str, error: str | None, ca
             if one.arn == execution_arn:
                 one.stop(error, cause)
                 return one.stopped_ms or one.started_ms
-    for _, described in _all(executions):
+    for _, described in _all(executions, _with(execution_arn)):
         for ended in described["executions"]:
             if ended["executionArn"] == execution_arn:
                 return int(ended["stopDate"])
