@@ -25,7 +25,7 @@ from handlers.api import (
 )
 from handlers.api.answers import at, conditional, said, text_answer
 from handlers.api.bill import cost
-from handlers.api.control_stage import TRIES, Asked, ControlStage, late_after
+from handlers.api.control_stage import Asked, ControlStage, late_after
 from handlers.api.problems import Problem
 from handlers.api.queries import BadQuery, is_dry_run, parameters_of
 from handlers.aws.clients import boto3_client
@@ -38,10 +38,10 @@ from handlers.store.ledger_records import LedgerRecords
 # After this time a page is answered as far as it has been read.
 PAGE_S = 8
 # API Gateway waits for 29 s. The next request continues a walk through the queue that ended early.
-REDRIVE_S, REDRIVE_HELD_S, RECEIVED_WITHIN_S = 8, 30, 5
+REDRIVE_S, REDRIVE_HELD_S = 8, 30
 # After which time the page requests nothing more of the queue.
 QUEUE_S = 6
-# The Retry-After of an answer if DynamoDB throttles. Most throttling ends within seconds.
+# The Retry-After of an answer if a service throttles. Most throttling ends within seconds.
 RETRY_AFTER_S = 5
 STREAM = "/connections/{streamId}"
 Answer = dict[str, Any]
@@ -54,7 +54,7 @@ def handler(event: object, lambda_context: LambdaContext) -> Answer:
     """Returns the answer for the Lambda proxy: 200 or 202 with a body, else a problem of handlers/api/problems.py.
 
     304: the client has the answer to its GET already; 400: the stream id or the query is malformed; 404: there is no
-    such stream; 405: the route does not allow this method; 429: DynamoDB throttles; 503: DynamoDB does not answer.
+    such stream; 405: the route does not allow this method; 429: a service throttles; 503: a service does not answer.
     """
     fields = event if isinstance(event, Mapping) else {}
     method, stream_id = routes.read_event(event)
@@ -76,14 +76,14 @@ def handler(event: object, lambda_context: LambdaContext) -> Answer:
 
 
 def _of_store(error: StoreUnavailable) -> Problem:
-    """Returns the problem if the table did not answer, or has something that this version cannot read."""
+    """Returns the problem if a service did not answer, or the table has something that this version cannot read."""
     if error.is_unknown_layout:
         return Problem("unknown-layout", str(error))
     headers = {"Retry-After": str(RETRY_AFTER_S)}
     if error.is_throttle:
-        words = f"the table takes no more requests now; try again in {RETRY_AFTER_S} s"
+        words = f"{error.service} takes no more requests now; try again in {RETRY_AFTER_S} s"
         return Problem("throttled", words, headers=headers)
-    return Problem("unavailable", "the table does not answer", headers=headers)
+    return Problem("unavailable", f"{error.service} does not answer", headers=headers)
 
 
 def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
@@ -207,12 +207,9 @@ def _redrive(asked: Asked) -> Answer:
     from handlers.redrive.redriving import Stage, redriven
     from handlers.redrive.restore import Events
 
-    is_late, tables = late_after(REDRIVE_S), boto3_client("dynamodb", TRIES)
-    # A receive waits a second for messages. If its answer came too late, the second try would not get them: they are
-    # hidden.
-    queue, settings = boto3_client("sqs", TRIES, RECEIVED_WITHIN_S), stage.settings
+    is_late, settings, tables = late_after(REDRIVE_S), stage.settings, stage.client
     redrive = Stage(
-        queue, settings.dead_letter_queue_url, tables, settings.control_table,
+        stage.sqs(), settings.dead_letter_queue_url, tables, settings.control_table,
         Events(tables, settings.events_table, stage.objects()), stage.states(), "", REDRIVE_HELD_S, is_late,
     )  # fmt: skip
     return said(200, redriven(redrive, asked.stream_id, asked.parts))

@@ -47,12 +47,13 @@ class StreamBroken(StreamkeeperError):
 
 
 class StoreUnavailable(StreamkeeperError):
-    """DynamoDB or the dead-letter queue still refuses after the client's own retries.
+    """DynamoDB or another service still refuses after the client's own retries; `service` names it in an answer.
 
     `is_throttle` is whether it refuses only because there are too many requests. `is_unknown_layout` is whether this
     version cannot read something that is stored; the message names it.
     """
 
+    service = "the table"
     is_throttle = False
     is_unknown_layout = False
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 # To show and to stop a stream takes six requests at most, and the function has 20 seconds.
 TRIES = 2
+# A receive waits a second for messages. If its answer came too late, the second try would not get them, for they are
+# hidden.
+RECEIVED_WITHIN_S = 5
 # The delivery answers a command in some ms, after a cold start of a second or two.
 COMMAND_S = 10
 
@@ -72,7 +75,7 @@ class ControlStage:
         self.dead_after_ms = LEASE_TTL_READS * self.renewed_ms
         self.retries = Retries(settings.retried_within_ms, settings.throttled_within_ms)
         self.states = functools.partial(boto3_client, "stepfunctions", TRIES)
-        self.sqs = functools.partial(boto3_client, "sqs", TRIES)
+        self.sqs = functools.partial(boto3_client, "sqs", TRIES, RECEIVED_WITHIN_S)
         self.functions = functools.partial(functions, plain, read_timeout_s=COMMAND_S)
 
     def now_ms(self) -> int:

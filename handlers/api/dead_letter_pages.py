@@ -1,8 +1,7 @@
 """Builds what `GET /connections/{streamId}/dead-letters` shows: the stream's messages in the dead-letter queue.
 
-SQS shows messages only to receivers, so they are received, held for a moment, and released. Invariants: no message is
-deleted or changed; an answer says whether the whole queue was seen; a message that we did not write belongs to no
-stream.
+They are received, held for a moment, and released. Invariants: no message is deleted or changed; an answer says whether
+the whole queue was seen; a message that we did not write belongs to no stream.
 """
 
 from __future__ import annotations
@@ -14,36 +13,25 @@ from typing import Any
 from handlers.api.answers import at
 from handlers.api.status_words import of_cause
 from handlers.aws.error_translation import translate_errors
+from handlers.redrive import letter_queue
 
 # How many messages a function shows, and for how long it hides them from other receivers.
 MOST = 100
 HELD_S = 15
-_BATCH = 10
 
 
 def received(sqs: Any, queue_url: str, is_late: Callable[[], bool]) -> tuple[list[dict[str, Any]], bool]:
     """Returns up to MOST messages as SQS has them, and whether that was the whole queue; raises StoreUnavailable."""
     messages: list[dict[str, Any]] = []
-    is_all = False
     with translate_errors("ReceiveMessage"):
         try:
-            while len(messages) < MOST and not is_late():
-                some = sqs.receive_message(
-                    QueueUrl=queue_url,
-                    MaxNumberOfMessages=_BATCH,
-                    VisibilityTimeout=HELD_S,
-                    MessageSystemAttributeNames=["SentTimestamp"],
-                ).get("Messages", [])
+            for some in letter_queue.received(sqs, queue_url, HELD_S, is_late):
                 messages += some
-                if not some:
-                    is_all = True
+                if len(messages) >= MOST:
                     break
         finally:
-            for one in messages:
-                sqs.change_message_visibility(
-                    QueueUrl=queue_url, ReceiptHandle=one["ReceiptHandle"], VisibilityTimeout=0
-                )
-    return messages, is_all
+            letter_queue.release(sqs, queue_url, [one["ReceiptHandle"] for one in messages])
+    return messages, len(messages) < MOST and not is_late()
 
 
 def page(stream_id: str, messages: list[dict[str, Any]], is_all: bool, parts: Collection[str] = ()) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from handlers.api.answers import at
 from handlers.api.problems import Problem
-from handlers.api.queries import FOR_EVER, TIMES, instant_ms, is_dry_run, parameters_of
+from handlers.api.queries import FOR_EVER, TIMES, BadQuery, instant_ms, is_dry_run, parameters_of
 from handlers.aws.error_translation import translate_errors
 from handlers.repair.gap_edges import again, left
 from handlers.repair.work import RepairWork, start
@@ -44,10 +44,10 @@ def no_address(profile: str) -> Problem:
 def answer(stage: Stage, stream_id: str, query: object, now_ms: int) -> dict[str, Any]:
     """Returns the answer; raises BadQuery, Problem and StoreUnavailable."""
     from_ms, to_ms, is_dry = _read(query)
-    gaps = left(stage.records.newest_gaps(stream_id, MOST_GAPS))
-    wanted = [gap for gap in reversed(gaps) if gap.from_ms < to_ms and gap.to_ms >= from_ms]
     if is_dry:
         return {"stream": stream_id, "is_dry_run": True, "gaps": _dry_run(stage, stream_id, from_ms, to_ms)}
+    gaps = left(stage.records.newest_gaps(stream_id, MOST_GAPS))
+    wanted = [gap for gap in reversed(gaps) if gap.from_ms < to_ms and gap.to_ms >= from_ms]
     for gap in wanted:
         stage.ledger.save_repair(stream_id, gap, again(gap, now_ms))
     if wanted:
@@ -65,10 +65,18 @@ def _read(query: object) -> tuple[int, int, bool]:
 
 def _dry_run(stage: Stage, stream_id: str, from_ms: int, to_ms: int) -> list[dict[str, Any]]:
     payload = json.dumps({"stream": stream_id, "dry_run": True, "from_ms": from_ms, "to_ms": to_ms}).encode()
+    from botocore.exceptions import ReadTimeoutError
+
     with translate_errors("Invoke"):
-        said = stage.functions().invoke(FunctionName=stage.function, Payload=payload)
-    body = json.loads(said["Payload"].read())
-    if "FunctionError" in said or body.get("status") != "done":
+        try:
+            said = stage.functions().invoke(FunctionName=stage.function, Payload=payload)
+            body = json.loads(said["Payload"].read())
+        except ReadTimeoutError:
+            words = f"the dry run takes longer than {DRY_RUN_S} s"
+            raise BadQuery("from", words, "Ask for a shorter time with from and to.") from None
+    if "FunctionError" in said:
+        raise Problem("bad-answer", "the repair function failed")
+    if body["status"] != "done":
         raise Problem("unavailable", "the gaps of this profile are being repaired now")
     gaps: list[dict[str, Any]] = body["gaps"]
     return gaps

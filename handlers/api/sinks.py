@@ -17,7 +17,6 @@ from handlers.aws.error_translation import translate_errors
 from handlers.deliver.arrivals import Arrivals
 from handlers.deliver.delivery_records import SinkRecord, SinkRecords
 from handlers.deliver.operating import COMMANDS, Lag, current, lag
-from handlers.errors import StoreUnavailable
 from handlers.store.control_table import Table
 
 FIELDS = {
@@ -95,6 +94,6 @@ def commanded(functions: Any, function: str, streams: Sequence[str], asked: Mapp
         answer = functions.invoke(FunctionName=function, Payload=json.dumps({"streams": streams, **asked}).encode())
     said = json.loads(answer["Payload"].read())
     if "FunctionError" in answer:
-        raise StoreUnavailable("the delivery function did not carry out the command")
+        raise Problem("bad-answer", "the delivery function did not carry out the command")
     if "problem" in said:
         raise Problem("unavailable", said["problem"])

@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from botocore.exceptions import BotoCoreError, ClientError
 
 
+# The services behind the actions that are not DynamoDB's.
+_SERVICES = {
+    **dict.fromkeys(("GetObject", "PutObject", "ListObjectsV2", "ListObjectVersions"), "S3"),
+    **dict.fromkeys(("ReceiveMessage", "SendMessage"), "the dead-letter queue"),
+    **dict.fromkeys(("DescribeExecution", "StartExecution"), "Step Functions"),
+    "Invoke": "Lambda",
+}
 _ID = re.compile(r"[A-Za-z0-9+/=-]{1,128}")
 
 
@@ -56,7 +63,7 @@ class translate_errors:
         if isinstance(error, ClientError):
             raise _refusal(self._action, error, self._refusals) from error
         if isinstance(error, BotoCoreError):
-            raise StoreUnavailable(f"AWS did not answer {self._action}: {type(error).__name__}") from error
+            raise _unavailable(self._action, f"AWS did not answer {self._action}: {type(error).__name__}") from error
 
 
 def _refusal(action: str, error: "ClientError", refusals: bool) -> Exception:
@@ -67,8 +74,14 @@ def _refusal(action: str, error: "ClientError", refusals: bool) -> Exception:
         return ConditionFailed(fields.get("ResponseMetadata", {}).get("RetryAttempts", 0), fields.get("Item"))
     if code == "ValidationException" and refusals:
         return Refused(code)
-    unavailable = StoreUnavailable(f"AWS refused {action} after its retries: {code}{quoted_id(error.response)}")
+    unavailable = _unavailable(action, f"AWS refused {action} after its retries: {code}{quoted_id(error.response)}")
     unavailable.is_throttle = code in THROTTLED
+    return unavailable
+
+
+def _unavailable(action: str, words: str) -> StoreUnavailable:
+    unavailable = StoreUnavailable(words)
+    unavailable.service = _SERVICES.get(action, StoreUnavailable.service)
     return unavailable
 
 

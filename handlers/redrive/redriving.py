@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -21,6 +21,8 @@ from handlers.aws.executions import runs
 from handlers.connection.inputs import Layout
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
+from handlers.redrive import letter_queue
+from handlers.redrive.letter_queue import BATCH
 from handlers.redrive.letters import Letter, Message, Reader
 from handlers.redrive.restore import KNOWN, Events, NotStored
 from handlers.store.leases import Leases
@@ -30,8 +32,6 @@ from handlers.values import dataclass
 STARTED, RUNS, LEFT = "started", "runs already", "left"
 # For this many seconds a walk has its messages for itself; after a kill they are back in the queue then.
 HELD_S = 900
-# With a wait SQS asks every server, so an empty answer means an empty queue.
-WAIT_S = 1
 
 
 @dataclass(frozen=True)
@@ -50,30 +50,22 @@ class Stage:
     _layouts: dict[str, Layout] = field(default_factory=dict)
 
     def messages(self) -> Iterator[list[Message]]:
-        """Yields each message of the queue once, in batches, until it is late; each is hidden for `held_s`."""
-        seen: set[str] = set()
-        while not self.is_late() and (
-            received := self.sqs.receive_message(
-                QueueUrl=self.queue_url, MaxNumberOfMessages=10, WaitTimeSeconds=WAIT_S, VisibilityTimeout=self.held_s
-            ).get("Messages")
-        ):
-            fresh = [one for one in received if one["MessageId"] not in seen]
-            if not fresh:
-                return
-            seen.update(one["MessageId"] for one in fresh)
-            yield [Message(one["MessageId"], one["ReceiptHandle"], one["Body"]) for one in fresh]
+        """Yields each message of the queue once, in batches, until it is late."""
+        for some in letter_queue.received(self.sqs, self.queue_url, self.held_s, self.is_late):
+            yield [Message(one["MessageId"], one["ReceiptHandle"], one["Body"]) for one in some]
 
     def delete(self, messages: Sequence[Message]) -> None:
         """Deletes the messages of one letter from the queue, ten in a request."""
-        for at in range(0, len(messages), 10):
-            entries = [{"Id": str(n), "ReceiptHandle": one.receipt} for n, one in enumerate(messages[at : at + 10])]
+        for at in range(0, len(messages), BATCH):
+            some = enumerate(messages[at : at + BATCH])
+            entries = [{"Id": str(number), "ReceiptHandle": one.receipt} for number, one in some]
             answer = self.sqs.delete_message_batch(QueueUrl=self.queue_url, Entries=entries)
             if answer.get("Failed"):
                 raise ClientError({"Error": {"Code": answer["Failed"][0]["Code"]}}, "DeleteMessageBatch")
 
-    def release(self, message: Message) -> None:
-        """Makes the message visible to others at once."""
-        self.sqs.change_message_visibility(QueueUrl=self.queue_url, ReceiptHandle=message.receipt, VisibilityTimeout=0)
+    def release(self, messages: Iterable[Message]) -> None:
+        """Makes the messages visible to others at once."""
+        letter_queue.release(self.sqs, self.queue_url, [one.receipt for one in messages])
 
     @property
     def records(self) -> StreamRecords:
@@ -136,10 +128,7 @@ class Redrive:
                 if wanted is None or letter.stream_id in wanted:
                     yield self._settle(letter)
         finally:
-            for message in self._held.values():
-                # If that fails, the message is visible again by itself later.
-                with contextlib.suppress(BotoCoreError, ClientError):
-                    self.stage.release(message)
+            self.stage.release(self._held.values())
 
     def _letters(self) -> Iterator[Letter]:
         reader = Reader()

@@ -20,6 +20,7 @@ _OBJECT = {"GET": "GetObject", "HEAD": "GetObject", "PUT": "PutObject", "POST": 
 # The needs of requests that send several things at once.
 _SINGLE = {
     "SendMessageBatch": "SendMessage",
+    "ChangeMessageVisibilityBatch": "ChangeMessageVisibility",
     "DeleteMessageBatch": "DeleteMessage",
     "ListObjectsV2": "ListBucket",
     "ListObjectVersions": "ListBucketVersions",

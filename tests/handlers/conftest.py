@@ -75,7 +75,6 @@ def control(memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     memory.queue_url = "https://sqs.test/queue"
     for module in _control(memory, tmp_path, monkeypatch):
-        monkeypatch.setattr(module.stage, "client", memory.dynamodb)
         monkeypatch.setattr(module.stage, "begun", lambda _: None)
         yield module
 
@@ -101,6 +100,7 @@ def _control(aws: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         monkeypatch.setenv(name, value)
     (tmp_path / "demo.toml").write_text("")
     with cold_start("handlers.control") as module:
+        monkeypatch.setattr(module.stage, "client", aws.dynamodb)
         monkeypatch.setattr(module.stage, "store", StreamRecords(aws.dynamodb, CONTROL, EVENTS))
         monkeypatch.setattr(module.stage, "sqs", lambda: aws.sqs)
         monkeypatch.setattr(

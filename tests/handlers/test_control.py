@@ -3,8 +3,9 @@
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -254,6 +255,20 @@ def test_dynamodb_does_not_answer(
     assert asked(control, method, resource=resource) == refusal
     log = json.dumps(logged(caplog, control))
     assert ("ERROR" in log, "secret" in log) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("client", "path", "service"),
+    [("sqs", "/dead-letters", "The dead-letter queue"), ("states", "/machine", "Step Functions")],
+)
+def test_the_refusal_names_the_service_that_does_not_answer(
+    memory: Memory, control: ModuleType, monkeypatch: pytest.MonkeyPatch, client: str, path: str, service: str
+) -> None:
+    """The table has answered."""
+    connected(memory)
+    silent = SimpleNamespace(**dict.fromkeys(("receive_message", "describe_execution"), partial(never_arrives, None)))
+    monkeypatch.setattr(control.stage, client, lambda: silent)
+    assert asked(control, "GET", resource=f"{STREAM}{path}") == (503, {"detail": f"{service} does not answer."})
 
 
 def refuses(code: str, status: int) -> Script:

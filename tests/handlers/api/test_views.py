@@ -3,13 +3,14 @@
 import io
 import json
 import re
+from collections import Counter
 from dataclasses import replace
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from handlers.api import routes
+from handlers.api import dead_letter_pages, routes
 from handlers.api.bill import bill, cost, rates
 from handlers.api.connection_records import Records
 from handlers.api.views import current, graph, machine, timeline
@@ -24,7 +25,7 @@ from local.service import osls
 from local.stack import read
 from tests.handlers.api.shown import DEAD_AFTER_MS, NOW, connection
 from tests.handlers.api_requests import asked, connected, events_of
-from tests.handlers.aws import CONTROL, Aws, Memory
+from tests.handlers.aws import CONTROL, Aws, Memory, never_arrives
 from tests.handlers.context import Context
 
 HOUR_MS = 3_600_000
@@ -183,14 +184,14 @@ def test_the_newest_events_lie_behind_the_latest_place(memory: Memory, control: 
 
 
 class Delivery:
-    """Accepts requests in place of the function that delivers."""
+    """Accepts requests in place of the function that delivers; `fails` is what Lambda says if that is killed."""
 
     def __init__(self) -> None:
-        self.asked = list[dict[str, Any]]()
+        self.asked, self.fails = list[dict[str, Any]](), dict[str, str]()
 
     def invoke(self, *, FunctionName: str, Payload: bytes) -> dict[str, Any]:
         self.asked.append({"function": FunctionName, **json.loads(Payload)})
-        return {"Payload": io.BytesIO(b"{}")}
+        return {"Payload": io.BytesIO(b"{}")} | self.fails
 
 
 @pytest.fixture
@@ -252,6 +253,52 @@ def test_what_is_asked_of_a_sink_is_checked_and_handed_on(control: ModuleType, d
         code, problem = post(**query)
         assert (code, f"parameter {field} " in json.dumps(problem) or field == "now") == (400, True)
     assert len(delivery.asked) == 3
+    delivery.fails = {"FunctionError": "Unhandled"}
+    assert post(do="pause", sink="s3:lake") == (502, {"detail": "The delivery function did not carry out the command."})
+
+
+def test_a_dry_run_of_a_repair_says_what_failed(
+    memory: Memory, control: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function that failed, or takes too long, repairs no gaps meanwhile."""
+    profile = 'address = "https://example.org"\nframing = "sse"\nrepair = { address = "https://example.org/old" }\n'
+    (control.stage.settings.streams_dir / "demo.toml").write_text(profile)
+    connected(memory)
+    resource = "/connections/{streamId}/repair"
+
+    def dry_run(invoke: Any) -> tuple[int, Any]:
+        monkeypatch.setattr(control, "boto3_client", lambda *_: SimpleNamespace(invoke=invoke))
+        return asked(control, "POST", resource=resource, queryStringParameters={"dry_run": "true"})
+
+    failed = {"Payload": io.BytesIO(b"{}"), "FunctionError": "Unhandled"}
+    assert dry_run(lambda **_: failed) == (502, {"detail": "The repair function failed."})
+    code, late = dry_run(lambda **_: never_arrives(print))
+    assert (code, late["detail"]) == (400, "The dry run takes longer than 17 s.")
+
+
+class ShortPolled:
+    """SQS as it may answer without a wait: none of the servers that it asked has a message."""
+
+    def __init__(self, sqs: Any) -> None:
+        self._sqs, self.requests = sqs, Counter[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        def call(**more: Any) -> Any:
+            self.requests[name] += 1
+            is_asked = name != "receive_message" or more.get("WaitTimeSeconds")
+            return getattr(self._sqs, name)(**more) if is_asked else {}
+
+        return call
+
+
+def test_the_whole_queue_is_seen_and_given_back_in_few_requests(aws: Aws) -> None:
+    """All servers are asked, and ten messages are given back at once: a queue of a hundred takes ten requests."""
+    for number in range(23):
+        aws.sqs.send_message(QueueUrl=aws.queue_url, MessageBody=str(number))
+    sqs = ShortPolled(aws.sqs)
+    messages, is_all = dead_letter_pages.received(sqs, aws.queue_url, lambda: False)
+    assert (len(messages), is_all, sqs.requests["change_message_visibility_batch"]) == (23, True, 3)
+    assert len(aws.dead_letters()) == 23
 
 
 def test_dead_letters_of_a_stream_are_listed_and_stay(aws: Aws, function: ModuleType) -> None:
