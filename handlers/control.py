@@ -114,8 +114,7 @@ def _status(asked: Asked) -> Answer:
         answer = stage.status(asked.stream_id, records, keeps_ms)
     if problem := stage.known.problem(asked.profile):
         answer |= {"reason": answer["reason"] or problem, "profile_problem": problem}
-    is_delivered = "deliver" in stage.known.fields(asked.profile)
-    rows = stage.rows(asked, stage.started(asked) if asked.parts and is_delivered else [asked.stream_id])
+    rows = stage.rows(asked, asked.parts or [asked.stream_id])
     return said(200, answer | ({"delivery": rows} if rows else {}))
 
 

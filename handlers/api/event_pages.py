@@ -110,9 +110,10 @@ def page(
 def fitting(event: StoredEvent) -> tuple[dict[str, Any], int]:
     """Returns an event for JSON, and an upper bound of its bytes; without its body if no page can hold that."""
     body = shown(event)
-    if _bytes(body) > PAGE_BYTES:
-        body = shown(replace(event, data=None))
-    return body, _bytes(body)
+    if (size := bytes_of(body)) <= PAGE_BYTES:
+        return body, size
+    body = shown(replace(event, data=None))
+    return body, bytes_of(body)
 
 
 def shown(event: StoredEvent) -> dict[str, Any]:
@@ -140,8 +141,8 @@ def shown(event: StoredEvent) -> dict[str, Any]:
     }
 
 
-def _bytes(body: Mapping[str, Any]) -> int:
-    """Returns an upper bound of its bytes in the function's answer, whose body is JSON as a text within JSON."""
+def bytes_of(body: Mapping[str, Any]) -> int:
+    """Returns an upper bound of an entry's bytes in the function's answer, whose body is JSON as a text within JSON."""
     return len(json.dumps(json.dumps(body, ensure_ascii=False)))
 
 

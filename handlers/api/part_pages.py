@@ -12,13 +12,12 @@ was interrupted: a place holds each part's own. While there is more, a page move
 from __future__ import annotations
 
 import heapq
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from typing import Any
 
 from handlers.api import part_places
-from handlers.api.event_pages import PAGE_BYTES
+from handlers.api.event_pages import PAGE_BYTES, bytes_of
 from handlers.api.queries import PageRequest
 from handlers.profile.addresses import tag_of
 from handlers.values import dataclass
@@ -46,8 +45,10 @@ class _Part:
 
     @property
     def horizon(self) -> str:
-        """The instant up to which all entries of the part are known."""
-        return self.entries[-1][0] if self.next is not None and self.entries else _LATEST
+        """The instant up to which all entries of the part are known; "" for none, if its page had only empty places."""
+        if self.next is None:
+            return _LATEST
+        return self.entries[-1][0] if self.entries else ""
 
     def keyed(self) -> Iterator[tuple[str, int, Page]]:
         """The entries, to be merged."""
@@ -75,7 +76,7 @@ def merged(
         page = read(part_id, replace(request, after=places.get(part.tag, ""), limit=share))
         part.next = page.get("next")
         part.entries = list(_sorted(page.get(kind, []), at))
-        size += sum(_bytes(entry) for _, entry in part.entries)
+        size += sum(bytes_of(entry) for _, entry in part.entries)
         said |= {name: value for name, value in page.items() if name == "order"}
     places = {part.tag: places[part.tag] for part in parts if part.tag in places}
     entries = _page(parts, places, request.limit)
@@ -98,7 +99,7 @@ def _page(parts: Sequence[_Part], places: dict[str, str], limit: int) -> list[Pa
     """The entries of the page; `places` are moved behind them."""
     horizon, size, entries = min(part.horizon for part in parts), 0, list[Page]()
     for key, number, entry in heapq.merge(*(part.keyed() for part in parts), key=lambda one: one[:2]):
-        part = next(part for part in parts if part.number == number)
+        part = parts[number]
         # What has not ended has no place, so it is on the last page alone.
         is_last = entry["position"] is None
         if key > horizon or (is_last and any(one.next is not None for one in parts)):
@@ -106,7 +107,7 @@ def _page(parts: Sequence[_Part], places: dict[str, str], limit: int) -> list[Pa
         behind = places if is_last else places | {part.tag: entry["position"]}
         shown = entry | {"position": None if is_last else part_places.written(behind, part.tag)}
         shown |= {"stream": part.stream_id}
-        size += _bytes(shown)
+        size += bytes_of(shown)
         if entries and (size > PAGE_BYTES or (len(entries) >= limit and not is_last)):
             break
         # The place moves only with what is on the page.
@@ -114,8 +115,3 @@ def _page(parts: Sequence[_Part], places: dict[str, str], limit: int) -> list[Pa
         part.shown += 1
         entries.append(shown)
     return entries
-
-
-def _bytes(entry: Page) -> int:
-    """At most how many bytes an entry takes in the function's answer, as in event_pages."""
-    return len(json.dumps(json.dumps(entry, ensure_ascii=False)))

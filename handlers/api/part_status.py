@@ -22,7 +22,9 @@ from handlers.connection.gap_record import Interval
 WORST_FIRST = (
     "broken", "rejected", "unknown", "reconnecting", "starting", "stopping", "stopped", "ended", "running",
 )  # fmt: skip
-NEVER: dict[str, Any] = {"status": "stopped", "verdict": "Never started.", "reason": "never started; start the stream"}
+NEVER: dict[str, Any] = {
+    "status": "stopped", "verdict": "Never started.", "reason": "never started; start the stream", "since_at": None,
+}  # fmt: skip
 Answer = dict[str, Any]
 
 
@@ -68,10 +70,12 @@ def answer(
         "lanes": {},
         **{name: max(one[name] for one in known) for name in ("generation", "fence")},
         "started_at": _of(min, known, "started_at"),
-        "since_at": _of(max, known, "since_at") if running == len(parts) else of_worst["since_at"],
+        "since_at": _of(max, known, "since_at")
+        if running == len(parts)
+        else answers.get(worst["stream"], NEVER)["since_at"],
         "ended_at": _of(max, known, "ended_at") if all(one["ended_at"] for one in known) else None,
         "last_event_at": _of(max, known, "last_event_at"),
-        "events_per_s": _of(sum, known, "events_per_s"),
+        "events_per_s": _of(_sum, known, "events_per_s"),
         "ids_restarted_at": _of(max, known, "ids_restarted_at"),
         "open_gaps": sum(one["open_gaps"] for one in known),
         "open_gaps_at_least": any(one["open_gaps_at_least"] for one in known),
@@ -94,6 +98,11 @@ def _of(function: Callable[[Any], Any], answers: Iterable[Mapping[str, Any]], na
     """Returns the function of the known values; None if there are none."""
     values = [one[name] for one in answers if one[name] is not None]
     return function(values) if values else None
+
+
+def _sum(values: Iterable[float]) -> float:
+    """Returns the sum of rounded numbers: of 0.1 and 0.2, which are no floats, it is 0.3."""
+    return round(sum(values), 6)
 
 
 def _whole(records: Iterable[Records | None], now_ms: int, dead_after_ms: int) -> Coverage | None:
@@ -139,7 +148,7 @@ def _shown(whole: Coverage, answers: Sequence[Answer]) -> Answer:
 def _bill(bills: Sequence[Answer]) -> Answer | None:
     if not bills:
         return None
-    sums = {name: round(sum(one[name] for one in bills), 6) for name in ("so_far_usd", "forecast_month_usd")}
+    sums = {name: _of(_sum, bills, name) for name in ("so_far_usd", "forecast_month_usd")}
     return {"since_at": _of(min, bills, "since_at"), **sums}
 
 
@@ -155,7 +164,7 @@ def _counts(counts: Sequence[Answer]) -> Answer:
 
 def cost(stream_id: str, costs: Sequence[Answer]) -> Answer:
     """Returns the sum of the parts' costs."""
-    sums = {name: _of(sum, costs, name) for name in ("about_usd", "forecast_month_usd", "hours", "events")}
-    of_what = {name: _of(sum, (one["parts"] for one in costs), name) for name in costs[0]["parts"]}
+    sums = {name: _of(_sum, costs, name) for name in ("about_usd", "forecast_month_usd", "hours", "events")}
+    of_what = {name: _of(_sum, (one["parts"] for one in costs), name) for name in costs[0]["parts"]}
     begun = {"from_at": _of(min, costs, "from_at"), "to_at": _of(max, costs, "to_at")}
     return costs[0] | {"stream": stream_id} | begun | sums | {"parts": of_what}

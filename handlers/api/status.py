@@ -17,7 +17,7 @@ from handlers.api import gaps, status_words
 from handlers.api.answers import at
 from handlers.api.bill import bill
 from handlers.api.connection_records import OVER, UNHEARD, Connection, Connections, Records
-from handlers.api.figures import Coverage, coverage
+from handlers.api.figures import Coverage, coverage, length_ms
 from handlers.api.last_error import Retries, last_error, last_failed
 from handlers.api.queries import Listing
 from handlers.api.verdict import Situation, dead_letters, lost, verdict
@@ -116,7 +116,8 @@ def _fault(status: str, error: Mapping[str, Any] | None) -> str:
 def _pace(connections: Connections, records: Records) -> dict[str, Any]:
     """Returns when the last new event came, the usual pace, and when ids started over."""
     silence, stored = status_words.silence(connections, records), sum(one.stored for one in connections.all)
-    open_ms = sum(one.last_ms - one.opened_ms for one in connections.all if one.opened_ms is not None)
+    # Connected time counts once, however many connections are open: in a hot standby two are.
+    open_ms = length_ms((one.opened_ms, one.last_ms) for one in connections.all if one.opened_ms is not None)
     return {
         "last_event_at": at(silence.event_ms),
         "events_per_s": round(stored * 1000 / open_ms, 3) if open_ms > 0 else None,

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from handlers.api.connection_records import Records
 from handlers.api.fleet_routes import document
+from handlers.api.part_status import cost
 from handlers.connection.effects import Progress
+from handlers.connection.lease import Lease
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import StoragePolicy
 from tests.handlers.api.test_views import Delivery
@@ -98,8 +101,20 @@ def test_a_part_that_was_never_started_is_named(memory: Memory, control: ModuleT
     """The others are as they are."""
     connected(memory, PARTS[0])
     whole = asked(control, "GET", "prices")[1]
-    assert (whole["status"], whole["verdict"]) == ("stopped", "1 of 2 parts connected. prices:eth: Never started.")
+    said = ("stopped", "1 of 2 parts connected. prices:eth: Never started.", None)
+    assert (whole["status"], whole["verdict"], whole["since_at"]) == said
     assert [row["stream"] for row in streams_of(control)[1]["streams"]] == ["prices", "prices:btc"]
+
+
+def test_sums_are_rounded_like_what_they_are_made_of() -> None:
+    """0.1 and 0.2 are 0.3."""
+    one, two = (
+        dict.fromkeys(("about_usd", "forecast_month_usd", "hours", "events"), value)
+        | {"from_at": None, "to_at": None, "parts": {"events_usd": value}}
+        for value in (0.1, 0.2)
+    )
+    whole = cost("prices", [one, two])
+    assert (whole["about_usd"], whole["parts"]["events_usd"]) == (0.3, 0.3)
 
 
 def test_events_of_the_parts_are_one_walk(memory: Memory, control: ModuleType) -> None:
@@ -160,6 +175,10 @@ def test_a_command_to_a_sink_is_for_every_part(
         return asked(control, "POST", "prices", resource=f"{STREAM}/sinks", queryStringParameters=query)
 
     assert post(do="pause")[0] == 404
+    # Right after the first POST: its executions have not claimed the parts yet.
+    begun = Records(Lease(execution=MINE, started_at_ms=1), None, None, ())
+    monkeypatch.setattr(control.stage, "begun", lambda _: begun)
+    assert asked(control, "GET", "prices")[0] == 200
     connected(memory, PARTS[0])
     assert [row["stream"] for row in post(do="pause")[1]["sinks"]] == PARTS[:1]
     connected(memory, PARTS[1])

@@ -95,8 +95,8 @@ def test_a_running_stream_is_shown_whole() -> None:
         },
         "open_gaps": 0,
         "open_gaps_at_least": False,
-        "events_per_s": 0.976,
-        "pace": {"silent_ms": None, "usual_every_ms": 1_025, "longest_pause_ms": None, "quiet_after_ms": None},
+        "events_per_s": 0.978,
+        "pace": {"silent_ms": None, "usual_every_ms": 1_022, "longest_pause_ms": None, "quiet_after_ms": None},
     }
 
 
