@@ -54,6 +54,8 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
     is_late = lambda: lambda_context.get_remaining_time_in_millis() < MARGIN_MS  # noqa: E731
     round_of = lambda fleet, number: Round(records.document(fleet), known, states, number)  # noqa: E731
     ports = Ports(records, round_of, ask, most_per_s(settings.streams_per_function), now_ms, is_late, random.random)
+    if not is_dry:
+        starts()  # made here: each of the threads would make one
     answer = step(ports, event["execution"], is_dry=is_dry)
     logger.info("applied", extra={"answer": answer})
     return answer
@@ -78,10 +80,14 @@ def states(stream_ids: Sequence[str]) -> dict[str, tuple[str, str]]:
     return {one: (answer["status"], answer["reason"] or "") for one, answer in shown.items()}
 
 
+def starts() -> Any:
+    """Returns the client that starts streams."""
+    return boto3_client("stepfunctions", 1, START_S, AT_ONCE)
+
+
 def ask(wanted: Ask) -> tuple[Outcome, str]:
     """Starts or stops the stream; returns the outcome, and why it failed if it did."""
     if not wanted.is_connected:
         store().stop(wanted.stream_id, at(now_ms()) or "", may_start=False)
         return Outcome.DONE, ""
-    states_client = boto3_client("stepfunctions", 1, START_S, AT_ONCE)
-    return started(states_client, settings.start_machine_arn, wanted.stream_id)
+    return started(starts(), settings.start_machine_arn, wanted.stream_id)

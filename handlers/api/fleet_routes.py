@@ -7,7 +7,6 @@ continues at the same place; `?dry_run=true` changes no stream.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -57,7 +56,7 @@ def document(
         wanted = read(text, known)
     except DocumentError as error:
         raise Problem("bad-document", str(error), error.place or None) from None
-    names = {re.split(":", one, maxsplit=1)[0] for one, is_connected in wanted.ids.items() if is_connected}
+    names = {one.partition(":")[0] for one, is_connected in wanted.ids.items() if is_connected}
     for name in sorted(names):
         if not has_profile(name):
             raise Problem("unknown-stream", f"no profile is named {name!r}", "connected")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
@@ -33,7 +33,10 @@ _AWAY_WORDS = {NEVER: "it was not started yet", "stopped": "it is stopped", "sto
 
 @dataclass
 class Round:
-    """One walk. `known` returns the ever started ids after an id, `state` the statuses and reasons of many."""
+    """One walk. `known` returns the ever started ids after an id, `state` the statuses and reasons of many.
+
+    `counts` has the streams up to the place that is saved: the next step reads those after it again.
+    """
 
     wanted: Wanted
     known: Callable[[str], Iterable[str]]
@@ -41,6 +44,7 @@ class Round:
     number: int
     counts: Counter[str] = field(default_factory=Counter)
     not_yet: list[dict[str, Any]] = field(default_factory=list)
+    _read: deque[tuple[bytes, str]] = field(default_factory=deque)
 
     def asks(self, after: str) -> Iterator[Ask | str]:
         """Yields the streams after an id that need a request, and the last id of each batch, asked for or not.
@@ -64,12 +68,17 @@ class Round:
             if stream_id in by_id:
                 by_id[stream_id]["why"] = why
 
+    def count(self, place: str | None) -> None:
+        """Counts the streams up to this id; None is the end."""
+        bound = None if place is None else place.encode()
+        while self._read and (bound is None or self._read[0][0] <= bound):
+            self.counts[self._read.popleft()[1]] += 1
+
     def _is_asked(self, stream_id: str, is_connected: bool, status: str, why: str) -> bool:
         is_so = status == "running" if is_connected else status in (NEVER, *_OVER)
+        self._read.append((stream_id.encode(), "as_wanted" if is_so else "left"))
         if is_so:
-            self.counts["as_wanted"] += 1
             return False
-        self.counts["left"] += 1
         if len(self.not_yet) < NAMED:
             word = "connected" if is_connected else "stopped"
             reason = why or _AWAY_WORDS.get(status, f"it is {status}")

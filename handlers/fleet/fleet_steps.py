@@ -8,11 +8,12 @@ the end of a step no request is under way, and the next step repeats those witho
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from handlers.errors import StoreUnavailable
@@ -27,6 +28,7 @@ SAVE_EVERY_MS = 1_000
 
 # Makes the request for a stream; returns its outcome, and why it failed if it did.
 Request = Callable[[Ask], tuple[Outcome, str]]
+Answer = Future[tuple[Ask, Outcome, str]]
 
 
 @dataclass(frozen=True)
@@ -44,14 +46,13 @@ class Ports:
 
 def step(ports: Ports, execution: str, *, is_dry: bool) -> dict[str, Any]:
     """Continues the recorded work; returns {"is_done", "wait_s"}: whether nothing is left, else when to continue."""
-    try:
+    fleet, is_through = ports.records.read(), True
+    if fleet.execution == execution and fleet.state != DONE:
+        # After Replaced the record decides: the other request may have failed before it named its own execution there.
+        with contextlib.suppress(Replaced):
+            is_through = _round(ports, fleet, is_dry=is_dry)
         fleet = ports.records.read()
-        if fleet.execution != execution or fleet.state == DONE:
-            return {"is_done": True, "wait_s": 0}
-        is_through = _round(ports, fleet, is_dry=is_dry)
-    except Replaced:
-        return {"is_done": True, "wait_s": 0}
-    return {"is_done": ports.records.read().state == DONE, "wait_s": WAIT_S if is_through else 0}
+    return {"is_done": fleet.execution != execution or fleet.state == DONE, "wait_s": WAIT_S if is_through else 0}
 
 
 def _round(ports: Ports, fleet: Fleet, *, is_dry: bool) -> bool:
@@ -66,6 +67,7 @@ def _round(ports: Ports, fleet: Fleet, *, is_dry: bool) -> bool:
 
     def note(*, is_through: bool = False) -> None:
         one.leave(asking.left)
+        one.count(None if is_through else asking.position)
         found, rounds = before + asking.counts + one.counts, fleet.rounds + is_through
         names = ("started", "stopped", "refused", "as_wanted", "left")
         counts = {name: found[name] for name in names} | {"per_s": round(asking.per_s), "rounds": rounds}
@@ -81,34 +83,33 @@ def _round(ports: Ports, fleet: Fleet, *, is_dry: bool) -> bool:
 
 def _asked(ports: Ports, asking: Asking, request: Request, note: Callable[[], None]) -> bool:
     """Makes the requests; returns whether all were made before time was up. No request is under way then."""
-    answers: queue.SimpleQueue[tuple[Ask, Outcome, str]] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
     under_way, saved_ms = 0, ports.now_ms()
 
-    def perform(ask: Ask) -> None:
+    def perform(ask: Ask) -> tuple[Ask, Outcome, str]:
         try:
-            outcome, why = request(ask)
+            return ask, *request(ask)
         except StoreUnavailable as problem:
-            outcome, why = Outcome.REFUSED, str(problem)
-        answers.put((ask, outcome, why))
+            return ask, Outcome.REFUSED, str(problem)
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
         while True:
             is_late = ports.is_late()
             due = None if is_late else asking.due(ports.now_ms())
             if isinstance(due, Ask):
-                threads.submit(perform, due)
+                threads.submit(perform, due).add_done_callback(answers.put)
                 under_way += 1
             elif due is None and under_way == 0:
                 return not is_late
-            for ask, outcome, why in _arrived(answers, 0 if isinstance(due, Ask) else due or 50):
+            for answer in _arrived(answers, 0 if isinstance(due, Ask) else due or 50):
                 under_way -= 1
-                asking.answered(ask, outcome, why, ports.now_ms())
+                asking.answered(*answer.result(), ports.now_ms())
             if ports.now_ms() - saved_ms >= SAVE_EVERY_MS:
                 saved_ms = ports.now_ms()
                 note()
 
 
-def _arrived(answers: queue.SimpleQueue[Any], wait_ms: int) -> list[tuple[Ask, Outcome, str]]:
+def _arrived(answers: queue.SimpleQueue[Answer], wait_ms: int) -> list[Answer]:
     """Returns the answers that have come; waits `wait_ms` at most for the first one."""
     found = []
     try:

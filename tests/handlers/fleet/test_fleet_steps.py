@@ -5,7 +5,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -216,3 +216,48 @@ def test_before_the_first_document_nothing_is_applied() -> None:
     records.begin(read("prices", LINES), "execution", 1)
     answer = shown(records.read(), 1, is_dry=False)
     assert (answer["state"], answer["not_yet"]) == ("applying", [])
+
+
+def test_a_stream_counts_once_however_many_steps_a_round_takes() -> None:
+    """A step reads on while a refused request waits; the next step reads those streams again."""
+    ids = [f"s:{number:03d}" for number in range(400)]
+    world = World(dict.fromkeys(ids, "running"), stuck=frozenset(ids))
+    world.status |= dict.fromkeys(ids[::2], "stopped")
+    world.begin("s:*")
+    refused = {ids[20]: 6}
+
+    def ask(wanted: Ask) -> tuple[Outcome, str]:
+        refused[wanted.stream_id] = refused.get(wanted.stream_id, 0) - 1
+        return (Outcome.REFUSED, "too many") if refused[wanted.stream_id] >= 0 else (Outcome.DONE, "")
+
+    world.ask = ask  # type: ignore[method-assign]
+    steps = itertools.takewhile(lambda _: not world.records.read().rounds, itertools.count())
+    assert sum(bool(step(replace(world.ports(False), draw=lambda: 1.0), ME, is_dry=False)) for _ in steps) > 1
+    fleet = world.records.read()
+    assert (fleet.rounds, fleet.as_wanted, fleet.left) == (1, 200, 200)
+
+
+def test_a_request_that_raises_ends_the_step() -> None:
+    """Otherwise the step would wait for its answer until Lambda kills the function."""
+    world = World()
+    world.begin("s:1")
+
+    def ask(_wanted: Ask) -> tuple[Outcome, str]:
+        raise KeyError("status")
+
+    world.ask = ask  # type: ignore[method-assign]
+    with pytest.raises(KeyError):
+        step(world.ports(False), ME, is_dry=False)
+
+
+def test_a_document_that_another_request_overwrites_is_not_taken_for_done() -> None:
+    """That request may have failed before its own execution began: then the step is tried again, and it can be seen."""
+    world = World()
+    world.begin("s:1")
+    other = FleetRecords(world.dynamodb, CONTROL)
+    other._write = lambda *_: None  # type: ignore[method-assign]
+    other.begin(read("a:1", LINES), "later", 0)
+    assert step(world.ports(False), ME, is_dry=False)["is_done"] is False
+    world.begin("s:1")
+    world.apply()
+    assert world.status == {"s:1": "running"}
