@@ -170,9 +170,9 @@ class Work:
         return {"begin": WHOLE, "is_done": True}
 
     def look_back(self, limits: Limits) -> dict[str, Any]:
-        """Returns whether the streams that went back are connected again; then removes what was written.
+        """Returns whether the streams that went back are connected again, and all that was written is removed.
 
-        Before that, it writes down what they have lost.
+        Before that, it writes down what they have lost. What it has no time to remove, the next look does.
         """
         now_ms = self.now_ms()
         items = [item for item in self.records.asked(lambda _: True) if is_asked(item, "")]
@@ -183,8 +183,8 @@ class Work:
         if verdict.state is not health.State.WAITING:
             for item in items:
                 self.records.write_losses(item, now_ms)
-        if verdict.state is health.State.WELL:
-            self._settle(0, lambda item: is_asked(item, ""))
+        if verdict.state is health.State.WELL and not self._settle(0, lambda item: is_asked(item, ""))["is_done"]:
+            verdict = Verdict(health.State.WAITING, {})
         return self._answer(verdict, streams)
 
     # --- what the steps use -------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Upgrades of a stage in virtual time: its machine, its steps and its records, while services fail."""
 
 import io
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -225,6 +226,14 @@ def test_a_failure_for_a_moment_changes_no_end(at: int) -> None:
     assert (good.upgrade()[0], bad.upgrade()[0]) == ("Success", "FailureClean")
     check(good, "Success")
     check(bad, "FailureClean")
+
+
+@pytest.mark.parametrize(("bad", "end"), [("", "Success"), ("raises", "FailureClean")])
+def test_steps_that_run_out_of_time_leave_nothing_behind(bad: str, end: str) -> None:
+    """Each has time for one stream; the next continues there, until no lease has anything of the upgrade."""
+    world = World([*IDS, GROUP], bad, is_late=cycle([False, True]).__next__)
+    assert world.upgrade()[0] == end
+    check(world, end)
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -88,8 +88,9 @@ class World:
 
     `faults` are what becomes of the first requests, one each. `stops` are the streams that somebody stops while the
     upgrade runs, in the second of its number; `aborts_ms` is when somebody has it go back, 0 for never. `renewed` are
-    those that were renewed since the deployment. "Executions started immediately after" an update "may use the previous
-    state machine definition" (UpdateStateMachine, AWS Step Functions API reference): all do for `stale_ms`.
+    those that were renewed since the deployment. `is_late` returns whether a step must end. "Executions started
+    immediately after" an update "may use the previous state machine definition" (UpdateStateMachine, AWS Step Functions
+    API reference): all do for `stale_ms`.
     """
 
     ids: Sequence[str]
@@ -100,6 +101,7 @@ class World:
     renewed: Collection[str] = ()
     seed: int = 0
     stale_ms: int = STALE_MS
+    is_late: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
         self.clock = VirtualClock(seed=self.seed)
@@ -156,7 +158,7 @@ class World:
             self.records.abort(event["execution"])
         clients = Clients(self.aws, self.aws, "manager", MACHINE, lambda: None)
         records = UpgradeRecords(self.dynamodb, CONTROL, EVENTS)
-        work = Work(records, clients, event["execution"], self.clock.now_ms, lambda: False)
+        work = Work(records, clients, event["execution"], self.clock.now_ms, self.is_late)
         try:
             return json.loads(json.dumps(step(work, event)))
         except Killed:
