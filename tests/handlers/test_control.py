@@ -266,7 +266,7 @@ def test_the_refusal_names_the_service_that_does_not_answer(
 ) -> None:
     """The table has answered."""
     connected(memory)
-    silent = SimpleNamespace(**dict.fromkeys(("receive_message", "describe_execution"), partial(never_arrives, None)))
+    silent = SimpleNamespace(**dict.fromkeys(("receive_message", "describe_execution"), partial(never_arrives, print)))
     monkeypatch.setattr(control.stage, client, lambda: silent)
     assert asked(control, "GET", resource=f"{STREAM}{path}") == (503, {"detail": f"{service} does not answer."})
 

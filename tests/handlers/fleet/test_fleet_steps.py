@@ -242,8 +242,8 @@ def test_a_request_that_raises_ends_the_step() -> None:
     world = World()
     world.begin("s:1")
 
-    def ask(_wanted: Ask) -> tuple[Outcome, str]:
-        raise KeyError("status")
+    def ask(wanted: Ask) -> tuple[Outcome, str]:
+        raise KeyError(wanted.stream_id)
 
     world.ask = ask  # type: ignore[method-assign]
     with pytest.raises(KeyError):
