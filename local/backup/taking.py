@@ -6,12 +6,13 @@ part that refers to it; the manifest is written once all streams are done.
 
 import json
 import shlex
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from handlers.connection.lease import Lease
 from handlers.store import control_record
-from handlers.store.event_items import PROMISED
+from handlers.store.event_items import PROMISED, has_expired
 from handlers.store.segment_reader import ANCHOR
 from handlers.store.typed_values import Item, count, text
 from local.backup import archive
@@ -95,11 +96,12 @@ class Taking:
         return manifest
 
     def _parts(self, stream_id: str, lease: Item, last: Item | None) -> Iterator[list[Item]]:
-        """The items behind `last`, in parts."""
+        """The items behind `last` that have not expired, in parts: the bodies of expired ones may be gone."""
         items: list[Item] = []
         size = 0
         for page in self._tables.events(stream_id, lease, last):
             self._check()
+            page = [item for item in page if not has_expired(item, time.time_ns() // 1_000_000)]
             items += page
             # DynamoDB ends a page at a megabyte, which is usually more than the JSON of the items.
             size += sum(len(item.get("data", {}).get("B", item.get("data", {}).get("S", ""))) + 200 for item in page)

@@ -16,6 +16,7 @@ from handlers.store.event_items import StoragePolicy
 from handlers.store.event_reader import SETTLES_MS, EventReader
 from handlers.store.overflow import Objects
 from handlers.store.segment_reader import anchor, log_from
+from handlers.store.typed_values import text
 from local.backup import archive, reading, taking, together
 from local.backup.archive import Files, files_at
 from local.backup.moving import Moving
@@ -160,6 +161,17 @@ def test_a_backup_that_was_killed_anywhere_goes_on(
         parts = [archive.unpacked(path.read_bytes()) for path in sorted(folder.rglob("events-*"))]
         assert [item["SK"]["S"] for part in parts for item in part] == ["0", "1", "2", "3", "4"]
         assert take(here, folder, killed_at(here, 0)) == summary
+
+
+def test_an_event_that_has_expired_is_left_out(here: Deployed, tmp_path: Path) -> None:
+    """DynamoDB deletes it days later than the bucket deletes its body, without which no backup would ever finish."""
+    store = here.store(events_bucket=here.bucket, s3=lambda: here.aws.s3)
+    here.run(PLAIN, 2)
+    store.write(PLAIN, 1, 0, [an_event("old", noise(500_000)), an_event("small")], StoragePolicy(keep_days=1))
+    store.write(PLAIN, 1, 2, [an_event("kept")])
+    (body,) = {text(item, "object") for item in here.items()["events"].values()} - {None}
+    here.aws.s3.delete_object(Bucket=here.bucket, Key=body)
+    assert {name: take(here, tmp_path)[name] for name in ("events", "objects")} == {"events": 1, "objects": 0}
 
 
 def test_a_restore_that_was_killed_anywhere_goes_on(here: Deployed, there: Deployed) -> None:
