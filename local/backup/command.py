@@ -139,11 +139,10 @@ def _restore(arguments: argparse.Namespace) -> int:
     def act(stream_id: str) -> tuple[Restored, bool]:
         has_run = ran(stream_id)
         restored = restoring.restore(source, stream_id, ran=has_run, dry_run=arguments.dry_run)
-        starts = arguments.start and has_run and not arguments.dry_run
-        if starts:
-            lease = restoring.tables.lease(stream_id) or {}
-            start(place, stream_id, text(lease, "stop_at") or "", work.check)
-        return restored, starts
+        if not (arguments.start and has_run) or arguments.dry_run:
+            return restored, False
+        stopped_at = text(restoring.tables.lease(stream_id) or {}, "stop_at") or ""
+        return restored, start(place, stream_id, stopped_at, work.check)
 
     return _shown(
         work, _chosen(ids, arguments.match), act, arguments, "would be restored" if arguments.dry_run else "restored"

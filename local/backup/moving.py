@@ -51,8 +51,7 @@ class Moving:
         if not ran or not self.there.start_machine:
             return restored, False
         self.say(f"{stream_id}: starting at {self.there.name}")
-        start(self.there, stream_id, stopped_at, self.check)
-        return restored, True
+        return restored, start(self.there, stream_id, stopped_at, self.check)
 
     def _marked(self, stream_id: str, lease: Item) -> str:
         """The instant of the stop by this move, which this or an earlier try has written into the lease."""
@@ -87,15 +86,13 @@ class Moving:
             time.sleep(CHECK_S)
 
 
-def start(place: Place, stream_id: str, stopped_at: str, check: Callable[[], None]) -> None:
+def start(place: Place, stream_id: str, stopped_at: str, check: Callable[[], None]) -> bool:
     """Starts a copied stream, which was stopped at that instant; returns once an execution there keeps it.
 
-    Raises NotRestored. If it was started or stopped since (`stop_since`), nothing is done.
+    It is False if somebody has stopped the stream since (`stop_since`): then it stays stopped. Raises NotRestored.
     """
     tables, until_s, asked_s, why = Tables(place), time.monotonic() + CLAIMED_S, -AGAIN_S, "no execution has claimed it"
-    while (lease := tables.lease(stream_id) or {}) and text(lease, "stop_at") == stopped_at:
-        if "stop_since" in lease:
-            return
+    while text(lease := tables.lease(stream_id) or {}, "stop_at") == stopped_at and "stop_since" not in lease:
         check()
         if time.monotonic() > until_s:
             raise NotRestored(f"it is copied but not started at {place.name}: {why}; run the command again")
@@ -106,3 +103,4 @@ def start(place: Place, stream_id: str, stopped_at: str, check: Callable[[], Non
             if outcome is Outcome.FAILED:
                 until_s = 0.0
         time.sleep(CHECK_S)
+    return not control_record.lease(lease).stop

@@ -107,6 +107,9 @@ def test_a_backup_restores_every_record_of_every_layout(
     assert by_stream(records) == {}
     assert typed(capsys, "restore", "--stage", "there", "--from", to)[1]["streams"][0]["was_there"]
     assert there.items() == after
+    there.put(PLAIN, "lease", **lease, stop_since={"S": "2026-01-02T00:00:00.000Z"})
+    again = typed(capsys, "restore", "--stage", "there", "--from", to, "--start", "--match", PLAIN)[1]["streams"]
+    assert [(one["was_there"], one["started"]) for one in again] == [(True, False)], "somebody has stopped it since"
 
 
 class Killed(Exception):
