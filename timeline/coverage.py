@@ -76,16 +76,22 @@ def connected_percent(connections: Iterable[Connection], gaps: Iterable[Gap]) ->
     return connected_ms * 1_000_000 // max(1, connected_ms + gap_ms(gaps)) / 10_000
 
 
+def overlaps(connections: Iterable[Connection]) -> list[tuple[int, int]]:
+    """Returns the intervals in which two or more connections were open, in order."""
+    edges = sorted(edge for c in connections if c.end_ms > c.from_ms for edge in ((c.from_ms, 1), (c.end_ms, -1)))
+    found, depth, since = list[tuple[int, int]](), 0, 0
+    for at_ms, step in edges:
+        depth += step
+        if (step, depth) == (1, 2):
+            since = at_ms
+        elif (step, depth) == (-1, 1):
+            found.append((since, at_ms))
+    return found
+
+
 def overlap_ms(connections: Iterable[Connection]) -> int:
     """Returns how long two or more connections were open at the same time."""
-    edges = sorted(edge for c in connections if c.end_ms > c.from_ms for edge in ((c.from_ms, 1), (c.end_ms, -1)))
-    total = depth = since = 0
-    for at_ms, step in edges:
-        if depth >= 2:
-            total += at_ms - since
-        depth += step
-        since = at_ms
-    return total
+    return sum(to_ms - from_ms for from_ms, to_ms in overlaps(connections))
 
 
 def gaps(connections: Iterable[Connection], until_ms: int) -> list[Gap]:

@@ -7,9 +7,8 @@ than a column can still be seen. The caller adds colours.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
-from timeline.coverage import Connection, Gap
+from timeline.coverage import Connection, Gap, overlaps
 from timeline.spans import Span
 
 WAITING, STARTING, CONNECTED, OVERLAP, GAP, REPAIRED, NOTHING = "·", "╌", "━", "═", "╳", "┼", " "
@@ -60,10 +59,8 @@ def _stream(connections: Sequence[Connection], gaps: Sequence[Gap], until_ms: in
     cells = [NOTHING] * width
     for connection in connections:
         _fill(cells, connection.from_ms, connection.end_ms, until_ms, CONNECTED)
-    ordered = sorted(connections, key=lambda c: c.from_ms)
-    for older, newer in pairwise(ordered):
-        if newer.from_ms < older.end_ms:
-            _fill(cells, newer.from_ms, min(older.end_ms, newer.end_ms), until_ms, OVERLAP)
+    for from_ms, to_ms in overlaps(connections):
+        _fill(cells, from_ms, to_ms, until_ms, OVERLAP)
     _fill_gaps(cells, gaps, until_ms)
     return "".join(cells).rstrip()
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from xml.sax.saxutils import escape
 
 from timeline.canvas import BETWEEN, EDGE, HEAD, LABELS, TOP, WIDTH, Scale, document, duration, labelled, room_of
-from timeline.coverage import Connection, Gap
+from timeline.coverage import Connection, Gap, overlaps
 from timeline.spans import Span
 
 _LANE, _STREAM, _HEIGHT = 14, 26, 64
@@ -62,12 +61,7 @@ def _group(group: Group, scale: Scale, top: int) -> tuple[list[str], int]:
 
 def _stream(group: Group, scale: Scale, top: int) -> list[str]:
     ordered = sorted(group.connections, key=lambda c: (c.from_ms, c.end_ms))
-    both = []
-    covered_ms = -1
-    for older, newer in pairwise(ordered):
-        covered_ms = max(covered_ms, older.end_ms)
-        if newer.from_ms < (to_ms := min(covered_ms, newer.end_ms)):
-            both.append((newer.from_ms, to_ms, _words("overlap", newer.from_ms, to_ms)))
+    both = [(*each, _words("overlap", *each)) for each in overlaps(ordered)]
     missed = [(gap.from_ms, gap.to_ms, _gap_words(gap)) for gap in group.gaps]
     repaired = [mark for mark, gap in zip(missed, group.gaps, strict=True) if gap.is_repaired]
     return [

@@ -1,9 +1,10 @@
 """Overlaps, gaps and deliveries agree with a count of each millisecond."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from timeline.coverage import Connection, Deliveries, Gap, connected_percent, deliveries, gaps, overlap_ms
+from timeline.picture import CONNECTED, LABEL, NOTHING, OVERLAP, draw
 
 UNTIL_MS = 60
 connections = st.lists(
@@ -17,9 +18,13 @@ def depth(opened: list[Connection], at_ms: int) -> int:
 
 
 @given(connections)
+@example([Connection(lane, *at, "dropped") for lane, *at in (("A", 0, 12), ("B", 1, 2), ("B", 3, 4))])
 def test_overlap_is_the_number_of_milliseconds_with_two_connections(opened: list[Connection]) -> None:
-    """Overlap counts each millisecond in which two or more connections were open, once."""
+    """Overlap counts each millisecond in which two or more connections were open, once; the picture shows each."""
     assert overlap_ms(opened) == sum(depth(opened, at) >= 2 for at in range(UNTIL_MS + 10))
+    *_, stream, _ = draw([], opened, [], UNTIL_MS, UNTIL_MS)
+    marks = [NOTHING, CONNECTED, OVERLAP]
+    assert stream[LABEL:] == "".join(marks[min(2, depth(opened, at))] for at in range(UNTIL_MS)).rstrip()
 
 
 @given(connections)
