@@ -62,7 +62,8 @@ class Collector:
         self._sinks = sinks
         self._labels = labels
         self._streams: set[str] = set()
-        self._seen: dict[tuple[str, int], dict[_Key, int]] = {}
+        # What was counted of each connection that still has a record, by stream and fencing token.
+        self._seen: dict[str, dict[int, dict[_Key, int]]] = {}
         self._totals: Counter[_Key] = Counter()
         self._lock = threading.Lock()
 
@@ -81,8 +82,11 @@ class Collector:
                     continue
                 for metric in _COUNTED:
                     self._totals[metric, (stream_id,)] += 0
+                seen = self._seen.get(stream_id, {})
                 for one in records.connections:
-                    self._add(stream_id, one)
+                    self._add(stream_id, one, seen)
+                oldest = min((one.fence for one in records.connections), default=0)
+                self._seen[stream_id] = {fence: counts for fence, counts in seen.items() if fence >= oldest}
                 shares += _shares(stream_id, Connections(records, now_ms, self._dead_after_ms), records)
                 if records.lease.execution and not records.lease.stop:
                     away_ms[stream_id] = unconnected_ms(records.lease, now_ms)
@@ -110,14 +114,13 @@ class Collector:
             yield Sample(metric_names.WAITING, labels, behind.events)
             yield Sample(metric_names.LAG, labels, max(0, now_ms - (behind.oldest_ms or now_ms)) / 1000)
 
-    def _add(self, stream_id: str, one: Connection) -> None:
+    def _add(self, stream_id: str, one: Connection, seen: dict[int, dict[_Key, int]]) -> None:
         counts: dict[_Key, int] = {(metric, (stream_id,)): count(one) for metric, count in _COUNTED.items()}
         if one.ended_by:
             counts[metric_names.ENDED, (stream_id, ENDS.get(one.error, one.ended_by))] = 1
-        seen = self._seen.get((stream_id, one.fence), {})
         for key, count in counts.items():
-            self._totals[key] += max(0, count - seen.get(key, 0))
-        self._seen[stream_id, one.fence] = counts
+            self._totals[key] += max(0, count - seen.get(one.fence, {}).get(key, 0))
+        seen[one.fence] = counts
 
 
 def _shares(stream_id: str, connections: Connections, records: Records) -> Iterator[Sample]:

@@ -79,6 +79,7 @@ def test_counters_grow_with_what_connections_write(aws: Aws) -> None:
     running.clear()
     third = values(export.prometheus(collector.collect(10_000)))
     assert third["streamkeeper_events_stored_total", "demo"] == 8
+    assert [*collector._seen["demo"]] == [2], "in months of handovers it would remember each connection"
     assert collector.collect(10_000) == collector.collect(10_000)
 
 
