@@ -1,9 +1,11 @@
 // An osls plugin that puts the functions which connect to upstreams and sinks into the stage's VPC: the connection
-// manager and, if there is one, the delivery. It gives their roles the permissions that Lambda needs for that. A
-// stage without subnets gets none of this. docs/deploy.md#a-vpc names the endpoints that such functions need.
+// manager, the repair and, if there is one, the delivery. It gives their roles the permissions that Lambda needs for
+// that. A stage without subnets gets none of this. docs/deploy.md#a-vpc names the endpoints that such functions need.
 'use strict';
 
-const ROLES = { connectionManager: 'ConnectionManagerRole', connectionDelivery: 'ConnectionDeliveryRole' };
+const ROLES = {
+  connectionManager: 'ConnectionManagerRole', connectionRepair: 'ConnectionRepairRole', connectionDelivery: 'ConnectionDeliveryRole',
+};
 // AWS Lambda Developer Guide, "Giving Lambda functions access to resources in an Amazon VPC": the actions of
 // AWSLambdaVPCAccessExecutionRole for network interfaces, none of which takes a resource.
 const STATEMENT = {

@@ -13,8 +13,8 @@ from tests.deploy import node
 from tests.deploy.conftest import SINK
 from tests.deploy.test_template import statements
 
-MANAGER, DELIVERY = "ConnectionManager", "ConnectionDelivery"
-READERS = (MANAGER, "ConnectionControl", "ConnectionRepair", DELIVERY)
+MANAGER, REPAIR, DELIVERY = "ConnectionManager", "ConnectionRepair", "ConnectionDelivery"
+READERS = (MANAGER, "ConnectionControl", REPAIR, DELIVERY)
 
 
 def roles_allowed(template: dict[str, Any], part: str) -> dict[str, dict[str, Any]]:
@@ -86,12 +86,12 @@ def test_what_connects_to_others_is_in_the_vpc_and_nothing_else(template: dict[s
     """Its role has the actions of network interfaces; a stage without a VPC has none of it, half a VPC is refused."""
     vpc = {"SubnetIds": ["subnet-0a1b2c3d", "subnet-4e5f6a7b"], "SecurityGroupIds": ["sg-0a1b2c3d"]}
     inside = {name: one["VpcConfig"] for name, one in functions(prod).items() if "VpcConfig" in one}
-    assert inside == dict.fromkeys((MANAGER, DELIVERY), vpc)
+    assert inside == dict.fromkeys((MANAGER, REPAIR, DELIVERY), vpc)
     names = (
         *("AssignPrivateIpAddresses", "CreateNetworkInterface", "DeleteNetworkInterface"),
         *("DescribeNetworkInterfaces", "DescribeSubnets", "UnassignPrivateIpAddresses"),
     )
-    assert roles_allowed(prod, "ec2:") == {role: {f"ec2:{name}": "*" for name in names} for role in (MANAGER, DELIVERY)}
+    assert roles_allowed(prod, "ec2:") == dict.fromkeys(inside, {f"ec2:{name}": "*" for name in names})
     assert "VpcConfig" not in json.dumps(template)
     assert roles_allowed(template, "ec2:") == {}
     for half in ({"vpc_subnet_ids": "subnet-0a1b2c3d"}, {"vpc_security_group_ids": "sg-0a1b2c3d"}):
