@@ -14,6 +14,8 @@ from collections import Counter
 from typing import Any
 
 from handlers.api.verdict import counted
+from handlers.aws.error_translation import translate_errors
+from handlers.errors import StoreUnavailable
 from handlers.redrive.redriving import LEFT, RUNS, Outcome, Redrive
 from handlers.redrive.restore import KNOWN
 from local.printable import printable, saying
@@ -59,11 +61,14 @@ def run(arguments: argparse.Namespace) -> int:
     wanted = None if arguments.stream is None else frozenset(arguments.stream)
     outcomes = []
     progress = saying("reading the dead-letter queue …", is_quiet=arguments.json)
-    with progress, contextlib.closing(redrive.outcomes(wanted)) as each:
-        for outcome in each:
-            outcomes.append(outcome)
-            if not arguments.json:
-                print(line(outcome, dry_run=arguments.dry_run), flush=True)
+    try:
+        with progress, translate_errors("ReceiveMessage"), contextlib.closing(redrive.outcomes(wanted)) as each:
+            for outcome in each:
+                outcomes.append(outcome)
+                if not arguments.json:
+                    print(line(outcome, dry_run=arguments.dry_run), flush=True)
+    except StoreUnavailable as problem:
+        raise UserError(f"The dead-letter queue cannot be read: {problem}.") from None
     counts = Counter(one.outcome for one in outcomes)
     if arguments.json:
         found = [outcome.as_json() for outcome in outcomes]

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+from botocore.exceptions import ClientError
 
 from handlers.framing.oversize import Oversize
 from handlers.redrive import redriving
@@ -89,7 +90,7 @@ def test_a_rejected_stream_is_left_until_somebody_asks(stage: Deployed, capsys: 
 def test_what_aws_refuses_is_left(
     stage: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its message stays, the others are handled, and the next run stores the event."""
+    """Its message stays, the others are handled, and the next run stores the event; a refused queue is one sentence."""
     stage.write("demo:a", an_event("1", noise(500_000)))
     stage.write("demo:b", an_event("1", noise(450_000)))
     with monkeypatch.context() as patch:
@@ -97,6 +98,14 @@ def test_what_aws_refuses_is_left(
         status, done = redrive(capsys)
     assert (status, done["counts"], stage.waiting()) == (1, {"stored": 1, "left": 1}, 4)
     assert outcomes(done)["demo:b", "1"] == ("left", "AWS refused PutItem: ValidationException")
+
+    def refused(_: Stage) -> NoReturn:
+        raise ClientError({"Error": {"Code": "AccessDenied"}}, "ReceiveMessage")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Stage, "messages", refused)
+        assert main(["redrive", "--stage", STAGE]) == 2
+    assert capsys.readouterr().err.startswith("streamkeeper: The dead-letter queue cannot be read: AWS refused Receive")
     assert redrive(capsys)[0] == 0
 
 
