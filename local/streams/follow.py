@@ -1,7 +1,7 @@
 """The verb `follow`: prints the events of a stream as they are stored, until Ctrl-C.
 
 Invariants: an event is printed once, however late it was written; requests are repeated while an API that has answered
-before is away; at Ctrl-C the command prints how to continue after the last printed event.
+before is away; at Ctrl-C the command prints how to continue after the last printed event, or from where it began.
 """
 
 import argparse
@@ -59,9 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
             sys.stdout.flush()
     except KeyboardInterrupt:
         sys.stdout.flush()
-        more = f" --after {shlex.quote(printed)}" if printed else ""
-        stands = f"streamkeeper follow {shlex.quote(arguments.stream_id)}{more}"
-        print(f"\nstreamkeeper: continue with `{printable(stands)}`", file=sys.stderr)
+        place = ["--after", printed] if printed else ["--from", from_at] if from_at else ["--all"]
+        again = ["follow", arguments.stream_id, *place, *(["--url", arguments.url] if arguments.url else [])]
+        print(f"\nstreamkeeper: continue with `streamkeeper {printable(shlex.join(again))}`", file=sys.stderr)
         raise
 
 

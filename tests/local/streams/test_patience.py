@@ -65,6 +65,21 @@ def test_follow_says_that_no_answer_comes(monkeypatch: pytest.MonkeyPatch, capsy
         assert cli.main(["follow", "demo", "--url", server.address]) == 2
 
 
+@pytest.mark.parametrize("begin", ["--all", "--from 2026-11-02T00:00:00.000Z"])
+def test_follow_that_has_printed_nothing_goes_on_where_it_began(
+    begin: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Otherwise the printed command would begin with later events, and at another API."""
+
+    def interrupted(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", interrupted)
+    with serving(answers({"stream": "demo", "events": [], "next": None})) as server:
+        assert cli.main(["follow", "demo", "--url", server.address, *begin.split()]) == cli.INTERRUPTED
+    assert f"continue with `streamkeeper follow demo {begin} --url {server.address}`" in capsys.readouterr().err
+
+
 def test_a_slow_api_is_named_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Each page is late, and the line of progress comes with the first alone."""
     monkeypatch.setattr(asking, "SILENT_S", 0)
