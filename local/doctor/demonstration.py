@@ -63,15 +63,13 @@ def played(api: Api, account: Account, deployed: Deployed, stream_id: str) -> It
     """The findings, one after the other; a started stream is stopped even if they are not all taken."""
     what, path, streams = f"demonstration {stream_id}", path_of(stream_id), Streams(api)
     try:
-        before = streams.ask("GET", path)["status"]
+        before = _status(streams, path)
     except (Refused, UserError) as problem:
-        if not isinstance(problem, NotFound):
-            yield Finding(State.WRONG, f"{what}, API", str(problem), "answered", "docs/deploy.md#who-may-call-the-api")
-            return
-        before = "stopped"
-    if before not in _OVER:
+        yield Finding(State.WRONG, f"{what}, API", str(problem), "answered", "docs/deploy.md#who-may-call-the-api")
+        return
+    if before["status"] not in _OVER:
         fix = "Name a stopped stream: a running one is left alone"
-        yield Finding(State.WRONG, what, before, "stopped, or never started", fix)
+        yield Finding(State.WRONG, what, before["status"], "stopped, or never started", fix)
         return
     try:
         streams.ask("POST", path)
@@ -79,17 +77,17 @@ def played(api: Api, account: Account, deployed: Deployed, stream_id: str) -> It
         yield Finding(State.WRONG, f"{what}, start", str(problem), "started", _LOG)
         return
     try:
-        yield from _handed_over(streams, account, deployed, stream_id, what)
+        yield from _handed_over(streams, account, deployed, stream_id, what, before["generation"])
     finally:
         streams.ask("DELETE", path)
     yield _awaited(f"{what}, stop", streams, path, "stopped", lambda now: now["status"] in _OVER)
 
 
 def _handed_over(
-    streams: Streams, account: Account, deployed: Deployed, stream_id: str, what: str
-) -> Iterator[Finding]:  # fmt: skip
+    streams: Streams, account: Account, deployed: Deployed, stream_id: str, what: str, before: int
+) -> Iterator[Finding]:
     path = path_of(stream_id)
-    connected = _awaited(f"{what}, start", streams, path, "connected", lambda now: now["holder"] is not None)
+    connected = _awaited(f"{what}, start", streams, path, "connected", lambda now: now["holder"] is not None, before)
     yield connected
     if not connected.is_well:
         return
@@ -116,16 +114,26 @@ def _handed_over(
 
 
 def _awaited(
-    what: str, streams: Streams, path: str, wanted: str, holds: Callable[[dict[str, Any]], bool]
-) -> Finding:  # fmt: skip
-    """The finding once the condition holds, or has not held for too long."""
+    what: str, streams: Streams, path: str, wanted: str, holds: Callable[[dict[str, Any]], bool], before: int = 0
+) -> Finding:
+    """The finding once the condition holds, has not held for too long, or no longer can.
+
+    Until an execution has claimed the stream, its status is still that of the generation `before`.
+    """
     begun_s = time.monotonic()
     while True:
-        now = streams.ask("GET", path)
+        now = _status(streams, path)
         took_s = time.monotonic() - begun_s
         if holds(now):
             return Finding(State.OK, what, f"{wanted} after {took_s:.1f} s")
-        if took_s > WITHIN_S or now["status"] in ("rejected", "broken"):
+        if took_s > WITHIN_S or (now["status"] in ("rejected", "broken") and now["generation"] > before):
             reason = now["reason"] or now["verdict"]
             return Finding(State.WRONG, what, f"{now['status']} after {took_s:.0f} s: {reason}", wanted, _LOG)
         time.sleep(EVERY_S)
+
+
+def _status(streams: Streams, path: str) -> dict[str, Any]:
+    try:
+        return streams.ask("GET", path)
+    except NotFound as unknown:
+        return {"status": "stopped", "generation": 0, "holder": None, "reason": str(unknown)}

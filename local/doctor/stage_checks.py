@@ -176,11 +176,12 @@ def _reserved(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
             yield unasked("reserved concurrency", answer, DEPLOY)
             return
         if (found := answer.get("ReservedConcurrentExecutions")) != wanted:
+            here, there = ("none" if one is None else str(one) for one in (found, wanted))
             change = {} if wanted is None else {"ReservedConcurrentExecutions": wanted}
             mend = Mend("lambda", f"{'put' if change else 'delete'}_function_concurrency",
                         {"FunctionName": resource.name, **change})  # fmt: skip
             what = f"function {resource.key}, reserved concurrency"
-            yield compared(what, str(found or 0), "none" if wanted is None else str(wanted), restore(deployed), mend)
+            yield compared(what, here, there, restore(deployed), mend)
 
 
 def _mappings(deployed: Deployed, facts: Facts) -> Iterator[Finding]:

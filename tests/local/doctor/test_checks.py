@@ -118,7 +118,12 @@ def test_streams_run_what_is_deployed_or_the_difference_is_named(
 
 
 def test_a_throttled_function_gets_back_what_the_template_reserves() -> None:
-    """The console's button "Throttle" reserves nothing; a function without a reservation gets none again."""
+    """The console's button "Throttle" reserves nothing; a function without a reservation gets none again.
+
+    A reservation that is gone is no throttle.
+    """
+    gone = found(reserved={MANAGER: {}, DELIVERY: {}})
+    assert [(one.found, one.wanted) for one in gone.values()] == [("none", "2")]
     throttled = found(reserved={key: {"ReservedConcurrentExecutions": 0} for key in (MANAGER, DELIVERY)})
     assert [(one.found, one.wanted, one.mend) for one in throttled.values()] == [
         ("0", "none", Mend("lambda", "delete_function_concurrency", {"FunctionName": "manager"})),
