@@ -1,6 +1,6 @@
 """Keeps a child process of the service alive: starts it, watches it, restarts it, ends it.
 
-Invariants: between `start` and `stop` a dead child is replaced, unless it dies too often; `died` runs after the old
+Invariants: between `start` and `stop` a dead child is replaced, or `on_failure` is called; `died` runs after the old
 child has ended and before the new one is spawned, so that nothing relies on the state of the old one.
 """
 
@@ -20,7 +20,7 @@ _RESTARTS_WINDOW_S = 60.0
 
 
 class Supervisor:
-    """Keeps one child alive; `say` reports a restart, `on_failure` gets a sentence when it has died too often.
+    """Keeps one child alive; `say` reports a restart, `on_failure` gets a sentence when it stays dead.
 
     `name` begins a sentence ("The embedded AWS"); `resumes_from` ends one ("its last save").
     """
@@ -122,6 +122,10 @@ class Supervisor:
             name = self.name[0].lower() + self.name[1:]
             self.say(f"{name} died ({self._process.returncode}); it restarts from {self.resumes_from}")
             self.died()
-            self._process = await self._spawn()
+            try:
+                self._process = await self._spawn()
+            except OSError as problem:
+                self._on_failure(f"{self.name} cannot be started again ({problem.strerror}), so the service stops.")
+                return
             if self._on_restart is not None:
                 await self._on_restart()
