@@ -2,7 +2,7 @@
 
 It checks twice a second; a change counts once the next check sees the same files. Invariants: a change that
 cannot be deployed is reported once, with the reason, and changes nothing; its correction is reported too; a change
-that is made while the last one is applied is seen afterwards.
+that is made while the last one is applied is seen afterwards; whatever fails, the watch goes on.
 """
 
 import asyncio
@@ -88,12 +88,13 @@ class Redeploy:
         """Watches until it is cancelled."""
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
-            code, template = await asyncio.to_thread(self.stamps)
-            if (code, template) == (self._code, self._template):
-                continue
-            await asyncio.sleep(CHECK_EVERY_S)
-            if await asyncio.to_thread(self.stamps) == (code, template):
-                await self.deploy(code, template)
+            with harmless("the redeployment"):
+                code, template = await asyncio.to_thread(self.stamps)
+                if (code, template) == (self._code, self._template):
+                    continue
+                await asyncio.sleep(CHECK_EVERY_S)
+                if await asyncio.to_thread(self.stamps) == (code, template):
+                    await self.deploy(code, template)
 
     def stamps(self) -> tuple[Stamp, Stamp]:
         """Returns the stamps of what ships and of the template's sources."""
@@ -130,6 +131,5 @@ class Redeploy:
         # A delivery that is new in the template also needs the new profiles.
         if has_new_template or code != self._code:
             self._code = code
-            with harmless("the redeployment of the code"):
-                for line in await self._use_code():
-                    self._say(line)
+            for line in await self._use_code():
+                self._say(line)

@@ -1,10 +1,11 @@
 """Functions run a copy of the project; broken files reach no copy, and each change is a line."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from local.service import osls
+from local.service import osls, redeploy
 from local.service.deployed_code import DeployedCode, by_upgrade, with_names
 from local.service.redeploy import SHIPPED, Redeploy, stamp
 from tests import shipped
@@ -151,6 +152,33 @@ def test_a_profile_is_no_reason_to_compile_the_template(project: Path) -> None:
     (project / "env" / "test.yml").write_text("")
     assert watch.stamps()[1] != before[1]
     assert stamp(project, SHIPPED) == after[0]
+
+
+def test_a_failure_does_not_end_the_watch(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file that cannot be examined is reported, and once it is gone the next change is deployed."""
+    monkeypatch.setattr(redeploy, "CHECK_EVERY_S", 0)
+    deployed: list[Path] = []
+    loop = project / "handlers" / "loop.py"
+
+    async def use_code() -> list[str]:
+        deployed.append(project)
+        return []
+
+    async def run() -> None:
+        watch = asyncio.create_task(Redeploy(use_code, changes_nothing, "test", print, project).run())
+        loop.symlink_to(loop.name)
+        async with asyncio.timeout(60):
+            while "the redeployment failed" not in capsys.readouterr().err:
+                await asyncio.sleep(0)
+            loop.unlink()
+            profile(project, SOUND, "two")
+            while not deployed:
+                await asyncio.sleep(0)
+        watch.cancel()
+
+    asyncio.run(run())
 
 
 def test_after_an_upgrade_the_lines_say_how_streams_take_it() -> None:
