@@ -235,17 +235,16 @@ class Pool:
         try:
             async with asyncio.timeout(self._starts_within_s):
                 await starts.acquire()
-        except TimeoutError:
+            try:
+                await sandbox.start()
+            finally:
+                # The next may start once this one has ended its init phase.
+                self._in_background(sandbox.initialised()).add_done_callback(lambda _: starts.release())
+        except BaseException as problem:
             self._discard(sandbox)
-            raise TooManyRequests("Rate Exceeded.") from None
-        except BaseException:
-            self._discard(sandbox)
+            if isinstance(problem, TimeoutError):
+                raise TooManyRequests("Rate Exceeded.") from None
             raise
-        try:
-            await sandbox.start()
-        finally:
-            # The next may start once this one has ended its init phase.
-            self._in_background(sandbox.initialised()).add_done_callback(lambda _: starts.release())
         return sandbox
 
     def _sandbox(self, function: Function, task_root: Path) -> Sandbox:

@@ -68,6 +68,16 @@ async def test_a_call_whose_caller_gave_up_starts_nothing(functions: Pool, monke
     assert len([sandbox for sandbox in functions.sandboxes if sandbox.pid is not None]) == 1
 
 
+async def test_a_sandbox_that_cannot_be_started_is_closed(functions: Pool, tmp_path: Path) -> None:
+    """Otherwise each try would leave a listener, and a run that has no descriptors left would never recover."""
+    functions.renew(task_root=tmp_path / "gone")
+    with pytest.raises(FileNotFoundError):
+        await functions.invoke("echo", b"1")
+    async with asyncio.timeout(60):
+        while functions.sandboxes:
+            await asyncio.sleep(0)
+
+
 async def test_a_missing_function_is_an_error_of_its_own(functions: Pool) -> None:
     """It is UnknownFunction, not a failure of a function."""
     with pytest.raises(UnknownFunction, match="missing"):
