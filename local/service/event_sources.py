@@ -132,6 +132,7 @@ class EventSourceMapping:
         self._invoke = invoke
         self._say = say
         self._ended: set[tuple[str, str]] = set()
+        self._forgotten: set[tuple[tuple[str, str], str | None]] = set()  # places that the stream no longer has
         self._has_ended = asyncio.Event()
         self._said = ""
 
@@ -197,12 +198,14 @@ class EventSourceMapping:
     async def _read(self, shard: Shard) -> tuple[list[Record], bool]:
         """As `Streams.records`, from the saved place, or from the oldest record if that is forgotten."""
         after = self._places.get(shard)
-        try:
-            return await asyncio.to_thread(self._streams.records, shard, after, self._source.batch_size)
-        except ClientError as problem:
-            if problem.response["Error"]["Code"] not in _GONE or after is None:
-                raise
-        self._say(f"ALERT: the stream of {self._source.table} has dropped events before they were delivered")
+        if (place := (shard.of_stream, after)) not in self._forgotten:
+            try:
+                return await asyncio.to_thread(self._streams.records, shard, after, self._source.batch_size)
+            except ClientError as problem:
+                if problem.response["Error"]["Code"] not in _GONE or after is None:
+                    raise
+            self._forgotten.add(place)
+            self._say(f"ALERT: the stream of {self._source.table} has dropped events before they were delivered")
         return await asyncio.to_thread(self._streams.records, shard, None, self._source.batch_size)
 
     def _failed(self, problem: Exception) -> None:
