@@ -124,12 +124,13 @@ def chosen(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the endpoint variables that are set and not empty; raises UserError if one is not a URL."""
     variables = {name: value for name, value in environment.items() if _VARIABLE.fullmatch(name) and value}
     for name in sorted(variables):
-        if not _is_origin(variables[name]):
+        if not is_origin(variables[name]):
             raise UserError(f"{name} must be the URL of an endpoint, such as http://127.0.0.1:8000.")
     return variables
 
 
-def _is_origin(text: str) -> bool:
+def is_origin(text: str) -> bool:
+    """Returns whether it is the URL of an HTTP endpoint, without a user and a query."""
     try:
         parts = urlsplit(text)
         port = parts.port

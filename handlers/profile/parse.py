@@ -171,7 +171,7 @@ def _check_framing(fields: Fields, profile: Profile, table: Mapping[str, Any]) -
         fields.wrong(
             "retry_max_s", 'works only with framing = "sse": no other lets an upstream set a reconnection time'
         )
-    is_of_socket = profile.address.partition(":")[0] in ("ws", "wss")
+    is_of_socket = profile.address.partition(":")[0].lower() in ("ws", "wss")
     if not profile.is_socket:
         for name in (*_OF_SOCKETS, "snapshot"):
             if name in table:

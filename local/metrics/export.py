@@ -18,10 +18,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import urllib3
 
+from local.aws_endpoints import is_origin
 from local.metrics.collector import Sample
 from local.user_error import UserError
 
@@ -96,7 +97,7 @@ def read(environment: Mapping[str, str]) -> Target | None:
     url = whole or environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
     if not url or environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+    if not is_origin(url):
         raise UserError("OTEL_EXPORTER_OTLP_ENDPOINT must be the URL of a collector, such as http://127.0.0.1:4318.")
     if (protocol := setting("PROTOCOL")) not in ("", "http/json"):
         raise UserError(f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol!r}; metrics are only sent as http/json.")

@@ -55,6 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
     kind = arguments.format or ("ndjson" if arguments.json or arguments.output else "text")
     if kind == "parquet" and arguments.output is None:
         raise UserError("--format parquet needs --output FILE: a Parquet file is not for a terminal.")
+    if arguments.output is not None and arguments.output.is_dir():
+        raise UserError(f"--output must be a file, and {arguments.output} is a folder.")
     asking.check_order(arguments)
     if arguments.output is None:
         for page in _pages(arguments):

@@ -31,7 +31,10 @@ UNFILLED = 'must contain no placeholder and no reference to a secret, which noth
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"framing": "sse"}, 'framing must be "websocket" if the address begins with ws:// or wss://'),
+        *(
+            ({"framing": "sse"} | more, 'framing must be "websocket" if the address begins with ws:// or wss://')
+            for more in ({}, {"address": "WSS://a.example/"})
+        ),
         *(
             ({"address": "https://a.example/", "framing": "ndjson", **more}, f"{next(iter(more))} {ALONE}")
             for more in (

@@ -208,6 +208,7 @@ def test_settings_of_the_export() -> None:
     assert whole == export.Target("http://a:1/x", {}, 500)
     for settings, words in (
         ({end: "a:1"}, "must be the URL of a collector"),
+        ({end: "http://["}, "must be the URL of a collector"),
         ({end: "http://a", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "metrics are only sent as http/json"),
         ({end: "http://a", "OTEL_EXPORTER_OTLP_HEADERS": "secret"}, "must be name=value pairs"),
         ({end: "http://a", "OTEL_METRIC_EXPORT_INTERVAL": "0"}, "from 100 to 3600000"),
