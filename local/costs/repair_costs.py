@@ -106,7 +106,7 @@ def gap_usd(of: Counted, memory_mb: int, prices: Prices) -> dict[str, float]:
     }
 
 
-def cost_usd(gaps: int, _tries: int, events: int) -> float:
+def cost_usd(gaps: int, events: int) -> float:
     """The approximate cost of repairing so many gaps with so many events, with the default memory of a stage."""
     if not gaps:
         return 0.0

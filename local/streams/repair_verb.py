@@ -41,8 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
         ended = _wait(streams, stream_id, times, wanted, is_json=arguments.json)
     left = len(wanted) - len(ended) + _left(ended.values())
     if not arguments.json:
-        stored, pages = (sum(gap["repair"][name] for gap in ended.values()) for name in ("stored", "tries"))
-        cost = f"about ${cost_usd(len(wanted), pages, stored):.6f}"
+        stored = sum(gap["repair"]["stored"] for gap in ended.values())
+        cost = f"about ${cost_usd(len(wanted), stored):.6f}"
         print(f"{counted(stored, 'event')} fetched, {counted(left, 'gap')} still open; {cost}")
     return NOT_RUNNING if left else DONE
 
