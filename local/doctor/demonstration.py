@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from handlers.connection.orphans import start_input
@@ -59,7 +59,7 @@ def api_of(account: Account, deployed: Deployed, url: str | None) -> Api:
     return Api(url or str(outputs["ServiceEndpoint"]), key, sign=not keys)
 
 
-def played(api: Api, account: Account, deployed: Deployed, stream_id: str) -> Iterator[Finding]:
+def played(api: Api, account: Account, deployed: Deployed, stream_id: str) -> Generator[Finding, None, None]:
     """The findings, one after the other; a started stream is stopped even if they are not all taken."""
     what, path, streams = f"demonstration {stream_id}", path_of(stream_id), Streams(api)
     try:

@@ -128,7 +128,10 @@ def _asked() -> str:
     if not sys.stdin.isatty():
         return ""
     print("Nothing came: many exchanges expect a request first.", file=sys.stderr)
-    return input("The first message, as JSON or text (empty for none): ").strip()
+    try:
+        return input("The first message, as JSON or text (empty for none): ").strip()
+    except EOFError:
+        return ""
 
 
 def _refusal(seen: Probe, framing: str) -> str | None:

@@ -97,6 +97,8 @@ def test_a_terminal_is_asked_for_the_first_message(
     """If nothing came without one; elsewhere nobody is asked, and the profile says that no message was sent."""
     assert "subscribe" not in made(exchange, tmp_path, "--name", "silent", seconds="0.5")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin.readline", lambda: "")
+    assert "subscribe" not in made(exchange, tmp_path, "--name", "ended", seconds="0.5")
     monkeypatch.setattr("builtins.input", lambda _prompt: SAY)
     assert made(exchange, tmp_path, seconds="0.5")["subscribe"][0]["send"]["op"] == "subscribe"
 
