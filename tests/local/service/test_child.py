@@ -29,7 +29,7 @@ class Sleeper(Supervisor):
 def test_a_child_that_cannot_be_started_again_stops_the_service(tmp_path: Path) -> None:
     """Where memory is short, a child is killed, and a new process may be refused as well."""
 
-    async def run() -> tuple[str, str]:
+    async def run() -> tuple[str, ...]:
         failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         said: list[str] = []
         child = Sleeper(tmp_path / "log", failed.set_result, said.append)
