@@ -37,7 +37,14 @@ def wrong_shares(world: World, coverage: dict[str, Any], told_until_ms: Callable
         # If its function stood still, what it wrote first thereafter may still show it as open.
         return over_ms if link.fence in ended else told_until_ms(noticed_ms(world, over_ms))
 
-    least = [(noticed_ms(world, link.opened_ms or 0), min(last_good_ms(world, records, link), to_ms)) for link in links]
+    # While a turn is renewed, the upstream's answer waits until the table has given its own.
+    stored_ms = [fault.value for fault in world.schedule.faults if fault.kind == "slow store"]
+    turn_ms = max(stored_ms, default=0) if world.schedule.policy == "forbids" else 0
+
+    def answered_ms(link: Link) -> int:
+        return noticed_ms(world, link.opened_ms or 0) + turn_ms
+
+    least = [(answered_ms(link), min(last_good_ms(world, records, link), to_ms)) for link in links]
     most = [(max(link.opened_ms or 0, since_ms), min(until_ms(link), to_ms)) for link in links]
     slack_ms = len(links) * (2 * world.schedule.skew_ms + LATE_MS)
     shown_ms = round(coverage["connected_percent"] * max(1, to_ms - since_ms) / 100)

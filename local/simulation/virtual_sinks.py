@@ -104,7 +104,7 @@ class VirtualSinks:
     def send_message_batch(self, *, QueueUrl: str, Entries: Entries) -> dict[str, Any]:
         """As boto3's."""
         codes = self._each("SendMessageBatch", f"sqs:{QueueUrl}", Entries, "MessageBody", "InvalidMessageContents")
-        answer: dict[str, list[dict[str, str]]] = {"Successful": [], "Failed": []}
+        answer: dict[str, list[dict[str, Any]]] = {"Successful": [], "Failed": []}
         for entry, code in zip(Entries, codes, strict=True):
             answer["Failed" if code else "Successful"].append({"Id": entry["Id"], "Code": code})
         return answer
