@@ -5,7 +5,7 @@
 import { ask, streamPath } from './api.js';
 import { attempt, confirmed, element, keyed, scrolled, text } from './dom.js';
 import { runbookLink } from './runbook.js';
-import { clock, counted, length, number } from './words.js';
+import { clock, counted, length, number, visible } from './words.js';
 
 // What a redrive can do, and what it cannot.
 const CAN = 'It stores each event that the queue holds whole, at its place among the others. It cannot put back an event that was longer than max_frame_bytes, because the queue has only its first bytes. To start a rejected stream again, use Start.';
@@ -20,7 +20,7 @@ export function deadLettersPart(id) {
   const redrive = element('button', {
     type: 'button',
     onclick: async () => {
-      if (await confirmed(`Redrive the dead letters of ${id}?`, CAN, 'Redrive')) attempt(redrive, putBack, problem, result, 'Putting back …');
+      if (await confirmed(`Redrive the dead letters of ${visible(id)}?`, CAN, 'Redrive')) attempt(redrive, putBack, problem, result, 'Putting back …');
     },
   }, 'Redrive');
   const result = element('p', { class: 'soft', role: 'status' });
@@ -31,7 +31,7 @@ export function deadLettersPart(id) {
     const kept = new Map();
     for (const { detail } of left) kept.set(detail, (kept.get(detail) ?? 0) + 1);
     const reasons = [...kept].map(([detail, count]) => `${number(count)}: ${detail}`).join('; ');
-    const done = letters.length ? `${counted(letters.length - left.length, 'event')} put back, ${number(left.length)} left` : 'None of this stream';
+    const done = letters.length ? `${counted(letters.length - left.length, 'message')} handled, ${number(left.length)} left` : 'None of this stream';
     return `${done}${reasons && ` (${reasons})`}.${isAll ? '' : ' The queue has more: redrive again.'}`;
   }
 

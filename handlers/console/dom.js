@@ -57,7 +57,7 @@ export function keyed(parent, items, keyOf, make, update) {
 
 /**
  * A table that scrolls, on a telephone a card for each row, and a function that shows a list in it: `keyOf` tells items
- * apart, `cellsOf` is a row's texts.
+ * apart, `cellsOf` is a row's texts, `more` does the rest for a row.
  */
 export function scrolled(label, columns) {
   const rows = element('tbody', { role: 'rowgroup' });
@@ -65,8 +65,10 @@ export function scrolled(label, columns) {
   const node = element('div', { class: 'scroll cards', tabindex: '0', role: 'region', 'aria-label': label },
     element('table', { role: 'table' }, element('thead', { role: 'rowgroup' }, head), rows));
   const row = () => element('tr', { role: 'row' }, ...columns.map((name) => element('td', { role: 'cell', 'data-name': name })));
-  const show = (items, keyOf, cellsOf) => keyed(rows, items, keyOf, row,
-    (one, item) => cellsOf(item).forEach((cell, at) => text(one.children[at], cell)));
+  const show = (items, keyOf, cellsOf, more = () => {}) => keyed(rows, items, keyOf, row, (one, item) => {
+    cellsOf(item).forEach((cell, at) => text(one.children[at], cell));
+    more(one, item);
+  });
   return { node, rows, show };
 }
 

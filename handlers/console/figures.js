@@ -23,8 +23,8 @@ export function figuresPart() {
 
   /** The verdict has what is missing; these are the shares. */
   function showCoverage({ since, connected_percent: connected, complete_percent: complete, waiting_since_at: waiting, missing, gaps, overlap_ms: overlap }) {
-    const lacking = waiting ? `not stored yet since ${clock(waiting)}` : missing.intervals ? `all but ${length(missing.seconds * 1000)}` : 'nothing is missing';
-    put('complete', share(complete), gaps.length ? `${lacking}; ${counted(gaps.length, 'gap')}` : 'no gap');
+    const lacking = waiting ? `not stored yet since ${clock(waiting)}; ` : missing.intervals ? `all but ${length(missing.seconds * 1000)}; ` : gaps.length ? 'nothing is missing; ' : '';
+    put('complete', share(complete), `${lacking}${gaps.length ? counted(gaps.length, 'gap') : 'no gap'}`);
     put('connected', share(connected), `since ${clock(since)}; overlaps ${length(overlap)}`);
   }
 

@@ -95,9 +95,8 @@ export function lanesPart() {
       }
       newest = sentence ?? '';
       table.show(opened.toReversed(), (one) => one.fence, cells);
-      const latest = timeline.gaps.toReversed();
-      gapTable.show(latest, (one) => one.from_at, gapCells);
-      latest.forEach((gap, at) => offerRepair(gapTable.rows.children[at].lastChild, status.stream, gap, timeline.is_repairable));
+      gapTable.show(timeline.gaps.toReversed(), gapKey, gapCells,
+        (row, gap) => offerRepair(row.lastChild, status.stream, gap, timeline.is_repairable));
     },
   };
 }
@@ -108,6 +107,8 @@ const cells = (one) => {
   return [one.lane, clock(one.opened_at), until, length(ms), words(one.ended_by) || '–', one.stored, one.duplicates];
 };
 
+// Two gaps may begin at one instant: the pause after a connection, and a loss that the upstream announced.
+const gapKey = (gap) => `${gap.from_at} ${gap.to_at} ${gap.cause}`;
 const HIDES = { delivered: 'nothing: all its events came later', open: 'not proved complete yet', lost: 'events are lost', repaired: 'nothing: it was repaired', partly: 'a part of it came by repair', failed: 'it could not be repaired yet' };
 const REPAIRABLE = ['open', 'lost', 'partly', 'failed'];
 
@@ -188,7 +189,7 @@ function marksOf({ connections, gaps }, now) {
     const to = gap.to_at ? Date.parse(gap.to_at) : now;
     const drawn = { delivered: '', partly: 'open', failed: 'open' }[gap.state] ?? gap.state;
     const kind = `gap ${drawn}`.trim();
-    add(`g${gap.from_at}`, kind, from, to, ROWS.stream + 1, 22, `gap: ${length(to - from)}, after ${words(gap.cause)}; ${HIDES[gap.state]}`);
+    add(`g${gapKey(gap)}`, kind, from, to, ROWS.stream + 1, 22, `gap: ${length(to - from)}, after ${words(gap.cause)}; ${HIDES[gap.state]}`);
   }
   return marks;
 }

@@ -25,11 +25,12 @@ const server = {
     text(link, '● Live');
   },
   failed(failure, restMs) {
-    if (!(failure instanceof Failure)) throw failure;
+    // A defect of the page is said like a lost server, for what the page shows grows old as well.
+    const said = failure instanceof Failure ? failure.message : `The page failed, please reload it: ${failure.message}.`;
     if (failure.needsKey) return askKey(failure.message);
     link.dataset.state = 'lost';
     const again = `Trying again in ${Math.ceil(restMs / 1000)} s${isShown ? '; the page shows older data' : ''}.`;
-    text(link, `▲ ${failure.message} ${again}`);
+    text(link, `▲ ${said} ${again}`);
     isLost = true;
     return undefined;
   },

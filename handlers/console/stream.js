@@ -116,8 +116,8 @@ export function streamView(parent, server, id) {
     }, problem);
   }
 
-  const onlyLater = (failure) => {
-    if (!failure.passes && failure.status !== 404) throw failure;
+  const onlyLater = (failure, restMs) => {
+    if (!failure.passes && failure.status !== 404) server.failed(failure, restMs);
   };
   const loops = [
     repeat(load, EVERY_MS, server.failed),

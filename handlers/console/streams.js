@@ -142,7 +142,7 @@ function update(node, one) {
   const [head, status, rate, last, gaps, lag, reason] = node.children;
   text(head.lastChild, one.group ? `group ${one.group}` : '');
   showStatus(status.firstChild, one.status);
-  const since = one.since_at ?? one.started_at;
+  const since = one.since_at;
   text(status.lastChild, since ? `for ${age(since)}` : '');
   set(status.lastChild, 'title', since && `since ${clock(since)}`);
   text(rate, one.status === 'running' ? perSecond(one.events_per_s) : '–');

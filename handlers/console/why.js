@@ -58,7 +58,8 @@ function advice({ status, reason, counts, last_error: error, stuck_at_cursor: st
   if (status === 'reconnecting' || status === 'starting' || status === 'rejected') {
     if (!error || error.over_at) return status === 'rejected' ? ['Correct its profile, then start it.', section] : null;
     const known = BY_STATUS.find(([[from, to]]) => error.http_status >= from && error.http_status <= to);
-    const secret = error.detail?.startsWith('the secret ') ? ['Create the secret that its profile names.', section] : null;
+    const isSecret = /\bthe (secret|parameter) '/.test(error.detail);
+    const secret = isSecret ? ['Create or correct the secret that its profile names; each try reads it again.', section] : null;
     const found = known ? [known[1], section] : (secret ?? BY_CAUSE[error.cause]);
     if (status !== 'rejected') return found ?? USUAL;
     return [`${found?.[0] ?? 'Correct its profile.'} Then start it.`, section];

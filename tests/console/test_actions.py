@@ -101,13 +101,13 @@ def test_dead_letters_are_put_back_as_far_as_they_can_be(service: LocalRun, brow
         """await page.getByRole('button', { name: 'Redrive' }).click();
         const can = await page.getByRole('dialog').textContent();
         await page.getByRole('dialog').getByRole('button', { name: 'Redrive' }).click();
-        const done = page.getByText(/put back, /);
+        const done = page.getByText(/handled, /);
         await done.waitFor();
         return [can, await done.textContent()]"""
     )
     sqs.purge_queue(QueueUrl=queue)
     assert "It cannot put back an event that was longer than max_frame_bytes" in said[0]
-    assert said[1] == "0 events put back, 1 left (1: only the first 1 of its 5000000 bytes were kept)."
+    assert said[1] == "0 messages handled, 1 left (1: only the first 1 of its 5000000 bytes were kept)."
 
 
 def test_a_replay_asks_first(service: LocalRun, browser: Chromium) -> None:

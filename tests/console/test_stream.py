@@ -217,6 +217,7 @@ def test_advice_fits_the_cause(service: LocalRun, browser: Chromium) -> None:
     rows = [("rejected", None, error), ("broken", once, None), ("reconnecting", None, over), ("running", None, None)]
     away = {"cause": "unheard", "failures": 1, "at": "2026-11-24T00:00:00Z"}
     rows.append(("reconnecting", None, away))
+    rows.append(("rejected", None, away | {"cause": "rejected", "detail": "the parameter '/s' cannot be read: X"}))
     shown(browser, address(service))
     *said, verdict = browser.do(
         """return page.evaluate(async (statuses) => {
@@ -237,7 +238,41 @@ def test_advice_fits_the_cause(service: LocalRun, browser: Chromium) -> None:
     assert [one.partition(" ")[0] for one in said[2]] == ["The", "Nothing:"]  # an instant, and no failure
     assert "Nothing is lost. Create it, or correct its name in the profile. Runbook: DeliveryLag" in said[3][-1]
     assert len(said[4]) == 1  # the verdict has the instant of the failure
+    assert said[5][-1].startswith("Create or correct the secret that its profile names; each try reads it again. Then ")
     assert re.fullmatch(r"Away since [^.]+: its function fell silent\. 3\u00a0s missing\.", verdict)
+
+
+def test_gaps_that_begin_together_have_a_row_each(service: LocalRun, browser: Chromium) -> None:
+    """Each has its own button: a loss may begin where the pause after a connection does."""
+    shown(browser, address(service))
+    cells, marks = browser.do(
+        """return page.evaluate(async () => {
+          const { lanesPart } = await import('./console/lanes.js');
+          const { node, show } = lanesPart();
+          const [from_at, to_at] = ['2026-11-24T00:00:00Z', '2026-11-24T00:00:05Z'];
+          const gap = { from_at, to_at, length_ms: 5000, cause: 'reset', state: 'open', events: null };
+          const gaps = [gap, { ...gap, cause: 'loss', state: 'lost' }];
+          show({ stream: 'demo', coverage: {} }, { to_at, connections: [], gaps, is_repairable: true });
+          const cells = [...node.querySelectorAll('tbody tr')].map((row) => row.lastChild.textContent);
+          return [cells, node.querySelectorAll('g > rect.gap').length];
+        })"""
+    )
+    assert (cells, marks) == (["Repair", "Repair"], 2)
+
+
+def test_a_defect_of_the_page_is_said(service: LocalRun, browser: Chromium, demo: str) -> None:
+    """What it shows grows old, so it does not claim to be live; it goes on by itself."""
+    shown(browser, address(service, demo))
+    said = browser.do(
+        """await page.locator('#link[data-state=live]').waitFor();
+        await page.route(/timeline$/, (route) => route.fulfill({ json: {} }));
+        await page.locator('#link[data-state=lost]').waitFor();
+        const said = await page.locator('#link').textContent();
+        await page.unroute(/timeline$/);
+        await page.locator('#link[data-state=live]').waitFor();
+        return said"""
+    )
+    assert said.startswith("▲ The page failed, please reload it: ")
 
 
 def test_a_stream_without_an_order_says_so(service: LocalRun, browser: Chromium) -> None:
