@@ -1,9 +1,9 @@
-"""The control API: shows a stream, its events or all streams, and records the request to stop one.
+"""Answers the requests of the HTTP API, but for the POST that starts a stream, which Step Functions answers itself.
 
 `handlers/api/routes.py` names the routes; the events are those of API Gateway's Lambda proxy. The client and the logger
-are made once, at the cold start, where a bad environment fails it; what few requests need is imported by them, because
-importing it would lengthen each cold start. Invariants: a GET writes nothing; a DELETE writes the stop request and
-nothing else, so it may be repeated, and a redrive puts each event back once; no answer quotes what AWS said.
+are made at the cold start, so a bad environment fails that. What few requests need is imported by them, because each
+import lengthens the cold start. Invariants: a GET writes nothing; a DELETE writes the stop request and nothing else, so
+it may be repeated; a redrive puts each event back once; no answer quotes what AWS said.
 """
 
 import functools
@@ -184,8 +184,11 @@ def _delete(asked: Asked) -> Answer:
     requested_at = at(stage.now_ms())
     assert requested_at is not None
     for stream_id in asked.parts or (asked.stream_id,):
-        if stage.store.stop(stream_id, requested_at, may_start=stage.known.has(asked.profile)) is None:
-            raise stage.known.problem_without(stream_id, asked.profile)
+        if stage.store.stop(stream_id, requested_at, may_start=False) is None:
+            if not stage.known.has(asked.profile):
+                raise stage.known.problem_without(stream_id, asked.profile)
+            # Its first POST may be on its way.
+            stage.store.stop(stream_id, requested_at, may_start=True)
         logger.info("stop requested", extra={"stream_id": stream_id})
     if asked.parts:
         stream = stage.parted().whole(asked.stream_id, asked.parts)

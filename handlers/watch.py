@@ -84,9 +84,10 @@ def memory() -> Memory:
 def handler(_event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     """Returns how many streams should be connected, how many are not, and which were named or found orphaned now.
 
-    The log names each stream that has been away for UNCONNECTED_AFTER_S, each lease that cannot be read whole, and each
-    orphan; a message names the first two kinds once. If DynamoDB refuses a request, the error is raised, and the
-    metrics of this run are missing. If another service refuses, that is logged.
+    The log names in each run all streams that are not well: away for UNCONNECTED_AFTER_S, quiet, near their budget,
+    with ids that start over or a lease that cannot be read whole, and orphans. A message names each once, but for
+    orphans. If DynamoDB refuses a request, the error is raised, and the metrics of this run are missing. If another
+    service refuses, that is logged.
     """
     logger.append_keys(request_id=lambda_context.aws_request_id)
     began_s = time.monotonic()
@@ -191,10 +192,10 @@ def start_repairs(now_ms: int) -> list[str]:
 
 
 def mend(now_ms: int, late_at_s: float, groups: Mapping[str, Sequence[str]]) -> list[str]:
-    """Starts an execution for each suspect of this turn that is orphaned and may have one; returns the orphans.
+    """Starts an execution for each suspect of this turn that is orphaned; returns the orphans.
 
-    A stopped suspect is let go instead.
-    `groups` has the streams of each group that are away: the log names them beside an orphaned group.
+    A stopped suspect is let go instead. `groups` has the streams of each group that are away: the log names them beside
+    an orphaned group.
     """
     states = StepFunctions(lambda: client("stepfunctions"), settings.state_machine_arn, memory().pace.take)
     orphans = Orphans(states, memory().leases.read, states.youngest, may_start=lambda _: True)

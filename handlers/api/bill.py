@@ -32,7 +32,7 @@ def rates() -> dict[str, Any]:
 
 
 def cost(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> dict[str, Any]:
-    """Estimates what a stream has cost since it was last started, in US dollars; 0 if it was never connected.
+    """Estimates what a stream has cost since it was last started, in US dollars; 0 if it was never started.
 
     If the records do not reach back to the start, earlier events are assumed to have come as often as later ones. A
     month is forecast from all that time; a stream that no execution holds costs only its storage. A start that replaced

@@ -25,7 +25,11 @@ class KnownProfiles:
     def has(self, profile: str) -> bool:
         """Returns whether there is a profile of that name."""
         if self._settings.profiles_bucket:
-            return self._profiles.find(profile) is not None
+            try:
+                return self._profiles.find(profile) is not None
+            except StoreUnavailable as error:
+                error.service = "S3"
+                raise
         return (self._settings.streams_dir / f"{profile}.toml").is_file()
 
     def fields(self, profile: str) -> frozenset[str]:

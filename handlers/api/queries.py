@@ -36,7 +36,7 @@ def parameters_of(query: object, known: Sequence[str], fix: str | None = "Leave 
     given = {str(name): str(value) for name, value in query.items()} if isinstance(query, Mapping) else {}
     if unknown := next((name for name in given if name not in known), None):
         names = ", ".join(known[:-1]) + f" and {known[-1]}" if len(known) > 1 else known[0]
-        raise BadQuery(unknown, f"the query has an unknown parameter; known are {names}", fix)
+        raise BadQuery(unknown, f"the parameter {unknown[:80]} is unknown; known are {names}", fix)
     return given
 
 

@@ -1,6 +1,4 @@
-"""Answers the routes without a stream: `GET /`, the list of routes and profiles, and `GET /console`, the page's files.
-
-It also reads the requests of API Gateway's proxy.
+"""Answers `GET /`, the list of routes and profiles, and `GET /console`, the page's files; reads what API Gateway sends.
 
 The page's files are in handlers/console/ and are the same for everybody: the page requests what it shows from the API,
 with the key that its user typed in. Invariants: ROUTES has every route of the API, and a test compares them with the
@@ -18,7 +16,7 @@ from urllib.parse import unquote
 
 from handlers.api.problems import Problem
 
-INDEX, OPENAPI, ALL, CONSOLE, FLEET = "/", "/openapi.json", "/connections", "/console", "/fleet"
+INDEX, OPENAPI, CONSOLE = "/", "/openapi.json", "/console"
 FOLDER = Path(__file__).parent.parent / "console"
 PAGE = "index.html"
 TYPES = {

@@ -1,6 +1,6 @@
 """Decides the status of a stream in one word, and says in sentences why and how connections and executions ended.
 
-    starting      an execution holds the stream and none of its connections was answered yet
+    starting      an execution holds the stream, and its first try to connect has not ended yet
     running       a connection is open
     reconnecting  an execution holds the stream and no connection is known to be open
     stopping      a stop is requested, and a connection is open or the execution has not let go yet

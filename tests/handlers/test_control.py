@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from handlers.api.known_profiles import KnownProfiles
 from handlers.connection.effects import Claim, Progress
 from handlers.connection.inputs import LOG
 from handlers.connection.steps import Invocation
@@ -18,6 +20,7 @@ from handlers.dynamodb.sigv4 import Credentials, Signer
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.profile.parse import parse
+from handlers.run.profile_source import Profiles
 from handlers.run.requests import Requests
 from handlers.store import control_record
 from handlers.store.event_reader import EventReader
@@ -171,6 +174,19 @@ def test_a_stream_that_was_never_started(memory: Memory, control: ModuleType) ->
             {"detail": "There is no stream 'nobody:x': no profile is named 'nobody'."},
         )
     assert (memory.items(CONTROL, "demo"), memory.items(CONTROL, "nobody:x")) == ({}, {})
+
+
+def test_a_stream_is_stopped_though_its_profile_cannot_be_read(
+    memory: Memory, control: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only one that was never started needs the bucket, which says whether it may be."""
+    connected(memory)
+    settings = replace(control.stage.settings, profiles_bucket="profiles")
+    silent = SimpleNamespace(get_object=partial(never_arrives, print))
+    profiles = Profiles(settings, lambda: silent, lambda: silent, lambda _: None)
+    monkeypatch.setattr(control.stage, "known", KnownProfiles(profiles, settings))
+    assert asked(control, "DELETE")[0] == 202
+    assert asked(control, "DELETE", "demo:new") == (503, {"detail": "S3 does not answer."})
 
 
 def test_a_stop_before_the_first_claim_is_written_down(memory: Memory, control: ModuleType) -> None:

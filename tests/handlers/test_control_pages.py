@@ -91,7 +91,7 @@ def test_events_of_a_stream_that_is_not_there(control: ModuleType) -> None:
             "The parameter after must be an event's position: 15 digits/12 digits/12 digits, "
             "key. and 2 to 1366 characters, or parts~ and theirs.",
         ),
-        ({"since": "1"}, "The query has an unknown parameter; known are after, limit, from, to and order."),
+        ({"since": "1"}, "The parameter since is unknown; known are after, limit, from, to and order."),
         ({"from": "1"}, f"The parameter from must be {INSTANT_IS}."),
         ({"to": "2026-02-30T00:00:00Z"}, f"The parameter to must be {INSTANT_IS}."),
         ({"to": "2026-02-03T00:00:00"}, f"The parameter to must be {INSTANT_IS}."),
@@ -107,7 +107,7 @@ def test_a_malformed_query(control: ModuleType, query: dict[str, str], words: st
     [
         ({"limit": "1001"}, "The parameter limit must be a whole number from 1 to 1000."),
         ({"after": "a\nb"}, "The parameter after must be a stream id."),
-        ({"status": "running"}, "The query has an unknown parameter; known are after and limit."),
+        ({"status": "running"}, "The parameter status is unknown; known are after and limit."),
     ],
 )
 def test_a_malformed_query_for_all_streams(control: ModuleType, query: dict[str, str], words: str) -> None:
