@@ -7,6 +7,7 @@ import contextlib
 import functools
 import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from handlers.api.problems import Problem
@@ -30,15 +31,21 @@ class KnownProfiles:
             except StoreUnavailable as error:
                 error.service = "S3"
                 raise
-        return (self._settings.streams_dir / f"{profile}.toml").is_file()
+        return self._packaged(profile).is_file()
 
     def fields(self, profile: str) -> frozenset[str]:
         """Returns the names of the fields of a profile."""
         return frozenset(fields_of(self.text(profile)))
 
     def parts(self, stream_id: str) -> tuple[str, ...]:
-        """Returns the ids of the streams in which this one is read; () if it is connected itself."""
-        return () if ":" in stream_id else parts_of(stream_id, self.text(stream_id))
+        """Returns the ids of the streams in which this one is read; () if it is connected itself.
+
+        Only a packaged profile can name them, because the API's template does, so nothing is requested of the bucket.
+        """
+        packaged = self._packaged(stream_id)
+        if ":" in stream_id or not packaged.is_file():
+            return ()
+        return parts_of(stream_id, packaged.read_text(encoding="utf-8", errors="replace"))
 
     def keeps_ms(self, profile: str) -> int:
         """Returns how far back the upstream goes according to the profile; 0 if it does not say."""
@@ -49,6 +56,9 @@ class KnownProfiles:
     def sinks(self, profile: str) -> frozenset[str]:
         """Returns the labels of the sinks that the profile names; none if it is not TOML."""
         return sinks_of(profile, self.text(profile))
+
+    def _packaged(self, profile: str) -> Path:
+        return self._settings.streams_dir / f"{profile}.toml"
 
     def problem(self, profile: str) -> str:
         """Returns why the newest version of the profile in the bucket is not used; "" if it is."""

@@ -182,10 +182,16 @@ def test_a_stream_is_stopped_though_its_profile_cannot_be_read(
     """Only one that was never started needs the bucket, which says whether it may be."""
     connected(memory)
     settings = replace(control.stage.settings, profiles_bucket="profiles")
-    silent = SimpleNamespace(get_object=partial(never_arrives, print))
+    requested = []
+
+    def get_object(**more: Any) -> Any:
+        requested.append(more["Key"])
+        never_arrives(print)
+
+    silent = SimpleNamespace(get_object=get_object)
     profiles = Profiles(settings, lambda: silent, lambda: silent, lambda _: None)
     monkeypatch.setattr(control.stage, "known", KnownProfiles(profiles, settings))
-    assert asked(control, "DELETE")[0] == 202
+    assert (asked(control, "DELETE")[0], asked(control, "GET", resource=EVENTS_OF)[0], requested) == (202, 200, [])
     assert asked(control, "DELETE", "demo:new") == (503, {"detail": "S3 does not answer."})
 
 
