@@ -133,7 +133,8 @@ def test_what_was_lost_is_a_gap_though_not_all_is_well(stream_id: str) -> None:
             return super().wrong(run, *kinds) or ("raises" in kinds and "back" in self.steps and run.code == "1")
 
     world = Dirty([stream_id], "says it stores")
-    assert world.upgrade()[0] == "FailureDirty"
+    end, cause = world.upgrade()
+    assert (end, cause in world.people[0], "; not all are well again: " in cause) == ("FailureDirty", True, True)
     for member in world.members(stream_id):
         ((from_ms, to_ms, cause),) = gaps(world, member)
         assert (cause, to_ms - from_ms > 10_000) == ("not_stored", True)

@@ -88,9 +88,10 @@ class World:
 
     `faults` are what becomes of the first requests, one each. `stops` are the streams that somebody stops while the
     upgrade runs, in the second of its number; `aborts_ms` is when somebody has it go back, 0 for never. `renewed` are
-    those that were renewed since the deployment. `is_late` returns whether a step must end. "Executions started
-    immediately after" an update "may use the previous state machine definition" (UpdateStateMachine, AWS Step Functions
-    API reference): all do for `stale_ms`.
+    those that were renewed since the deployment. `is_late` returns whether a step must end. `failures` has the
+    errors by which a step fails, or "publish", and `said` their Cause. "Executions started immediately after" an update
+    "may use the previous state machine definition" (UpdateStateMachine, AWS Step Functions API reference): all do for
+    `stale_ms`.
     """
 
     ids: Sequence[str]
@@ -102,6 +103,8 @@ class World:
     seed: int = 0
     stale_ms: int = STALE_MS
     is_late: Callable[[], bool] = lambda: False
+    failures: dict[str, list[str]] = field(default_factory=dict)
+    said: str = '{"errorMessage": "no"}'
 
     def __post_init__(self) -> None:
         self.clock = VirtualClock(seed=self.seed)
@@ -149,10 +152,14 @@ class World:
     async def perform(self, call: TaskCall) -> Any:
         """Return the answer to a Task of the upgrade's machine."""
         self.tick()
+        event = {"step": "publish"} if call.service == "sns" else call.payload
+        if self.failures.get(event["step"]):
+            raise TaskFailure(self.failures[event["step"]].pop(), self.said)
         if call.service == "sns":
+            assert call.parameters["TopicArn"] == f"arn:aws:sns:us-east-1:111111111111:{NAMES['alerts']}"
             self.people.append(call.parameters["Message"])
             return {"MessageId": "1"}
-        event = call.payload
+        assert call.function == NAMES["connection_upgrade"]
         self.steps.append(event["step"])
         if self.aborts_ms and self.clock.now_ms() - self.start_ms >= self.aborts_ms:
             self.records.abort(event["execution"])
