@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -19,8 +19,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from handlers.aws.error_translation import translate_errors
 from handlers.aws.executions import runs
 from handlers.connection.inputs import Layout
-from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
+from handlers.group import is_group
 from handlers.redrive import letter_queue
 from handlers.redrive.letter_queue import BATCH
 from handlers.redrive.letters import Letter, Message, Reader
@@ -36,7 +36,7 @@ HELD_S = 900
 
 @dataclass(frozen=True)
 class Stage:
-    """The queue, tables and machine on which `redrive` works."""
+    """The queue and the tables on which `redrive` works, and the machine that answers a POST."""
 
     sqs: Any
     queue_url: str
@@ -49,11 +49,6 @@ class Stage:
     is_late: Callable[[], bool] = lambda: False
     _layouts: dict[str, Layout] = field(default_factory=dict)
 
-    def messages(self) -> Iterator[list[Message]]:
-        """Yields each message of the queue once, in batches, until it is late."""
-        for some in letter_queue.received(self.sqs, self.queue_url, self.held_s, self.is_late):
-            yield [Message(one["MessageId"], one["ReceiptHandle"], one["Body"]) for one in some]
-
     def delete(self, messages: Sequence[Message]) -> None:
         """Deletes the messages of one letter from the queue, ten in a request."""
         for at in range(0, len(messages), BATCH):
@@ -62,10 +57,6 @@ class Stage:
             answer = self.sqs.delete_message_batch(QueueUrl=self.queue_url, Entries=entries)
             if answer.get("Failed"):
                 raise ClientError({"Error": {"Code": answer["Failed"][0]["Code"]}}, "DeleteMessageBatch")
-
-    def release(self, messages: Iterable[Message]) -> None:
-        """Makes the messages visible to others at once."""
-        letter_queue.release(self.sqs, self.queue_url, [one.receipt for one in messages])
 
     @property
     def records(self) -> StreamRecords:
@@ -79,14 +70,13 @@ class Stage:
             self._layouts[stream_id] = Layout() if known is None else known
         return self._layouts[stream_id]
 
-    def lease(self, stream_id: str) -> Lease:
-        """Returns the stream's lease; an empty one if it was never started."""
-        return Leases(self.dynamodb, self.control_table).read(stream_id)
-
     def start(self, stream_id: str) -> str:
-        """Starts an execution that keeps the stream connected, and returns its ARN."""
-        text = json.dumps({"pathParameters": {"streamId": stream_id}})
-        execution: str = self.states.start_execution(stateMachineArn=self.machine_arn, input=text)["executionArn"]
+        """Starts the stream as a POST does, so that it joins a group if it should; returns its execution's ARN."""
+        text = json.dumps({"pathParameters": {"streamId": stream_id}, "queryStringParameters": {}})
+        answer = self.states.start_sync_execution(stateMachineArn=self.machine_arn, input=text)
+        if answer["status"] != "SUCCEEDED":
+            raise StoreUnavailable(f"the start was not answered: {answer.get('error', answer['status'])}")
+        execution: str = json.loads(answer["output"])["executionArn"]
         return execution
 
 
@@ -128,14 +118,16 @@ class Redrive:
                 if wanted is None or letter.stream_id in wanted:
                     yield self._settle(letter)
         finally:
-            self.stage.release(self._held.values())
+            receipts = [one.receipt for one in self._held.values()]
+            letter_queue.release(self.stage.sqs, self.stage.queue_url, receipts)
 
     def _letters(self) -> Iterator[Letter]:
-        reader = Reader()
-        for messages in self.stage.messages():
+        reader, stage = Reader(), self.stage
+        for some in letter_queue.received(stage.sqs, stage.queue_url, stage.held_s, stage.is_late):
+            messages = [Message(one["MessageId"], one["ReceiptHandle"], one["Body"]) for one in some]
             self._held |= {message.id: message for message in messages}
             yield from filter(None, map(reader.read, messages))
-        if not self.stage.is_late():
+        if not stage.is_late():
             yield from reader.incomplete()
 
     def _settle(self, letter: Letter) -> Outcome:
@@ -169,9 +161,11 @@ class Redrive:
         stream_id = letter.stream_id
         if stream_id in self._started:
             return Outcome(letter, STARTED, self._started[stream_id])
-        lease = self.stage.lease(stream_id)
+        lease = Leases(self.stage.dynamodb, self.stage.control_table).read(stream_id)
         if lease.execution and not lease.stop and runs(self.stage.states, lease.execution):
             return Outcome(letter, RUNS, lease.execution)
+        if is_group(stream_id):
+            return Outcome(letter, LEFT, "it is a group: a POST of any of its streams starts it again")
         if not self.restart:
             return Outcome(letter, LEFT, "the stream is started again with --restart, or by a POST")
         if lease.stop:

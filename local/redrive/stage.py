@@ -17,5 +17,5 @@ def connect(name: str | None) -> Stage:
         reached.names["control_table"],
         Events(dynamodb, reached.names["events_table"], Objects(lambda: s3, reached.bucket)),
         reached.clients["stepfunctions"],
-        reached.machine("connections"),
+        reached.machine("start"),
     )

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -10,8 +12,9 @@ from botocore.exceptions import ClientError
 from handlers.framing.oversize import Oversize
 from handlers.redrive import redriving
 from handlers.redrive.letters import Message
-from handlers.redrive.redriving import Stage
+from handlers.redrive.redriving import Redrive, Stage
 from local.cli import INTERRUPTED, main
+from local.redrive.stage import connect
 from tests.handlers.aws import Aws
 from tests.handlers.store.events import an_event, noise
 from tests.local.deployed_stage import Deployed
@@ -85,6 +88,22 @@ def test_a_rejected_stream_is_left_until_somebody_asks(stage: Deployed, capsys: 
     assert (status, stage.waiting()) == (1, 1)
     stopped = "a stop was requested since; start it to continue from its cursor"
     assert outcomes(done) == {("demo:off", None): ("left", stopped)}
+
+
+def test_a_rejected_stream_is_started_by_the_machine_that_answers_a_post(stage: Deployed) -> None:
+    """Started by the other one, it would leave its group and have a function of its own. A group itself is left."""
+    stage.send(json.dumps(REJECTED))
+    stage.send(json.dumps(REJECTED | {"stream": "#7"}))
+    asked: list[str] = []
+
+    def start_sync_execution(**more: str) -> Any:
+        asked.append(more["stateMachineArn"].rpartition(":")[2])
+        return {"status": "SUCCEEDED", "output": '{"executionArn": "arn:new"}'}
+
+    on = replace(connect(STAGE), states=SimpleNamespace(start_sync_execution=start_sync_execution))
+    found = {one.letter.stream_id: one for one in Redrive(on, restart=True, dry_run=False).outcomes(None)}
+    assert (found["demo:off"].detail, asked) == ("arn:new", [f"streamkeeper-{STAGE}-start"])
+    assert found["#7"].detail == "it is a group: a POST of any of its streams starts it again"
 
 
 def test_what_aws_refuses_is_left(
