@@ -118,11 +118,11 @@ def test_what_aws_refuses_is_left(
     assert (status, done["counts"], stage.waiting()) == (1, {"stored": 1, "left": 1}, 4)
     assert outcomes(done)["demo:b", "1"] == ("left", "AWS refused PutItem: ValidationException")
 
-    def refused(_: Stage) -> NoReturn:
+    def refused(*_: object) -> NoReturn:
         raise ClientError({"Error": {"Code": "AccessDenied"}}, "ReceiveMessage")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Stage, "messages", refused)
+        patch.setattr("handlers.redrive.letter_queue.received", refused)
         assert main(["redrive", "--stage", STAGE]) == 2
     assert capsys.readouterr().err.startswith("streamkeeper: The dead-letter queue cannot be read: AWS refused Receive")
     assert redrive(capsys)[0] == 0
