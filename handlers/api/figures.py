@@ -115,13 +115,18 @@ def coverage(status: str, connections: Connections, records: Records) -> Coverag
 def _waiting_since_ms(connections: Connections) -> int | None:
     """Since when what came waits to be stored; None if no connection is open, or if its store keeps up.
 
-    A connection that counts as alive by its writes, and was known good only long before, has not stored what came.
+    A connection that counts as alive by its writes, and was known good only long before, has not stored what came. That
+    does not count if another one that has caught up brings the same.
     """
     late_ms = connections.now_ms - connections.dead_after_ms
     written = [one for one in connections.open if (one.saved_ms or 0) >= late_ms]
-    if any(one.seen_ms + one.lag_ms >= late_ms for one in written):
-        return None
-    return max((one.seen_ms for one in written), default=None)
+    waiting = [one.seen_ms for one in written if one.seen_ms + one.lag_ms < late_ms]
+    brought = [record for one in written for record in _records(connections, one) if record.has_caught_up]
+
+    def is_brought(since_ms: int) -> bool:
+        return any(record.from_ms <= since_ms < record.seen_ms for record in brought)
+
+    return min((since_ms for since_ms in waiting if not is_brought(since_ms)), default=None)
 
 
 def connected_since_ms(spans: Iterable[Interval]) -> int | None:

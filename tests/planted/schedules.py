@@ -73,6 +73,8 @@ NAMED = {
         faults=(Fault(32_467, "stop and post", 0, 9_000),),
         memory=Memory(keeps_ms=6_000, word="status"),
     ),
+    # The store is slower than the stream for two lives of a function, which stay alive by what they write meanwhile.
+    "a store that stays slow": replace(ALONE, faults=(Fault(12_000, "slow store", 30_000, 1_500),)),
     # Longer than a function lives, and shorter than the profile lets a refusal last.
     "a page for a minute": replace(ALONE, faults=(Fault(10_000, "rejection", 60_000, PAGE),), reject_after_s=300),
     # The seed's own ways, and gaps that no resuming closes.

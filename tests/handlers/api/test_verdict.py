@@ -279,6 +279,16 @@ def test_nothing_waits_in_a_group_whose_function_vouches_for_the_stream(beat_ms:
     assert (shown(vouched)["coverage"]["waiting_since_at"] is not None) is waits
 
 
+@pytest.mark.parametrize(("caught_up_ms", "waits"), [(NOW, False), (NOW + 1, True)])
+def test_a_connection_that_catches_up_does_not_hide_what_waits(caught_up_ms: int, waits: bool) -> None:
+    """The older one has read events that are not stored; its successor requests them, and has not brought them yet."""
+    stuck_ms = NOW - 2 * DEAD_AFTER_MS
+    older = connection(1, "A", 100_000, seen_ms=stuck_ms, saved_ms=NOW)
+    asked = {"resumed": True, "since_ms": stuck_ms, "live_ms": caught_up_ms, "heard_ms": NOW}
+    body = shown(older, connection(2, "B", NOW - 100, seen_ms=NOW, saved_ms=NOW, **asked))["coverage"]
+    assert body["waiting_since_at"] == (at(stuck_ms) if waits else None)
+
+
 def test_an_upstream_that_closes_every_three_seconds_is_complete_all_the_same() -> None:
     """It sends what came in the two seconds between, so 61 % is connected and nothing is missing."""
     times = [(5_000 * number, 5_000 * number + 3_000) for number in range(1, 26)]
