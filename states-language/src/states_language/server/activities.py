@@ -5,7 +5,6 @@ activity is stored on disk and exists after a restart.
 """
 
 import asyncio
-import collections
 import contextlib
 import json
 import os
@@ -13,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from states_language import TaskCall, TaskFailure
+from states_language import Pending, TaskCall, TaskFailure
 
 OWNED_KEY: dict[str, Any] = {"type": "AWS_OWNED_KEY"}
 
@@ -35,7 +34,7 @@ class Activities:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: dict[str, Activity] = {}
-        self._work: dict[str, collections.deque[TaskCall]] = {}
+        self._work: dict[str, dict[Pending, TaskCall]] = {}
         self._waiting: dict[str, asyncio.Future[None]] = {}  # for a change, by the ARN of the activity
         if path.exists():
             for one in json.loads(path.read_text(encoding="utf-8")):
@@ -68,19 +67,21 @@ class Activities:
         """Queues the work for a worker; raises TaskFailure for an activity that does not exist."""
         if call.resource not in self._known:
             raise TaskFailure("ActivityDoesNotExist", f"The activity {call.resource} does not exist.")
-        self._work.setdefault(call.resource, collections.deque()).append(call)
-        self._wake(call.resource)
+        if (pending := call.pending) is not None:
+            calls = self._work.setdefault(call.resource, {})
+            calls[pending] = call
+            pending.outcome.add_done_callback(lambda _: calls.pop(pending, None))
+            self._wake(call.resource)
 
     async def take(self, arn: str, wait_s: float) -> TaskCall | None:
         """Returns the oldest work whose Task still waits; None if there is none within `wait_s`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 while arn in self._known:
-                    calls = self._work.get(arn, collections.deque())
-                    while calls:
-                        call = calls.popleft()
-                        if call.pending is not None and call.pending.open:
-                            return call
+                    calls = self._work.get(arn, {})
+                    for pending in calls:
+                        if pending.open:
+                            return calls.pop(pending)
                     changed = self._waiting.setdefault(arn, asyncio.get_running_loop().create_future())
                     await asyncio.shield(changed)  # the others wait for it, too
         return None
