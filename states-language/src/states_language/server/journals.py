@@ -20,7 +20,7 @@ from typing import Any
 
 from states_language.place import Part, open_map_runs
 from states_language.server.machines import ROLE
-from states_language.server.stored_events import WrittenEvents
+from states_language.server.stored_events import EVENT, WrittenEvents
 
 _MOST_REPORTED = 100
 _reported: set[tuple[str, str]] = set()
@@ -143,7 +143,7 @@ class Journal:
         text = _text(event)
         self.events.add(text)
         with harmless("the journal of an execution"):
-            self._write(b'{"event":' + text + b"}\n")
+            self._write(EVENT + text + b"}\n")
 
     def closing(self, closing: Closing) -> None:
         """Writes the last line and closes the file."""
@@ -213,10 +213,8 @@ class Journals:
 
     def part(self, path: Path) -> Part | None:
         """Returns where the execution in one file stood when it ended; None if the disk was too full to write it."""
-        with path.open("rb") as file:
-            lines = [line for line in file if line.startswith((b'{"part":', b'{"redrive":'))]
-        part: Part | None = json.loads(lines[-1]).get("part") if lines else None
-        return part
+        last = [line for line in _lines(path) if line.keys() & {"part", "redrive"}][-1:]
+        return last[0].get("part") if last else None
 
 
 def _record(path: Path) -> Record | None:
@@ -242,10 +240,11 @@ def _number(path: Path) -> int:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as file:
+    """Yields what a journal has besides events, which are nearly all of it and take long to parse."""
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
         for line in file:
             with contextlib.suppress(ValueError):
-                record = json.loads(line)
+                record = None if line.startswith(EVENT) else json.loads(line.decode("utf-8", "replace"))
                 if isinstance(record, dict):
                     yield record
 

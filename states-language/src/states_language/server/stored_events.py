@@ -13,7 +13,7 @@ from typing import Any
 
 _MOST_PLACES_KEPT = 16
 _AT_ONCE = 100
-_EVENT = b'{"event":'
+EVENT = b'{"event":'
 
 
 class _Events(Sequence[dict[str, Any]]):
@@ -86,7 +86,7 @@ def _places(path: Path, _size: int) -> "array[int]":
     places, at = array("Q"), 0
     with path.open("rb") as file:
         for line in file:
-            if line.startswith(_EVENT) and _is_whole(line):
+            if line.startswith(EVENT) and _is_whole(line):
                 places.append(at)
             at += len(line)
     return places
