@@ -47,12 +47,13 @@ def test_several_files_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[st
     """Each file has its place in the object; one that cannot be read makes the status 2 and hides no other."""
     good, bad = written(tmp_path, "good.json", GOOD), written(tmp_path, "bad.yml", "StartAt: A\nStartAt: B\n")
     missing = str(tmp_path / "none.yml")
-    assert main(["check", "--json", good, missing, bad]) == 2
+    assert main(["check", "--json", good, missing, str(tmp_path), bad]) == 2
     rule, hint = "line 2: the key 'StartAt' appears twice", "Rename one of the two, for one of them would be lost."
     none: dict[str, Any] = {"problems": [], "warnings": []}
     assert json.loads(capsys.readouterr().out)["files"] == [
         {"file": good, **none},
         {"file": missing, "unreadable": f"{missing} does not exist.", **none},
+        {"file": str(tmp_path), "unreadable": f"{tmp_path} is a folder.", **none},
         {"file": bad, **none, "problems": [{"pointer": "/", "rule": rule, "hint": hint}]},
     ]
 

@@ -104,6 +104,7 @@ def test_the_history_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ("work: {answer: 1, error: X}", "work: must have exactly one of answer, error and never"),
         ("work: {sequence: []}", "work: sequence must be the only key, and a list"),
         ("work: {sequence: [{delay_s: -1}]}", "work: sequence[0]: delay_s must be a number of seconds"),
+        ("work: {delay_s: 1.0e+306}", "work: delay_s must be a number of seconds from 0 to 31622400, a year"),
         ("work: {cause: X}", "work: cause is allowed only with error"),
         ("[1]", "must be a mapping from functions' names"),
         ("a: {", "is neither YAML nor JSON"),

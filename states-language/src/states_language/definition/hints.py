@@ -82,6 +82,7 @@ _ADVICE = (
     (r"must be a string", "Write a text; a number or true that is meant as text stands in quotes."),
     (r"true or false", "Write true or false without quotes."),
     (r"appears twice", "Rename one of the two, for one of them would be lost."),
+    (r"is not valid UTF", "Save the file as UTF-8."),
     (r"characters", "Choose a shorter name; the Comment has room for the rest."),
 )
 _FALLBACK = "docs/supported.md of states-language lists what is supported."

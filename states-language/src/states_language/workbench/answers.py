@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from states_language.tasks.lambdas import Function
 from states_language.tasks.mocks import MockConfig, MockError, read_mocks
-from states_language.tasks.stubs import ECHO, Answer, Behaviour, InTurn, in_turn
+from states_language.tasks.stubs import ECHO, YEAR_MS, Answer, Behaviour, InTurn, in_turn
 from states_language.workbench import files
 from states_language.workbench.files import Mistake
 
@@ -117,8 +117,8 @@ def _behaviour(where: str, value: Any) -> Behaviour:
     if value.get("never", True) is not True:
         raise Mistake(f"{where}: never must be true or be left out.")
     delay_s = value.get("delay_s", 0)
-    if isinstance(delay_s, bool) or not isinstance(delay_s, int | float) or delay_s < 0:
-        raise Mistake(f"{where}: delay_s must be a number of seconds, 0 or more.")
+    if isinstance(delay_s, bool) or not isinstance(delay_s, int | float) or not 0 <= delay_s * 1000 <= YEAR_MS:
+        raise Mistake(f"{where}: delay_s must be a number of seconds from 0 to {YEAR_MS // 1000}, a year.")
     return Behaviour(
         answer=value.get("answer", ECHO),
         error=value.get("error"),

@@ -4,6 +4,7 @@ Invariant: a file that cannot be used is a Mistake whose sentence names the file
 """
 
 import argparse
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -64,8 +65,9 @@ def definition(path: Path, args: argparse.Namespace) -> dict[str, Any]:
     Raises Mistake if the file does not exist or names an unknown variable, DefinitionError if it is not a
     definition.
     """
-    if not path.exists() or path.is_dir():
-        raise Mistake(f"{path} does not exist.")
+    if path.is_dir() or not os.access(path, os.R_OK):
+        wrong = "is a folder" if path.is_dir() else "may not be read" if path.exists() else "does not exist"
+        raise Mistake(f"{path} {wrong}.")
     unresolved = read_definition(path, dict(args.substitute) if args.substitute else None, args.machine)
     host: Host = args.host
     if host.settings is None:
