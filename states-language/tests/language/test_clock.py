@@ -1,7 +1,6 @@
 """Virtual time jumps, repeats itself and never hangs; real time never wakes anyone early."""
 
 import asyncio
-import gc
 import os
 import time
 
@@ -60,14 +59,9 @@ def test_a_cancelled_timer_is_not_called_and_does_not_move_time() -> None:
 def test_the_timers_of_what_has_ended_do_not_pile_up() -> None:
     """Each execution would time out after a year; of two thousand that have ended, most timers are gone."""
     clock, ends = VirtualClock(), machine(("S", {"Type": "Succeed"}))
-
-    def timers() -> int:
-        return sum(type(one).__name__ == "_Timer" for one in gc.get_objects())
-
-    before = timers()
     for _ in range(2000):
         ends.execute(clock=clock)
-    assert timers() <= before + 1001
+    assert len(clock._loop._timers) <= 1000
 
 
 def test_waiting_for_what_can_never_come_is_an_error_that_names_the_clock() -> None:

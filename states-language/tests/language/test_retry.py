@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from states_language.failures import StateError
-from states_language.states.retry import YEAR_MS, Attempts, Retrier, named
+from states_language.states.retry import Attempts, Retrier, named
+from states_language.tasks.stubs import YEAR_MS
 
 RETRIERS = st.builds(
     Retrier,

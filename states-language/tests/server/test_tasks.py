@@ -8,20 +8,16 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ParamValidationError
+from botocore.stub import Stubber
 from moto import mock_aws
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
-from endpoint import client, handed_over, invoke, over, refusal, stepfunctions
+from endpoint import client, handed_over, invoke, over, refusal
 from patience import until
-from states_language import load
+from states_language import TaskCall, TaskFailure, load
 from states_language.clock import RealClock
 from states_language.server import StepFunctions, TaskPerformer
 from states_language.server.__main__ import Endpoints
 from states_language.server.sdk import unusable
-from states_language.server.serving import serving
 
 TASK = {
     "Type": "Task",
@@ -108,38 +104,27 @@ def test_an_item_reader_gets_the_bytes_of_an_object(tmp_path: Path) -> None:
         assert asyncio.run(outputs()) == [[1], [2]]
 
 
-@pytest.mark.parametrize(
-    ("answer", "error", "cause"),
-    [
-        (None, "Lambda.SdkClientException", "Could not connect to the endpoint URL"),
-        ("TooManyRequestsException", "Lambda.TooManyRequestsException", "Status Code: 429"),
-        ("", "Lambda.ResourceNotFoundException", "neither AWS_ENDPOINT_URL nor AWS_ENDPOINT_URL_LAMBDA is set"),
-    ],
-)
-def test_a_function_whose_endpoint_refuses_can_be_retried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str | None, error: str, cause: str
+def test_a_function_fails_by_the_name_of_what_its_endpoint_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody listens there, or Lambda throttles; if no endpoint is named, the cause says so."""
+    """No endpoint is named, nobody listens there, Lambda throttles: each can be retried by its name."""
+    call = TaskCall("", "lambda", "invoke", False, "f", {}, {}, "arn:aws:states:us-east-1:000000000000:x", "S", 0, None)
 
-    async def refuse(_request: Request) -> Response:
-        return JSONResponse({"message": "Rate Exceeded."}, 429, {"x-amzn-errortype": str(answer)})
+    def failure() -> str:
+        endpoints = Endpoints()
+        performer = TaskPerformer(endpoints.invoke, endpoints.client, StepFunctions(tmp_path, RealClock()))
+        with pytest.raises(TaskFailure) as failed:
+            asyncio.run(performer.perform(call))
+        return str(failed.value)
 
-    async def failed() -> tuple[str | None, str | None]:
-        app = Starlette(routes=[Route("/{_:path}", refuse, methods=["POST"])])
-        async with serving(app) as address, stepfunctions(tmp_path) as states:
-            url = {None: "http://127.0.0.1:9", "": ""}.get(answer, address)
-            monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", url)
-            monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-            endpoints = Endpoints()
-            performer = TaskPerformer(endpoints.invoke, endpoints.client, states)
-            task = {"Type": "Task", "Resource": "arn:aws:lambda:us-east-1:000000000000:function:f", "End": True}
-            machine = load({"StartAt": "S", "States": {"S": task}})
-            execution = await machine.start({}, clock=RealClock(), perform=performer.perform).wait()
-            performer.close()
-            return execution.error, execution.cause
-
-    found = asyncio.run(failed())
-    assert (found[0], cause in str(found[1])) == (error, True), found
+    assert "Lambda.ResourceNotFoundException: --functions does not name the call, and" in failure()
+    monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    assert "Lambda.SdkClientException: Could not connect to the endpoint URL" in failure()
+    with Stubber(lambdas := client("lambda")) as answers:
+        answers.add_client_error("invoke", "TooManyRequestsException", "Rate Exceeded.", 429)
+        monkeypatch.setattr(Endpoints, "client", lambda *_: lambdas)
+        assert "Lambda.TooManyRequestsException: Rate Exceeded. (Service: AWSLambda; Status Code: 429" in failure()
 
 
 def test_bad_parameters_are_named_by_field() -> None:

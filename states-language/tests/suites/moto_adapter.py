@@ -18,7 +18,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import boto3
-from botocore.exceptions import ClientError
 from moto.stepfunctions.parser import models
 from moto.stepfunctions.parser.api import InvalidDefinition
 from moto.stepfunctions.parser.asl.eval.callback.callback import CallbackConsumerTimeout, CallbackOutcomeSuccess
@@ -27,7 +26,7 @@ from moto.stepfunctions.parser.backend import execution as backend
 
 from states_language import DefinitionError, Execution, RealClock, TokenClosed, TokenUnknown, load
 from states_language.distributed.report import MapRunReport
-from states_language.server import StepFunctions, TaskPerformer, UnknownFunction
+from states_language.server import StepFunctions, TaskPerformer
 from states_language.server.__main__ import Answered
 from states_language.server.map_runs import described
 
@@ -91,10 +90,7 @@ class Worker:
 
     async def _invoke(self, name: str, payload: bytes) -> Answered:
         client = boto3.client("lambda", self._region)
-        try:
-            answer = await asyncio.to_thread(client.invoke, FunctionName=name, Payload=payload)
-        except ClientError:
-            raise UnknownFunction(name) from None
+        answer = await asyncio.to_thread(client.invoke, FunctionName=name, Payload=payload)
         return Answered(answer["Payload"].read(), answer.get("FunctionError"))
 
     def _heartbeat(self, callback_id: str) -> bool:

@@ -12,11 +12,12 @@ from typing import Any
 from states_language import DefinitionError, Machine, load, problems
 from states_language.definition.fields import below
 from states_language.definition.pointers import keys, states_of, value_at
-from states_language.server.json_messages import message_and_place, strict
+from states_language.server.json_messages import message_and_place
 from states_language.server.reading import Remembered
 from states_language.server.requests import Refusal
 from states_language.server.sdk import is_action
 from states_language.tasks.resources import Resource, read_resource, unrecognized
+from states_language.values import once, parse_json
 
 _SCHEMA = "SCHEMA_VALIDATION_FAILED"
 MOST_REMEMBERED = 3_000_000
@@ -75,7 +76,7 @@ def loaded(text: str) -> Machine:
     known = _examined.get(text)
     if known is not None and known.machine is not None:
         return known.machine
-    definition = strict(text)
+    definition = parse_json(text, members=once())
     if not isinstance(definition, dict):
         raise DefinitionError("/", "must be a JSON object")
     return load(definition, deployed=True)
@@ -89,7 +90,7 @@ def diagnostics(text: str, kind: str) -> list[dict[str, str]]:
 
 def _examine(text: str) -> Examined:
     try:
-        definition = strict(text)
+        definition = parse_json(text, members=once())
         if not isinstance(definition, dict):
             return Examined([_error(_SCHEMA, "Definition must be a valid JSON object")], [], None)
         try:

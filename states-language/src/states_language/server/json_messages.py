@@ -6,9 +6,8 @@ and the place after it. The message for an unrecognized token is recorded; the o
 
 import json
 import re
-from typing import Any
 
-from states_language.values import Duplicate, once, parse_json
+from states_language.values import Duplicate
 
 _SHOWN = 500
 _LONGEST_TOKEN = 256
@@ -22,11 +21,6 @@ _EXPECTED = {
     "Expecting ':'": "was expecting a colon to separate field name and value",
     "Expecting ','": "was expecting comma to separate {kind} entries",
 }
-
-
-def strict(text: str) -> Any:
-    """Returns the JSON value; raises ValueError, or Duplicate if an object has a member twice."""
-    return parse_json(text, members=once())
 
 
 def source(text: str, at: int) -> str:

@@ -15,7 +15,7 @@ from states_language.definition.fields import Fields
 from states_language.definition.pointers import ways
 from states_language.distributed.item_formats import FAILED as UNREADABLE
 from states_language.distributed.item_reader import OBJECT
-from states_language.distributed.map_run import BOUNDS
+from states_language.distributed.map_run import BOUNDS, THRESHOLD, THRESHOLD_CAUSE
 from states_language.failures import StateError
 from states_language.states.retry import compile_retry, named
 
@@ -24,8 +24,6 @@ Run = Callable[[Callable[[], Machine], Any, Perform | None], Awaitable[Execution
 """Loads a machine and runs it to its end; without the third argument Tasks do their real work."""
 
 NAME = "StateName"
-EXCEEDED = "States.ExceedToleratedFailureThreshold"
-_EXCEEDED_CAUSE = "The specified tolerated failure threshold was exceeded"
 _RETRYING = ("Task", "Parallel", "Map")
 _PREFIX = re.compile(
     r"An error occurred while executing the state '.*?' \(entered at the event id #\d+\)\. ", re.DOTALL
@@ -109,7 +107,7 @@ class StateTest:
     async def _execute(self) -> Execution:
         state = {key: value for key, value in self._substitute().items() if key not in ("Retry", "Catch")}
         exceeded = self._exceeds_tolerance()
-        error = self.request.error or (StateError(EXCEEDED, _EXCEEDED_CAUSE) if exceeded else None)
+        error = self.request.error or (StateError(THRESHOLD, THRESHOLD_CAUSE) if exceeded else None)
         perform = None if not self.request.mocked and error is None else _mock(self.request.result, error)
         return await self._ran(state, self.request.data, perform)
 

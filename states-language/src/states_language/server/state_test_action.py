@@ -15,7 +15,7 @@ from states_language.failures import StateError
 from states_language.scheduling.lanes import yield_for
 from states_language.server.diagnostics import diagnostics, invalid, refuse_bad
 from states_language.server.executions import Executions
-from states_language.server.json_messages import message_and_place, strict
+from states_language.server.json_messages import message_and_place
 from states_language.server.mock_validation import STRICT, check_result
 from states_language.server.reading import Reader
 from states_language.server.requests import PREFIX, Actions, Answer, Parameters, Refusal, read_input
@@ -23,7 +23,7 @@ from states_language.server.single_state import NAME, StateTest, StateTestReques
 from states_language.tasks.calls import Exchange
 from states_language.tasks.resources import Resource, read_resource
 from states_language.timestamps import written
-from states_language.values import compact, parsed
+from states_language.values import compact, once, parse_json, parsed
 
 _DEFAULT_COUNT = 100
 _TEXTS = ("output", "error", "cause", "nextState", "status")
@@ -151,7 +151,7 @@ def _state(parameters: Parameters) -> tuple[dict[str, Any], bool]:
     """Return the state that is tested, and whether it stands within a Map."""
     text, name = parameters["definition"], parameters.get("stateName")
     try:
-        definition = strict(text)
+        definition = parse_json(text, members=once())
     except (ValueError, RecursionError):
         definition = None
     if not isinstance(definition, dict):

@@ -12,11 +12,10 @@ from states_language.definition.fields import DefinitionError, Fields, below
 from states_language.failures import StateError
 from states_language.jsonata.query_flow import Outcome, states_of
 from states_language.jsonpath.dataflow import assigned, result_path
+from states_language.tasks.stubs import YEAR_MS
 
 Settle = Callable[[Any, dict[str, str | None], Branch], Any]
 """Called with the state's raw input, the error output and the branch."""
-YEAR_MS = 366 * 24 * 3600 * 1000
-"""The largest back-off, longer than any execution lives."""
 
 
 class Retrier(NamedTuple):

@@ -13,12 +13,12 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from states_language.definition.fields import DefinitionError
+from states_language.definition.source import read_data
 from states_language.tasks.calls import Whole
 from states_language.tasks.stubs import Behaviour, Mock
-from states_language.values import parse_json
 
 _ATTEMPTS = re.compile(r"(\d+)(?:-(\d+))?")
 MOST_ATTEMPTS = 10_000
@@ -58,13 +58,10 @@ def read_mocks(source: Mapping[str, Any] | str | os.PathLike[str]) -> MockConfig
     if not isinstance(source, str | os.PathLike):
         return _config(source)
     try:
-        data = parse_json(Path(source).read_text(encoding="utf-8-sig"))
-    except OSError as problem:
-        raise MockError(f"{source} cannot be read: {problem.strerror}") from None
-    except (ValueError, RecursionError) as problem:
-        raise MockError(f"{source} is not valid JSON: {problem}") from None
-    try:
-        return _config(data)
+        return _config(read_data(source))
+    except DefinitionError as problem:
+        place = "" if problem.rule.startswith(str(source)) else f"{source}: "
+        raise MockError(place + problem.rule) from None
     except MockError as problem:
         raise MockError(f"{source}: {problem}") from None
 

@@ -28,6 +28,7 @@ ECHO: Any = _Echo()
 KILLED = "Sandbox.Timedout"
 """The error of a function that was killed because it took too long."""
 YEAR_MS = 366 * 24 * 3600 * 1000
+"""Longer than any execution lives."""
 
 
 @dataclass(frozen=True)
