@@ -23,7 +23,7 @@ from states_language.timestamps import is_rfc3339
 
 Check = Callable[[Any], bool]
 
-MOST, DEEPEST, LONGEST = 16, 3, 400
+MOST, DEEPEST, LONGEST = 16, 8, 400
 """Members of an object or an array, objects in one another, and characters of an expression, in a sound state."""
 _MOST_SHAPES = 1024
 _LARGEST = 99_999_999
