@@ -10,7 +10,7 @@ import pytest
 from local.cli import main
 from local.stages import ROOT
 from local.workbench.folder_page import lines, page
-from machines import line, raising, task
+from machines import line, raising, task, written
 from states_language import load, read_definition, warnings
 from states_language.drawing.dot import FAILED, TAKEN
 from states_language.drawing.mermaid import flowchart
@@ -23,12 +23,6 @@ MACHINE: dict[str, Any] = line(
     ("Bad", {"Type": "Fail"}),
 )
 BRANCHES = line(("Both", {"Type": "Parallel", "Branches": [line(("One", {"Type": "Pass"}))]}))
-
-
-def written(folder: Path, name: str, content: Any) -> str:
-    path = folder / name
-    path.write_text(content if isinstance(content, str) else json.dumps(content))
-    return str(path)
 
 
 def test_our_own_machines_are_checked_with_their_variables_filled(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,6 @@ from states_language.distributed.item_reader import TRANSFORMATIONS as READINGS
 from states_language.distributed.result_writer import OUTPUT_TYPES, TRANSFORMATIONS
 from states_language.history import LIMIT, PAYLOAD_LIMIT_BYTES
 from states_language.jsonata.functions import ADDED
-from states_language.jsonpath.choice_rules import OPERATORS
-from states_language.jsonpath.intrinsic_functions import FUNCTIONS
 from states_language.tasks.resources import OPTIMISED
 from states_language.variables import LARGEST_STORE_BYTES
 
@@ -37,16 +35,13 @@ def page() -> str:
             "Query languages: JSONPath and JSONata. Variables by Assign, all of an execution's together up to "
             f"{LARGEST_STORE_BYTES:,} bytes."
         ),
-        "## Intrinsic functions\n",
-        _listed(sorted(FUNCTIONS)),
+        "All of AWS's intrinsic functions and operators of a Choice Rule.\n",
         "## JSONata\n",
         _listed((f"${name}" for name in ADDED), "All of the language as of version 2.0.6 but `$eval`, and "),
         "## Distributed Map\n",
         _listed(INPUT_TYPES, "An ItemReader of S3 takes "),
         _listed((*READINGS, *MANIFESTS), "It reads a list of objects, or what a manifest names, by "),
         _listed((*TRANSFORMATIONS, *OUTPUT_TYPES), "A ResultWriter gives and writes results in the forms "),
-        "## Operators of a Choice Rule\n",
-        _listed(sorted(OPERATORS), "And, Or, Not; "),
         "## Service integrations\n",
         "A Lambda function by its ARN, and `arn:aws:states:::service:action`:\n",
         "".join(_services()),

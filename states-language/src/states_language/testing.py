@@ -25,7 +25,7 @@ from states_language.tasks.stubs import Answer as Answer
 from states_language.tasks.stubs import InTurn as InTurn
 from states_language.tasks.stubs import completed, event_of, key_of, named
 from states_language.tasks.stubs import in_turn as in_turn
-from states_language.values import compact, same
+from states_language.values import compact, cut, same
 
 Source = Machine | Mapping[str, Any] | str | os.PathLike[str]
 ANY: Any = object()
@@ -219,15 +219,11 @@ def _parts(details: Mapping[str, Any]) -> Iterator[str]:
     if "name" in details:
         yield f" {details['name']}"
     if "error" in details or "cause" in details:
-        yield f" {details.get('error')}: {_cut(str(details.get('cause')))}"
+        yield f" {details.get('error')}: {cut(str(details.get('cause')), _LONGEST)}"
     for name in ("input", "output", "parameters"):
         if name in details:
-            yield f" {_cut(str(details[name]))}"
+            yield f" {cut(str(details[name]), _LONGEST)}"
 
 
 def _short(value: Any) -> str:
-    return _cut(compact(value))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return cut(compact(value), _LONGEST)

@@ -52,6 +52,11 @@ def shown(value: Any) -> str:
     return value if isinstance(value, str) else compact(value)
 
 
+def cut(text: str, longest: int) -> str:
+    """Return a text of at most so many characters; dots stand for what is left out."""
+    return text if len(text) <= longest else text[: longest - 3] + "..."
+
+
 def _text(value: Any) -> str:
     """Return what `_ENCODER.encode` returns; raises what that raises."""
     if isinstance(value, str):

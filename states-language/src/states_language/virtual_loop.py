@@ -53,7 +53,7 @@ class _Timer:
 
     def cancel(self) -> None:
         self._cancelled = True
-        self._callback, self._args = _nothing, ()
+        self._callback, self._args = lambda: None, ()
 
     def cancelled(self) -> bool:
         return self._cancelled
@@ -168,7 +168,3 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def __del__(self) -> None:
         """Do nothing: there is no resource to let go."""
-
-
-def _nothing() -> None:
-    return

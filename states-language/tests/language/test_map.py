@@ -1,11 +1,10 @@
 """The Map state within its own execution: its items, their inputs, how many run at once, what a failure does."""
 
-from collections import Counter
 from typing import Any
 
 import pytest
 
-from machines import chain, line, machine, raising, task, types
+from machines import chain, line, machine, task, types
 from states_language import Execution
 from states_language.clock import VirtualClock
 
@@ -71,21 +70,6 @@ def test_a_failing_iteration_ends_the_state_and_its_siblings() -> None:
     ]  # fmt: skip
     failed_at = tail[0][0]
     assert [previous for _, previous, _ in tail[1:5]] == [failed_at] * 4
-
-
-def test_a_map_is_retried_and_caught_as_a_whole() -> None:
-    """A Retrier starts all items again; a Catcher sees the iteration's error."""
-    state = mapped(
-        ("A", task()),
-        Retry=[{"ErrorEquals": ["Broken"], "MaxAttempts": 1}],
-        Catch=[{"ErrorEquals": ["Broken"], "Next": "Z"}],
-    )
-    execution = machine(("M", state), ("Z", PASS)).execute(
-        [1, 2], functions={"work": raising("Broken", None, "Broken")}
-    )
-    assert execution.status == "SUCCEEDED"
-    counted = Counter(types(execution))
-    assert (counted["MapStateStarted"], counted["MapStateFailed"]) == (2, 1)
 
 
 def test_iterations_keep_their_variables_to_themselves() -> None:

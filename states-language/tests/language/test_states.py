@@ -71,11 +71,6 @@ OUTPUTS: list[tuple[dict[str, Any], Any, Any]] = [
 EMPTY = {"Type": "Choice", "Choices": [{"Variable": "$.v", "NumericEquals": 1, "Next": "Z"}]}
 DETAILS: list[tuple[dict[str, Any], Any, str]] = [
     (
-        {"Type": "Pass", "Parameters": {"a": {"b.$": "$.no"}}},
-        {"x": 1},
-        "The JSONPath '$.no' specified for the field 'b.$' could not be found in the input '{\"x\":1}'",
-    ),
-    (
         {"Type": "Wait", "SecondsPath": "$.s"},
         {"s": -1},
         "The SecondsPath parameter references a negative value: $.s == -1",

@@ -1,7 +1,6 @@
 # ruff: noqa: E402  # a script, which finds what is beside it
 """Runs the suites of others on this interpreter, and prints what differs with its reason: the tables of the docs.
 
-    python tests/suites/tables.py recordings
     python tests/suites/tables.py jsonata CHECKOUT          # jsonata-js/jsonata
     python tests/suites/tables.py asl-validator CHECKOUT    # ChristopheBougere/asl-validator
     python tests/suites/tables.py aws-local CHECKOUT        # nibble-4bits/aws-local-stepfunctions, after `npm ci`
@@ -174,26 +173,16 @@ def _is_path(text: str) -> bool:
 _OUTCOME = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED) (?:\[\d+\] )?(\S+?)(?: - (.*)|: (.*))?$")
 
 
-def _pytest(arguments: list[str], folder: Path, **variables: str) -> Iterator[Result]:
-    options = ("-q", "-p", "no:cacheprovider", "-rA", "--tb=no", "--color=no")
-    command = [sys.executable, "-m", "pytest", *options, *arguments]
-    done = subprocess.run(command, cwd=folder, env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True)
+def moto(checkout: Path) -> Iterator[Result]:
+    """The tests of moto's interpreter, on this one."""
+    options = ("-q", "-p", "no:cacheprovider", "-p", "moto_adapter", "-rA", "--tb=no", "--color=no")
+    command = [sys.executable, "-m", "pytest", *options, "tests/test_stepfunctions/parser"]
+    variables = {**os.environ, "PYTHONPATH": str(TESTS / "suites"), "TESTS_SKIP_REQUIRES_DOCKER": "true"}
+    done = subprocess.run(command, cwd=checkout, env=variables, stdout=subprocess.PIPE, text=True)
     for line in done.stdout.splitlines():
         if found := _OUTCOME.match(line):
             why = found[3] or found[4] or found[1]
             yield Result(found[2].rpartition("/")[2], "" if found[1] == "PASSED" else why)
-
-
-def moto(checkout: Path) -> Iterator[Result]:
-    """The tests of moto's interpreter, on this one."""
-    tests = ["-p", "moto_adapter", "tests/test_stepfunctions/parser"]
-    variables = {"PYTHONPATH": str(TESTS / "suites"), "TESTS_SKIP_REQUIRES_DOCKER": "true"}
-    return _pytest(tests, checkout, **variables)
-
-
-def recordings(_checkout: Path) -> Iterator[Result]:
-    """What AWS answered, in tests/conformance/data: each file of recordings is a test."""
-    return _pytest(["tests/conformance", "-m", ""], TESTS.parent)
 
 
 # ---- aws-local-stepfunctions: what its functions were asked by its tests, and answered ----
@@ -260,7 +249,6 @@ SUITES: dict[str, Callable[[Path], Iterator[Result]]] = {
     "jayway": jayway,
     "jsonata": jsonata,
     "moto": moto,
-    "recordings": recordings,
     "statelint": statelint,
 }
 
@@ -269,7 +257,7 @@ def main() -> int:
     """Return the exit status of the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suite", choices=SUITES)
-    parser.add_argument("checkout", type=Path, nargs="?", default=Path())
+    parser.add_argument("checkout", type=Path)
     arguments = parser.parse_args()
     results = list(SUITES[arguments.suite](arguments.checkout.resolve()))
     if not results:

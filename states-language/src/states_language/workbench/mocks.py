@@ -16,7 +16,7 @@ from states_language.definition.pointers import states_of
 from states_language.tasks.calls import Whole
 from states_language.tasks.mocks import MockConfig
 from states_language.tasks.stubs import Behaviour, Mock, written
-from states_language.values import compact
+from states_language.values import compact, cut
 from states_language.workbench import answers, files
 from states_language.workbench import run as runs
 from states_language.workbench.files import Host, Mistake
@@ -88,7 +88,7 @@ def _result(machine: Machine, data: Any, states: Mapping[str, Mock], host: Host)
 def _said(result: Mapping[str, Any]) -> str:
     if "problem" in result:
         return str(result["problem"])
-    end = _cut(compact(result["output"])) if "output" in result else f"{result['error']}: {result['cause']}"
+    end = cut(compact(result["output"]), LONGEST) if "output" in result else f"{result['error']}: {result['cause']}"
     return f"{result['status']} by {' → '.join(result['path'])} with {end}"
 
 
@@ -98,7 +98,7 @@ def _listed(found: Mapping[str, Mapping[str, Mapping[str, Mock]]]) -> Iterator[s
             yield f"{machine}#{case}"
             for state, mock in states.items():
                 for attempts, behaviour in mock.attempts.items():
-                    response = _cut(compact(_response(behaviour)))
+                    response = cut(compact(_response(behaviour)), LONGEST)
                     yield f"  {state}, attempt {written(attempts)}: {response}  ({mock.name})"
 
 
@@ -117,7 +117,3 @@ def _response(behaviour: Behaviour) -> Any:
     if behaviour.error is not None:
         return {"Throw": {"Error": behaviour.error, "Cause": behaviour.cause}}
     return {"Return": behaviour.answer.value if isinstance(behaviour.answer, Whole) else behaviour.answer}
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
