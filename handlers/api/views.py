@@ -41,8 +41,7 @@ def newest_machine(states: Client, stream_id: str, records: Records) -> dict[str
     found = executions.read(states, arn, NEWEST) if arn else None
     if found is None:
         return {"stream": stream_id, "execution": None, "execution_status": None, "graph": None, "current": []}
-    answer: dict[str, Any] = machine(stream_id, found.description, found.definition, found.newest)
-    return answer
+    return machine(stream_id, *found)
 
 
 def latest(store: StreamRecords, events_table: str, stream_id: str, parts: Sequence[str] = ()) -> dict[str, Any]:
@@ -100,18 +99,19 @@ def _end_ms(one: Connection, connections: Connections) -> int:
     return one.last_ms if one.closed_ms is not None else max(one.opened_ms or 0, one.seen_ms)
 
 
-def machine(stream_id: str, execution: Mapping[str, Any], definition: Mapping[str, Any], events: Iterable[Any]) -> Any:
+def machine(
+    stream_id: str, execution: Mapping[str, Any], definition: Mapping[str, Any], events: Iterable[Any]
+) -> dict[str, Any]:  # fmt: skip
     """Returns the states of the stream's machine, by its execution's definition, and the current ones.
 
     `execution` is DescribeExecution's, `events` are the newest of its history, newest first.
     """
-    runs = execution["status"] == "RUNNING"
     return {
         "stream": stream_id,
         "execution": execution["executionArn"],
         "execution_status": execution["status"],
         "graph": graph(definition),
-        "current": current(events) if runs else [],
+        "current": current(events) if execution["status"] == "RUNNING" else [],
     }
 
 

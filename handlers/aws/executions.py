@@ -12,22 +12,17 @@ from collections.abc import Callable
 from typing import Any
 
 from handlers.aws.error_translation import translate_errors
-from handlers.values import dataclass
 
 _UNKNOWN = ("ExecutionDoesNotExist", "InvalidArn")
 
 
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """DescribeExecution's answer, the definition, and the newest events of the history, newest first."""
+def read(
+    states: Callable[[], Any], arn: str, most_events: int
+) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]] | None:
+    """Returns DescribeExecution's answer, the definition, and at most `most_events` events, newest first.
 
-    description: dict[str, Any]
-    definition: dict[str, Any]
-    newest: list[dict[str, Any]]
-
-
-def read(states: Callable[[], Any], arn: str, most_events: int) -> Execution | None:
-    """The execution with at most `most_events` events; raises StoreUnavailable if Step Functions does not answer."""
+    Raises StoreUnavailable if Step Functions does not answer.
+    """
     from botocore.exceptions import ClientError
 
     client = states()
@@ -42,7 +37,7 @@ def read(states: Callable[[], Any], arn: str, most_events: int) -> Execution | N
             if error.response.get("Error", {}).get("Code") in _UNKNOWN:
                 return None
             raise
-    return Execution(description, json.loads(machine["definition"]), history["events"])
+    return description, json.loads(machine["definition"]), history["events"]
 
 
 def runs(states: Any, arn: str) -> bool:

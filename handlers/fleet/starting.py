@@ -11,14 +11,19 @@ from handlers.fleet.turns import Outcome
 _MANY = re.compile(r"Throttl|TooManyRequests|LimitExceeded|QuotaExceeded")
 
 
-def started(states: Any, machine_arn: str, stream_id: str) -> tuple[Outcome, str]:
-    """Returns the outcome, and why the start failed if it did; `states` is boto3's client of Step Functions."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
+def post(states: Any, machine_arn: str, stream_id: str) -> Any:
+    """Returns the answer of StartSyncExecution; `states` is boto3's client of Step Functions."""
     # As packaging/start-request.yml has it.
     text = json.dumps({"pathParameters": {"streamId": stream_id}, "queryStringParameters": {}})
+    return states.start_sync_execution(stateMachineArn=machine_arn, input=text)
+
+
+def started(states: Any, machine_arn: str, stream_id: str) -> tuple[Outcome, str]:
+    """Returns the outcome, and why the start failed if it did."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
     try:
-        answer = states.start_sync_execution(stateMachineArn=machine_arn, input=text)
+        answer = post(states, machine_arn, stream_id)
     except ClientError as refusal:
         error = refusal.response.get("Error", {})
         if error.get("Code") == "ExecutionLimitExceeded":

@@ -20,6 +20,7 @@ from handlers.aws.error_translation import translate_errors
 from handlers.aws.executions import runs
 from handlers.connection.inputs import Layout
 from handlers.errors import StoreUnavailable
+from handlers.fleet.starting import post
 from handlers.group import is_group
 from handlers.redrive import letter_queue
 from handlers.redrive.letter_queue import BATCH
@@ -72,8 +73,7 @@ class Stage:
 
     def start(self, stream_id: str) -> str:
         """Starts the stream as a POST does, so that it joins a group if it should; returns its execution's ARN."""
-        text = json.dumps({"pathParameters": {"streamId": stream_id}, "queryStringParameters": {}})
-        answer = self.states.start_sync_execution(stateMachineArn=self.machine_arn, input=text)
+        answer = post(self.states, self.machine_arn, stream_id)
         if answer["status"] != "SUCCEEDED":
             raise StoreUnavailable(f"the start was not answered: {answer.get('error', answer['status'])}")
         execution: str = json.loads(answer["output"])["executionArn"]
