@@ -33,15 +33,9 @@ class _Part:
 
     stream_id: str
     tag: str
-    number: int
     entries: list[tuple[str, Page]] = field(default_factory=list)
     next: str | None = None
     shown: int = 0
-
-    @property
-    def is_more(self) -> bool:
-        """Whether the part has entries that are not on the page."""
-        return self.next is not None or self.shown < len(self.entries)
 
     @property
     def horizon(self) -> str:
@@ -49,10 +43,6 @@ class _Part:
         if self.next is None:
             return _LATEST
         return self.entries[-1][0] if self.entries else ""
-
-    def keyed(self) -> Iterator[tuple[str, int, Page]]:
-        """The entries, to be merged."""
-        return ((key, self.number, entry) for key, entry in self.entries)
 
 
 def merged(
@@ -66,8 +56,8 @@ def merged(
     """
     places, size, share = part_places.read(request.after), 0, -(-request.limit // len(part_ids))
     parts, said = [], dict[str, Any]()
-    for number, part_id in enumerate(part_ids):
-        part = _Part(part_id, tag_of(part_id), number)
+    for part_id in part_ids:
+        part = _Part(part_id, tag_of(part_id))
         parts.append(part)
         # No more is read than fits: a page of each part would be too much for the function's memory. Then the page does
         # not hold all that was read either, so there is another one.
@@ -83,7 +73,7 @@ def merged(
     for part in parts:
         if part.shown == len(part.entries) and part.next is not None:
             places[part.tag] = part.next
-    is_more = any(part.is_more for part in parts)
+    is_more = any(part.next is not None or part.shown < len(part.entries) for part in parts)
     return {"stream": stream_id, **said, kind: entries, "next": part_places.written(places) if is_more else None}
 
 
@@ -98,7 +88,8 @@ def _sorted(entries: Sequence[Page], at: Callable[[Page], str]) -> Iterator[tupl
 def _page(parts: Sequence[_Part], places: dict[str, str], limit: int) -> list[Page]:
     """The entries of the page; `places` are moved behind them."""
     horizon, size, entries = min(part.horizon for part in parts), 0, list[Page]()
-    for key, number, entry in heapq.merge(*(part.keyed() for part in parts), key=lambda one: one[:2]):
+    keyed = ([(key, number, entry) for key, entry in part.entries] for number, part in enumerate(parts))
+    for key, number, entry in heapq.merge(*keyed, key=lambda one: one[:2]):
         part = parts[number]
         # What has not ended has no place, so it is on the last page alone.
         is_last = entry["position"] is None

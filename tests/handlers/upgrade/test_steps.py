@@ -219,16 +219,6 @@ def test_an_upgrade_to_what_runs_already_asks_nobody() -> None:
     assert (world.upgrade()[0], world.steps) == ("Success", ["check", "promote"])
 
 
-@pytest.mark.parametrize("at", [2, 6, 11, 30])
-def test_a_failure_for_a_moment_changes_no_end(at: int) -> None:
-    """It may be at any request of a step."""
-    faults = [*[""] * at, "refused", "", "killed after", "", "", "lost", "", "killed before"]
-    good, bad = World(IDS[:3], faults=faults), World(IDS[:3], "raises", faults=faults)
-    assert (good.upgrade()[0], bad.upgrade()[0]) == ("Success", "FailureClean")
-    check(good, "Success")
-    check(bad, "FailureClean")
-
-
 @pytest.mark.parametrize(("bad", "end"), [("", "Success"), ("raises", "FailureClean")])
 def test_steps_that_run_out_of_time_leave_nothing_behind(bad: str, end: str) -> None:
     """Each has time for one stream; the next continues there, until no lease has anything of the upgrade."""
