@@ -49,7 +49,7 @@ def _shown(stream_ids: Collection[str], message: dict[str, Any]) -> dict[str, An
         if "error" in fields:
             reason, key = f"{fields['error']}: {of_cause(str(fields['cause']))}", None
         else:
-            reason, key = str(fields["reason"]), str(fields["key"])
+            reason, key = str(fields["reason"]), None if "repair" in fields else str(fields["key"])
             if sink := fields.get("sink"):
                 reason = f"not delivered to {sink}: {reason}"
         part = f"{int(fields['part'])} of {int(fields['parts'])}" if "part" in fields else None

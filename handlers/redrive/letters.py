@@ -1,6 +1,7 @@
-"""Reads dead-letter messages: each has an event, a stream that ended, or neither.
+"""Reads dead-letter messages: each has an event, a stream that ended, a gap that stays open, or none of these.
 
-handlers/store/overflow.py writes the first kind, in parts if it must, and the machine writes the second. Pure.
+handlers/store/overflow.py writes the first kind, in parts if it must, the machine and a group's function the second,
+handlers/repairing.py the third; handlers/delivery.py names an event that the table has. Pure.
 Invariant: an event is returned only if every byte of it is there; any other text is a letter with a problem.
 """
 
@@ -73,6 +74,9 @@ class Reader:
                 return _end(message, fields)
             if "sink" in fields:
                 return _undelivered(message, fields)
+            if "repair" in fields:
+                words = "its gap stays open: POST /connections/{streamId}/repair tries again"
+                return Letter((message,), _text(fields["stream"]), _text(fields["reason"]), problem=words)
             if "event" in fields:
                 return _event((message,), _about(fields), fields["event"])
             return self._part(message, fields)

@@ -303,6 +303,7 @@ def test_dead_letters_of_a_stream_are_listed_and_stay(aws: Aws, function: Module
     bodies.append({"stream": "demo", "sink": "sqs:a.fifo", "key": "u", "position": "1", "reason": "too large"})
     bodies += [{"stream": "other", "reason": "x", "key": "y"}, "no object", {"stream": "demo", "reason": "x"}]
     bodies.append({"stream": "demo", "error": "StreamRejected", "cause": '{"errorMessage": "401"}'})
+    bodies.append({"stream": "demo", "from_at": "x", "to_at": "y", "repair": "failed", "reason": "no gap is left"})
     for body in bodies:
         aws.sqs.send_message(QueueUrl=aws.queue_url, MessageBody=json.dumps(body))
     for _ in range(2):
@@ -311,7 +312,7 @@ def test_dead_letters_of_a_stream_are_listed_and_stay(aws: Aws, function: Module
         shown = sorted((one["key"] or "", one["part"], one["reason"]) for one in answer["dead_letters"])
         expected: list[tuple[str, str | None, str]] = [(f"k{n}", "1 of 1", "too large") for n in range(12)]
         expected.append(("u", None, "not delivered to sqs:a.fifo: too large"))
-        assert shown == sorted([*expected, ("", None, "StreamRejected: 401")])
+        assert shown == sorted([*expected, ("", None, "StreamRejected: 401"), ("", None, "no gap is left")])
     assert len(aws.dead_letters()) == len(bodies)
 
 

@@ -86,6 +86,12 @@ def test_of_a_functions_error_the_reason_is_its_message() -> None:
     assert letter.reason == "StreamRejected: the upstream answered 403 for 300 s"
 
 
+def test_the_message_about_a_gap_that_stays_open_is_ours() -> None:
+    """It is left, because no redrive fetches what the gap missed."""
+    (letter,) = read([json.dumps({"stream": "demo", "from_at": "x", "to_at": "y", "repair": "failed", "reason": "no"})])
+    assert (letter.stream_id, letter.reason, letter.problem.partition(":")[0]) == ("demo", "no", "its gap stays open")
+
+
 WHOLE = {"id": None, "name": None, "received_at_ms": 5, "encoding": "text", "data": "a"}
 ABOUT = {"stream": "demo", "fence": 1, "reason": "r", "key": "k"}
 
