@@ -28,12 +28,11 @@ def put(
 
     `states` makes boto3's client of Step Functions.
     """
-    before = records.read()
-    is_same = before.state == APPLYING and before.digest == digest_of(wanted)
+    before, digest = records.read(), digest_of(wanted)
     with translate_errors("StartExecution"):
-        if is_same and runs(states(), before.execution):
+        if before.state == APPLYING and before.digest == digest and runs(states(), before.execution):
             return shown(before, now_ms, is_dry=is_dry)
-        name = f"{digest_of(wanted)[:16]}-{now_ms}{'-dry' if is_dry else ''}"
+        name = f"{digest[:16]}-{now_ms}{'-dry' if is_dry else ''}"
         execution = machine_arn.replace(":stateMachine:", ":execution:") + f":{name}"
         fleet = records.begin(wanted, execution, now_ms)
         states().start_execution(stateMachineArn=machine_arn, name=name, input=json.dumps({"is_dry": is_dry}))

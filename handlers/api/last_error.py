@@ -123,13 +123,14 @@ def _final_ms(status: str, connections: Connections, one: Connection, rest: Rest
 
 
 def _row(connections: Connections, number: int) -> list[Connection]:
-    """Returns the failures in a row up to this one: from the end of the last answered connection on."""
-    first = number
-    while first and connections.all[first].opened_ms is None:
-        if connections.cause(connections.all[first - 1]) in _CALM:
+    """Returns the failures in a row up to this one: from the end of the last answered connection, or a POST, on."""
+    every, first = connections.all, number
+    is_now = connections.is_of_this_start(every[number])
+    while first and every[first].opened_ms is None:
+        if connections.cause(every[first - 1]) in _CALM or connections.is_of_this_start(every[first - 1]) != is_now:
             break
         first -= 1
-    return connections.all[first : number + 1]
+    return every[first : number + 1]
 
 
 def _failed_ms(one: Connection) -> int:

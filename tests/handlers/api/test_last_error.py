@@ -45,6 +45,10 @@ def test_an_error_says_what_failed_since_when_and_until_when_it_rests() -> None:
         "final_at": None,
         "over_at": None,
     }
+    # A POST begins a new row: nobody tried while the stream was stopped or rejected.
+    rows[1] = replace(rows[1], execution="before")
+    again = error(*rows, started_at_ms=990_000)
+    assert (again["failures"], again["since"]) == (1, at(999_000))
 
 
 FAILED_MS = NOW - 1_000
