@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 
+from local.api_client.http_client import Api
 from local.costs import prices
 from local.doctor import fleet_checks, stage_checks
-from local.doctor.account_facts import DELIVERY, MANAGER
+from local.doctor.account_facts import DELIVERY, HERE, MANAGER, Account
+from local.doctor.demonstration import played
 from local.doctor.findings import Finding, Mend, State, Unasked
 from local.doctor.stage_template import Deployed, Resource
+from tests.client import api_server
 from tests.deploy.delivery import delivery_resources
+from tests.handlers.servers import serving
 
 ARN = "arn:aws:states:eu-west-1:111111111111:stateMachine:streamkeeper-prod-connections"
 NEW, OLD = (
@@ -264,3 +268,28 @@ def test_keys_of_the_account_cost_requests() -> None:
     assert price({}).startswith(f"up to {2 * 12 * 730 * 3 / 1e6:.2f} $ a month")
     fleet = {f"prices:{number}": f"arn:{number}" for number in range(1000)}
     assert price(fleet).startswith(f"up to {1102 * 12 * 730 * 3 / 1e6:.2f} $ a month")
+
+
+def status(word: str, generation: int, holder: dict[str, Any] | None = None) -> Any:
+    """The answer of a stream with this status."""
+    said = {"reason": "refused", "verdict": "Refused.", "holder": holder}
+    return api_server.answers({"stream": "demo", "status": word, "generation": generation} | said)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [api_server.answers(api_server.problem("never-started"), 404), status("rejected", 3)],
+    ids=["never started", "rejected"],
+)
+def test_a_start_is_awaited_until_the_execution_has_claimed_the_stream(
+    before: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then the API answers as before the start, which says nothing about it; a started stream is stopped."""
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    started, connected = api_server.answers({"executionArn": "arn"}), status("running", 4, {"fence": 9})
+    with serving(before, started, before, connected, api_server.answers({"stream": "demo"})) as server:
+        account = Account(lambda _: None, HERE)
+        findings = played(Api(server.address), account, Deployed("local", ()), "demo")
+        assert next(findings).state is State.OK
+        findings.close()
+        assert api_server.asked(server)[-1] == "DELETE /connections/demo"

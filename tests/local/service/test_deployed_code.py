@@ -159,26 +159,23 @@ def test_a_failure_does_not_end_the_watch(
 ) -> None:
     """A file that cannot be examined is reported, and once it is gone the next change is deployed."""
     monkeypatch.setattr(redeploy, "CHECK_EVERY_S", 0)
-    deployed: list[Path] = []
     loop = project / "handlers" / "loop.py"
 
     async def use_code() -> list[str]:
-        deployed.append(project)
-        return []
+        raise asyncio.CancelledError
 
     async def run() -> None:
-        watch = asyncio.create_task(Redeploy(use_code, changes_nothing, "test", print, project).run())
-        loop.symlink_to(loop.name)
         async with asyncio.timeout(60):
+            watch = asyncio.create_task(Redeploy(use_code, changes_nothing, "test", print, project).run())
+            loop.symlink_to(loop.name)
             while "the redeployment failed" not in capsys.readouterr().err:
                 await asyncio.sleep(0)
             loop.unlink()
             profile(project, SOUND, "two")
-            while not deployed:
-                await asyncio.sleep(0)
-        watch.cancel()
+            await watch
 
-    asyncio.run(run())
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(run())
 
 
 def test_after_an_upgrade_the_lines_say_how_streams_take_it() -> None:

@@ -1,5 +1,6 @@
 """The embedded AWS as a child process, on its own and behind the run's choice of endpoints."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from local.service.backend import provision
 from local.service.embedded_aws import lock
 from local.user_error import UserError
 from tests.local.service.embedded import QUEUE, TABLE, embedded_aws_in, on_disk
-from tests.local.support import PROJECT, client, in_thread, running
+from tests.local.support import PROJECT, client, in_thread, running, until
 
 
 def stored(dynamodb: Any) -> list[str]:
@@ -101,6 +102,22 @@ def test_a_stop_says_what_it_could_not_save(tmp_path: Path, monkeypatch: pytest.
         os.kill(pid, signal.SIGSTOP)
     assert log == ["the embedded AWS took too long to save: changes of its last seconds are lost"]
     assert not running(pid)
+
+
+def test_a_child_that_cannot_be_started_again_stops_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where memory is short, a child is killed, and a new process may be refused as well."""
+
+    async def refused(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    log: list[str] = []
+    with in_thread(lambda: embedded_aws_in(tmp_path, log)) as aws:
+        monkeypatch.setattr("asyncio.create_subprocess_exec", refused)
+        aws.kill()
+        assert until(lambda: len(log) == 3), log
+    assert log[2] == "The embedded AWS cannot be started again (Cannot allocate memory), so the service stops."
 
 
 def test_a_data_folder_is_its_owners_alone(tmp_path: Path) -> None:

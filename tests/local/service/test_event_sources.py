@@ -167,28 +167,20 @@ def test_what_stops_the_mapping_is_said_and_tried_again(world: World) -> None:
     ]
 
 
-class Trimmed(Streams):
-    """A stream that has forgotten all its records, and gets no new ones."""
+def test_a_forgotten_place_is_reported_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as nothing new comes the place stays, and the shard is read four times a second."""
+    reads: list[str | None] = []
 
-    def records(self, shard: Shard, after: str | None, limit: int) -> tuple[list[Any], bool]:  # noqa: ARG002
-        """None, or DynamoDB's refusal of a forgotten place."""
+    def forgotten(_streams: Streams, _shard: Shard, after: str | None, _limit: int) -> tuple[list[Any], bool]:
+        reads.append(after)
         if after is not None:
             raise ClientError({"Error": {"Code": "TrimmedDataAccessException"}}, "GetShardIterator")
         return [], False
 
-
-async def _never(_name: str, _payload: bytes) -> Answer:
-    raise AssertionError
-
-
-def test_a_forgotten_place_is_reported_once(tmp_path: Path) -> None:
-    """As long as nothing new comes the place stays, and the shard is read four times a second."""
-    said, shard, places = list[str](), Shard("1", "arn"), Places(tmp_path / "places.json")
-    places.set(shard, "7")
-    source, streams = EventSource("events", "deliver", 10, ()), Trimmed(Endpoints({}, None), "events")
-    mapping = EventSourceMapping(source, streams, places, _never, said.append)
-    assert [asyncio.run(mapping._step(shard)) for _ in range(3)] == [0, 0, 0]
-    assert said == ["ALERT: the stream of events has dropped events before they were delivered"]
+    monkeypatch.setattr(Places, "get", lambda *_: "7")
+    monkeypatch.setattr(Streams, "records", forgotten)
+    world.run(lambda: len(reads) > 3)
+    assert world.said == [f"ALERT: the stream of {world.table} has dropped events before they were delivered"]
 
 
 def test_a_table_that_was_there_gets_its_stream_and_loses_it(world: World) -> None:
