@@ -111,13 +111,6 @@ def test_a_key_goes_over_tls_or_to_this_machine_alone() -> None:
         assert KEY not in str(refused.value)
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:3000", "ftp://a", "http://", "http://u:secret@a", "http://a?b=c"])
-def test_an_address_that_is_none_is_refused(url: str) -> None:
-    """The sentence quotes nothing of it."""
-    with pytest.raises(InvalidRequest, match=r"^The address of the API must be like http://127\.0\.0\.1:3000"):
-        Client(url)
-
-
 def test_a_body_that_is_no_json_is_a_value_error() -> None:
     """Binary bodies and JSON that is nested too deeply are no exceptions."""
     for body in ({"data": "{"}, {"data": "[" * 100_000}, {"data_base64": "AA=="}):

@@ -2,16 +2,16 @@
 
 import gzip
 import zlib
-from collections.abc import Iterator
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.framing.content_codings import BodyDecoder, Coding, Corrupt, Unfinished, UnknownCoding, coding
+from tests.handlers.connection.wires import cut
 
 MOST = 1000
+PLACES = st.integers(0, 90) | st.integers(0, 9_000)
 WBITS = {"gzip": 31, "zlib": 15, "raw": -15}
 CODINGS: dict[str, Coding] = {"gzip": "gzip", "zlib": "deflate", "raw": "deflate"}
 
@@ -23,16 +23,8 @@ def flushed(parts: list[bytes], wbits: int) -> list[bytes]:
     return [*sent, compressor.flush()]
 
 
-def cut(data: bytes, cuts: list[int]) -> Iterator[bytes]:
-    """Return `data` cut at the places."""
-    places = [0, *sorted(place % (len(data) + 1) for place in cuts), len(data)]
-    return (data[a:b] for a, b in pairwise(places))
-
-
 @pytest.mark.parametrize("wire", WBITS)
-@given(
-    parts=st.lists(st.binary(max_size=3000), min_size=1, max_size=4), cuts=st.lists(st.integers(0, 2**16), max_size=6)
-)
+@given(parts=st.lists(st.binary(max_size=3000), min_size=1, max_size=4), cuts=st.lists(PLACES, max_size=6))
 def test_what_comes_out_is_what_went_in_however_it_is_cut(wire: str, parts: list[bytes], cuts: list[int]) -> None:
     """This covers gzip and both forms of deflate; no piece is longer than it may be."""
     decoder = BodyDecoder(CODINGS[wire], MOST)
@@ -51,9 +43,7 @@ def test_each_flush_is_handed_over_at_once(wire: str, parts: list[bytes]) -> Non
         assert b"".join(decoder.pieces(data)) == part
 
 
-@given(
-    parts=st.lists(st.binary(max_size=300), min_size=1, max_size=5), cuts=st.lists(st.integers(0, 2**16), max_size=6)
-)
+@given(parts=st.lists(st.binary(max_size=300), min_size=1, max_size=5), cuts=st.lists(PLACES, max_size=6))
 def test_gzip_members_follow_each_other(parts: list[bytes], cuts: list[int]) -> None:
     """Several members are one body."""
     decoder = BodyDecoder("gzip", MOST)

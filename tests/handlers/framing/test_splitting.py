@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.framing.events import JsonPath, StreamEvent, parse_json, parse_path
+from handlers.framing.events import JsonPath, StreamEvent, parse_json
 from handlers.framing.frames import Frame
 from handlers.framing.marks import Mark
 from handlers.framing.splitting import MOST_ELEMENTS, Split
+from tests.handlers.framing.test_events import path
 
 ITEMS = JsonPath("$.items", ("items",))
 REVISION = JsonPath("$.items[0].r", ("items", 0, "r"))
@@ -24,12 +25,6 @@ VALUES = st.recursive(
     max_leaves=8,
 )
 BLANKS = st.sampled_from(["", " ", "\n", "\t\r "])
-
-
-def path(text: str) -> JsonPath:
-    parsed = parse_path(text)
-    assert parsed is not None
-    return parsed
 
 
 def events(split: Split, frame: Frame | str, **rules: Any) -> list[StreamEvent] | None:

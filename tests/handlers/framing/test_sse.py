@@ -59,13 +59,6 @@ def test_a_comment_is_handed_over_where_it_stands_as_soon_as_its_line_ends() -> 
     assert decoder.feed(b"data: a\n: you are too slow\n") == [Frame("you are too slow", is_comment=True)]
 
 
-def test_comments_without_a_blank_line_are_no_frame_that_grows() -> None:
-    """Heartbeats that no blank line follows add nothing to the frame, asked for or not."""
-    for comments in (False, True):
-        said = decode(*[b": beat\n"] * 100, b"data: a\n\n", most=10, comments=comments)
-        assert ([frame for frame in said.frames if not frame.is_comment], said.failed) == ([Frame("a")], "")
-
-
 FIELDS = [b"data", b"data:", b"data: ", b"id", b"id: ", b"event:x", b"retry: 7", b":", b" ", b"1", b"abcdefgh"]
 ENDS = [b"\n", b"\r", b"\r\n", b"\n\n"]
 BYTES = [b"\0", b"\xef\xbb\xbf", b"\xef\xbb", b"\xff", "é".encode(), b"\xc3"]

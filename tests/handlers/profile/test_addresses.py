@@ -50,12 +50,6 @@ def test_a_stream_id_names_its_profile_before_the_first_colon() -> None:
         profile().address_for("other")
 
 
-def test_placeholders_come_in_as_one_piece() -> None:
-    """The whole id and the part after the colon are percent-encoded in path and query."""
-    assert profile().address_for("demo:a:b") == "https://example.org/demo%3Aa%3Ab?q=a%3Ab"
-    assert profile().address_for("demo") == "https://example.org/demo?q="
-
-
 @pytest.mark.parametrize("name", ["Zm9vL2Jhcg==", "a/b", "a b+c", "100%", "%2F", "ä😀", "a?b#c", "'\"\\$", "x" * 251])
 def test_a_name_may_be_what_a_segment_of_a_path_can_hold(name: str) -> None:
     """It is percent-decoded, and becomes one piece of the path and the query."""

@@ -38,12 +38,6 @@ async def test_a_sandbox_that_was_killed_while_it_waited_takes_no_invocation(fun
     assert json.loads(answer.payload)["pid"] != first["pid"]
 
 
-async def test_two_invocations_at_once_have_two_processes(functions: Pool) -> None:
-    """A sandbox has one invocation at a time."""
-    answers = await asyncio.gather(functions.invoke("echo", b"1"), functions.invoke("echo", b"2"))
-    assert len({json.loads(answer.payload)["pid"] for answer in answers}) == 2
-
-
 async def test_functions_start_in_turn(functions: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many start at a time as there are cores: here one of three that are called at once."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})

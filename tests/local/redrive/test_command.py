@@ -173,15 +173,6 @@ def test_what_cannot_be_reached_is_one_sentence(name: str, capsys: pytest.Captur
     assert (said.out, said.err.count("\n"), name in said.err) == ("", 1, True)
 
 
-def test_a_run_that_is_not_there_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It names the address and what to check."""
-    monkeypatch.setenv("PORT", "1")
-    assert main(["redrive"]) == 2
-    assert "http://127.0.0.1:2: does `streamkeeper run` run there (PORT)?" in capsys.readouterr().err
-
-
 def test_help_names_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
     """0 is when nothing is left, and what is left has another one."""
     with pytest.raises(SystemExit, match="0"):

@@ -54,22 +54,6 @@ def test_a_part_that_came_twice_is_of_the_same_event() -> None:
     assert [message.id for message in letter.messages] == ["m0", "m1", "m2", "m3"]
 
 
-def test_an_event_whose_part_is_missing_is_left() -> None:
-    """The detail names the missing part, and nothing is stored."""
-    first, _, last = overflow.messages("demo", 1, LARGE, "too large")
-    (letter,) = read([first, last])
-    told = (letter.stream_id, letter.key, letter.reason, letter.problem)
-    assert told == ("demo", "k", "too large", "1 of its 3 parts is not in the queue")
-    assert [message.id for message in letter.messages] == ["m0", "m1"]
-
-
-def test_of_what_was_too_long_nothing_is_put_back() -> None:
-    """The message has only its beginning."""
-    event = StreamEvent("7", Oversize(5_000_000, "ab" * 32, b"\0" * 65_536), "7", None, None, 5)
-    (letter,) = read(overflow.messages("demo", 1, event, "longer than max_frame_bytes: 5000000 bytes"))
-    assert (letter.key, letter.problem) == ("7", "only the first 65536 of its 5000000 bytes were kept")
-
-
 def test_what_the_machine_sends_is_a_stream_that_ended() -> None:
     """The reason is the error with its cause; a request that named no stream starts nothing."""
     sent = {"stream": "demo:a", "execution": "arn", "error": "StreamRejected", "cause": "HTTP status 403"}
