@@ -1,5 +1,6 @@
 """Profiles as they are parsed: defaults, refusals that name the field, and the profiles that ship."""
 
+import re
 import tomllib
 from typing import Any
 
@@ -20,6 +21,7 @@ from handlers.profile.resume import LAST_EVENT_ID, Resume
 from handlers.profile.upstream_requests import request_of
 from tests import shipped
 from tests.handlers.profile.profiles import PATH, VARIABLES, profile, refusal
+from tests.local.support import PROJECT
 
 PLACES = f"address may contain only these placeholders, and only in its path and query: {addresses.KNOWN}"
 UNKNOWN = f"body contains {{name|hex}}, which is unknown; the placeholders are {addresses.KNOWN}"
@@ -63,43 +65,15 @@ NO_USER = "address must not contain a user or a password: put them into headers"
 
 
 def test_address_and_framing_are_enough() -> None:
-    """Everything else has the default that the demo profile states."""
-    assert profile() == Profile(
-        name="demo",
-        address="https://example.org/{streamId}?q={name}",
-        method="GET",
-        headers=(),
-        body=None,
-        framing="sse",
-        allow_private=False,
-        connect_timeout_s=10,
-        stall_after_s=60,
-        expect_every_s=None,
-        statuses=(),
-        marks=Marks(),
-        overlap="tolerates",
-        overlap_s=2,
-        standby="cold",
-        reconnect_tries=0,
-        retry_max_s=60,
-        backoff=(),
-        reject_after=300,
-        max_frame_bytes=1048576,
-        oversize="dead-letter",
-        compression=False,
-        store="items",
-        flush_s=1,
-        dedup_window_s=900,
-        order="index",
-        partitions=1,
-        keep_days=0,
-        again=True,
-        on_conflict="first",
-        resume=LAST_EVENT_ID,
-        split=None,
-        key="id",
-        cursor="id",
-    )
+    """Everything else has the default that docs/profiles.md gives."""
+    given, page = profile(), (PROJECT / "docs" / "profiles.md").read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| `(?!address|framing|keep`)(\w+)` \| [^|]* \| ?([\w-]*) \|", page)
+    assert len(rows) > 30
+    for name, default in rows:
+        value = getattr(given, name, None)
+        assert (name, str(value).lower() if default else value or None) == (name, default.lower() or None)
+    assert (given.key, given.cursor, given.resume, given.marks) == ("id", "id", LAST_EVENT_ID, Marks())
+    assert (given.again, given.keep_days) == (True, 0)
     lines = profile(framing="ndjson")
     assert (lines.key, lines.cursor, lines.resume) == ("hash", None, None)
     assert isinstance(profile().decoder(), SseDecoder)
