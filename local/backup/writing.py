@@ -189,7 +189,7 @@ class Restoring:
             requests += [{"DeleteRequest": {"Key": {name: one[name] for name in ("PK", "SK")}}} for one in since]
         for first in range(0, len(requests), STATEMENTS):
             self._check()
-            self._write(requests[first : first + STATEMENTS])
+            self._tried(partial(self._write, {self._place.control_table: requests[first : first + STATEMENTS]}))
         put = _restored_lease(lease, there, fence, ran=ran) | {"restored_from": {"S": self._label}}
         condition, values = IS_NEW, dict[str, Any]()
         if there is not None:
@@ -204,15 +204,14 @@ class Restoring:
                 f"it was started at {self._place.name} meanwhile: stop it there, and run the command again"
             )
 
-    def _write(self, requests: Sequence[Any]) -> None:
-        left = {self._place.control_table: list(requests)}
-        for tries in range(TRIES):
-            with translate_errors("BatchWriteItem"):
-                left = self._place.dynamodb.batch_write_item(RequestItems=left).get("UnprocessedItems", {})
-            if not left:
-                return
-            time.sleep(random.uniform(0, min(5.0, 0.25 * 2**tries)))
-        raise StoreUnavailable("AWS repeatedly left out items of BatchWriteItem")
+    def _write(self, left: dict[str, Any]) -> None:
+        """Keeps in `left` what AWS left out, for the next try."""
+        with translate_errors("BatchWriteItem"):
+            answer = self._place.dynamodb.batch_write_item(RequestItems=dict(left))
+        left.clear()
+        left.update(answer.get("UnprocessedItems", {}))
+        if left:
+            raise StoreUnavailable("AWS repeatedly left out items of BatchWriteItem")
 
 
 def held_by(place: Place, lease: Item) -> str:

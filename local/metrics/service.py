@@ -6,13 +6,13 @@ Invariants: nothing is read unless requested; a failure here ends nothing else.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from handlers.aws.lambda_environment import now_ms
 from handlers.errors import StoreUnavailable
 from local.metrics import export
 from local.metrics.collector import Collector
@@ -26,13 +26,13 @@ class Metrics:
         self._collector = collector
         self._target = target
         self._say = say
-        self._start_ms = _now_ms()
+        self._start_ms = now_ms()
         self._problem = ""
         self.route = Route("/metrics", self._answer)
 
     async def _answer(self, _: Request) -> Response:
         try:
-            samples = await asyncio.to_thread(self._collector.collect, _now_ms())
+            samples = await asyncio.to_thread(self._collector.collect, now_ms())
         except StoreUnavailable:
             return PlainTextResponse("The table does not answer; try again.\n", 503, {"Retry-After": "5"})
         return Response(export.prometheus(samples), media_type=export.TEXT_TYPE)
@@ -49,12 +49,8 @@ class Metrics:
 
     def _send(self, target: export.Target) -> str:
         try:
-            now_ms = _now_ms()
-            problem = export.send(target, export.opentelemetry(self._collector.collect(now_ms), self._start_ms, now_ms))
+            at_ms = now_ms()
+            problem = export.send(target, export.opentelemetry(self._collector.collect(at_ms), self._start_ms, at_ms))
         except StoreUnavailable:
             return "the table does not answer, so nothing is sent"
         return f"the OpenTelemetry collector does not accept them: {problem}" if problem else ""
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -7,13 +7,13 @@ display never ends the service.
 import asyncio
 import contextlib
 import json
-import time
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from handlers.api.connection_records import Records
 from handlers.api.verdict import away
+from handlers.aws.lambda_environment import now_ms
 from handlers.connection.failures import STUCK_AFTER
 from handlers.errors import StoreUnavailable
 from handlers.group import is_group
@@ -93,7 +93,7 @@ class LiveView:
         for stream_id, view in self._views.items():
             records = found.get(stream_id)
             losses = [] if records is None else reversed(records.losses)
-            for news in view.update(records, _now_ms(), failed.get(stream_id, []), losses):
+            for news in view.update(records, now_ms(), failed.get(stream_id, []), losses):
                 self._screen.say(news)
             if records is not None:
                 for line in self._said.fresh(stream_id, self._alerts(view, records)):
@@ -112,18 +112,18 @@ class LiveView:
         """The records of each single stream, and the news of each group."""
         table = StreamRecords(self._endpoints.tables(), self._control_table)
         alone = [one for one in stream_ids if not is_group(one)]
-        read, now_ms = table.read_briefly(alone), _now_ms()
+        read, at_ms = table.read_briefly(alone), now_ms()
         found = {one: records for one in alone if (records := read(one)) is not None}
         news = []
         for group in set(stream_ids).difference(alone):
             seen = self._groups.setdefault(group, GroupView(group))
-            news += seen.check(table, now_ms, now_ms - WINDOW_MS, self._unconnected_after_ms)
+            news += seen.check(table, at_ms, at_ms - WINDOW_MS, self._unconnected_after_ms)
         return found, news
 
     def _alerts(self, view: StreamView, records: Records) -> dict[str, str]:
         """The alerts of a stream by kind, like the deployed alarms."""
-        rest, away_ms = records.rest, view.unconnected_ms(_now_ms())
-        shown = {} if away_ms else alerts(records, _now_ms())
+        rest, away_ms = records.rest, view.unconnected_ms(now_ms())
+        shown = {} if away_ms else alerts(records, now_ms())
         if away_ms >= self._unconnected_after_ms:
             shown["away"] = f": {away(away_ms)}"
         if rest.same_ends >= STUCK_AFTER:
@@ -142,8 +142,8 @@ class LiveView:
 
     def _drawn(self, known: KnownExecution) -> RenderableType:
         """The last two minutes of a stream, or of a function and the gaps of its streams, the newest at the right."""
-        stream_id, now_ms = stream_of(known), _now_ms()
-        since_ms, width = now_ms - WINDOW_MS, max(40, min(self._screen.width - 10, 110))
+        stream_id, at_ms = stream_of(known), now_ms()
+        since_ms, width = at_ms - WINDOW_MS, max(40, min(self._screen.width - 10, 110))
         lanes, group, view = self._recent_lanes(known, since_ms), self._groups.get(stream_id), self._views[stream_id]
         # The picture's own scale starts at the left; here the right edge is now.
         if group is not None:
@@ -153,15 +153,15 @@ class LiveView:
                 if span.kind == "task"
             ]
             *drawn, _, _ = picture.draw(lanes, tasks, [], WINDOW_MS, width)
-            head, lines = f"group {group.group}: {group.words}", [*drawn, *group.drawn(since_ms, now_ms, width)]
+            head, lines = f"group {group.group}: {group.words}", [*drawn, *group.drawn(since_ms, at_ms, width)]
         else:
             connections = [
                 Connection(one.lane, max(0, one.from_ms - since_ms), one.to_ms - since_ms, one.ended_by)
-                for one in view.connections(now_ms)
+                for one in view.connections(at_ms)
                 if one.to_ms > since_ms
             ]
             *drawn, _ = picture.draw(lanes, connections, gaps(connections, WINDOW_MS), WINDOW_MS, width)
-            head, lines = f"{stream_id}: {view.held()}", [view.facts(now_ms), *drawn]
+            head, lines = f"{stream_id}: {view.held()}", [view.facts(at_ms), *drawn]
         scale = f"{'':>6} {'-' + str(WINDOW_MS // 1000) + ' s':<{width - 3}}now"
         shown = [
             *self._screen.lines(head, style="bold"),
@@ -216,7 +216,3 @@ def ending_of(closing: Closing) -> tuple[bool, str]:
     if closing.status in ("FAILED", "TIMED_OUT"):
         return True, f"{closing.status} {closing.error or ''}: {sentence(closing.cause or '')}"
     return False, f"{closing.status} {closing.error or closing.output or ''}".rstrip()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -97,7 +97,7 @@ def test_every_answered_write_survives_a_kill(tmp_path: Path) -> None:
 
 
 def test_what_is_stored_survives_a_clean_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next run on the folder has the items and the table's settings; creating what exists changes nothing.
+    """The next run on the folder has the items; creating what exists changes nothing.
 
     A relative folder is resolved where the command was typed, and its name may have characters with a meaning in URLs.
     """
@@ -105,8 +105,6 @@ def test_what_is_stored_survives_a_clean_end(tmp_path: Path, monkeypatch: pytest
     said: list[str] = []
     with in_thread(lambda: database_in(Path("da ta#1?%41é"), said)) as database:
         dynamodb = table_of(database)
-        ttl = dynamodb.describe_time_to_live(TableName="events")["TimeToLiveDescription"]
-        assert ttl == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expires_at"}
         dynamodb.put_item(TableName="events", Item={"PK": {"S": "one"}})
     assert (tmp_path / "da ta#1?%41é" / "dynamodb.sqlite").exists()
     with in_thread(lambda: database_in(tmp_path / "da ta#1?%41é", said)) as database:
