@@ -6,7 +6,6 @@ Invariant: a UserError, or a missing package, is one sentence on standard error 
 """
 
 import argparse
-import gc
 import importlib
 import os
 import re
@@ -16,6 +15,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from local.collection import paused
 from local.printable import accept_any_text, printable_lines
 from local.user_error import UserError
 
@@ -121,11 +121,8 @@ def _refuse_misspelled(names: Sequence[str]) -> None:
 def _add(name: str, subparsers: Any) -> None:
     """Adds a verb with its arguments. A module with several verbs adds them by name."""
     # Imports create no garbage; searching for it would take a tenth of the time.
-    gc.disable()
-    try:
+    with paused():
         module = importlib.import_module(VERBS[name].module)
-    finally:
-        gc.enable()
     # A completion offers only verbs that have a help text.
     described = SimpleNamespace(add_parser=partial(subparsers.add_parser, help=VERBS[name].help))
     module.add(described, *([name] if hasattr(module, "VERBS") else []))

@@ -19,6 +19,7 @@ from urllib.parse import quote
 from streamkeeper.archive_places import place_at
 from streamkeeper.dataframes import COLUMNS, imported
 from streamkeeper.exceptions import InvalidRequest, StreamkeeperError
+from streamkeeper.instants import instant
 
 HOUR_MS = 3_600_000
 # Later than any instant.
@@ -176,10 +177,9 @@ def hour_ms(name: str) -> int:
     return instant_ms(f"{day}T{hour}:00:00+00:00")
 
 
-def written(instant: int) -> str:
+def written(at_ms: int) -> str:
     """An instant in the form that the API takes."""
-    text = datetime.fromtimestamp(instant / 1000, UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
+    return instant(datetime.fromtimestamp(at_ms / 1000, UTC))
 
 
 def instant_ms(written: str) -> int:

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from streamkeeper.exceptions import StreamkeeperError
+from streamkeeper.instants import instant
 
 _TEXTS = ("key", "id", "name", "data", "conflict_of", "left_out", "dead_letter", "part")
 COLUMNS = ("position", "received_at", *_TEXTS, "repaired", "bytes")
@@ -37,7 +38,7 @@ def raw(row: Mapping[str, Any]) -> dict[str, Any]:
     """The event of a row, in the API's JSON."""
     at = row["received_at"]
     event = {name: row[name] for name in COLUMNS[:-3] if row[name] is not None or name in ("id", "name")}
-    event |= {"received_at": None if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+    event |= {"received_at": None if at is None else instant(at)}
     event |= {} if row["part"] is None else {"stream": row["part"]}
     event |= {"repaired": True} if row["repaired"] else {}
     return event if row["bytes"] is None else event | {"data_base64": base64.b64encode(row["bytes"]).decode()}

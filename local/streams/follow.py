@@ -11,7 +11,6 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 from local.printable import printable
@@ -39,10 +38,9 @@ def add(subparsers: Any) -> None:
 @asking.refusals
 def run(arguments: argparse.Namespace) -> int:
     """Ends when the API refuses; raises KeyboardInterrupt at Ctrl-C."""
-    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     streams, following = asking.streams(arguments), Following(arguments.after)
     is_now = not (arguments.from_at or arguments.all or arguments.after)
-    from_at = streams.performed(by_its_clock(now)) if is_now else arguments.from_at
+    from_at = streams.performed(by_its_clock(asking.instant("0s"))) if is_now else arguments.from_at
     base, printed = path_of(arguments.stream_id, "/events"), arguments.after
 
     def path(after: str) -> str:

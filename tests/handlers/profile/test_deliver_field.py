@@ -27,11 +27,6 @@ def read(value: Any) -> tuple[tuple[Target, ...], list[str]]:
     return targets(fields), fields.problems
 
 
-def test_without_the_field_events_go_nowhere() -> None:
-    """A profile without it delivers nothing."""
-    assert read(None) == ((), [])
-
-
 def test_each_kind_is_read() -> None:
     """It is one table or a list of them; an address's label shows only the host."""
     webhook = {"webhook": HOOK, "secret": "${secret:hook}"}
