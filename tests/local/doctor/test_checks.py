@@ -276,20 +276,13 @@ def status(word: str, generation: int, holder: dict[str, Any] | None = None) -> 
     return api_server.answers({"stream": "demo", "status": word, "generation": generation} | said)
 
 
-@pytest.mark.parametrize(
-    "before",
-    [api_server.answers(api_server.problem("never-started"), 404), status("rejected", 3)],
-    ids=["never started", "rejected"],
-)
-def test_a_start_is_awaited_until_the_execution_has_claimed_the_stream(
-    before: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_is_awaited_until_the_execution_has_claimed_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until then the API answers as before the start, which says nothing about it; a started stream is stopped."""
     monkeypatch.setattr("time.sleep", lambda _: None)
     started, connected = api_server.answers({"executionArn": "arn"}), status("running", 4, {"fence": 9})
-    with serving(before, started, before, connected, api_server.answers({"stream": "demo"})) as server:
-        account = Account(lambda _: None, HERE)
-        findings = played(Api(server.address), account, Deployed("local", ()), "demo")
-        assert next(findings).state is State.OK
-        findings.close()
-        assert api_server.asked(server)[-1] == "DELETE /connections/demo"
+    for before in (api_server.answers(api_server.problem("never-started"), 404), status("rejected", 3)):
+        with serving(before, started, before, connected, api_server.answers({"stream": "demo"})) as server:
+            findings = played(Api(server.address), Account(lambda _: None, HERE), Deployed("local", ()), "demo")
+            assert next(findings).state is State.OK
+            findings.close()
+            assert api_server.asked(server)[-1] == "DELETE /connections/demo"

@@ -4,10 +4,9 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from handlers.framing.oversize import Oversize
 from handlers.redrive import redriving
@@ -15,7 +14,7 @@ from handlers.redrive.letters import Message
 from handlers.redrive.redriving import Redrive, Stage
 from local.cli import INTERRUPTED, main
 from local.redrive.stage import connect
-from tests.handlers.aws import Aws
+from tests.handlers.aws import Aws, fails_with
 from tests.handlers.store.events import an_event, noise
 from tests.local.deployed_stage import Deployed
 
@@ -117,12 +116,8 @@ def test_what_aws_refuses_is_left(
         status, done = redrive(capsys)
     assert (status, done["counts"], stage.waiting()) == (1, {"stored": 1, "left": 1}, 4)
     assert outcomes(done)["demo:b", "1"] == ("left", "AWS refused PutItem: ValidationException")
-
-    def refused(*_: object) -> NoReturn:
-        raise ClientError({"Error": {"Code": "AccessDenied"}}, "ReceiveMessage")
-
     with monkeypatch.context() as patch:
-        patch.setattr("handlers.redrive.letter_queue.received", refused)
+        patch.setattr("handlers.redrive.letter_queue.received", lambda *_: fails_with("AccessDenied")(None))
         assert main(["redrive", "--stage", STAGE]) == 2
     assert capsys.readouterr().err.startswith("streamkeeper: The dead-letter queue cannot be read: AWS refused Receive")
     assert redrive(capsys)[0] == 0
