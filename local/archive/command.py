@@ -23,7 +23,7 @@ from local.streams import asking
 from local.user_error import UserError
 from streamkeeper.archive_places import place_at
 from streamkeeper.bulk import Tables, instant_ms
-from streamkeeper.exceptions import InvalidRequest, StreamkeeperError
+from streamkeeper.exceptions import InvalidRequest
 
 # How often it checks whether another hour is over.
 EVERY_S = 60
@@ -74,8 +74,6 @@ def run(arguments: argparse.Namespace) -> int:
             if not arguments.follow:
                 return int(any(archive.is_late for archive in archives))
             time.sleep(EVERY_S)
-    except StreamkeeperError as problem:
-        raise UserError(str(problem)) from None
     except StoreUnavailable as problem:
         raise UserError(f"The tables cannot be read: {str(problem).rstrip('.')}.") from None
     except (BotoCoreError, Boto3Error, ClientError, OSError) as problem:

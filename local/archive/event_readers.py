@@ -20,9 +20,10 @@ from handlers.redrive.redriving import Stage
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords
 from local.profiles import folders, profile_files
-from local.streams.asking import Streams, path_of
+from local.streams.asking import Streams
 from local.user_error import UserError
 from streamkeeper.bulk import Page, written
+from streamkeeper.transport import path_of
 
 # The number of entries that are read from a table for a page.
 ENTRIES = 1000

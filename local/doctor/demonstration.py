@@ -21,9 +21,10 @@ from local.doctor.account_facts import Account
 from local.doctor.findings import Finding, State, Unasked
 from local.doctor.stage_template import Deployed
 from local.options import read_port
-from local.streams.asking import Streams, path_of
+from local.streams.asking import Streams
 from local.user_error import UserError
 from streamkeeper.exceptions import NotFound, Refused
+from streamkeeper.transport import path_of
 
 # A first connection may take a cold start, and then ten seconds to reach the upstream.
 WITHIN_S, EVERY_S = 90.0, 0.5

@@ -22,7 +22,8 @@ from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import instant, instant_ms
 from local import stages
 from local.history import sources
-from local.streams.asking import Streams, path_of
+from local.streams.asking import Streams
+from streamkeeper.transport import path_of
 from timeline.coverage import Gap, gap_ms
 
 _OURS = re.compile(r"streamkeeper-([a-z0-9-]+)-connections")

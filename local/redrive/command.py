@@ -22,6 +22,7 @@ from local.printable import printable, saying
 from local.redrive.stage import connect
 from local.streams import asking
 from local.user_error import UserError
+from streamkeeper.transport import path_of
 
 
 def line(result: Outcome, *, dry_run: bool) -> str:
@@ -85,7 +86,7 @@ def _by_api(arguments: argparse.Namespace) -> int:
         raise UserError(
             "With a STREAM, only --url and --json are possible: the API puts events back, and starts no stream."
         )
-    answer = asking.streams(arguments).ask("POST", asking.path_of(arguments.stream_id, "/redrive"))
+    answer = asking.streams(arguments).ask("POST", path_of(arguments.stream_id, "/redrive"))
     for one in [] if arguments.json else answer["dead_letters"]:
         about = f"event {one['key']} ({one['reason']})" if one["key"] else one["reason"]
         print(printable(f"{one['outcome']}: {about}{': ' + one['detail'] if one['detail'] else ''}"))

@@ -18,7 +18,7 @@ from local.api_client.http_client import Api, as_user_errors, exit_status
 from local.options import Wrapped
 from local.printable import printable, saying
 from local.user_error import UserError
-from streamkeeper import instants, transport
+from streamkeeper import instants
 from streamkeeper.exceptions import Refused, is_transient
 from streamkeeper.retrying import JSON, Outcome, Reply, Send, Steps, T, Wait, asking, performed
 from streamkeeper.stored import pages
@@ -96,12 +96,6 @@ def period(gap: dict[str, Any]) -> str:
     return f"{begin:%Y-%m-%d %H:%M:%S}  {format(end, form) if end is not None else 'now':<8}"
 
 
-def path_of(stream_id: str, below: str = "") -> str:
-    """The path of a stream; raises UserError if the id is empty."""
-    with as_user_errors():
-        return transport.path_of(stream_id, below)
-
-
 def verb(
     subparsers: Any, name: str, words: str, examples: list[str], *, stream: bool = True,
     exits: Mapping[int, str] | None = None,
@@ -133,9 +127,10 @@ def refusals(run: Run) -> Run:
 
 
 def printing_refusal(arguments: argparse.Namespace, ask: Callable[[], int]) -> int:
-    """Returns what `ask` returns, or prints the API's refusal and returns its exit status."""
+    """Returns what `ask` returns, or prints the API's refusal and returns its exit status; raises UserError."""
     try:
-        return ask()
+        with as_user_errors():
+            return ask()
     except Refused as refusal:
         if arguments.json:
             print(" ".join(refusal.body.split("\n")).strip())

@@ -15,11 +15,12 @@ from typing import Any
 
 from handlers.api.verdict import counted
 from local.streams import asking
-from local.streams.asking import DONE, path_of
+from local.streams.asking import DONE
 from local.streams.follow import line
 from local.streams.verbs import add_times
 from local.user_error import UserError
 from streamkeeper import dataframes
+from streamkeeper.transport import path_of
 
 FORMATS = ("text", "ndjson", "parquet")
 # For how long the request for a page is repeated while the API does not answer.

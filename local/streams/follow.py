@@ -15,10 +15,9 @@ from typing import Any
 
 from local.printable import printable
 from local.streams import asking
-from local.streams.asking import path_of
 from streamkeeper.following import Following, by_its_clock, polling
 from streamkeeper.stored import MOST
-from streamkeeper.transport import with_query
+from streamkeeper.transport import path_of, with_query
 
 EVERY_S = 1.0
 

@@ -10,7 +10,8 @@ from handlers.api.verdict import counted
 from local.costs.repair_costs import cost_usd
 from local.printable import printable, saying, show
 from local.streams import asking
-from local.streams.asking import DONE, NOT_RUNNING, path_of, period, repair_words
+from local.streams.asking import DONE, NOT_RUNNING, period, repair_words
+from streamkeeper.transport import path_of
 
 POLL_S = 1.0
 # The function itself repeats failed tries for half a minute; later tries are made by the watch, and nobody waits.

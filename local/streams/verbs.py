@@ -12,8 +12,9 @@ from handlers.api.verdict import counted, since, spelled
 from handlers.deliver.operating import COMMANDS
 from local.printable import printable, show
 from local.streams import asking, fleet_verbs, list_verb
-from local.streams.asking import DONE, NOT_RUNNING, clock, in_colour, path_of, period, repair_words
+from local.streams.asking import DONE, NOT_RUNNING, clock, in_colour, period, repair_words
 from local.user_error import UserError
+from streamkeeper.transport import path_of
 
 
 def add(subparsers: Any, name: str) -> None:

@@ -100,7 +100,8 @@ def test_a_slow_api_is_named_once(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         (422, "bad-profile", 2),
     ],
 )
-def test_a_refusal_has_the_exit_status_of_its_kind(status: int, kind: str, wanted: int) -> None:
+def test_a_refusal_has_the_exit_status_of_its_kind(status: int, kind: str, wanted: int, tmp_path: Path) -> None:
     """A wrong argument, an unknown stream and a forbidden request have an exit status each."""
     with serving(answers(problem(kind), status)) as server:
-        assert cli.main(["status", "demo", "--url", server.address]) == wanted
+        for verb in (["status", "demo"], ["archive", "demo", "--to", str(tmp_path)]):
+            assert cli.main([*verb, "--url", server.address]) == wanted
