@@ -46,6 +46,7 @@ FIXED_WHY = {
     "delivery_alarms": "the alarms of the delivery",
     "delivery_metrics": "metrics of the delivery",
     "delivery_sweeps": "a call each minute that retries and measures",
+    "delivery_encryption": "requests to KMS by the delivery, at most",
 }
 MILLION_WHY = {name: WHY[name] for name in ("events", "control_writes", "reads")}
 BESIDE_WHY = {
@@ -81,7 +82,7 @@ def add(subparsers: Any) -> None:
         action="append",
         default=[],
         metavar="NAME=USD",
-        help="set a price that the list lacks, or replace one",
+        help="replace a price of the list",
     )
     parser.add_argument(
         "--repair", nargs="?", const="100", metavar="EVENTS",
@@ -184,10 +185,6 @@ def _notes(load: Load, settings: Any, listed: Prices) -> list[str]:
             f"a partition of DynamoDB takes about {most} such events a second: the profile must spread them "
             f"(`partitions`), or the upstream must be read as several streams."
         )
-    notes += [
-        f"the price {name} is not in the list, so it is left out; give it with --price {name}=USD."
-        for name in sink_prices.missing(load.deliver, listed)
-    ]
     if settings["vpc_subnet_ids"]:
         nat_usd = HOURS * listed.usd("vpc", "nat_gateway_hour")
         notes.append(

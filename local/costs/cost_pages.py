@@ -64,7 +64,8 @@ class Quoted:
     @property
     def amounts(self) -> dict[str, float]:
         """The amounts in sentences, by the words behind each."""
-        idle, together = self.alone["idle"], [one.stream_month["sum"] for one in self.together]
+        idle, together, listed = self.alone["idle"], [one.stream_month["sum"] for one in self.together], prices.read()
+        microvm_usd = 0.25 * listed.usd("microvm", "vcpu_hour") + 0.5 * listed.usd("microvm", "gb_hour")
         return {
             "an idle stream": idle.stream_month["sum"],
             "at an event a second": self.alone["light"].stream_month["sum"],
@@ -74,7 +75,9 @@ class Quoted:
             "one of a hundred at an event a second": together[3],
             "a stage": idle.fixed_month["sum"],
             "a million events": self.million("heavy")["sum"],
+            "a million `POST`s": prices.MILLION * stage_costs.post_usd(listed),
             "with ¼ vCPU and an address": idle.beside["fargate"],
+            "for the smallest": prices.HOURS * microvm_usd,
         }
 
     def million(self, load: str) -> dict[str, float]:
@@ -171,7 +174,6 @@ def rates(found: Quoted) -> str:
     idle_usd, listed = found.alone["idle"].stream_month["sum"], prices.read()
     shared_usd = (idle_usd - found.together[0].stream_month["sum"]) / (1 - 1 / TOGETHER[0].together)
     loads = {"items": "light", "items without an order": "unordered", "log": "packed"}
-    events_usd = {name: found.alone[load].stream_month["sum"] - idle_usd for name, load in loads.items()}
     table = {
         "stage": STAGE,
         "region": listed.region,
@@ -179,7 +181,8 @@ def rates(found: Quoted) -> str:
         "stream_hour_usd": round(idle_usd / prices.HOURS, 8),
         "shared_hour_usd": round(shared_usd / prices.HOURS, 8),
         "million_events_usd": {
-            name: round(events_usd[name] / found.alone[load].events_month * prices.MILLION, 4)
+            # Without the metric of stored events, which a stage has once, however many there are.
+            name: round(found.million(load)["sum"] + (found.alone[load].million_kept or 0), 4)
             for name, load in loads.items()
         },
     }

@@ -110,8 +110,7 @@ def usd(kinds: Sequence[str], flow: Flow, settings: Mapping[str, Any], prices: P
     if "s3" in kinds:
         parts.append(_patient_usd(cost, notes_per_s, is_alone=not prompt))
     # The stage's one data stream costs the same whatever is sent.
-    is_hourly = "kinesis" in kinds and prices.has("kinesis", "stream_hour")
-    hours_usd = HOURS * prices.usd("kinesis", "stream_hour") / flow.streams if is_hourly else 0.0
+    hours_usd = HOURS * prices.usd("kinesis", "stream_hour") / flow.streams if "kinesis" in kinds else 0.0
     delivery_usd, sinks_usd = (sum(each) for each in zip(*parts, strict=True))
     return {
         "delivery": MONTH_S * delivery_usd + metrics_usd,
@@ -219,12 +218,15 @@ def fixed_usd(kinds: Sequence[str], settings: Mapping[str, Any], prices: Prices)
     # Metrics by stream belong to each stream; the lag belongs to the stage.
     metrics = len(usual) * {"stage": 1, "profile": len(kinds), "stream": 0}[by] + 1
     figures = stage_costs.measured()
+    # A function for each shard notes, and one more sweeps and works; they use the stage's tables and their own.
+    encryption_usd = stage_costs.encryption_usd(figures["delivery_shards"] + 1, stage_costs.TABLES + 1, prices)
     sweep_usd = _function_usd(figures["delivery_cpu_ms_per_note"], SWEEP_READS, 1, settings, prices)
     sweep_usd += SWEEP_READS * prices.usd("dynamodb", "million_read_units")
     return {
         "delivery_alarms": ALARMS * prices.usd("cloudwatch", "alarm_month"),
         "delivery_metrics": metrics * prices.usd("cloudwatch", "metric_month"),
         "delivery_sweeps": SWEEPS * sweep_usd,
+        "delivery_encryption": encryption_usd,
     }
 
 

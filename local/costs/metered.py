@@ -45,10 +45,10 @@ class Count:
 
 @dataclass(slots=True)
 class Counts:
-    """All counts by kind, and the growth of each table in bytes that are billed as storage."""
+    """All counts by kind, and the growth of each table (with "") and each index in bytes that are billed as storage."""
 
     by_kind: dict[Kind, Count] = field(default_factory=lambda: defaultdict(Count))
-    stored_bytes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    stored_bytes: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
 
     def copy(self) -> "Counts":
         """A copy of the present counts."""
@@ -56,7 +56,7 @@ class Counts:
 
     def __sub__(self, before: "Counts") -> "Counts":
         kinds = {kind: count - before.by_kind.get(kind, Count()) for kind, count in self.by_kind.items()}
-        stored = {table: size - before.stored_bytes.get(table, 0) for table, size in self.stored_bytes.items()}
+        stored = {place: size - before.stored_bytes.get(place, 0) for place, size in self.stored_bytes.items()}
         return Counts(kinds, stored)
 
     def requests(self, table: str) -> int:
@@ -143,11 +143,10 @@ class Meter:
         for name, before, after in self._changes:
             table = self._defined[name]
             units += write_units(before, after, table.indexes.values(), table.keys)
-            grown = stored_bytes(after) - stored_bytes(before)
-            for index in table.indexes.values():
-                entries = index.entry(after, table.keys), index.entry(before, table.keys)
-                grown += stored_bytes(entries[0]) - stored_bytes(entries[1])
-            self.counts.stored_bytes[name] += grown
+            self.counts.stored_bytes[name, ""] += stored_bytes(after) - stored_bytes(before)
+            for index_name, index in table.indexes.items():
+                new, old = (stored_bytes(index.entry(item, table.keys)) for item in (after, before))
+                self.counts.stored_bytes[name, index_name] += new - old
         return units
 
     def _count(self, table: str, operation: str, sort_key: str) -> Count:

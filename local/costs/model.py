@@ -107,7 +107,6 @@ class Costs:
     million_kept: float | None
     beside: dict[str, float]
     used: Month
-    events_month: float
 
 
 def costs(source: Scenario, months: Months, load: Load, prices: Prices) -> Costs:
@@ -163,7 +162,6 @@ def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage
         million_kept=kept_usd,
         beside=_beside(months.always_two, settings, prices),
         used=used,
-        events_month=events_month,
     )
 
 
@@ -249,10 +247,12 @@ def _requests_usd(counted: Counted, settings: Mapping[str, Any], prices: Prices)
     counts, times = counted.counts, MONTH_S * 1000 / counted.length_ms / counted.streams
     write_usd, read_usd = (prices.usd("dynamodb", f"million_{kind}_units") for kind in ("write", "read"))
     events, control = NAMES["events_table"], NAMES["control_table"]
-    grown = {table: size * times for table, size in counts.stored_bytes.items()}
-    is_backed_up = settings["point_in_time_recovery"]
-    stored_usd = stage_costs.stored_usd(grown.get(events, 0), settings["keep_days"], is_backed_up, prices)
-    stored_usd += stage_costs.stored_usd(grown.get(control, 0), settings["ledger_keep_days"], is_backed_up, prices)
+    stored_usd = 0.0
+    for table, keep_days in ((events, settings["keep_days"]), (control, settings["ledger_keep_days"])):
+        grown = times * sum(size for (name, _), size in counts.stored_bytes.items() if name == table)
+        # "based on the size of each DynamoDB table, including table data and local secondary indexes": no global one.
+        backed_up = times * counts.stored_bytes.get((table, ""), 0) * settings["point_in_time_recovery"]
+        stored_usd += stage_costs.stored_usd(grown, backed_up, keep_days, prices)
     return {
         "events": counts.write_units(events) * times * write_usd,
         "control_writes": counts.write_units(control) * times * write_usd,

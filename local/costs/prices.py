@@ -29,10 +29,6 @@ class Prices:
         gb_s = billed_ms / 1000 * memory_mb / 1024
         return gb_s * self.usd("lambda", "gb_second_arm64") + calls * self.usd("lambda", "million_requests")
 
-    def has(self, table: str, name: str) -> bool:
-        """Whether the list has the price."""
-        return name in self._tables.get(table, {})
-
     def also(self, table: str, name: str, usd: float) -> "Prices":
         """The list with one more price, or a different one."""
         return replace(self, _tables={**self._tables, table: {**self._tables.get(table, {}), name: usd}})

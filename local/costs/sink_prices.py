@@ -1,7 +1,4 @@
-"""Prices what a sink charges for its requests.
-
-Invariant: a price that is not in the list is named, and never guessed.
-"""
+"""Prices what a sink charges for its requests."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from local.costs.prices import GB, MILLION, Prices
 
-# SQS and EventBridge bill a message by 64 KB begun, Firehose a record by 5 KB begun.
-CHUNK_BYTES, FIREHOSE_BYTES = 64 * 1024, 5 * 1024
+# SQS and EventBridge bill a message by 64 KB begun, Kinesis a record by 1 KB begun, and Firehose by 5 KB begun.
+CHUNK_BYTES, KINESIS_BYTES, FIREHOSE_BYTES = 64 * 1024, 1024, 5 * 1024
 Batches = Sequence[Sequence[int]]
 
 
@@ -24,31 +21,24 @@ def _begun(batches: Batches, size: int) -> int:
 CHARGES: Mapping[str, tuple[str, Callable[[Batches], float]]] = {
     "sqs": ("sqs.million_fifo_requests", lambda batches: _begun([[sum(one)] for one in batches], CHUNK_BYTES)),
     "eventbridge": ("eventbridge.million_events", lambda batches: _begun(batches, CHUNK_BYTES)),
-    "kinesis": ("kinesis.gb_in", lambda batches: sum(map(sum, batches))),
+    "kinesis": ("kinesis.gb_in", lambda batches: _begun(batches, KINESIS_BYTES) * KINESIS_BYTES),
     "firehose": ("firehose.gb_in", lambda batches: _begun(batches, FIREHOSE_BYTES) * FIREHOSE_BYTES),
     "s3": ("s3.million_writes", len),
     "lambda": ("lambda.million_requests", len),
     "webhook": ("transfer.gb_out", lambda batches: sum(map(sum, batches))),
 }
-_HOURLY = "kinesis.stream_hour"
-
-
-def missing(kinds: Iterable[str], prices: Prices) -> list[str]:
-    """The prices of these sinks that the list lacks."""
-    needed = [name for kind in kinds for name in ([_HOURLY] if kind == "kinesis" else []) + [CHARGES[kind][0]]]
-    return [name for name in needed if not prices.has(*name.split("."))]
 
 
 def sink_usd(kind: str, batches: Batches, prices: Prices) -> float:
     """The cost of a call's requests."""
     name, amount_of = CHARGES[kind]
-    amount = prices.usd(*name.split(".")) * amount_of(batches) if prices.has(*name.split(".")) else 0.0
+    amount = prices.usd(*name.split(".")) * amount_of(batches)
     return amount / GB if ".gb_" in name else amount
 
 
 def priced_by(options: Iterable[str], prices: Prices) -> Prices:
     """The list with the user's prices, such as `kinesis.gb_in=0.08`; raises ValueError with a sentence."""
-    known = {_HOURLY, *(name for name, _ in CHARGES.values())}
+    known = {"kinesis.stream_hour", *(name for name, _ in CHARGES.values())}
     for option in options:
         name, _, text = option.partition("=")
         try:

@@ -38,6 +38,7 @@ HOUR_S = 3600
 # What a function in a VPC reaches through interface endpoints; DynamoDB and S3 have gateways, which are free.
 ENDPOINTS = ("sqs", "secretsmanager", "ssm", "lambda")
 KEY_REFRESH_S = 300
+EXPRESS_MB = 64  # the least memory that is billed
 # The events and the control table. For each function that keeps streams a tenth more run in handovers; besides, the
 # watch and the function that answers the API use the tables.
 TABLES, IN_HANDOVERS, BESIDE_CONNECTIONS = 2, 1.1, 2
@@ -82,11 +83,14 @@ def watch_stream_usd(prices: Prices, per_function: int = 1) -> float:
     return units * WATCHES * prices.usd("dynamodb", "million_read_units")
 
 
-def stored_usd(bytes_a_month: float, keep_days: int, is_backed_up: bool, prices: Prices) -> float:
-    """The cost of storage once as much expires as comes; if it is kept forever, the mean of the first month."""
-    stored = bytes_a_month * keep_days * DAY_S / MONTH_S if keep_days else bytes_a_month / 2
-    backup_usd = prices.usd("dynamodb", "backup_gb_month") if is_backed_up else 0.0
-    return stored / GB * (prices.usd("dynamodb", "gb_month") + backup_usd)
+def stored_usd(bytes_a_month: float, backed_up: float, keep_days: int, prices: Prices) -> float:
+    """The cost of storage, and of a backup of so many of the bytes, once as much expires as comes.
+
+    If it is kept forever, it is the mean of the first month.
+    """
+    months = keep_days * DAY_S / MONTH_S if keep_days else 0.5
+    usd = bytes_a_month * prices.usd("dynamodb", "gb_month") + backed_up * prices.usd("dynamodb", "backup_gb_month")
+    return months * usd / GB
 
 
 def encryption_usd(connections: float, tables: int, prices: Prices) -> float:
@@ -96,6 +100,14 @@ def encryption_usd(connections: float, tables: int, prices: Prices) -> float:
     Guide, "Encryption at rest: how it works"); a function has one connection, and each table has a key of its own.
     """
     return connections * tables * MONTH_S / KEY_REFRESH_S * prices.usd("kms", "million_requests")
+
+
+def post_usd(prices: Prices) -> float:
+    """The cost of a POST without what it starts: a request of the API, an Express execution, and a read of the lease."""
+    express_gb_s = measured()["post_billed_ms"] / 1000 * EXPRESS_MB / 1024
+    usd = prices.usd("api_gateway", "million_requests") + prices.usd("step_functions", "million_express_requests")
+    usd += express_gb_s * prices.usd("step_functions", "express_gb_second")
+    return usd + prices.usd("dynamodb", "million_read_units")
 
 
 def events_per_s(memory_mb: int, event_bytes: int) -> float:

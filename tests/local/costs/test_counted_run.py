@@ -262,9 +262,14 @@ def test_what_a_request_was_billed_follows_from_the_wire() -> None:
         Kind(CONTROL, "GetItem", "lease"): Count(2, 0, 1.5),
         Kind(EVENTS, "BatchExecuteStatement", "event"): Count(2, 2 * 2 + 1, 0.0),
     }
+    # Each item, and each entry of the index, has these bytes and a hundred besides.
+    stored = {place: size for place, size in meter.counts.stored_bytes.items() if place[0] == EVENTS}
+    assert stored == dict.fromkeys([(EVENTS, ""), (EVENTS, "by-position")], 2 * (len("PKs" "SK1" "position1") + 100))
 
 
 def test_a_repair_is_counted_by_what_it_asks_and_writes() -> None:
-    """Each page has a hundred events, a second walk fetches the edges, and each missed event is written once."""
+    """Two pages of a hundred events, a look back at where the walk began, and a second walk for the edges; each missed
+    event is written once.
+    """
     found = repair_costs.counted(100)
-    assert (found.requests, found.counts.write_units("events")) == (3, 300)
+    assert (found.requests, found.counts.write_units("events")) == (4, 300)

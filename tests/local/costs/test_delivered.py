@@ -59,7 +59,7 @@ def len_of(wake: delivered.Wake) -> int:
     return size
 
 
-@pytest.mark.parametrize(("kind", "usd"), [("eventbridge", 1.0), ("sqs", 0.5), ("webhook", 0)])
+@pytest.mark.parametrize(("kind", "usd"), [("eventbridge", 1.0), ("sqs", 0.5)])
 def test_a_sink_is_paid_by_the_event(kind: str, usd: float) -> None:
     """A queue takes one event of an ordered stream per request; a bus bills each event, however they come."""
     for rate in (0.1, 1, 7.3):
@@ -91,14 +91,18 @@ def test_a_large_event_is_billed_by_its_chunks() -> None:
     assert large == pytest.approx(2 * small)
 
 
-def test_a_price_that_is_not_known_is_named() -> None:
-    """Once the user gives it, nothing is missing."""
-    missing = sink_prices.missing(KINDS, LISTED)
-    assert missing == ["kinesis.stream_hour", "kinesis.gb_in", "firehose.gb_in", "transfer.gb_out"]
-    given = sink_prices.priced_by([f"{name}=0.04" for name in missing], LISTED)
-    assert sink_prices.missing(KINDS, given) == []
-    assert delivered.usd(["kinesis"], flow(), SETTINGS, given)["sinks"] > 730 * 0.04
-    assert delivered.usd(["kinesis"], flow(), SETTINGS, LISTED)["sinks"] == 0
+@pytest.mark.parametrize(("kind", "billed"), [("kinesis", 3 * 1024), ("firehose", 3 * 5 * 1024), ("webhook", 1500)])
+def test_a_record_is_billed_by_what_its_sink_begins(kind: str, billed: int) -> None:
+    """Kinesis rounds each record up to 1 KB and Firehose to 5 KB; a webhook's bytes leave AWS as they are."""
+    listed = sink_prices.priced_by([f"{sink_prices.CHARGES[kind][0]}=2"], LISTED)
+    assert sink_prices.sink_usd(kind, [[200, 300], [1000]], listed) == pytest.approx(2 * billed / GB)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_sink_has_its_price(kind: str) -> None:
+    """Nothing that a sink charges is left out; a stream of Kinesis costs by the hour too."""
+    usd = delivered.usd([kind], flow(), SETTINGS, LISTED)["sinks"]
+    assert usd > (730 * 0.04 if kind == "kinesis" else 0)
 
 
 def test_the_log_and_the_metrics_are_paid_too() -> None:
@@ -120,6 +124,8 @@ def test_the_log_and_the_metrics_are_paid_too() -> None:
         assert own == pytest.approx(6 * metric_usd if by == "stream" else 0)
         assert fixed["delivery_alarms"] == pytest.approx(2 * LISTED.usd("cloudwatch", "alarm_month"))
         assert 0 < fixed["delivery_sweeps"] < 0.1
+        # Five functions at a time use three tables with a key each, of which each asks every five minutes.
+        assert fixed["delivery_encryption"] == pytest.approx(5 * 3 * MONTH_S / 300 * 3 / MILLION)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from local.checkout import ROOT
 from local.cli import main
-from local.costs import cost_pages, model, month, prices
+from local.costs import cost_pages, model, month, prices, stage_costs
 from local.costs.cost_pages import IDLE, Quoted
 from local.costs.counted_run import NAMES
 from local.costs.model import PARTS, Costs, Load, Usage
@@ -126,7 +126,9 @@ def test_an_event_that_no_index_has_is_an_item(size: int, units: int) -> None:
     assert units * flow.events <= written <= units * flow.events * 1.02
     assert with_index - written == flow.events == ordered.events
     assert flow.counts.by_kind.keys() == ordered.counts.by_kind.keys()
-    assert flow.counts.stored_bytes[NAMES["control_table"]] == ordered.counts.stored_bytes[NAMES["control_table"]]
+    control, indexed = (NAMES["control_table"], ""), (NAMES["events_table"], "by-position")
+    assert flow.counts.stored_bytes[control] == ordered.counts.stored_bytes[control]
+    assert 0 == flow.counts.stored_bytes[indexed] < ordered.counts.stored_bytes[indexed]
     half = (costs(**asked, order="none").million_events or {})["events"]
     assert half == pytest.approx((costs(**asked).million_events or {})["events"] * units / (units + 1), rel=0.01)
 
@@ -153,7 +155,8 @@ def test_what_the_settings_change() -> None:
     larger = costs({"memory_mb": 256}, events_per_s=0.1).stream_month["lambda"]
     assert larger == pytest.approx(2 * found.stream_month["lambda"], rel=0.001)
     bare = costs({"point_in_time_recovery": False}, events_per_s=0.1).stream_month["storage"]
-    assert found.stream_month["storage"] == pytest.approx(bare * 0.45 / 0.25)
+    # The index, a quarter of what is stored, has no backup.
+    assert found.stream_month["storage"] == pytest.approx(bare * (0.25 + 0.20 * 3 / 4) / 0.25, rel=0.05)
     longer = costs({"keep_days": 60}, events_per_s=0.1).million_kept
     # Twice, but for the counts of the events in the ledger, which is kept as long as before.
     assert longer == pytest.approx(2 * (found.million_kept or 0), rel=0.008)
@@ -162,6 +165,23 @@ def test_what_the_settings_change() -> None:
     assert by_profile == pytest.approx(6 * 0.30)
     less = {"metrics": pytest.approx(0.003), "sum": pytest.approx(found.stream_month["sum"] - 0.297)}
     assert costs(events_per_s=0.1, streams=100).stream_month == found.stream_month | less
+
+
+def test_the_page_of_a_stream_pays_for_an_event_what_the_command_says() -> None:
+    """The rates have an event's requests and storage, and no share of a metric that costs the same for any number."""
+    idle, busy = costs(), costs(events_per_s=0.05, event_bytes=200)
+    alone = {"idle": idle} | dict.fromkeys(("light", "unordered", "packed"), busy)
+    rates = json.loads(cost_pages.rates(Quoted(alone, [idle], {})))
+    assert busy.million_events is not None
+    usd = busy.million_events["sum"] + (busy.million_kept or 0)
+    assert set(rates["million_events_usd"].values()) == {round(usd, 4)}
+    events_usd = busy.stream_month["sum"] - idle.stream_month["sum"] - busy.stream_month["metrics"]
+    assert usd == pytest.approx(events_usd / (0.05 * month.MONTH_S) * MILLION)
+
+
+def test_a_post_costs_the_api_and_an_express_execution() -> None:
+    """An API's request, an execution of two times 100 ms with 64 MB, and the consistent read of a lease."""
+    assert MILLION * stage_costs.post_usd(LISTED) == pytest.approx(3.50 + 1.00 + 0.2 / 16 * 16.67 + 0.125)
 
 
 @pytest.mark.parametrize(
