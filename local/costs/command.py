@@ -46,7 +46,7 @@ FIXED_WHY = {
     "delivery_alarms": "the alarms of the delivery",
     "delivery_metrics": "metrics of the delivery",
     "delivery_sweeps": "a call each minute that retries and measures",
-    "delivery_encryption": "requests to KMS by the delivery, at most",
+    "delivery_keys": "requests to KMS by the delivery, at most",
 }
 MILLION_WHY = {name: WHY[name] for name in ("events", "control_writes", "reads")}
 BESIDE_WHY = {
@@ -102,12 +102,9 @@ def run(arguments: argparse.Namespace) -> int:
     source = month.scenario(arguments.stage)
     if arguments.repair is not None:
         events = whole("--repair", arguments.repair, 0, repair_costs.MOST_EVENTS)
-        asked = events, load.event_bytes, source.settings["control_memory_mb"], listed
-        print(
-            json.dumps(repair_costs.as_json(*asked), indent=1)
-            if arguments.json
-            else "\n".join(repair_costs.lines(*asked))
-        )
+        asked = events, load.event_bytes, source.settings["control_memory_mb"]
+        repaired = repair_costs.as_json(*asked, listed)
+        print(json.dumps(repaired, indent=1) if arguments.json else repair_costs.text(*asked, repaired))
         return 0
     _need_room(load, source.settings)
     with saying("replaying the machine in virtual time …"):

@@ -219,14 +219,14 @@ def fixed_usd(kinds: Sequence[str], settings: Mapping[str, Any], prices: Prices)
     metrics = len(usual) * {"stage": 1, "profile": len(kinds), "stream": 0}[by] + 1
     figures = stage_costs.measured()
     # A function for each shard notes, and one more sweeps and works; they use the stage's tables and their own.
-    encryption_usd = stage_costs.encryption_usd(figures["delivery_shards"] + 1, stage_costs.TABLES + 1, prices)
+    keys_usd = stage_costs.encryption_usd(figures["delivery_shards"] + 1, stage_costs.TABLES + 1, prices)
     sweep_usd = _function_usd(figures["delivery_cpu_ms_per_note"], SWEEP_READS, 1, settings, prices)
     sweep_usd += SWEEP_READS * prices.usd("dynamodb", "million_read_units")
     return {
         "delivery_alarms": ALARMS * prices.usd("cloudwatch", "alarm_month"),
         "delivery_metrics": metrics * prices.usd("cloudwatch", "metric_month"),
         "delivery_sweeps": SWEEPS * sweep_usd,
-        "delivery_encryption": encryption_usd,
+        "delivery_keys": keys_usd,
     }
 
 

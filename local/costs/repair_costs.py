@@ -4,6 +4,7 @@ The function, the store and the tables are the product's own; the address is sim
 `local/simulation/virtual_rest.py`.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,7 @@ NAMES = {"events_table": "events", "control_table": "control"}
 # The time of an answer of the address, and of a request to DynamoDB, for which the function is paid.
 ANSWER_MS, REQUEST_MS, START_MS = 200, 5, 500
 PAGE = 100
+# A walk reads a hundred pages, edges included; more events cost proportionally more.
 MOST_EVENTS = 9_000
 EDGES = 4
 _STREAM = {
@@ -108,24 +110,21 @@ def gap_usd(of: Counted, memory_mb: int, prices: Prices) -> dict[str, float]:
 
 def cost_usd(gaps: int, events: int) -> float:
     """The approximate cost of repairing so many gaps with so many events, with the default memory of a stage."""
-    if not gaps:
-        return 0.0
-    return gaps * sum(gap_usd(counted(events // gaps), 256, read()).values())
-
-
-def lines(events: int, event_bytes: int, memory_mb: int, prices: Prices) -> list[str]:
-    """What `streamkeeper cost --repair` prints."""
-    one = counted(events, event_bytes)
-    parts = gap_usd(one, memory_mb, prices)
-    missed, requests = number_of(events, "event"), number_of(one.requests, "request")
-    usd = sum(parts.values())
-    head = f"A gap that missed {missed} of {number_of(event_bytes, 'byte')}: ${usd:.6f} to repair"
-    how = f"{requests} to the address in {one.run_ms / 1000:.1f} s of a function with {memory_mb} MB"
-    return [head, f"  {how}", *(f"  {name:<8} ${usd:.6f}" for name, usd in parts.items())]
+    each = events / max(1, gaps)
+    one = counted(min(math.ceil(each), MOST_EVENTS))
+    return gaps * max(1.0, each / MOST_EVENTS) * sum(gap_usd(one, 256, read()).values())
 
 
 def as_json(events: int, event_bytes: int, memory_mb: int, prices: Prices) -> dict[str, Any]:
-    """The same for a program."""
+    """What `streamkeeper cost --repair --json` prints."""
     one = counted(events, event_bytes)
     parts = gap_usd(one, memory_mb, prices)
     return {"gap_usd": sum(parts.values()), "parts": parts, "requests": one.requests, "run_ms": one.run_ms}
+
+
+def text(events: int, event_bytes: int, memory_mb: int, found: dict[str, Any]) -> str:
+    """The same for people."""
+    missed, requests = number_of(events, "event"), number_of(found["requests"], "request")
+    head = f"A gap that missed {missed} of {number_of(event_bytes, 'byte')}: ${found['gap_usd']:.6f} to repair"
+    how = f"{requests} to the address in {found['run_ms'] / 1000:.1f} s of a function with {memory_mb} MB"
+    return "\n".join([head, f"  {how}", *(f"  {name:<8} ${usd:.6f}" for name, usd in found["parts"].items())])

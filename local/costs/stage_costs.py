@@ -103,7 +103,7 @@ def encryption_usd(connections: float, tables: int, prices: Prices) -> float:
 
 
 def post_usd(prices: Prices) -> float:
-    """The cost of a POST without what it starts: a request of the API, an Express execution, and a read of the lease."""
+    """The cost of a POST without what it starts: the API's request, an Express execution, and a read of the lease."""
     express_gb_s = measured()["post_billed_ms"] / 1000 * EXPRESS_MB / 1024
     usd = prices.usd("api_gateway", "million_requests") + prices.usd("step_functions", "million_express_requests")
     usd += express_gb_s * prices.usd("step_functions", "express_gb_second")

@@ -19,7 +19,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from handlers.run.group_function import AT_ONCE
+from handlers.run.group_function import AT_ONCE, HEARTBEAT_EVERY_MS
 from local.costs.counted_run import NAMES
 from local.costs.model import Usage
 from local.costs.month import MONTH_S, Month
@@ -37,7 +37,8 @@ class Cycle:
     """A group's cycle as counted: its duration, its writes, and how many streams open in a second.
 
     Units are those of all the group's streams: in a cycle, and of an index's entries under the sort key of one
-    connection's records; `even_units` of the former are spread over the cycle, the rest comes with its openings.
+    connection's records. `even_units` of the former are heartbeats, spread over the cycle; the rest comes with its
+    openings.
     `renews_after` is the number of cycles after which an execution is replaced.
     """
 
@@ -50,7 +51,7 @@ class Cycle:
     transitions: float
     functions: float
     renews_after: float
-    even_units: float = 0
+    even_units: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ def cycle_of(source: Scenario, usage: Usage, used: Month) -> Cycle:
     is_group = usage.functions is not None
     length_s = idle.length_ms / 1000 if is_group else MONTH_S / used.invocations
     part = 1 if is_group else length_s * 1000 / idle.length_ms
+    # A group's function writes one for all its streams.
+    heartbeat_s = min(source.settings["progress_every_s"], HEARTBEAT_EVERY_MS / 1000)
     lease = sum(
         one.write_units for kind, one in idle.counts.by_kind.items() if (kind.table, kind.item) == (control, "lease")
     )
@@ -90,8 +93,7 @@ def cycle_of(source: Scenario, usage: Usage, used: Month) -> Cycle:
         transitions=round(used.transitions / used.invocations, 3),
         functions=round(used.billed_ms / 1000 / MONTH_S if usage.functions is None else usage.functions, 4),
         renews_after=2 * source.settings["renew_after"],
-        # For a single stream nearly all are heartbeats; for a group nearly none, so they count as openings.
-        even_units=0 if is_group else max(0.0, part * lease - OPENING_UNITS),
+        even_units=round(length_s / heartbeat_s) if is_group else max(0.0, part * lease - OPENING_UNITS),
     )
 
 

@@ -264,7 +264,14 @@ def test_what_a_request_was_billed_follows_from_the_wire() -> None:
     }
     # Each item, and each entry of the index, has these bytes and a hundred besides.
     stored = {place: size for place, size in meter.counts.stored_bytes.items() if place[0] == EVENTS}
-    assert stored == dict.fromkeys([(EVENTS, ""), (EVENTS, "by-position")], 2 * (len("PKs" "SK1" "position1") + 100))
+    assert stored == dict.fromkeys([(EVENTS, ""), (EVENTS, "by-position")], 2 * (len("PKsSK1position1") + 100))
+
+
+def test_a_gap_of_more_pages_than_a_walk_reads_costs_proportionally_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulated repair ends where its first walk does."""
+    monkeypatch.setattr(repair_costs, "MOST_EVENTS", 900)
+    assert repair_costs.cost_usd(2, 18_000) == pytest.approx(10 * repair_costs.cost_usd(2, 1_800))
+    assert repair_costs.cost_usd(0, 0) == 0
 
 
 def test_a_repair_is_counted_by_what_it_asks_and_writes() -> None:

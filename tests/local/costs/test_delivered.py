@@ -125,7 +125,7 @@ def test_the_log_and_the_metrics_are_paid_too() -> None:
         assert fixed["delivery_alarms"] == pytest.approx(2 * LISTED.usd("cloudwatch", "alarm_month"))
         assert 0 < fixed["delivery_sweeps"] < 0.1
         # Five functions at a time use three tables with a key each, of which each asks every five minutes.
-        assert fixed["delivery_encryption"] == pytest.approx(5 * 3 * MONTH_S / 300 * 3 / MILLION)
+        assert fixed["delivery_keys"] == pytest.approx(5 * 3 * MONTH_S / 300 * 3 / MILLION)
 
 
 @pytest.mark.parametrize(

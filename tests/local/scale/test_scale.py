@@ -5,9 +5,13 @@ from dataclasses import replace
 import pytest
 
 from local import stages
+from local.costs import month
+from local.costs.counted_run import NAMES, Counted
+from local.costs.metered import Count, Counts, Kind
+from local.costs.model import Usage
 from local.generated_pages import outdated
 from local.scale import scale_page
-from local.scale.fleet import DAY_S, REGIONS, day, quotas
+from local.scale.fleet import DAY_S, REGIONS, cycle_of, day, quotas
 from local.scale.throttled import FUNCTIONS, START, TRANSITIONS, TRANSITIONS_TO_CONNECT
 
 FOUND = scale_page.counted()
@@ -46,8 +50,19 @@ def test_a_day_is_what_its_groups_do() -> None:
     assert together.most_functions == 100
     # A hundred entries of each group, in the eleven seconds in which its streams open.
     assert together.most_partition_units == pytest.approx(50 * 100 / 11)
+    even_s = cycle.even_units / cycle.length_s
+    assert together.most_control_units == pytest.approx(50 * ((cycle.control_units - cycle.even_units) / 11 + even_s))
     assert apart.most_opening < 10
     assert apart.control_units_per_s == pytest.approx(50 * cycle.control_units / cycle.length_s)
+
+
+def test_a_group_writes_its_heartbeats_all_the_time() -> None:
+    """A heartbeat each four seconds, of a small group nearly all that it writes, does not come with its openings."""
+    control = NAMES["control_table"]
+    kinds = {Kind(control, "UpdateItem", "lease"): Count(224, 224), Kind(control, "PutItem", "connection"): Count(3, 6)}
+    idle, used = Counted(Counts(kinds), 849_000, 0, [], streams=3), month.Month(6_500, 0, 3_149, 14)
+    cycle = cycle_of(month.scenario("prod"), Usage(idle, idle, functions=1.01), used)
+    assert (cycle.control_units, cycle.even_units, cycle.ledger_index_units) == (230, 212, 3)
 
 
 @pytest.mark.parametrize("region", REGIONS)
