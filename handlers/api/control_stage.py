@@ -1,4 +1,4 @@
-"""What the control API is made of at its cold start, and what its routes read of a stream.
+"""Makes what the control API needs at its cold start, and reads what its routes show of a stream.
 
 Few requests need AWS's own clients, so they are made at their first use. Invariant: nothing is written here.
 """

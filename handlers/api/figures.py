@@ -113,7 +113,7 @@ def coverage(status: str, connections: Connections, records: Records) -> Coverag
 
 
 def _waiting_since_ms(connections: Connections) -> int | None:
-    """Since when what came waits to be stored; None if no connection is open, or if its store keeps up.
+    """Returns since when received events wait to be stored; None if no connection is open, or its store keeps up.
 
     A connection that counts as alive by its writes, and was known good only long before, has not stored what came. That
     does not count if another one that has caught up brings the same.
@@ -130,7 +130,7 @@ def _waiting_since_ms(connections: Connections) -> int | None:
 
 
 def connected_since_ms(spans: Iterable[Interval]) -> int | None:
-    """Since when connections followed one another without a pause until the last one ended; None without one."""
+    """Returns since when connections have followed one another without a pause; None if there is none."""
     since_ms: int | None = None
     for from_ms, to_ms in sorted(spans, key=lambda span: -span[1]):
         if since_ms is None or from_ms < since_ms <= to_ms:

@@ -42,7 +42,7 @@ class Refused(Exception):
 class translate_errors:
     """Maps the client's errors: ConditionFailed, Refused if `refusals` are expected, otherwise StoreUnavailable.
 
-    It is a class because `contextlib`'s generators cost as much as spelling a small request.
+    It is a class because a generator of `contextlib` costs as much as writing a small request.
     """
 
     __slots__ = ("_action", "_refusals")

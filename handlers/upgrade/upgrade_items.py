@@ -1,4 +1,4 @@
-"""Reads from a lease and the ledger how a stream does that an upgrade has asked to hand over.
+"""Reads from a lease and the ledger how a stream fares since an upgrade asked it to hand over.
 
     code_version   the version of the function that the stream's executions call; absent for the alias
     upgrade_mark   when the stream was asked, which execution held it then, and how it did; if it goes back, also since
@@ -132,7 +132,7 @@ def has_handed_over(item: Item) -> bool:
 def to_stream(
     item: Item, version: str, now_ms: int, stretches: Stretches | None = None, newest_ms: int | None = None
 ) -> Stream:
-    """Returns how the stream does, which was asked to run `version`.
+    """Returns how a stream fares that was asked to run `version`.
 
     `stretches` are what its connections did, `newest_ms` is when its newest stored event came, if known.
     """

@@ -97,7 +97,7 @@ class Work:
         return {"begin": end, "is_done": True}
 
     def look(self, version: str, begin: int, end: int, limits: Limits) -> dict[str, Any]:
-        """Returns how all streams do that were asked: the wave from `begin` on, and those before it."""
+        """Returns how the streams fare that were asked: those of the wave from `begin` on, and of earlier waves."""
         if self.records.read().is_aborted:
             return {"state": health.State.WORSE.value, "reasons": "a roll-back was requested"}
         items = list(self.records.asked(lambda stream_id: place(stream_id) < end))
@@ -223,7 +223,7 @@ class Work:
                 input=start_input(stream_id, execution),
             )
         except client.exceptions.ExecutionAlreadyExists:
-            return  # It is over already; the next look shows how the stream does.
+            return  # It is over already; the next look shows how the stream fares.
 
     def _streams(self, items: Iterable[Item], version: str, closely: int, limits: Limits) -> Iterator[Stream]:
         now_ms = self.now_ms()
