@@ -61,9 +61,14 @@ class translate_errors:
         from botocore.exceptions import BotoCoreError, ClientError
 
         if isinstance(error, ClientError):
-            raise _refusal(self._action, error, self._refusals) from error
-        if isinstance(error, BotoCoreError):
-            raise _unavailable(self._action, f"AWS did not answer {self._action}: {type(error).__name__}") from error
+            problem = _refusal(self._action, error, self._refusals)
+        elif isinstance(error, BotoCoreError):
+            problem = StoreUnavailable(f"AWS did not answer {self._action}: {type(error).__name__}")
+        else:
+            return
+        if isinstance(problem, StoreUnavailable) and self._action in _SERVICES:
+            problem.service = _SERVICES[self._action]
+        raise problem from error
 
 
 def _refusal(action: str, error: "ClientError", refusals: bool) -> Exception:
@@ -74,14 +79,8 @@ def _refusal(action: str, error: "ClientError", refusals: bool) -> Exception:
         return ConditionFailed(fields.get("ResponseMetadata", {}).get("RetryAttempts", 0), fields.get("Item"))
     if code == "ValidationException" and refusals:
         return Refused(code)
-    unavailable = _unavailable(action, f"AWS refused {action} after its retries: {code}{quoted_id(error.response)}")
+    unavailable = StoreUnavailable(f"AWS refused {action} after its retries: {code}{quoted_id(error.response)}")
     unavailable.is_throttle = code in THROTTLED
-    return unavailable
-
-
-def _unavailable(action: str, words: str) -> StoreUnavailable:
-    unavailable = StoreUnavailable(words)
-    unavailable.service = _SERVICES.get(action, StoreUnavailable.service)
     return unavailable
 
 

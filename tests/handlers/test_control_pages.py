@@ -75,12 +75,6 @@ def test_events_that_no_index_has_come_by_key(memory: Memory, control: ModuleTyp
     assert events_of(control, "other", after="key.Yw") == (404, {"detail": words})
 
 
-def test_events_of_a_stream_that_is_not_there(control: ModuleType) -> None:
-    """It gives 404, as for the stream itself."""
-    assert events_of(control) == (404, {"detail": "The stream 'demo' was never started."})
-    assert events_of(control, "nobody")[0] == 404
-
-
 @pytest.mark.parametrize(
     ("query", "words"),
     [

@@ -17,7 +17,6 @@ from handlers.store.event_items import StoragePolicy
 from tests.handlers.api.test_views import Delivery
 from tests.handlers.api_requests import MINE, asked, connected, events_of, streams_of, walked
 from tests.handlers.aws import CONTROL, Memory, save_connection
-from tests.handlers.context import Context
 
 PARTS = ["prices:btc", "prices:eth"]
 STREAM = "/connections/{streamId}"
@@ -132,21 +131,6 @@ def test_events_of_the_parts_are_one_walk(memory: Memory, control: ModuleType) -
     assert (code, refused["detail"]) == (404, "The position is not one of 'prices', which is read in parts.")
     newest = asked(control, "GET", "prices", resource=f"{STREAM}/latest")[1]
     assert newest == {"stream": "prices", "after": None}
-
-
-def test_as_lines_and_as_messages_they_are_the_same(memory: Memory, control: ModuleType) -> None:
-    """A client that comes again with the last id goes on behind it."""
-    for part in PARTS:
-        connected(memory, part)
-    stored(memory, PARTS[0], 1)
-    stored(memory, PARTS[1], 2)
-    event = {"httpMethod": "GET", "resource": f"{STREAM}/events", "pathParameters": {"streamId": "prices"}}
-    answer = control.handler(event | {"headers": {"Accept": "text/event-stream"}}, Context())
-    ids = [line.removeprefix("id: ") for line in answer["body"].split("\n") if line.startswith("id: ")]
-    assert [one["position"] for one in events_of(control, "prices")[1]["events"]] == ids
-    again = {"Accept": "text/event-stream", "Last-Event-ID": ids[0]}
-    assert ids[1] in control.handler(event | {"headers": again}, Context())["body"]
-    assert f"id: {ids[0]}" not in control.handler(event | {"headers": again}, Context())["body"]
 
 
 def test_a_stop_stops_every_part(memory: Memory, control: ModuleType) -> None:

@@ -318,8 +318,8 @@ def test_dead_letters_of_a_stream_are_listed_and_stay(aws: Aws, function: Module
 
 def test_a_view_of_a_stream_that_was_never_started(control: ModuleType) -> None:
     """It is 404, like the stream's status."""
-    for name in ("timeline", "machine", "cost", "dead-letters", "latest"):
-        assert view(control, name)[0] == 404
+    for name in ("timeline", "machine", "cost", "dead-letters", "latest", "events", "gaps"):
+        assert view(control, name) == (404, {"detail": "The stream 'demo' was never started."})
 
 
 def test_every_route_is_answered_but_the_start(control: ModuleType) -> None:
