@@ -266,8 +266,8 @@ def test_a_page_that_is_its_own_next_one_proves_nothing() -> None:
 def test_the_last_page_of_an_order_may_come_again() -> None:
     """Some addresses name a next page to the end, and answer with the last one."""
     rig = Rig(RestWays(limit=2, is_inclusive=True))
-    fetch, last = rig.rest.fetch, '"next":"015"'
-    rig.rest.fetch = lambda asked: replace(fetch(asked), body=fetch(asked).body.replace(b'"next":null', last.encode()))  # type: ignore[method-assign]
+    fetch, last = rig.rest.fetch, b'"next":"015"'
+    rig.rest.fetch = lambda request: replace(fetch(request), body=fetch(request).body.replace(b'"next":null', last))  # type: ignore[method-assign]
     rig.run()
     assert rig.repaired.state == REPAIRED
     assert brought(rig) == MISSED
