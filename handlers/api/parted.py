@@ -6,7 +6,8 @@ whole is listed once in a walk, before the first of its parts that was started.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from handlers.api import part_pages, part_places, part_status
@@ -33,11 +34,7 @@ class Parted:
     ) -> None:  # fmt: skip
         self._store, self._known, self._begun = store, known, begun
         self._at = now_ms, dead_after_ms
-
-        def whole(stream_id: str, records: Mapping[str, Records | None], **more: Any) -> dict[str, Any] | None:
-            return part_status.answer(stream_id, records, now_ms, dead_after_ms, retries, **more)
-
-        self._answer = whole
+        self._answer = partial(part_status.answer, now_ms=now_ms, dead_after_ms=dead_after_ms, retries=retries)
 
     def whole(self, stream_id: str, part_ids: Sequence[str]) -> dict[str, Any]:
         """Returns the status; raises Problem if no part was ever started."""

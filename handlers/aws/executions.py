@@ -13,7 +13,8 @@ from typing import Any
 
 from handlers.aws.error_translation import translate_errors
 
-_UNKNOWN = ("ExecutionDoesNotExist", "InvalidArn")
+# What Step Functions answers about an execution that it does not know, or has forgotten.
+UNKNOWN = ("ExecutionDoesNotExist", "InvalidArn")
 
 
 def read(
@@ -34,7 +35,7 @@ def read(
                 executionArn=arn, reverseOrder=True, maxResults=most_events, includeExecutionData=False
             )
         except ClientError as error:
-            if error.response.get("Error", {}).get("Code") in _UNKNOWN:
+            if error.response.get("Error", {}).get("Code") in UNKNOWN:
                 return None
             raise
     return description, json.loads(machine["definition"]), history["events"]

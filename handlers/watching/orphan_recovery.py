@@ -14,6 +14,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from handlers.aws.executions import UNKNOWN
 from handlers.connection.lease import Lease
 from handlers.connection.orphans import (
     START_EVERY_MS,
@@ -32,7 +33,6 @@ from handlers.values import dataclass
 
 # Streams let go of a stop within seconds, and a start that is under way is over after 29 s.
 STOPS_WITHIN_MS = 30_000
-_UNKNOWN = ("ExecutionDoesNotExist", "InvalidArn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class StepFunctions:
         try:
             answer = self.client().describe_execution(executionArn=arn)
         except ClientError as refusal:
-            if refusal.response["Error"]["Code"] not in _UNKNOWN:
+            if refusal.response["Error"]["Code"] not in UNKNOWN:
                 raise
             return Described(arn, Verdict.OVER, -1)
         started_ms = round(answer["startDate"].timestamp() * 1000)
