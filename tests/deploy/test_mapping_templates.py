@@ -299,6 +299,12 @@ def test_the_function_of_a_template_is_javas(apache: Apache, text: str) -> None:
     assert vtl.render(FUNCTION, vtl.Call("", {"v": text})) == rendered["text"]
 
 
+def test_a_template_that_cannot_be_rendered_fails() -> None:
+    """No half of an answer is sent."""
+    with pytest.raises(vtl.TemplateFailure):
+        vtl.render("#foreach(", vtl.Call(""))
+
+
 PACKAGED = """
 const stage = { 'sls:stage': 'test', 'self:custom.upstreams': {} };
 return require('./packaging/parts.cjs')({ resolveVariable: async (name) => stage[name] });

@@ -25,7 +25,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"split": {}}, f'split.path is missing: it must be {NAMES}, or "$" if the frame is the list'),
     ({"split": SPLIT, "time": "$.items[*].at"}, "within the event as it is stored: an element of a batch"),
     ({"split": {"path": "$.items[*]"}}, f'split.path must be {NAMES}, or "$" if the frame is the list'),
-    ({"split": {"path": "$.items[0]"}}, f'split.path must be {NAMES}, or "$" if the frame is the list'),
     ({"split": SPLIT | {"keep": "$.a[0]"}}, f"split.keep must be a list of paths, each {NAMES}"),
     ({"split": SPLIT | {"keep": []}}, f"split.keep must be a list of paths, each {NAMES}"),
     ({"split": SPLIT | {"keep": ["$.items.a"]}}, f"split.keep {KEPT}"),

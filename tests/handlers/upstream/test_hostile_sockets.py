@@ -66,10 +66,6 @@ HANDSHAKES: dict[str, tuple[dict[str, Any], str]] = {
         {"Sec_WebSocket_Accept": b"AAAA"},
         "(protocol): the upstream's Sec-WebSocket-Accept does not belong to the key that was sent",
     ),
-    "no accept key": (
-        {"Sec_WebSocket_Accept": b""},
-        "(protocol): the upstream's Sec-WebSocket-Accept does not belong to the key that was sent",
-    ),
     "no upgrade": ({"Upgrade": b""}, NO_SWITCH),
     "another upgrade": ({"Upgrade": b"h2c"}, NO_SWITCH),
     "no connection": ({"Connection": b"keep-alive"}, NO_SWITCH),

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from handlers.framing.oversize import Oversize
-from handlers.redrive import redriving
 from handlers.redrive.letters import Message
 from handlers.redrive.redriving import Redrive, Stage
 from local.cli import INTERRUPTED, main
@@ -166,12 +165,3 @@ def test_what_cannot_be_reached_is_one_sentence(name: str, capsys: pytest.Captur
     assert main(["redrive", "--stage", name]) == 2
     said = capsys.readouterr()
     assert (said.out, said.err.count("\n"), name in said.err) == ("", 1, True)
-
-
-def test_help_names_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
-    """0 is when nothing is left, and what is left has another one."""
-    with pytest.raises(SystemExit, match="0"):
-        main(["redrive", "--help"])
-    said = capsys.readouterr().out
-    assert "Exit status: 0" in said
-    assert redriving.LEFT in said
