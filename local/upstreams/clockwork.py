@@ -8,20 +8,15 @@ import asyncio
 import contextlib
 import math
 import re
-import time
 from collections.abc import AsyncIterator
 from datetime import datetime
 
+from handlers.aws.lambda_environment import now_ms
 from local.upstreams.behaviours import Behaviour
 
 KEPT_MS = 600_000
 _MOST_AT_ONCE = 200
 _LAST_NUMBER = re.compile(r"[0-9]{1,18}(?=[^0-9]*$)")
-
-
-def now_ms() -> int:
-    """Returns the wall clock in epoch milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 def oldest_number(behaviour: Behaviour, at_ms: int) -> int:

@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from handlers.aws.lambda_environment import now_ms
 from local.upstreams.behaviours import (
     BEHAVIOURS,
     DEMOS,
@@ -30,7 +31,7 @@ from local.upstreams.behaviours import (
     TRADES_LIMIT,
     Behaviour,
 )
-from local.upstreams.clockwork import due, first_number, now_ms, oldest_number
+from local.upstreams.clockwork import due, first_number, oldest_number
 from local.upstreams.played_auth import PlayedAuth
 from local.upstreams.played_sockets import converses, subscribed
 from local.upstreams.presence import Client, Presence, Watch

@@ -3,12 +3,12 @@
 import json
 import urllib.request
 
+from handlers.aws.lambda_environment import now_ms
 from handlers.connection.effects import Progress, RecordLoss
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import StoragePolicy
 from handlers.store.ledger_records import connection_item
 from local.upstreams.behaviours import DEMOS, TRADES, TRADES_LATE_MS
-from local.upstreams.clockwork import now_ms
 from tests.console.chromium import Chromium
 from tests.console.page import address, listed, shown, store
 from tests.local_run import LocalRun

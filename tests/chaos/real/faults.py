@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from local.upstreams.clockwork import now_ms
+from handlers.aws.lambda_environment import now_ms
 from local.upstreams.demo_streams import Upstreams
 from tests.chaos.real.proxy import Proxy
 from tests.chaos.real.shapes import STALL_AFTER_S, STREAMS, Journal, place_of

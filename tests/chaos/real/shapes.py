@@ -14,8 +14,8 @@ from pathlib import Path
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from handlers.aws.lambda_environment import now_ms
 from local.upstreams.behaviours import SSE, Behaviour
-from local.upstreams.clockwork import now_ms
 from tests.planted.table import ROOT, Change, changed
 from tests.projects import changed as replaced
 from tests.projects import copied

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from handlers.api.verdict import counted
+from handlers.aws.lambda_environment import now_ms
 from local.permissions import guard
-from local.upstreams.clockwork import now_ms
 from states_language.server.journals import Journals
 from states_language.server.stored_events import StoredEvents
 from tests.chaos.real.faults import FAULTS, Scene, plan, rest
