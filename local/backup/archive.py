@@ -129,6 +129,8 @@ class Archived:
 
     def __init__(self, files: Files) -> None:
         self._files = files
+        if not files.has(MANIFEST) and files.has(BEGUN):
+            raise UserError(f"{files.address} has an unfinished backup: the command that began it finishes it.")
         self.manifest = document(files, MANIFEST)
         if self.manifest.get("format") != FORMAT:
             had = self.manifest.get("format")

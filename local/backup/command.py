@@ -176,7 +176,7 @@ def _move(arguments: argparse.Namespace) -> int:
     if here.tables == there.tables:
         raise UserError("--from and --to name the same tables: choose another place for one of them.")
     _check_starts(there, "use `restore`")
-    ids = arguments.stream_ids or _chosen(Tables(here).stream_ids(), arguments.match)
+    ids = list(dict.fromkeys(arguments.stream_ids)) or _chosen(Tables(here).stream_ids(), arguments.match)
     moving = Moving(here, there, work.check, work.say)
     return _shown(work, ids, moving.move, arguments, "moved")
 

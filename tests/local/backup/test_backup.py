@@ -260,7 +260,7 @@ def test_a_copy_that_has_run_since_is_set_back_again(here: Deployed, there: Depl
 def test_no_stream_is_started_at_named_tables(
     here: Deployed, there: Deployed, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command says so before it stops or copies one."""
+    """The command says so before it stops or copies one. One that is named twice is moved once."""
     here.run(PLAIN, 2)
     tables, before = f"there/{there.events_table},{there.control_table}", here.items()
     said = f"streamkeeper: {tables} names tables, where no stream can be started: name a stage, or "
@@ -269,6 +269,9 @@ def test_no_stream_is_started_at_named_tables(
     status, _, wrong = typed(capsys, "restore", "--from", "here", "--stage", tables, "--start")
     assert (status, wrong) == (2, said + "leave out --start.\n")
     assert here.items() == before
+    here.run(PLAIN, 2, stop={"BOOL": True})
+    status, moved, _ = typed(capsys, "move", PLAIN, PLAIN, "--from", "here", "--to", "there")
+    assert (status, [(one["stream"], one["was_there"]) for one in moved["streams"]]) == (0, [(PLAIN, False)])
 
 
 def test_a_stream_that_went_over_to_a_log_is_copied_whole(here: Deployed, there: Deployed) -> None:
@@ -322,6 +325,8 @@ def test_a_damaged_backup_is_refused_by_the_name_of_its_file(
     assert "events-000001.jsonl.gz of demo in the backup is damaged: it differs from the manifest" in wrong
     assert there.items() == {"events": {}, "control": {}}
     (folder / "manifest.json").unlink()
+    assert "backup/ has an unfinished backup" in typed(capsys, "restore", "--stage", "there", "--from", str(folder))[2]
+    (folder / "begun.json").unlink()
     assert "manifest.json cannot be read" in typed(capsys, "restore", "--stage", "there", "--from", str(folder))[2]
 
 
