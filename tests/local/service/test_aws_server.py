@@ -353,16 +353,6 @@ def test_a_service_that_the_embedded_aws_does_not_have_says_so_in_xml(endpoint: 
     assert unknown.value.response["Error"]["Code"] == "ValidationError"
 
 
-def test_everything_else_is_forwarded(endpoint: Running) -> None:
-    """DynamoDB, SQS and Secrets Manager answer on the same address."""
-    assert client("dynamodb", endpoint.url).list_tables()["TableNames"] == ["events"]
-    secrets = client("secretsmanager", endpoint.url)
-    secrets.create_secret(Name="key", SecretString="é")
-    assert secrets.get_secret_value(SecretId="key")["SecretString"] == "é"
-    url = client("sqs", endpoint.url).create_queue(QueueName="other")["QueueUrl"]
-    assert url == f"{endpoint.url}/000000000000/other"
-
-
 def test_a_function_without_room_is_refused_as_aws_does(endpoint: Running, states: Any) -> None:
     """It is 429 with the exception's name and the reason, and the error that a Retrier knows."""
     functions = client("lambda", endpoint.url)
