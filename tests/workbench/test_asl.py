@@ -9,11 +9,10 @@ import pytest
 
 from local.cli import main
 from local.stages import ROOT
-from local.workbench.folder_page import lines, page
+from local.workbench.folder_page import page
 from machines import line, raising, task, written
 from states_language import load, read_definition, warnings
 from states_language.drawing.dot import FAILED, TAKEN
-from states_language.drawing.mermaid import flowchart
 
 GOOD = {"Comment": "A test.", "StartAt": "A", "States": {"A": {"Type": "Succeed", "Comment": "The end."}}}
 MACHINE: dict[str, Any] = line(
@@ -22,7 +21,6 @@ MACHINE: dict[str, Any] = line(
     ("Good", {"Type": "Succeed"}),
     ("Bad", {"Type": "Fail"}),
 )
-BRANCHES = line(("Both", {"Type": "Parallel", "Branches": [line(("One", {"Type": "Pass"}))]}))
 
 
 def test_our_own_machines_are_checked_with_their_variables_filled(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,10 +81,3 @@ def test_the_readme_shows_the_files_as_they_are(tmp_path: Path) -> None:
     folder = ROOT / "statemachines"
     assert (folder / "README.md").read_text() == page(folder)
     assert "mermaid" not in page(tmp_path)
-
-
-def test_each_branch_has_its_own_picture() -> None:
-    """The branches of a Parallel are drawn after its line; an end is an arrow to a point."""
-    (_, own), (title, branch) = lines(BRANCHES)
-    assert (own, title) == (BRANCHES, "Both, branch 1")
-    assert flowchart(branch).splitlines()[-1] == "  s0 --> s0_end"

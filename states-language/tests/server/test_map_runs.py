@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from endpoint import created, distributed, line, over, refusal
 from patience import until
+from states_language.server import map_runs
 
 BOUNDS = ("maxConcurrency", "toleratedFailureCount", "toleratedFailurePercentage")
 
@@ -55,13 +58,19 @@ def test_concurrency_and_tolerance_change_while_a_map_run_runs(states: Any) -> N
     assert statuses(states, run) == ["ABORTED"] * 4
 
 
-def test_no_bound_on_concurrency_and_a_percentage(states: Any) -> None:
-    """A maxConcurrency of 0 starts all; a percentage is kept as it was sent, and the other bounds too."""
+def test_no_bound_on_concurrency_and_a_percentage(states: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A maxConcurrency of 0 starts all; a percentage is kept as it was sent, and the other bounds too.
+
+    An execution after those that are listed can be stopped all the same.
+    """
     execution, run = running(states, "no-bound", MaxConcurrency=2)
     states.update_map_run(mapRunArn=run, maxConcurrency=0, toleratedFailurePercentage=49.5)
     assert until(lambda: statuses(states, run) == ["RUNNING"] * 4)
     assert states.describe_map_run(mapRunArn=run)["toleratedFailurePercentage"] == 49.5
-    stop_first(states, run)
+    last = states.list_executions(mapRunArn=run)["executions"][0]["executionArn"]
+    with monkeypatch.context() as fewer:
+        fewer.setattr(map_runs, "MOST_EXECUTIONS", 3)
+        states.stop_execution(executionArn=last)
     assert until(lambda: statuses(states, run).count("ABORTED") == 1)
     assert states.describe_execution(executionArn=execution)["status"] == "RUNNING"
     stop_first(states, run)

@@ -164,12 +164,12 @@ class ExecutionActions(Actions):
     def _stop_execution(self, parameters: Parameters) -> Answer:
         execution_arn = arn(parameters, "executionArn", "execution")
         error, cause = parameters.get("error"), parameters.get("cause")
-        of_run = child(self._executions, execution_arn)
-        if of_run is not None:
-            return {"stopDate": stop_child(self._executions, execution_arn, error, cause)}
-        known = self._executions.stop(execution_arn, error, cause)
-        assert known.closing is not None
-        return {"stopDate": known.closing.stopped_ms}
+        at_ms = stop_child(self._executions, execution_arn, error, cause)
+        if at_ms is None:
+            closing = self._executions.stop(execution_arn, error, cause).closing
+            assert closing is not None
+            at_ms = closing.stopped_ms
+        return {"stopDate": at_ms}
 
     def _redrive_execution(self, parameters: Parameters) -> Answer:
         execution_arn = arn(parameters, "executionArn", "execution")

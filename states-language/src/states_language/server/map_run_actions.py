@@ -55,10 +55,6 @@ def _all(
                 yield known, run
 
 
-def _with(execution_arn: str) -> Callable[[MapRunReport], bool]:
-    return lambda run: any(one.arn == execution_arn for one in run.executions)
-
-
 def find(executions: Executions, map_run_arn: str) -> dict[str, Any]:
     """Returns the description of a Map Run; raises Refusal for an unknown ARN."""
     for _, run in _all(executions, lambda run: run.arn == map_run_arn):
@@ -86,7 +82,7 @@ def child(executions: Executions, execution_arn: str) -> tuple[Answer, list[dict
     """Returns DescribeExecution's answer for an execution of a Map Run, and its events if they are stored."""
     if "/" not in execution_arn:
         return None
-    for known, run in _all(executions, _with(execution_arn)):
+    for known, run in _all(executions, lambda run: any(one.arn == execution_arn for one in run.executions)):
         for one in run["executions"]:
             if one["executionArn"] == execution_arn:
                 description = {name: value for name, value in one.items() if name != "events"}
@@ -109,15 +105,12 @@ def _redrive_status(
     return {"redriveStatus": "NOT_REDRIVABLE", "redriveStatusReason": reason}
 
 
-def stop_child(executions: Executions, execution_arn: str, error: str | None, cause: str | None) -> int:
-    """Aborts an execution of a Map Run if it runs, and returns the time of its end; KeyError for an unknown ARN."""
-    for run in _live(executions):
+def stop_child(executions: Executions, execution_arn: str, error: str | None, cause: str | None) -> int | None:
+    """Aborts an execution of a Map Run if it runs, and returns the time of its end; None for any other execution."""
+    for run in _live(executions) if "/" in execution_arn else ():
         for one in run.executions:
             if one.arn == execution_arn:
                 one.stop(error, cause)
                 return one.stopped_ms or one.started_ms
-    for _, described in _all(executions, _with(execution_arn)):
-        for ended in described["executions"]:
-            if ended["executionArn"] == execution_arn:
-                return int(ended["stopDate"])
-    raise KeyError(execution_arn)
+    ended = child(executions, execution_arn)
+    return None if ended is None else int(ended[0]["stopDate"])
