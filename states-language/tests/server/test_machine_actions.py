@@ -78,7 +78,9 @@ def test_created_machines_exist_after_a_restart(tmp_path: Path) -> None:
         answer = over(states, execution)["output"]
         states.update_state_machine(stateMachineArn=arn, definition=json.dumps(WAIT))
         states.update_state_machine(stateMachineArn=PREFIX + "deployed", definition=json.dumps(WAIT))
-        states.delete_state_machine(stateMachineArn=created(states, "gone"))
+        gone = created(states, "gone", WAIT)
+        states.start_execution(stateMachineArn=gone)
+        states.delete_state_machine(stateMachineArn=gone)
         long = created(states, "\U0001f600" * 80)  # 320 bytes, more than the name of a file may have
     with in_thread(lambda: service(tmp_path)) as url:
         states = states_client(url)

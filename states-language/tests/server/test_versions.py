@@ -153,9 +153,12 @@ def test_a_machines_executions_go_with_it(states: Any) -> None:
     arn = created(states, "goes")
     ended = states.start_execution(stateMachineArn=arn, name="once")["executionArn"]
     over(states, ended)
-    states.update_state_machine(stateMachineArn=arn, definition=json.dumps(WAIT))
+    version = states.update_state_machine(stateMachineArn=arn, definition=json.dumps(WAIT), publish=True)
+    alias = {"name": "a", "routingConfiguration": route((version["stateMachineVersionArn"], 100))}
     running = states.start_execution(stateMachineArn=arn)["executionArn"]
     states.delete_state_machine(stateMachineArn=arn)
+    states.tag_resource(resourceArn=arn, tags=[{"key": "a", "value": "b"}])
+    assert refusal(states.create_state_machine_alias, **alias)[0] == "StateMachineDeleting"
     assert states.describe_execution(executionArn=ended)["status"] == "SUCCEEDED"
     assert states.describe_state_machine(stateMachineArn=arn)["status"] == "DELETING"
     assert refusal(states.start_execution, stateMachineArn=arn)[0] == "StateMachineDeleting"

@@ -140,8 +140,8 @@ class Executions(Registry):
             raise Refusal("ExecutionNotRedrivable", f"{reason or NOT_KEPT}.")
         redriven = Redriven(part, len(known.redrives) + 1, opening.started_ms, known.closing.events)
         machine = loaded(opening.definition)
-        self._finished.pop(arn, None)
         known.journal, redrive = self._records.reopened(known.path), Redrive(now_ms, token)
+        self._finished.pop(arn, None)
         known.journal.line(redrive=vars(redrive))
         known.redrives.append(redrive)
         ended_ms = known.closing.stopped_ms

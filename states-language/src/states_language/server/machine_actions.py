@@ -5,13 +5,14 @@ Invariant: a machine whose creation or update succeeded has a definition that ca
 
 import re
 import time
+import uuid
 from dataclasses import replace
 from typing import Any
 
 from states_language.server.activities import Activities
 from states_language.server.diagnostics import refuse_bad
 from states_language.server.executions import Executions
-from states_language.server.machines import Described, Entry, Machines, deleting, missing, new_revision
+from states_language.server.machines import Described, Entry, Machines, deleting, missing
 from states_language.server.requests import (
     Actions,
     Answer,
@@ -103,7 +104,7 @@ class MachineActions(Actions):
             updated_ms=max(round(time.time() * 1000), old.updated_ms + 1),
         )
         if (new.definition, new.role_arn) != (old.definition, old.role_arn):
-            new = replace(new, revision_id=new_revision())
+            new = replace(new, revision_id=str(uuid.uuid4()))
         # A running execution keeps the machine that it was started with.
         self._machines.put(new)
         answer = {"updateDate": new.updated_ms, "revisionId": new.revision_id}

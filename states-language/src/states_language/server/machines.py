@@ -141,15 +141,14 @@ class Machines(Mapping[str, Entry]):
             return []
 
     def put(self, described: Described) -> None:
-        """Stores a machine that can run, new or changed."""
-        before = self._entries.get(described.arn)
-        if before is None or before.deployed is None:
+        """Stores a machine that can run, new or changed; one that is being deleted stays so."""
+        before = self._entries.get(described.arn, Entry(described))
+        machine = before.deployed
+        if machine is None and not before.deleting:
             self._write(described)
-            self._entries[described.arn] = Entry(described)
-        elif before.described.definition == described.definition:
-            self._entries[described.arn] = replace(before, described=described)
-        else:
-            self._entries[described.arn] = Entry(described, compiled(described))
+        elif machine is not None and before.described.definition != described.definition:
+            machine = compiled(described)
+        self._entries[described.arn] = Entry(described, machine, before.deleting)
 
     def deploy(self, state_machine: StateMachine, machine: Machine, now_ms: int) -> bool:
         """Returns whether the stack's machine has changed; running executions keep their definition."""
@@ -159,7 +158,7 @@ class Machines(Mapping[str, Entry]):
         described = _of_stack(state_machine, now_ms)
         if before is not None:
             described = replace(
-                before.described, definition=state_machine.definition, updated_ms=now_ms, revision_id=new_revision()
+                before.described, definition=state_machine.definition, updated_ms=now_ms, revision_id=str(uuid.uuid4())
             )
         self._entries[state_machine.arn] = Entry(described, machine)
         return True
@@ -169,13 +168,13 @@ class Machines(Mapping[str, Entry]):
         self.put(replace(self._entries[arn].described, published=published))
 
     def mark_deleting(self, arn: str) -> None:
-        """Refuses new executions from now on; `remove` follows once none runs."""
+        """Refuses new executions from now on, also after a restart; `remove` follows once none runs."""
+        self._path(arn).unlink(missing_ok=True)
         self._entries[arn] = replace(self._entries[arn], deleting=True)
 
     def remove(self, arn: str) -> None:
-        """Removes the machine, from disk too."""
+        """Removes a machine that is being deleted."""
         self._entries.pop(arn)
-        self._path(arn).unlink(missing_ok=True)
 
     def _path(self, arn: str) -> Path:
         # Names have no colon. The file of a machine in the default region keeps the name that older services gave it.
@@ -224,11 +223,6 @@ def compiled(described: Described) -> Machine:
     if described.type == "EXPRESS":
         return Machine(machine.line, min(machine.timeout_s or EXPRESS_LIMIT_S, EXPRESS_LIMIT_S), machine.definition)
     return machine
-
-
-def new_revision() -> str:
-    """Returns the id of a new revision."""
-    return str(uuid.uuid4())
 
 
 def loaded_stack(described: Iterable[StateMachine]) -> dict[str, tuple[StateMachine, Machine]]:

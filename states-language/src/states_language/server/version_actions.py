@@ -141,6 +141,8 @@ class VersionActions(Actions):
             raise Refusal("ValidationException", "The versions in the routing configuration must differ")
         for one, (machine_arn, number) in zip(routing, named, strict=True):
             entry = self._machines.get(machine_arn)
+            if entry is not None and entry.deleting:
+                raise deleting(machine_arn)
             versions = [] if entry is None else [each.number for each in entry.described.published.versions]
             if not number.isdecimal() or int(number) not in versions:
                 missing = one["stateMachineVersionArn"]
