@@ -14,9 +14,9 @@ from typing import Any
 
 from states_language.scheduling.lanes import beside
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 # What `_ENCODER.encode` makes anew each time. Without a table of containers it finds no circle, but nests too deeply.
-_encode = c_make_encoder(None, _ENCODER.default, encode_basestring, None, ":", ",", False, False, True)
+_encode = c_make_encoder(None, _ENCODER.default, encode_basestring, None, ":", ",", False, False, False)
 _PLAIN = frozenset({int, float, bool, type(None)})
 _HALF = re.compile("[\ud800-\udfff]")
 # A half of a surrogate pair, alone or in a pair, as JSON spells it.

@@ -16,7 +16,7 @@ from patience import until
 from states_language import TaskCall, TaskFailure, load
 from states_language.clock import RealClock
 from states_language.server import StepFunctions, TaskPerformer
-from states_language.server.__main__ import Endpoints
+from states_language.server.__main__ import Answered, Endpoints
 from states_language.server.sdk import unusable
 
 TASK = {
@@ -107,16 +107,20 @@ def test_an_item_reader_gets_the_bytes_of_an_object(tmp_path: Path) -> None:
 def test_a_function_fails_by_the_name_of_what_its_endpoint_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No endpoint is named, nobody listens there, Lambda throttles: each can be retried by its name."""
+    """No endpoint is named, nobody listens there, Lambda throttles, no JSON comes: each can be retried by its name."""
     call = TaskCall("", "lambda", "invoke", False, "f", {}, {}, "arn:aws:states:us-east-1:000000000000:x", "S", 0, None)
 
-    def failure() -> str:
+    async def odd(*_: Any) -> Answered:
+        return Answered(b"NaN", None)
+
+    def failure(invoke: Any = None) -> str:
         endpoints = Endpoints()
-        performer = TaskPerformer(endpoints.invoke, endpoints.client, StepFunctions(tmp_path, RealClock()))
+        performer = TaskPerformer(invoke or endpoints.invoke, endpoints.client, StepFunctions(tmp_path, RealClock()))
         with pytest.raises(TaskFailure) as failed:
             asyncio.run(performer.perform(call))
         return str(failed.value)
 
+    assert failure(odd) == "Lambda.Unknown: The function's answer is not valid JSON: NaN is not a valid JSON number"
     assert "Lambda.ResourceNotFoundException: --functions does not name the call, and" in failure()
     monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")

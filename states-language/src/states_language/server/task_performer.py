@@ -24,7 +24,7 @@ from states_language.server.requests import model as states_model
 from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, settle
 from states_language.tasks.lambda_answers import missing, throttled
 from states_language.tasks.resources import ACTIVITY, SYNC
-from states_language.values import compact
+from states_language.values import compact, parsed
 
 
 class UnknownFunction(Exception):
@@ -110,9 +110,12 @@ class TaskPerformer:
             raise throttled(str(uuid.uuid4())) from None
         except (ClientError, BotoCoreError) as refusal:
             raise TaskFailure(*sdk.refused("lambda", sdk=False, refusal=refusal)) from None
-        text = answer.payload.decode()
+        text = answer.payload.decode(errors="replace")
         if answer.function_error is None:
-            return json.loads(text) if text else None
+            try:
+                return parsed(answer.payload or "null")
+            except ValueError as problem:
+                raise TaskFailure("Lambda.Unknown", f"The function's answer is not valid JSON: {problem}") from None
         try:
             error = json.loads(text).get("errorType") or "Lambda.Unknown"
         except (ValueError, AttributeError):
