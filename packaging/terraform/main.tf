@@ -6,7 +6,6 @@ locals {
   template = one(fileset(var.release, "streamkeeper-*.template.json"))
   version  = trimsuffix(trimprefix(local.template, "streamkeeper-"), ".template.json")
   zip      = "${var.release}/streamkeeper-${local.version}.zip"
-  settings = { for name, value in var.settings : name => tostring(value) }
   # A bucket with a dot in its name has no certificate under its own host.
   templates = "https://s3.${data.aws_region.here.name}.${data.aws_partition.here.dns_suffix}"
 }
@@ -44,6 +43,11 @@ resource "aws_s3_object" "zip" {
   key         = "${local.prefix}${filesha256(local.zip)}.zip"
   source      = local.zip
   source_hash = filesha256(local.zip)
+
+  # An update of the stack that fails goes back to the former zip.
+  lifecycle {
+    create_before_destroy = true
+  }
 }
 
 resource "aws_s3_object" "template" {
@@ -68,7 +72,7 @@ resource "aws_cloudformation_stack" "streamkeeper" {
   name         = "streamkeeper-${var.stage}"
   template_url = "${local.templates}/${local.bucket}/${aws_s3_object.template.key}"
   capabilities = ["CAPABILITY_IAM"]
-  parameters = merge(local.settings, {
+  parameters = merge(var.settings, {
     Stage          = var.stage
     CodeBucket     = local.bucket
     CodeKey        = aws_s3_object.zip.key

@@ -28,9 +28,10 @@ variable "profiles" {
 }
 
 variable "settings" {
-  type        = map(any)
+  # With map(any), Terraform would refuse a number beside true or false.
+  type        = map(string)
   default     = {}
-  description = "Parameters of the template by name, in place of their defaults: { KeepDays = 7, ApiAuth = \"key\" }"
+  description = "Parameters of the template by name, in place of their defaults: { KeepDays = 7, LogApiCalls = true }"
   validation {
     condition = length(setintersection(keys(var.settings), [
       "Stage", "CodeBucket", "CodeKey", "ProfilesBucket", "ProfilesFolder",

@@ -13,7 +13,7 @@ import pytest
 
 from local import stages
 from tests.deploy.account import opened
-from tests.deploy.terraform_module import problems
+from tests.deploy.terraform_module import blocks, plain, problems
 
 # What these need is large, for these tests alone, and named nowhere else: it comes from the registries when they run.
 CDK, CONSTRUCTS, HCL = "2.275.0", "10.8.1", "8.1.4"
@@ -141,7 +141,7 @@ def test_both_constructs_synthesize_the_same(project: Path, parameters: dict[str
 def test_the_terraform_module_makes_its_example(project: Path, parameters: dict[str, Any], tmp_path: Path) -> None:
     """If `terraform` and its provider exist, it plans and applies to an emulator; otherwise only the test below runs.
 
-    A person can read the plan: it does not show the template.
+    A person can read the plan: it does not show the template. The former zip is there until the stack has the next one.
     TERRAFORM_PLUGINS names a folder with the provider, if no registry of Terraform answers.
     """
     check(handed_over(project), parameters)
@@ -164,16 +164,26 @@ def test_the_terraform_module_makes_its_example(project: Path, parameters: dict[
         text = (example / "main.tf").read_text()
         (example / "main.tf").write_text(text.replace("  profiles = {\n", OTHER))
         assert planned(example) == {'aws_s3_object.profile["other"]': "create"}
+        (example / "main.tf").write_text(text.replace('ApiAuth = "iam"', "LogApiCalls = true"))
+        next((project / "release").glob("*.zip")).write_bytes(b"the next")
+        stack, code = "aws_cloudformation_stack.streamkeeper", "aws_s3_object.zip"
+        assert planned(example) == {stack: "update", code: "create+delete"}
 
 
 @pytest.mark.cpu(30)
 def test_terraform_files_are_what_the_provider_takes(project: Path, tmp_path: Path) -> None:
-    """Their syntax as JSON fits the provider's schema; each possible mistake there is named."""
+    """Their syntax as JSON fits the provider's schema; each possible mistake there is named.
+
+    A setting may be a number beside a boolean. If an update fails, CloudFormation still finds the former zip.
+    """
     python = python_with(tmp_path / "python", f"python-hcl2=={HCL}")
     places = sorted((project / "packaging" / "terraform").glob("*.tf"))
     example = project / "examples" / "terraform" / "main.tf"
     module, broken = read_as_hcl(python, *places), tmp_path / "broken.tf"
     assert problems(module) == []
+    parts = {name: one for kind in ("variable", "resource") for name, one in blocks(plain(module), kind)}
+    assert parts["settings"]["type"] == "${map(string)}"
+    assert parts["aws_s3_object.zip"]["lifecycle"] == [{"create_before_destroy": True}]
     assert problems(read_as_hcl(python, example), {"streamkeeper": module}) == []
     for old, new, words in BROKEN:
         text = next(path.read_text() for path in (*places, example) if old in path.read_text())
@@ -209,7 +219,7 @@ def read_as_hcl(python: Path, *places: Path) -> list[Any]:
 def handed_over(project: Path) -> dict[str, Any]:
     """Return the parameters that the module passes on, and those of the example, by their files."""
     module, example = (project / one / "terraform" / "main.tf" for one in ("packaging", "examples"))
-    own = re.search(r"parameters = merge\(local\.settings, \{(.*?)\}\)", module.read_text(), re.DOTALL)
+    own = re.search(r"parameters = merge\(var\.settings, \{(.*?)\}\)", module.read_text(), re.DOTALL)
     given = re.search(r"settings = \{ (.*?) \}", example.read_text())
     assert own is not None
     assert given is not None
