@@ -87,18 +87,23 @@ const ALARMS = {
 
 // What is counted from the log of the connection manager into a metric, by the filter's name: the runtime writes
 // "[ERROR] <class>: ..." for what a function raises. A connection ends by raising an error, so Lambda's own count of
-// errors is never 0.
+// errors is never 0. A connection in a group ends without one, because its function goes on: what counts is the
+// outcome in its document, which alone names the group (handlers/run/connection_metrics.py).
 const EXPECTED = [
   'StreamTakenOver', 'StreamDropped', 'StreamThrottled', 'ConnectionExpired', 'RenewalDue', 'StreamRejected', 'StoreUnavailable',
   'InvalidRequest', 'StreamBroken',
 ];
+const inGroup = (outcome) => `{ $.group = "#*" && $.outcome = "${outcome}" }`;
 const FILTERS = {
   // Streams that were rejected, and requests for a stream whose profile is missing or wrong.
   Rejections: ['Rejections', '?"[ERROR] StreamRejected" ?"[ERROR] InvalidRequest"'],
+  GroupRejections: ['Rejections', inGroup('StreamRejected')],
   UnexpectedErrors: ['UnexpectedErrors', ['"[ERROR]"', ...EXPECTED.map((name) => `-"[ERROR] ${name}"`)].join(' ')],
+  GroupErrors: ['UnexpectedErrors', inGroup('Broken')],
   Kills: ['Kills', '?"Task timed out" ?"Runtime exited" ?"Runtime.ExitError" ?"Runtime.OutOfMemory"'],
   Stuck: ['StuckAtCursor', '"stuck at its cursor"'],
   StoreRefusals: ['StoreRefusals', '"[ERROR] StoreUnavailable"'],
+  GroupStoreRefusals: ['StoreRefusals', inGroup('StoreUnavailable')],
   Missing: ['MissingGaps', '{ $.Missing > 0 }', '$.Missing'],
 };
 

@@ -3,9 +3,16 @@
 import json
 import re
 import shlex
+from fnmatch import fnmatchcase
 from typing import Any
 
+import pytest
+
 from handlers import errors
+from handlers.connection.effects import Outcome, Progress
+from handlers.connection.steps import Report
+from handlers.group.next_step import BROKEN
+from handlers.run.connection_metrics import document, numbers
 from local import stages
 from local.costs import stage_costs
 from local.service import osls
@@ -27,15 +34,15 @@ def alarms() -> dict[str, dict[str, Any]]:
     return by_metric
 
 
-def filters() -> dict[str, str]:
-    """Return the patterns of the metric filters by the metric that they count into."""
+def filters() -> dict[str, list[str]]:
+    """Return the patterns of the metric filters by the metric that they count into, those of a group last."""
     metric_filters = resources(osls.template("test"), "AWS::Logs::MetricFilter")
     assert {one["LogGroupName"]["Ref"] for one in metric_filters} == {"ConnectionManagerLogGroup"}
-    return {
-        f"{change['MetricNamespace']}/{change['MetricName']}": one["FilterPattern"]
-        for one in metric_filters
-        for change in one["MetricTransformations"]
-    }
+    found: dict[str, list[str]] = {}
+    for one in metric_filters:
+        (change,) = one["MetricTransformations"]
+        found.setdefault(f"{change['MetricNamespace']}/{change['MetricName']}", []).append(one["FilterPattern"])
+    return found
 
 
 def test_every_alarm_acts_on_the_topic() -> None:
@@ -89,22 +96,40 @@ def test_a_rejection_is_what_ends_a_stream_for_good() -> None:
     """The pattern counts the errors after which the machine stops trying, except the one that fails its execution."""
     catchers = [catcher for _, state in states(definition("connections")) for catcher in state.get("Catch", [])]
     (final,) = {tuple(catcher["ErrorEquals"]) for catcher in catchers if catcher["Next"] in ("End A", "End B")}
-    counted = shlex.split(filters()["streamkeeper-test/Rejections"])
+    counted = shlex.split(filters()["streamkeeper-test/Rejections"][0])
     # StreamBroken fails the execution, which the alarm ExecutionFailed counts.
     assert counted == [f"?[ERROR] {name}" for name in final if name != "StreamBroken"]
 
 
 def test_an_error_that_is_not_of_ours_is_unexpected() -> None:
     """The pattern leaves out every name of handlers/errors.py and nothing else."""
-    wanted, *others = shlex.split(filters()["streamkeeper-test/UnexpectedErrors"])
+    wanted, *others = shlex.split(filters()["streamkeeper-test/UnexpectedErrors"][0])
     names = {error.__name__ for error in errors.StreamkeeperError.__subclasses__()}
     assert (wanted, set(others)) == ("[ERROR]", {f"-[ERROR] {name}" for name in names})
-    assert filters()["streamkeeper-test/StoreRefusals"] == '"[ERROR] StoreUnavailable"'
+    assert filters()["streamkeeper-test/StoreRefusals"][0] == '"[ERROR] StoreUnavailable"'
+
+
+COUNTED = (("Rejections", "StreamRejected"), ("StoreRefusals", "StoreUnavailable"), ("UnexpectedErrors", BROKEN))
+
+
+@pytest.mark.parametrize(("metric", "error"), COUNTED)
+def test_what_ends_a_connection_in_a_group_counts_as_well(metric: str, error: str) -> None:
+    """Its function raises nothing, so its document counts; for a stream in no group only the error does."""
+    report = Report(Outcome(error, "", ""), Progress(0, 0))
+    (pattern,) = (one for one in filters()[f"streamkeeper-test/{metric}"] if one.startswith("{"))
+    tests = re.fullmatch(r'\{ \$\.(\w+) = "(.+)" && \$\.(\w+) = "(.+)" \}', pattern)
+    assert tests is not None
+    for group in ("#1", ""):
+        said = document(
+            numbers(report, 0), error, profile="p", service="s", namespace="n", by="stage", now_ms=1, group=group
+        )  # fmt: skip
+        wanted = (fnmatchcase(str(said.get(tests[n])), tests[n + 1]) for n in (1, 3))
+        assert all(wanted) == bool(group)
 
 
 def test_the_words_that_an_alarm_looks_for_are_those_of_the_log() -> None:
     """The connection manager writes them, and no other line has them."""
-    (words,) = shlex.split(filters()["streamkeeper-test/StuckAtCursor"])
+    (words,) = shlex.split(*filters()["streamkeeper-test/StuckAtCursor"])
     assert _handlers().count(f'logger.warning("{words}"') == _handlers().count(words) == 1
 
 
