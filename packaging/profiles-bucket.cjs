@@ -4,6 +4,7 @@
 // gets none of this.
 'use strict';
 
+const { ONCE_IN_5_MINUTES, alarm, filter } = require('./resources/alarms.cjs');
 const { choose } = require('./shipped-profiles.cjs');
 
 const FUNCTIONS = {
@@ -57,32 +58,9 @@ function states(first, bucket, folder, shipped) {
       Default: 'No such profile',
     },
     'No such profile': {
-      Type: 'Fail',
-      Comment: 'The API answers 404 (packaging/start-responses.yml).',
-      Error: 'UnknownStream',
-      Cause: 'No profile has the name that the stream id begins with.',
-    },
-  };
-}
-
-function alarm({ names }, AlarmActions) {
-  const MetricName = 'WrongProfiles';
-  return {
-    WrongProfilesFilter: {
-      Type: 'AWS::Logs::MetricFilter',
-      Properties: {
-        LogGroupName: { Ref: 'ConnectionManagerLogGroup' },
-        FilterPattern: WRONG,
-        MetricTransformations: [{ MetricNamespace: names.metrics, MetricName, MetricValue: '1' }],
-      },
-    },
-    WrongProfilesAlarm: {
-      Type: 'AWS::CloudWatch::Alarm',
-      Properties: {
-        AlarmDescription: `The newest version of a profile in the bucket is wrong; the log of ${names.connection_manager} says why.`,
-        Namespace: names.metrics, MetricName, Statistic: 'Sum', Period: 300, EvaluationPeriods: 1, Threshold: 0,
-        ComparisonOperator: 'GreaterThanThreshold', TreatMissingData: 'notBreaching', AlarmActions,
-      },
+      Type: 'Succeed',
+      Comment: 'The API answers 404 (packaging/start-responses.yml). As a failure it would raise the alarm StartFailed.',
+      Output: "{% 'UnknownStream' %}",
     },
   };
 }
@@ -109,7 +87,10 @@ class ProfilesBucket {
     const { shipped } = choose(this.serverless.getProvider('aws').getStage(), custom.upstreams);
     definition.States = { ...states(definition.StartAt, bucket, folder, shipped), ...definition.States };
     definition.StartAt = 'Did it ship';
-    Object.assign(all, alarm(custom, all.StuckAlarm.Properties.AlarmActions));
+    const { metrics, connection_manager: manager } = custom.names;
+    all.WrongProfilesFilter = filter(metrics, 'WrongProfiles', WRONG);
+    all.WrongProfilesAlarm = alarm(metrics, 'WrongProfiles', null, ONCE_IN_5_MINUTES,
+      `The newest version of a profile in the bucket is wrong; the log of ${manager} says why.`);
   }
 }
 

@@ -35,6 +35,8 @@ def started(states: Any, machine_arn: str, stream_id: str) -> tuple[Outcome, str
     except BotoCoreError as problem:
         return Outcome.REFUSED, f"Step Functions did not answer the start: {type(problem).__name__}"
     if answer["status"] == "SUCCEEDED":
-        return Outcome.DONE, ""
+        # packaging/profiles-bucket.cjs has this output.
+        is_known = answer.get("output") != '"UnknownStream"'
+        return (Outcome.DONE, "") if is_known else (Outcome.FAILED, "no profile has its name")
     error = answer.get("error") or answer["status"]
     return Outcome.REFUSED, "AWS accepts no more starts now" if error == "Throttled" else "the start was not answered"

@@ -187,8 +187,8 @@ class Gateway:
                 return own_hosts.answer(problem, call.context["extendedRequestId"])
             answer = await self._states(ACTION, start)
         streams = {"streams": {"running": self._room.running(), "most": self._room.capacity.most}}
-        if "output" in answer:
-            answer["output"] = json.dumps(json.loads(answer["output"]) | streams)
+        if isinstance(output := json.loads(answer.get("output", "null")), dict):
+            answer["output"] = json.dumps(output | streams)
         return _mapped(route, 200, answer, call)
 
 

@@ -27,6 +27,12 @@ function alarm(Namespace, MetricName, Dimensions, when, AlarmDescription) {
   return { Type: 'AWS::CloudWatch::Alarm', Properties: { ...named, ...when, AlarmActions: alerts } };
 }
 
+// What counts entries of the connection manager's log into a metric.
+function filter(MetricNamespace, MetricName, FilterPattern, MetricValue = '1') {
+  const MetricTransformations = [{ MetricNamespace, MetricName, MetricValue }];
+  return { Type: 'AWS::Logs::MetricFilter', Properties: { LogGroupName: { Ref: 'ConnectionManagerLogGroup' }, FilterPattern, MetricTransformations } };
+}
+
 // Each alarm by its name: namespace, metric, dimensions, when it acts, and the words of the message.
 const ALARMS = {
   Unconnected: [METRICS, 'LongestUnconnected', SERVICE, late(3, '${self:custom.settings.unconnected_after_s}'),
@@ -118,10 +124,6 @@ const Resources = {
   },
 };
 for (const [name, row] of Object.entries(ALARMS)) Resources[`${name}Alarm`] = alarm(...row);
-for (const [name, [MetricName, FilterPattern, MetricValue = '1']] of Object.entries(FILTERS)) {
-  const MetricTransformations = [{ MetricNamespace: METRICS, MetricName, MetricValue }];
-  const LogGroupName = { Ref: 'ConnectionManagerLogGroup' };
-  Resources[`${name}Filter`] = { Type: 'AWS::Logs::MetricFilter', Properties: { LogGroupName, FilterPattern, MetricTransformations } };
-}
+for (const [name, row] of Object.entries(FILTERS)) Resources[`${name}Filter`] = filter(METRICS, ...row);
 
-module.exports = { METRICS, ONCE_IN_5_MINUTES, Resources, SERVICE, alarm, dimensions, late };
+module.exports = { METRICS, ONCE_IN_5_MINUTES, Resources, SERVICE, alarm, dimensions, filter, late };

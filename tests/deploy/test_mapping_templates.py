@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
+import boto3
 import pytest
+from botocore.stub import Stubber
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from handlers.fleet.starting import started
+from handlers.fleet.turns import Outcome
 from handlers.profile.addresses import ProfileError, check_stream_id, part_ids
 from local.service import osls, vtl
 from local.service.deployed_code import with_names
@@ -275,6 +279,23 @@ def test_the_output_of_a_start_is_the_answer(apache: Apache, route: Route, outpu
     """It is unchanged, to the byte."""
     text = json.dumps(output)
     assert answered(apache, route, 200, {"status": "SUCCEEDED", "output": text}) == (200, {}, text)
+
+
+def test_a_start_without_a_profile_in_the_bucket_is_no_failure(
+    apache: Apache, route: Route, prod: dict[str, Any]
+) -> None:
+    """The caller gets a 404 and a fleet goes on with the next stream, but no alarm about failed starts acts."""
+    start = json.loads(prod["Resources"]["Start"]["Properties"]["DefinitionString"])
+    state = start["States"]["No such profile"]
+    assert state["Type"] == "Succeed"
+    output = re.sub(r"^\{% '(\w+)' %\}$", r'"\1"', state["Output"])
+    code, headers, text = answered(apache, route, 200, {"status": "SUCCEEDED", "output": output})
+    assert (code, headers, said(code, text)) == (404, PROBLEM, UNKNOWN)
+    states = boto3.client("stepfunctions", region_name="eu-central-1")
+    with Stubber(states) as service:
+        answer = {"executionArn": ARN, "status": "SUCCEEDED", "output": output, "startDate": 0, "stopDate": 0}
+        service.add_response("start_sync_execution", answer)
+        assert started(states, ARN, "nobody:x") == (Outcome.FAILED, "no profile has its name")
 
 
 @pytest.mark.parametrize(("name", "status", "sentence"), [("malformed", 400, MALFORMED), ("unknown", 404, UNKNOWN)])
