@@ -129,7 +129,7 @@ def test_what_ends_a_connection_in_a_group_counts_as_well(metric: str, error: st
 
 def test_the_words_that_an_alarm_looks_for_are_those_of_the_log() -> None:
     """The connection manager writes them, and no other line has them."""
-    (words,) = shlex.split(*filters()["streamkeeper-test/StuckAtCursor"])
+    (words,) = shlex.split(filters()["streamkeeper-test/StuckAtCursor"][0])
     assert _handlers().count(f'logger.warning("{words}"') == _handlers().count(words) == 1
 
 

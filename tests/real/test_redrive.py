@@ -67,7 +67,7 @@ def waiting(service: Service) -> int:
 
 def counted(folder: Path) -> int:
     """How many lines of the connection manager's log the metric of rejections counts."""
-    words = [word.removeprefix("?") for word in shlex.split(filters()["streamkeeper-test/Rejections"])]
+    words = [word.removeprefix("?") for word in shlex.split(filters()["streamkeeper-test/Rejections"][0])]
     log = folder / "data" / "logs" / f"streamkeeper-{STAGE}-connection-manager.log"
     lines = log.read_text().splitlines() if log.exists() else []
     return sum(any(word in line for word in words) for line in lines)
