@@ -28,12 +28,9 @@ from handlers.api.bill import cost
 from handlers.api.control_stage import Asked, ControlStage, late_after
 from handlers.api.problems import Problem
 from handlers.api.queries import BadQuery, is_dry_run, parameters_of
-from handlers.aws.clients import boto3_client
 from handlers.aws.lambda_environment import LambdaContext
 from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import ProfileError, check_stream_id
-from handlers.repair.work import RepairWork
-from handlers.store.ledger_records import LedgerRecords
 
 # After this time a page is answered as far as it has been read.
 PAGE_S = 8
@@ -230,14 +227,7 @@ def _repaired(asked: Asked) -> dict[str, Any]:
     stage.layout(asked)
     from handlers.api import repair_route
 
-    if "repair" not in stage.known.fields(asked.profile):
-        raise repair_route.no_address(asked.profile)
-    client, table = stage.client, stage.settings.control_table
-    repair = repair_route.Stage(
-        stage.store, RepairWork(client, table), LedgerRecords(client, table, 0),
-        lambda: boto3_client("lambda", 1, repair_route.DRY_RUN_S), stage.settings.repair_function,
-    )  # fmt: skip
-    return repair_route.answer(repair, asked.stream_id, asked.query, stage.now_ms())
+    return repair_route.answer(stage, asked)
 
 
 def _machine(asked: Asked) -> Answer:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from handlers.api import status, status_words
@@ -82,16 +83,11 @@ def answer(
         "pace": {name: _of(min, (one["pace"] for one in known), name) for name in of_worst["pace"]},
         "coverage": None if whole is None else _shown(whole, known),
         "stuck_at_cursor": next((one["stuck_at_cursor"] for one in known if one["stuck_at_cursor"]), None),
-        "budget": max((one["budget"] for one in known if one["budget"]), key=_used, default=None),
+        "budget": max((one["budget"] for one in known if one["budget"]), key=itemgetter("used_percent"), default=None),
         "bill": _bill([one["bill"] for one in known if one["bill"]]),
         "counts": _counts([one["counts"] for one in known]),
         "parts": parts,
     }
-
-
-def _used(budget: Answer) -> int:
-    used: int = budget["used_percent"]
-    return used
 
 
 def _of(function: Callable[[Any], Any], answers: Iterable[Mapping[str, Any]], name: str) -> Any:

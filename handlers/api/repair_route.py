@@ -7,52 +7,42 @@ Invariant: a gap that was given up is tried again as if for the first time; repa
 """
 
 import json
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from handlers.api.answers import at
+from handlers.api.control_stage import Asked, ControlStage
 from handlers.api.problems import Problem
 from handlers.api.queries import FOR_EVER, TIMES, BadQuery, instant_ms, is_dry_run, parameters_of
+from handlers.aws.clients import boto3_client
 from handlers.aws.error_translation import translate_errors
 from handlers.repair.gap_edges import again, left
 from handlers.repair.work import RepairWork, start
 from handlers.store.ledger_records import LedgerRecords
-from handlers.store.stream_records import StreamRecords
-from handlers.values import dataclass
 
 # API Gateway waits for 29 seconds, and the function behind it for 20.
 DRY_RUN_S = 17
 MOST_GAPS = 500
+# Makes the client that waits for a dry run.
+_functions = partial(boto3_client, "lambda", 1, DRY_RUN_S)
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """What the route uses of a stage; `functions` makes a client of Lambda."""
-
-    records: StreamRecords
-    work: RepairWork
-    ledger: LedgerRecords
-    functions: Callable[[], Any]
-    function: str
-
-
-def no_address(profile: str) -> Problem:
-    """Returns the problem of a profile without an address for repairs."""
-    return Problem("no-repair", f"the profile {profile!r} names no address for repairs", "streamId")
-
-
-def answer(stage: Stage, stream_id: str, query: object, now_ms: int) -> dict[str, Any]:
+def answer(stage: ControlStage, asked: Asked) -> dict[str, Any]:
     """Returns the answer; raises BadQuery, Problem and StoreUnavailable."""
-    from_ms, to_ms, is_dry = _read(query)
+    if "repair" not in stage.known.fields(asked.profile):
+        raise Problem("no-repair", f"the profile {asked.profile!r} names no address for repairs", "streamId")
+    stream_id, now_ms, table = asked.stream_id, stage.now_ms(), stage.settings.control_table
+    from_ms, to_ms, is_dry = _read(asked.query)
     if is_dry:
-        return {"stream": stream_id, "is_dry_run": True, "gaps": _dry_run(stage, stream_id, from_ms, to_ms)}
-    gaps = left(stage.records.newest_gaps(stream_id, MOST_GAPS))
+        shown = _dry_run(stage.settings.repair_function, stream_id, from_ms, to_ms)
+        return {"stream": stream_id, "is_dry_run": True, "gaps": shown}
+    gaps, ledger = left(stage.store.newest_gaps(stream_id, MOST_GAPS)), LedgerRecords(stage.client, table, 0)
     wanted = [gap for gap in reversed(gaps) if gap.from_ms < to_ms and gap.to_ms >= from_ms]
     for gap in wanted:
-        stage.ledger.save_repair(stream_id, gap, again(gap, now_ms))
+        ledger.save_repair(stream_id, gap, again(gap, now_ms))
     if wanted:
-        stage.work.request(stream_id, now_ms, now_ms)
-        start(stage.functions, stage.function, stream_id)
+        RepairWork(stage.client, table).request(stream_id, now_ms, now_ms)
+        start(_functions, stage.settings.repair_function, stream_id)
     shown = [{"from_at": at(gap.from_ms), "to_at": at(gap.to_ms), "state": gap.state} for gap in wanted]
     return {"stream": stream_id, "is_dry_run": False, "gaps": shown}
 
@@ -63,13 +53,13 @@ def _read(query: object) -> tuple[int, int, bool]:
     return from_ms or 0, FOR_EVER if to_ms is None else to_ms, is_dry_run(given, "repair")
 
 
-def _dry_run(stage: Stage, stream_id: str, from_ms: int, to_ms: int) -> list[dict[str, Any]]:
+def _dry_run(function: str, stream_id: str, from_ms: int, to_ms: int) -> list[dict[str, Any]]:
     payload = json.dumps({"stream": stream_id, "dry_run": True, "from_ms": from_ms, "to_ms": to_ms}).encode()
     from botocore.exceptions import ReadTimeoutError
 
     with translate_errors("Invoke"):
         try:
-            said = stage.functions().invoke(FunctionName=stage.function, Payload=payload)
+            said = _functions().invoke(FunctionName=function, Payload=payload)
             body = json.loads(said["Payload"].read())
         except ReadTimeoutError:
             words = f"the dry run takes longer than {DRY_RUN_S} s"

@@ -266,7 +266,7 @@ def test_a_dry_run_of_a_repair_says_what_failed(
     resource = "/connections/{streamId}/repair"
 
     def dry_run(invoke: Any) -> tuple[int, Any]:
-        monkeypatch.setattr(control, "boto3_client", lambda *_: SimpleNamespace(invoke=invoke))
+        monkeypatch.setattr("handlers.api.repair_route._functions", lambda: SimpleNamespace(invoke=invoke))
         return asked(control, "POST", resource=resource, queryStringParameters={"dry_run": "true"})
 
     failed = {"Payload": io.BytesIO(b"{}"), "FunctionError": "Unhandled"}
