@@ -67,6 +67,6 @@ def _dry_run(function: str, stream_id: str, from_ms: int, to_ms: int) -> list[di
     if "FunctionError" in said:
         raise Problem("bad-answer", "the repair function failed")
     if body["status"] != "done":
-        raise Problem("unavailable", "the gaps of this profile are being repaired now")
+        raise Problem("repairing", "the gaps of this profile are being repaired now", "streamId")
     gaps: list[dict[str, Any]] = body["gaps"]
     return gaps

@@ -269,6 +269,8 @@ def test_a_dry_run_of_a_repair_says_what_failed(
         monkeypatch.setattr("handlers.api.repair_route._functions", lambda: SimpleNamespace(invoke=invoke))
         return asked(control, "POST", resource=resource, queryStringParameters={"dry_run": "true"})
 
+    busy = {"Payload": io.BytesIO(b'{"status": "busy"}')}
+    assert dry_run(lambda **_: busy) == (409, {"detail": "The gaps of this profile are being repaired now."})
     failed = {"Payload": io.BytesIO(b"{}"), "FunctionError": "Unhandled"}
     assert dry_run(lambda **_: failed) == (502, {"detail": "The repair function failed."})
     code, late = dry_run(lambda **_: never_arrives(print))
