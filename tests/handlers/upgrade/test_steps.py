@@ -15,6 +15,7 @@ from handlers.store.control_table import Table
 from handlers.store.typed_values import count
 from handlers.upgrade.upgrade_items import CODE, MARK
 from handlers.upgrade.upgrade_steps import place
+from states_language import TaskCall
 from tests.examples import examples
 from tests.handlers.upgrade.world import CONTROL, FAULTS, FAULTY_CODE, FAULTY_DEFINITION, MACHINE, Run, World
 
@@ -289,6 +290,20 @@ def test_somebody_may_have_it_go_back_and_try_again() -> None:
     assert of_streams(world) == dict.fromkeys(IDS, ("1", "D1"))
     world.aborts_ms = 0
     assert world.upgrade("again")[0] == "Success"
+
+
+def test_a_wish_to_go_back_outlives_a_check_that_is_repeated() -> None:
+    """AWS refused the version at first, and the wish came before the next try."""
+
+    class Impatient(World):
+        async def perform(self, call: TaskCall) -> Any:
+            """Have it go back before the second try."""
+            if self.steps == ["check"]:
+                self.records.abort(call.payload["execution"])
+            return await super().perform(call)
+
+    world = Impatient(IDS, faults=["", "", "refused"])
+    assert world.upgrade() == ("FailureClean", "a roll-back was requested")
 
 
 def test_a_successor_whose_start_was_lost_is_started_again() -> None:
