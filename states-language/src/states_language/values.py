@@ -14,9 +14,9 @@ from typing import Any
 
 from states_language.scheduling.lanes import beside
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 # What `_ENCODER.encode` makes anew each time. Without a table of containers it finds no circle, but nests too deeply.
-_encode = c_make_encoder(None, _ENCODER.default, encode_basestring, None, ":", ",", False, False, False)
+_encode = c_make_encoder(None, _ENCODER.default, encode_basestring, None, ":", ",", False, False, True)
 _PLAIN = frozenset({int, float, bool, type(None)})
 _HALF = re.compile("[\ud800-\udfff]")
 # A half of a surrogate pair, alone or in a pair, as JSON spells it.
@@ -90,8 +90,10 @@ def copied(value: Any) -> Any:
 
 
 def written(value: Any) -> tuple[Any, str]:
-    """Return a value from outside with its texts made well-formed, and its JSON text."""
+    """Return a value from outside with its texts made well-formed, and its JSON text; raises ValueError for NaN."""
     text = _text(value)
+    if "NaN" in text or "Infinity" in text:
+        parse_as_spelled(text)
     if text.isascii() or not _HALF.search(text):
         return value, text
     value = well_formed_value(value)

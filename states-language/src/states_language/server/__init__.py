@@ -19,7 +19,7 @@ from states_language.server.executions import Executions
 from states_language.server.journals import Closing, Opening
 from states_language.server.known_executions import KnownExecution, Retention
 from states_language.server.machines import StateMachine, loaded_stack
-from states_language.server.requests import ACCOUNT, REGION, Refusal
+from states_language.server.requests import ACCOUNT, REGION, Refusal, is_name
 from states_language.server.task_performer import Answer, Invoke, TaskPerformer, TooManyRequests, UnknownFunction
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "TooManyRequests",
     "UnknownFunction",
     "application",
+    "is_name",
     "loaded_stack",
     "settle",
 ]

@@ -83,9 +83,14 @@ def _partition(region: str) -> str:
         return "aws"
 
 
+def is_name(name: str) -> bool:
+    """Returns whether an execution or a machine may have this name."""
+    return 1 <= len(name) <= 80 and _BAD_NAME.search(name) is None
+
+
 def checked_name(name: str) -> str:
     """Returns the name of a machine or an execution; raises Refusal InvalidName."""
-    if not 1 <= len(name) <= 80 or _BAD_NAME.search(name):
+    if not is_name(name):
         raise Refusal("InvalidName", f"Invalid Name: '{name}'")
     return name
 
