@@ -11,19 +11,17 @@ from handlers.fleet.turns import Outcome
 _MANY = re.compile(r"Throttl|TooManyRequests|LimitExceeded|QuotaExceeded")
 
 
-def post(states: Any, machine_arn: str, stream_id: str) -> Any:
-    """Returns the answer of StartSyncExecution; `states` is boto3's client of Step Functions."""
-    # As packaging/start-request.yml has it.
-    text = json.dumps({"pathParameters": {"streamId": stream_id}, "queryStringParameters": {}})
-    return states.start_sync_execution(stateMachineArn=machine_arn, input=text)
-
-
 def started(states: Any, machine_arn: str, stream_id: str) -> tuple[Outcome, str]:
-    """Returns the outcome, and why the start failed if it did."""
+    """Returns the outcome, and the stream's execution, or why the start failed.
+
+    `states` is boto3's client of Step Functions.
+    """
     from botocore.exceptions import BotoCoreError, ClientError
 
+    # As packaging/start-request.yml has it.
+    text = json.dumps({"pathParameters": {"streamId": stream_id}, "queryStringParameters": {}})
     try:
-        answer = post(states, machine_arn, stream_id)
+        answer = states.start_sync_execution(stateMachineArn=machine_arn, input=text)
     except ClientError as refusal:
         error = refusal.response.get("Error", {})
         if error.get("Code") == "ExecutionLimitExceeded":
@@ -35,8 +33,10 @@ def started(states: Any, machine_arn: str, stream_id: str) -> tuple[Outcome, str
     except BotoCoreError as problem:
         return Outcome.REFUSED, f"Step Functions did not answer the start: {type(problem).__name__}"
     if answer["status"] == "SUCCEEDED":
+        output = json.loads(answer.get("output", "{}"))
         # packaging/profiles-bucket.cjs has this output.
-        is_known = answer.get("output") != '"UnknownStream"'
-        return (Outcome.DONE, "") if is_known else (Outcome.FAILED, "no profile has its name")
+        if output == "UnknownStream":
+            return Outcome.FAILED, "no profile has its name"
+        return Outcome.DONE, output.get("executionArn", "")
     error = answer.get("error") or answer["status"]
     return Outcome.REFUSED, "AWS accepts no more starts now" if error == "Throttled" else "the start was not answered"

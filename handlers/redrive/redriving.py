@@ -8,7 +8,6 @@ ends. So a walk may be repeated, and two at once do each thing once.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import field
@@ -20,7 +19,8 @@ from handlers.aws.error_translation import translate_errors
 from handlers.aws.executions import runs
 from handlers.connection.inputs import Layout
 from handlers.errors import StoreUnavailable
-from handlers.fleet.starting import post
+from handlers.fleet.starting import started
+from handlers.fleet.turns import Outcome as Start
 from handlers.group import is_group
 from handlers.redrive import letter_queue
 from handlers.redrive.letter_queue import BATCH
@@ -70,14 +70,6 @@ class Stage:
             known = self.records.layout(stream_id)
             self._layouts[stream_id] = Layout() if known is None else known
         return self._layouts[stream_id]
-
-    def start(self, stream_id: str) -> str:
-        """Starts the stream as a POST does, so that it joins a group if it should; returns its execution's ARN."""
-        answer = post(self.states, self.machine_arn, stream_id)
-        if answer["status"] != "SUCCEEDED":
-            raise StoreUnavailable(f"the start was not answered: {answer.get('error', answer['status'])}")
-        execution: str = json.loads(answer["output"])["executionArn"]
-        return execution
 
 
 @dataclass(frozen=True)
@@ -157,7 +149,10 @@ class Redrive:
         return Outcome(letter, LEFT, letter.problem)
 
     def _start(self, letter: Letter) -> Outcome:
-        """Starts the stream as a POST does, once for all its letters; only a POST starts one with a stop request."""
+        """Starts the stream as a POST does, once for all its letters, so it joins a group if it should.
+
+        Only a POST starts one with a stop request.
+        """
         stream_id = letter.stream_id
         if stream_id in self._started:
             return Outcome(letter, STARTED, self._started[stream_id])
@@ -170,9 +165,13 @@ class Redrive:
             return Outcome(letter, LEFT, "the stream is started again with --restart, or by a POST")
         if lease.stop:
             return Outcome(letter, LEFT, "a stop was requested since; start it to continue from its cursor")
-        execution = "" if self.dry_run else self.stage.start(stream_id)
-        self._started[stream_id] = execution
-        return Outcome(letter, STARTED, execution)
+        start, said = Start.DONE, ""
+        if not self.dry_run:
+            start, said = started(self.stage.states, self.stage.machine_arn, stream_id)
+        if start is not Start.DONE:
+            return Outcome(letter, LEFT, said)
+        self._started[stream_id] = said
+        return Outcome(letter, STARTED, said)
 
 
 def _why(problem: BaseException) -> str:

@@ -99,7 +99,7 @@ def start(place: Place, stream_id: str, stopped_at: str, check: Callable[[], Non
         if time.monotonic() - asked_s > AGAIN_S:
             asked_s = time.monotonic()
             outcome, problem = started(place.states, place.start_machine, stream_id)
-            why = problem or why
+            why = why if outcome is Outcome.DONE else problem
             if outcome is Outcome.FAILED:
                 until_s = 0.0
         time.sleep(CHECK_S)
