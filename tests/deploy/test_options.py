@@ -98,3 +98,32 @@ def test_what_connects_to_others_is_in_the_vpc_and_nothing_else(template: dict[s
         settings = {"vpc_subnet_ids": "", "vpc_security_group_ids": "", **half}
         with pytest.raises(node.Failed, match=r"\Avpc_subnet_ids and vpc_security_group_ids belong together: set both"):
             node.run("return require('./packaging/vpc.cjs').vpcOf(given)", settings)
+
+
+# How the page calls a service; those of the network interface and the log are Lambda's own requests.
+CALLED = {"events": "EventBridge", "secretsmanager": "Secrets Manager"}
+
+
+def test_the_page_names_the_endpoint_of_each_service_that_is_called_from_the_vpc(prod: dict[str, Any]) -> None:
+    """Without one the function cannot reach it. The delivery calls itself."""
+    section = page_of("A VPC")
+    actions = [json.dumps(one) for role in (MANAGER, REPAIR, DELIVERY) for one, _ in statements(prod, f"{role}Role")]
+    services = set(re.findall(r'"(\w+):', " ".join(actions))) - {"ec2", "logs"}
+    named = " ".join(re.findall(r"^\| (.*?) \|", section, re.MULTILINE)).lower()
+    assert [one for one in services if CALLED.get(one, one).lower() not in named] == []
+    (row,) = re.findall(r"^\| Lambda \|.*", section, re.MULTILINE)
+    assert "`deliver`" in row
+
+
+def test_the_page_names_what_a_deployment_needs_besides_its_resources() -> None:
+    """Items and versions belong to no resource that is created or changed."""
+    rights = page_of("Before the first time")
+    code = "".join(path.read_text() for path in (stages.ROOT / "packaging").glob("*.cjs"))
+    asked = set(re.findall(r"new (\w+Item|Publish\w+|List\w+)Command", code))
+    assert [name for name in asked if f"`{name}`" not in rights] == []
+
+
+def page_of(section: str) -> str:
+    """Return a section of the page about deployments."""
+    sections = (stages.ROOT / "docs" / "deploy.md").read_text(encoding="utf-8").split("\n## ")
+    return next(text for text in sections if text.startswith(f"{section}\n"))
