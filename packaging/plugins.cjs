@@ -19,8 +19,6 @@ module.exports = async ({ resolveVariable }) => {
     './packaging/delivery.cjs',
     // This one comes after the delivery, whose function it places as well.
     './packaging/vpc.cjs',
-    // This one comes last of those that write the template.
-    './packaging/aws-limits.cjs',
   ];
   const deployed = [
     ...(process.env.STREAMKEEPER_TEMPLATE_ONLY ? [] : ['serverless-python-requirements']),
@@ -30,5 +28,6 @@ module.exports = async ({ resolveVariable }) => {
     './packaging/deletion-protection.cjs',
     './packaging/deploy-by-waves.cjs',
   ];
-  return STAGES.includes(stage) ? [...always, './packaging/never-deployed.cjs'] : [...always, ...deployed];
+  // The last one checks the template and the zip when they are whole.
+  return [...always, ...(STAGES.includes(stage) ? ['./packaging/never-deployed.cjs'] : deployed), './packaging/aws-limits.cjs'];
 };

@@ -89,6 +89,13 @@ def test_each_limit_is_refused_in_one_sentence() -> None:
     assert dict(enumerate(said)) == dict(enumerate(words for _, words in CASES))
 
 
+@pytest.mark.parametrize("stage", ["local", "prod"])
+def test_the_limits_are_checked_when_all_is_there(stage: str) -> None:
+    """Other plugins put requirements and compiled files into the zip at the same moment, in their order."""
+    plugins = node.run("return require('./packaging/plugins.cjs')({ resolveVariable: async () => given })", stage)
+    assert plugins[-1] == "./packaging/aws-limits.cjs"
+
+
 @pytest.mark.parametrize("count", [1, 60, 3000])
 def test_thousands_of_profiles_may_deliver(count: int) -> None:
     """Their filters fit into a mapping, or only "an event was written" is left; their sinks fit into a role."""
