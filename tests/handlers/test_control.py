@@ -219,13 +219,6 @@ def test_a_stop_before_the_first_claim_is_written_down(memory: Memory, control: 
     assert (code, [body[name] for name in shown]) == (200, ["stopped", 0, None, None, {}, None, None, None])
 
 
-def test_a_stream_whose_profile_is_gone_can_be_stopped(memory: Memory, control: ModuleType) -> None:
-    """A redeployment may take the profile away while the stream runs."""
-    connected(memory, "gone")
-    assert asked(control, "GET", "gone")[0] == 200
-    assert asked(control, "DELETE", "gone")[0] == 202
-
-
 @pytest.mark.parametrize("stream_id", ["a b", "a/b", "", "%252e", "demo:..", "a" * 65, None, 7])
 def test_a_malformed_stream_id(control: ModuleType, stream_id: Any) -> None:
     """It gives 400 with a sentence that says what an id is, before any request to the table."""

@@ -62,14 +62,6 @@ def test_what_the_machine_sends_is_a_stream_that_ended() -> None:
     assert (first.problem, second.problem, first.event) == ("", "it names no stream", None)
 
 
-def test_of_a_functions_error_the_reason_is_its_message() -> None:
-    """As in GET, it has no traceback."""
-    cause = json.dumps({"errorMessage": "the upstream answered 403 for 300 s", "stackTrace": ["x\n"]})
-    sent = {"stream": "demo:a", "execution": "arn", "error": "StreamRejected", "cause": cause}
-    (letter,) = read([json.dumps(sent)])
-    assert letter.reason == "StreamRejected: the upstream answered 403 for 300 s"
-
-
 def test_the_message_about_a_gap_that_stays_open_is_ours() -> None:
     """It is left, because no redrive fetches what the gap missed."""
     (letter,) = read([json.dumps({"stream": "demo", "from_at": "x", "to_at": "y", "repair": "failed", "reason": "no"})])
