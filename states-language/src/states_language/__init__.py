@@ -9,7 +9,7 @@ time), `values` (JSON as AWS writes it), `timestamps`, `failures` (Error Names),
 gives), `fuzzing` (cases for Hypothesis), `definition` (problems, hints, practices, places), `drawing` (definitions as
 pictures), `tasks` (what performs the calls of Tasks, and mock configurations), `states.retry` (Retriers and Catchers),
 `distributed.report` (what is known of a Map Run), `place` (where an execution stands, and its redrive),
-`scheduling.lanes` and `scheduling.pool` and `scheduling.writing` (executions that share a loop), `supported`.
+`scheduling.lanes` and `scheduling.pool` and `scheduling.writing` (executions that share a loop).
 Two packages offer what their own docstrings say: `server` (Step Functions' API, with the extra of that name) and
 `workbench` (the commands). All else may change without notice.
 """

@@ -119,13 +119,20 @@ def test_the_history_is_in_the_wire_shape_of_get_execution_history() -> None:
 
 
 def test_an_input_is_what_its_json_says() -> None:
-    """Keys are texts, a tuple is an array, and its giver may change it later; NaN is not JSON."""
+    """Keys are texts, a tuple is an array, and its giver may change it later; NaN is not JSON, nor as an answer."""
     data: dict[Any, Any] = {1: (True, [])}
     execution = load(line(("A", {"Type": "Pass"}))).execute(data)
     data[1][1].append(0)
     assert (execution.input, execution.output) == ({"1": [True, []]}, {"1": [True, []]})
     with pytest.raises(ValueError, match="the input is not a valid JSON value: NaN"):
         load(line(("A", {"Type": "Pass"}))).execute([float("nan")])
+
+    async def odd(_call: TaskCall) -> float:
+        return float("nan")
+
+    publish = {"Type": "Task", "Resource": "arn:aws:states:::sns:publish", "Parameters": {}}
+    with pytest.raises(ValueError, match="NaN is not a valid JSON number"):
+        machine(("A", publish)).execute(perform=odd)
 
 
 def test_a_machine_runs_within_a_running_loop() -> None:

@@ -20,9 +20,6 @@ from states_language.jsonata.patterns import Matcher
 from states_language.jsonpath.intrinsic_functions import ALGORITHMS, scrambled
 from states_language.values import once, parse_json, parts, units
 
-ADDED = ("hash", "parse", "partition", "random", "range", "uuid")
-"""The functions that JSONata does not have, or has with another signature."""
-
 
 def frame(now_ms: Callable[[], int], random: Callable[[], float]) -> Any:
     """Return the frame that binds these functions for expressions; AWS has no $eval."""
