@@ -30,6 +30,7 @@ from handlers.store.event_items import body_of
 from handlers.store.group_store import GroupStore
 from handlers.store.segment_reader import is_segment, stored_events
 from local.checkout import ROOT
+from local.costs.stage_costs import MB_PER_CORE
 from local.functions.sandbox import Sandbox
 from local.simulation.tables import MemoryDynamoDB
 from local.stack import Function
@@ -47,8 +48,6 @@ end = {{ data = "[DONE]" }}
 """
 RESTS = ("RETRY_MAX_DELAY_S", "THROTTLE_DELAY_S", "THROTTLE_MAX_DELAY_S", "COOL_DOWN_S")
 STARTED_WITHIN_S = 120
-# Lambda: "at 1,769 MB, a function has the equivalent of one vCPU".
-MB_PER_CORE = 1769
 PERIOD_US = 100_000
 CGROUP = Path("/sys/fs/cgroup/cpu")
 _SENT = re.compile(r'"n":(\d+),"sent_us":(\d+)')

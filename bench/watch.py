@@ -26,7 +26,7 @@ from typing import Any
 
 import urllib3
 
-from bench.function import MB_PER_CORE, environment
+from bench.function import environment
 from bench.harness import Row, figures_of, options, resident_mb, say, show, so
 from handlers.connection import evidence
 from handlers.connection.effects import Progress
@@ -36,6 +36,7 @@ from handlers.store import control_record, typed_values
 from handlers.watching.lease_rounds import AT_ONCE
 from local import stages
 from local.checkout import ROOT
+from local.costs.stage_costs import MB_PER_CORE
 from local.listener import HOST, bind, port_of
 from local.service import osls
 from local.service.embedded_dynamodb import program

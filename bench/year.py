@@ -18,13 +18,13 @@ from typing import Any
 import yaml
 
 from bench.harness import Row, figures_of, options, resident_mb, say, show, so
+from handlers.store.typed_values import DAY_S
 from local import stages
 from states_language import Execution, Machine, TaskCall, load
 from states_language.clock import VirtualClock
 from states_language.tasks.lambdas import Functions, LambdaContext
 
 STAGE = "prod"
-DAY_S = 86_400
 OVERLAP_MS = 2_000
 
 

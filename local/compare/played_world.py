@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from local.costs.prices import Prices
+from local.costs.prices import MONTH_S, Prices
 from local.simulation.scenario import Scenario
 from local.simulation.virtual_sandbox import VirtualSandbox
 from local.simulation.virtual_stage import VirtualStage
@@ -19,7 +19,6 @@ from states_language import TaskCall, TaskFailure
 from timeline.coverage import Connection, Deliveries, Gap, connected_percent, deliveries, gap_ms, gaps, overlap_ms
 from timeline.spans import Span
 
-MONTH_MS = 2_628_000_000
 KILLED = ("Sandbox.Timedout", "Runtime.ExitError")
 
 
@@ -61,7 +60,7 @@ class Result:
             ("step_functions", "million_transitions"): self.transitions,
             **self.charges,
         }
-        return sum(count * prices.usd(*price) for price, count in units.items()) * MONTH_MS / self.until_ms
+        return sum(count * prices.usd(*price) for price, count in units.items()) * MONTH_S * 1000 / self.until_ms
 
     def as_json(self, memory_mb: int, prices: Prices) -> dict[str, Any]:
         """Returns the strategy's object in what `--json` prints."""

@@ -10,7 +10,8 @@ from handlers.api.verdict import counted
 from handlers.profile.addresses import MOST_PARTS
 from handlers.profile.deliver_field import KINDS
 from local.costs import model, month, prices, repair_costs, sink_prices, stage_costs
-from local.costs.model import PARTITION_UNITS, Costs, Load
+from local.costs.model import PARTITION_UNITS, Costs, Load, stage_usd
+from local.costs.month import Month
 from local.costs.prices import HOURS, Prices
 from local.options import number, one_of, whole
 from local.printable import saying, show
@@ -214,17 +215,8 @@ def _as_json(stage: str, load: Load, found: Costs, listed: Prices, notes: list[s
     }
 
 
-def stage_usd(load: Load, found: Costs) -> float:
-    return found.fixed_month["sum"] + load.streams * found.stream_month["sum"]
-
-
 def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) -> str:
     """The amounts as a table."""
-    words = dict(settings) | asdict(found.used) | {"billed_s": found.used.billed_ms / 1000}
-    # What the streams share belongs to the function; each stream pays its part.
-    words["sinks"] = " and ".join(load.deliver)
-    words["shared"] = "" if load.together == 1 else f", shared by {load.together}"
-    words |= {name: counted(settings[name], "day") if settings[name] else "for ever" for name in _KEPT}
     plural = "" if load.events_per_s == 1 else "s"
     of_bytes = counted(load.event_bytes, "byte")
     rate = f"{load.events_per_s:g} event{plural} a second of {of_bytes}" if load.events_per_s else "no events"
@@ -238,7 +230,7 @@ def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) ->
         f"{streams}{shared}, each with {rate}, {stored}; US dollars a month",
         f"in {listed.region} at the prices of {listed.as_of}",
         "",
-        *_table("a stream", found.stream_month, {name: why.format(**words) for name, why in WHY.items()}),
+        *_table("a stream", found.stream_month, whys(load, found.used, settings)),
         "",
         *_table("the stage besides", found.fixed_month, FIXED_WHY),
         "",
@@ -247,11 +239,23 @@ def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) ->
     if found.million_events is not None:
         title = "a million events" if load.keep == 1 else "a million that come"
         lines += ["", *_table(title, found.million_events, MILLION_WHY)]
-        lines.append(f"{'  kept':<18}{found.million_kept or 0:>10.3f}  a month of {words['keep_days']}")
+        lines.append(f"{'  kept':<18}{found.million_kept or 0:>10.3f}  a month of {_kept(settings['keep_days'])}")
     return "\n".join([*lines, "", "for comparison, without the writes of events", *rows(found.beside, BESIDE_WHY)])
 
 
-_KEPT = ("keep_days", "ledger_keep_days")
+def whys(load: Load, used: Month, settings: Any) -> dict[str, str]:
+    """The words behind each part of a stream's month."""
+    words = dict(settings) | asdict(used) | {"billed_s": used.billed_ms / 1000, "sinks": " and ".join(load.deliver)}
+    # What the streams share belongs to the function; each stream pays its part.
+    words["shared"] = "" if load.together == 1 else f", shared by {load.together}"
+    words |= {name: _kept(settings[name]) for name in ("keep_days", "ledger_keep_days")}
+    return {name: why.format(**words) for name, why in WHY.items()}
+
+
+def _kept(days: int) -> str:
+    return counted(days, "day") if days else "for ever"
+
+
 # The column in which the words of a part begin.
 _WORDS_AT = 30
 

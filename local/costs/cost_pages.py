@@ -9,13 +9,14 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from handlers.api.bill import RATES
 from local.checkout import ROOT
 from local.costs import model, month, prices, stage_costs
-from local.costs.command import BESIDE_WHY, FIXED_WHY
+from local.costs.command import BESIDE_WHY, FIXED_WHY, whys
 from local.costs.model import PARTS, Costs, Load
 from local.generated_pages import run, table, with_tables
 
@@ -39,27 +40,15 @@ TOGETHER = (
 PAGES = ("README.md", "docs/archive.md", "docs/costs.md", "docs/deploy.md", "docs/store.md")
 # The first and the last column of a table contain words.
 WORDS = (0, -1)
-WHY = {
-    "lambda": "{memory_mb} MB all month, {invocations} invocations",
-    "step_functions": "{transitions} transitions",
-    "events": "{event_units} write units for an item with its index entry, half without; or segments",
-    "control_writes": "lease, cursor and ledger",
-    "reads": "lease and, at an opening, the ledger",
-    "storage": "events for {keep_days} days, records for {ledger_keep_days}",
-    "logs": "what the functions write to their log",
-    "watch": "what the watch reads of a stream, once a minute",
-    "encryption": "requests to KMS for the tables' key, at most",
-    "metrics": "stored events, as a metric of the stage",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Quoted:
-    """The costs that the pages quote: of LOADS by name, and of TOGETHER."""
+    """The costs that the pages quote: of LOADS by name, and of TOGETHER; and the settings of the stage."""
 
     alone: Mapping[str, Costs]
     together: Sequence[Costs]
-    words: Mapping[str, str]
+    settings: Mapping[str, Any]
 
     @property
     def amounts(self) -> dict[str, float]:
@@ -88,18 +77,9 @@ class Quoted:
 def quoted() -> Quoted:
     """The present costs for the pages; this takes some seconds."""
     source, listed = month.scenario(STAGE), prices.read()
-    months, settings = month.replayed(source), source.settings
+    months = month.replayed(source)
     alone = {name: model.costs(source, months, load, listed) for name, load in LOADS.items()}
-    found = Quoted(alone, model.costs_together(source, months, TOGETHER, listed), {})
-    write_usd = listed.usd("dynamodb", "million_write_units") * prices.MILLION
-    words = {name: f"{settings[name]}" for name in ("memory_mb", "keep_days", "ledger_keep_days")}
-    words |= {
-        "invocations": f"{months.ours.invocations:,.0f}",
-        "transitions": f"{months.ours.transitions:,.0f}",
-        "event_units": f"{found.million('heavy')['events'] / write_usd:.2g}",
-        "alarms": f"{stage_costs.ALARMS}",
-    }
-    return replace(found, words=words)
+    return Quoted(alone, model.costs_together(source, months, TOGETHER, listed), source.settings)
 
 
 def rewritten(text: str, found: Quoted) -> str:
@@ -113,12 +93,9 @@ def rewritten(text: str, found: Quoted) -> str:
 
 def _tables(found: Quoted) -> dict[str, list[str]]:
     columns = [found.alone[load].stream_month for load in ("idle", "light", "unordered", "packed")]
+    why = whys(LOADS["light"], found.alone["light"].used, found.settings)
     streams = [
-        (
-            _name(part),
-            *(f"{column[part]:.2f}" if column[part] else "–" for column in columns),
-            WHY[part].format(**found.words),
-        )
+        (_name(part), *(f"{column[part]:.2f}" if column[part] else "–" for column in columns), why[part])
         for part in PARTS
     ]
     streams.append(("**a stream**", *(f"**{column['sum']:.2f}**" for column in columns), ""))
@@ -129,7 +106,7 @@ def _tables(found: Quoted) -> dict[str, list[str]]:
     million = [
         ("written at 100 a second", *(f"{one['sum']:.2f}" for one in amounts)),
         (
-            f"kept for {found.words['keep_days']} days",
+            f"kept for {found.settings['keep_days']} days",
             *(f"{found.alone[load].million_kept or 0:.2f}" for load in loads),
         ),
     ]

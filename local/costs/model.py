@@ -16,8 +16,8 @@ from handlers.profile.parse import parse
 from handlers.segments.codec import SEGMENT_BYTES
 from local.costs import delivered, stage_costs
 from local.costs.counted_run import NAMES, Counted, Stream, count, count_group, machine_of
-from local.costs.month import MONTH_S, Month, Months
-from local.costs.prices import HOURS, MILLION, Prices
+from local.costs.month import Month, Months
+from local.costs.prices import HOURS, MILLION, MONTH_S, Prices
 from local.costs.steady_upstream import KEPT
 from local.simulation.scenario import Scenario
 from local.user_error import UserError
@@ -279,6 +279,11 @@ def _beside(plain: Month, settings: Mapping[str, Any], prices: Prices) -> dict[s
         "t4g_micro": hours("t4g_micro_hour") + ipv4_usd + disk_usd,
         "always_two": prices.lambda_usd(plain.invocations, plain.billed_ms, settings["memory_mb"]) + plain_usd,
     }
+
+
+def stage_usd(load: Load, found: Costs) -> float:
+    """The monthly cost of a stage with these streams and no others."""
+    return found.fixed_month["sum"] + load.streams * found.stream_month["sum"]
 
 
 def _summed(parts: dict[str, float]) -> dict[str, float]:

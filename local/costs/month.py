@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
+from handlers.store.typed_values import DAY_S
 from local import collection
 from local.checkout import ROOT
+from local.costs.prices import MONTH_S
 from local.replay.command import replay
 from local.simulation.scenario import Scenario, read
 
-MONTH_S = 2_628_000
-DAY_S = 86_400
 SCENARIO = Path(__file__).with_name("month.yml")
 # The naive machine: one Task that is called again and again. Two of its branches keep two connections.
 PLAIN = ROOT / "statemachines" / "retry.asl.yml"

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).with_name("prices.toml")
-HOURS = 730
+HOURS = 730  # of a month
+MONTH_S = HOURS * 3600
 MILLION = 1_000_000
 GB = 1024**3
 

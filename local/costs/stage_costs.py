@@ -18,10 +18,10 @@ from handlers.group.group_lease import GroupHeartbeat
 from handlers.run.connection_metrics import kept, numbers
 from handlers.store.group_store import heartbeat_name, heartbeat_value
 from handlers.store.leases import Leases
+from handlers.store.typed_values import DAY_S
 from handlers.watching.lease_rounds import Rounds, Turn
 from local.costs.deployed_tables import control_table
-from local.costs.month import DAY_S, MONTH_S
-from local.costs.prices import GB, HOURS, Prices
+from local.costs.prices import GB, HOURS, MONTH_S, Prices
 from local.costs.units import Item, item_bytes
 from local.costs.units import read_units as billed_units
 

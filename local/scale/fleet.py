@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from handlers.run.group_function import AT_ONCE, HEARTBEAT_EVERY_MS
+from handlers.store.typed_values import DAY_S
 from local.costs.counted_run import NAMES
 from local.costs.model import Usage
-from local.costs.month import MONTH_S, Month
+from local.costs.month import Month
+from local.costs.prices import MONTH_S
 from local.simulation.scenario import Scenario
 
-DAY_S = 86_400
 # A day of more groups is computed for this many and multiplied: simulating every handover would take too long.
 MOST_STEPPED = 2_000
 # The writes of a connection to its lease besides heartbeats: claim, mark, first cursor and release.

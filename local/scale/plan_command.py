@@ -14,6 +14,7 @@ from handlers.profile.addresses import ProfileError
 from handlers.profile.parse import parse
 from local.costs import prices
 from local.costs.command import MOST_BYTES, MOST_EVENTS_PER_S, MOST_STREAMS
+from local.costs.model import stage_usd
 from local.options import Wrapped, number, one_of, whole
 from local.printable import saying, show
 from local.profiles import folders
@@ -135,7 +136,7 @@ def text(found: Plan, stage: str, priced: str) -> str:
         f"{'the profile':<20}{profile}",
         f"{'functions':<20}{functions:,}, with {counted(load.together, 'stream')} each",
         f"{'a stream':<20}{found.costs.stream_month['sum'] * found.fit.connections:,.2f} US dollars a month",
-        f"{'the stage':<20}{found.month_usd:,.2f} US dollars a month in {priced}",
+        f"{'the stage':<20}{stage_usd(load, found.costs):,.2f} US dollars a month in {priced}",
         f"{'met first':<20}{first.title}: {first.most:,.0f}, at {at}",
         "",
         f"{'limit':<48}{'allowed':>12}{'needed':>12}{'share':>8}",

@@ -163,11 +163,6 @@ class Plan:
         return first, counted(streams, "stream")
 
     @property
-    def month_usd(self) -> float:
-        """The monthly cost of the stage with all its streams."""
-        return self.costs.fixed_month["sum"] + self.load.streams * self.costs.stream_month["sum"]
-
-    @property
     def notes(self) -> list[str]:
         """Notes about the numbers, a sentence or two each."""
         return _notes(self)
@@ -184,7 +179,7 @@ class Plan:
             "functions": -(-self.load.streams // self.load.together),
             "stream_month_usd": self.costs.stream_month["sum"] * self.fit.connections,
             "stream_month_parts": self.costs.stream_month,
-            "stage_month_usd": self.month_usd,
+            "stage_month_usd": model.stage_usd(self.load, self.costs),
             "met_first": {"limit": first.name, "at": at, "share": share},
             "limits": [asdict(one) | {"share": one.share} for one in self.limits],
             "notes": self.notes,

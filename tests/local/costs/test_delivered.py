@@ -8,8 +8,7 @@ from handlers.profile.deliver_field import KINDS
 from local.cli import main
 from local.costs import delivered, month, prices, sink_prices, stage_costs
 from local.costs.delivered import Flow
-from local.costs.month import MONTH_S
-from local.costs.prices import GB, MILLION
+from local.costs.prices import GB, MILLION, MONTH_S
 
 LISTED = prices.read()
 SETTINGS = month.scenario("prod").settings
@@ -83,19 +82,19 @@ def test_a_bucket_waits_for_large_objects() -> None:
     assert parts["delivery"] < 1.1 * delivered.usd(["sqs"], flow(), SETTINGS, LISTED)["delivery"]
 
 
-def test_a_large_event_is_billed_by_its_chunks() -> None:
-    """Each begun 64 KB is a chunk."""
-    small, large = (
-        delivered.usd(["eventbridge"], flow(event_bytes=size), SETTINGS, LISTED)["sinks"] for size in (200, 100_000)
-    )
-    assert large == pytest.approx(2 * small)
-
-
-@pytest.mark.parametrize(("kind", "billed"), [("kinesis", 3 * 1024), ("firehose", 3 * 5 * 1024), ("webhook", 1500)])
-def test_a_record_is_billed_by_what_its_sink_begins(kind: str, billed: int) -> None:
-    """Kinesis rounds each record up to 1 KB and Firehose to 5 KB; a webhook's bytes leave AWS as they are."""
+@pytest.mark.parametrize(
+    ("kind", "billed"),
+    [
+        *(("sqs", 3 / MILLION), ("eventbridge", 4 / MILLION), ("s3", 2 / MILLION), ("lambda", 2 / MILLION)),
+        *(("kinesis", 100 * 1024 / GB), ("firehose", 22 * 5 * 1024 / GB), ("webhook", 100_500 / GB)),
+    ],
+)
+def test_a_sink_bills_by_what_is_begun(kind: str, billed: float) -> None:
+    """64 KB of a request of SQS or of an event of EventBridge, 1 KB of a record of Kinesis and 5 KB of Firehose; of a
+    bucket and a function the requests, of a webhook the bytes that leave AWS.
+    """
     listed = sink_prices.priced_by([f"{sink_prices.CHARGES[kind][0]}=2"], LISTED)
-    assert sink_prices.sink_usd(kind, [[200, 300], [1000]], listed) == pytest.approx(2 * billed / GB)
+    assert sink_prices.sink_usd(kind, [[200, 300], [100_000]], listed) == pytest.approx(2 * billed)
 
 
 @pytest.mark.parametrize("kind", KINDS)

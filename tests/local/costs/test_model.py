@@ -15,7 +15,7 @@ from local.costs.cost_pages import IDLE, Quoted
 from local.costs.counted_run import NAMES
 from local.costs.model import PARTS, Costs, Load, Usage
 from local.costs.month import Month, Months
-from local.costs.prices import MILLION
+from local.costs.prices import MILLION, MONTH_S
 from local.costs.steady_upstream import LATE_MS, SteadyUpstream
 from local.generated_pages import outdated
 from states_language.clock import VirtualClock
@@ -100,7 +100,7 @@ def test_an_event_is_an_item_and_an_index_entry() -> None:
     million = [costs(events_per_s=0.05, event_bytes=size) for size in (200, 1200)]
     events = [(found.million_events or {})["events"] for found in million]
     assert events == [pytest.approx(1.25, rel=0.02), pytest.approx(1.875, rel=0.01)]
-    assert million[0].stream_month["events"] == pytest.approx(1.25 * 0.05 * month.MONTH_S / MILLION, rel=0.01)
+    assert million[0].stream_month["events"] == pytest.approx(1.25 * 0.05 * MONTH_S / MILLION, rel=0.01)
 
 
 @pytest.mark.long
@@ -111,7 +111,7 @@ def test_a_rare_or_a_dense_event_costs_as_much_as_another(rate: float, rel: floa
     assert 0 < counted(replace(IDLE, **asked)).flow.events < 11_000
     found = costs(**asked)
     assert (found.million_events or {})["events"] == pytest.approx(1.25, rel=rel)
-    assert found.stream_month["events"] == pytest.approx(1.25 * rate * month.MONTH_S / MILLION, rel=rel)
+    assert found.stream_month["events"] == pytest.approx(1.25 * rate * MONTH_S / MILLION, rel=rel)
 
 
 @pytest.mark.parametrize(("size", "units"), [pytest.param(200, 1, marks=pytest.mark.long), (1200, 2)])
@@ -176,7 +176,7 @@ def test_the_page_of_a_stream_pays_for_an_event_what_the_command_says() -> None:
     usd = busy.million_events["sum"] + (busy.million_kept or 0)
     assert set(rates["million_events_usd"].values()) == {round(usd, 4)}
     events_usd = busy.stream_month["sum"] - idle.stream_month["sum"] - busy.stream_month["metrics"]
-    assert usd == pytest.approx(events_usd / (0.05 * month.MONTH_S) * MILLION)
+    assert usd == pytest.approx(events_usd / (0.05 * MONTH_S) * MILLION)
 
 
 def test_a_post_costs_the_api_and_an_express_execution() -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from handlers.store.typed_values import DAY_S
 from local import stages
 from local.costs import month
 from local.costs.counted_run import NAMES, Counted
@@ -11,7 +12,7 @@ from local.costs.metered import Count, Counts, Kind
 from local.costs.model import Usage
 from local.generated_pages import outdated
 from local.scale import scale_page
-from local.scale.fleet import DAY_S, REGIONS, cycle_of, day, quotas
+from local.scale.fleet import REGIONS, cycle_of, day, quotas
 from local.scale.throttled import FUNCTIONS, START, TRANSITIONS, TRANSITIONS_TO_CONNECT
 
 FOUND = scale_page.counted()
