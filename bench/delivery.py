@@ -28,11 +28,11 @@ from bench.consumers import LambdaContext
 from bench.function import environment
 from bench.harness import options, say, show
 from bench.tables import TABLES, Tables, serve
-from local.costs.delivered import records
+from handlers.deliver.worker import BATCH
+from local.costs.delivered import POLLS_PER_S, records
 from local.simulation.tables import METHODS, MemoryDynamoDB
 
 CALLS, FEW, MANY, BACKLOG, ANSWER_MS, SECONDS = 24, 1, 100, 2000, 5, 10
-POLLS_PER_S, BATCH = 4, 250
 PROFILE = 'address = "https://upstream.invalid/"\ndeliver = %s\n'
 _HOOK = '{ webhook = "%s/hook", secret = "${ssm:x}", allow_private = true%s }'
 SINKS = {

@@ -234,16 +234,16 @@ def _spent_s() -> tuple[float, float]:
 
 async def _compared(peers: Peers, client: Any) -> Row:
     """How many events were sent, how many of them are lost or stored twice, and how many others are stored."""
-    report: list[tuple[list[int], list[float]]] = await peers.ask("report")
+    report: list[list[int]] = await peers.ask("report")
     reader = SegmentReader(client, f"{stages.SERVICE}-{STAGE}-events", lambda _key: None)
     until_s = time.monotonic() + STORED_S
-    missing = dict(enumerate(set(numbers) for numbers, _ in report))
+    missing = dict(enumerate(map(set, report)))
     strange = twice = 0
     while missing and time.monotonic() < until_s:
         strange = twice = 0
         for number in list(missing):
             stored = await asyncio.to_thread(_stored, reader, number)
-            sent = {(one, data(number, one)) for one in report[number][0]}
+            sent = {(one, data(number, one)) for one in report[number]}
             strange += len(set(stored) - sent)
             twice += len(stored) - len(set(stored))
             missing[number] = {one for one, _ in sent - set(stored)}
@@ -252,8 +252,7 @@ async def _compared(peers: Peers, client: Any) -> Row:
         if missing:
             say(__doc__, f"{counted(sum(map(len, missing.values())), 'event')} not stored yet")
             await asyncio.sleep(2)
-    sent_in_all = sum(len(numbers) for numbers, _ in report)
-    return {"sent": sent_in_all, "lost": sum(map(len, missing.values())), "strange": strange, "twice": twice}
+    return {"sent": sum(map(len, report)), "lost": sum(map(len, missing.values())), "strange": strange, "twice": twice}
 
 
 def _stored(reader: SegmentReader, number: int) -> list[tuple[int, str]]:

@@ -172,7 +172,7 @@ async def serve(streams: int, every_s: float) -> None:
             case ["counts"]:
                 _say(upstream.counts() | {"requests": counted.requests})
             case ["report"]:
-                _say([[sorted(one.sent), one.gaps_ms] for one in upstream.streams])
+                _say([sorted(one.sent) for one in upstream.streams])
 
 
 def _say(what: Any) -> None:

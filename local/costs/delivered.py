@@ -25,7 +25,7 @@ from handlers.store.event_items import event_item
 from local.costs import stage_costs
 from local.costs.deployed_tables import Table, events_table
 from local.costs.metered import Meter, MeteredDynamoDb
-from local.costs.prices import GB, HOURS, MONTH_S, Prices
+from local.costs.prices import HOURS, MONTH_S, Prices
 from local.costs.sink_prices import sink_usd
 from local.simulation import virtual_delivery
 from local.simulation.table_stream import Record, plain
@@ -169,7 +169,7 @@ class _Cost:
         cpu_ms += figures["delivery_cpu_ms_at_once"] * bool(wake.taken)
         rings = not kinds or wake.bells > 0
         busy_ms = figures["delivery_cpu_ms_per_note"] * rings + streams * cpu_ms
-        note_usd = self._function_usd(busy_ms, requests, streams * wake.taken) / streams
+        note_usd = _function_usd(busy_ms, requests, streams * wake.taken, self.settings, self.prices) / streams
         delivery_usd, sinks_usd = self.worked(kinds, events, min(TOGETHER, bells)) if kinds else (0.0, 0.0)
         return delivery_usd + note_usd, sinks_usd
 
@@ -187,13 +187,10 @@ class _Cost:
             # Threads wait in parallel: a call lasts as long as one place, plus the others' processor time.
             waits = (requests + wake.table_requests) / wake.bells * scale
             share = wake.bells / together
-            delivery_usd += share * self._function_usd(cpu_ms * scale / share, waits, together)
+            delivery_usd += share * _function_usd(cpu_ms * scale / share, waits, together, self.settings, prices)
         delivery_usd += wake.write_units * scale * prices.usd("dynamodb", "million_write_units")
         delivery_usd += wake.read_units * scale * prices.usd("dynamodb", "million_read_units")
         return delivery_usd, scale * sum(sink_usd(kind, wake.requests[kind], prices) for kind in kinds)
-
-    def _function_usd(self, cpu_ms: float, requests: float, documents: float) -> float:
-        return _function_usd(cpu_ms, requests, documents, self.settings, self.prices)
 
 
 def _slower(memory_mb: float) -> float:
@@ -207,7 +204,7 @@ def _function_usd(
     figures, memory_mb = stage_costs.measured(), float(settings["delivery_memory_mb"])
     busy_ms = cpu_ms * _slower(memory_mb) + figures["delivery_wait_ms_per_request"] * requests
     logged = figures["delivery_log_bytes_per_call"] + figures["delivery_log_bytes_per_document"] * documents
-    return prices.lambda_usd(1, busy_ms, memory_mb) + logged / GB * prices.usd("cloudwatch", "log_gb")
+    return prices.lambda_usd(1, busy_ms, memory_mb) + prices.log_usd(logged)
 
 
 def fixed_usd(kinds: Sequence[str], settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:

@@ -131,7 +131,7 @@ def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage
     parts = dict.fromkeys(PARTS, 0.0)
     parts["lambda"] = prices.lambda_usd(used.invocations, used.billed_ms, settings["memory_mb"]) / together
     parts["step_functions"] = used.transitions * prices.usd("step_functions", "million_transitions") / together
-    parts["logs"] = stage_costs.connection_log_usd(used.invocations, prices) / together
+    parts["logs"] = prices.log_usd(used.invocations * stage_costs.measured()["log_bytes_per_connection"]) / together
     parts["watch"] = stage_costs.watch_stream_usd(prices, together)
     parts["encryption"] = stage_costs.encryption_usd(stage_costs.IN_HANDOVERS / together, stage_costs.TABLES, prices)
     # With events, each connection has stored something.

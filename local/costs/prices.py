@@ -30,6 +30,10 @@ class Prices:
         gb_s = billed_ms / 1000 * memory_mb / 1024
         return gb_s * self.usd("lambda", "gb_second_arm64") + calls * self.usd("lambda", "million_requests")
 
+    def log_usd(self, size: float) -> float:
+        """The price of so many bytes of a log."""
+        return size / GB * self.usd("cloudwatch", "log_gb")
+
     def also(self, table: str, name: str, usd: float) -> "Prices":
         """The list with one more price, or a different one."""
         return replace(self, _tables={**self._tables, table: {**self._tables.get(table, {}), name: usd}})

@@ -62,11 +62,6 @@ def fixed_usd(settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
     }
 
 
-def connection_log_usd(invocations: float, prices: Prices) -> float:
-    """The cost of the log of so many connections."""
-    return invocations * measured()["log_bytes_per_connection"] / GB * prices.usd("cloudwatch", "log_gb")
-
-
 def stream_metrics_usd(
     reports: Sequence[Report], length_s: float, settings: Mapping[str, Any], prices: Prices
 ) -> float:
@@ -127,10 +122,14 @@ def measured() -> dict[str, float]:
 def _watch_usd(settings: Mapping[str, Any], prices: Prices) -> float:
     memory_mb = float(settings["watch_memory_mb"])
     busy_ms = measured()["watch_cpu_ms"] * max(1.0, MB_PER_CORE / memory_mb) + measured()["watch_wait_ms"]
-    log_usd = measured()["log_bytes_per_watch"] / GB * prices.usd("cloudwatch", "log_gb")
     read_usd = read_units(0) * prices.usd("dynamodb", "million_read_units")
     queue_usd = prices.usd("sqs", "million_requests")
-    return WATCHES * (prices.lambda_usd(1, busy_ms, memory_mb) + log_usd + queue_usd + read_usd)
+    return WATCHES * (
+        prices.lambda_usd(1, busy_ms, memory_mb)
+        + prices.log_usd(measured()["log_bytes_per_watch"])
+        + queue_usd
+        + read_usd
+    )
 
 
 # --- what the watch reads ---------------------------------------------------------------------------------------------

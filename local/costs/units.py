@@ -43,15 +43,7 @@ class Index:
 
 def item_bytes(item: Item) -> int:
     """The size of an item: of the names of its attributes, in UTF-8, and of their values."""
-    total = 0
-    for name, value in item.items():
-        text = value.get("S")  # nearly every attribute is a text
-        total += len(name) if name.isascii() else len(name.encode())
-        if text is None:
-            total += value_bytes(value)
-        else:
-            total += len(text) if text.isascii() else len(text.encode())
-    return total
+    return sum(len(name.encode()) + value_bytes(value) for name, value in item.items())
 
 
 def value_bytes(value: Mapping[str, Any]) -> int:
