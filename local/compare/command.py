@@ -11,7 +11,7 @@ import sys
 import textwrap
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from handlers.api.verdict import counted
 from local import collection, stages
@@ -22,7 +22,7 @@ from local.costs import prices
 from local.costs.prices import Prices
 from local.history.pictures import checked, write
 from local.options import Wrapped, number, one_of, whole
-from local.printable import WIDE, aligned, columns_of, in_marks_of, saying
+from local.printable import WIDE, aligned, columns_of, in_marks_of, saying, show
 from local.simulation.scenario import POLICIES, Policy, Scenario, Upstream
 from local.user_error import UserError
 from timeline import canvas, svg
@@ -105,12 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print(json.dumps(checkpoints.as_json(listed), indent=1))
         else:
-            columns = columns_of(sys.stdout, WIDE)
-            print(
-                "\n".join(
-                    textwrap.fill(line, columns, drop_whitespace=False) for line in checkpoints.text(listed).split("\n")
-                )
-            )
+            for line in checkpoints.text(listed).split("\n"):
+                show(line, 8)
         return 0
     return _backoff(arguments) if arguments.what == "backoff" else _strategies(arguments)
 
@@ -131,49 +127,33 @@ def _backoff(arguments: argparse.Namespace) -> int:
 def _strategies(arguments: argparse.Namespace) -> int:
     if arguments.lanes and not arguments.json:
         raise UserError("--lanes works only with --json.")
-    path, found = checked(arguments.picture), answered(arguments)
-    source, results, title = found.source, found.results, heading(found.source, arguments.faults)
-    memory_mb = source.settings["memory_mb"]
-    if path is not None:
-        groups = [group(result, found.listed, memory_mb) for result in results]
-        write(path, svg.draw(groups, source.run_for_ms, title), title, _html(rows(found.strategies)))
-    if arguments.json:
-        lanes = {"lanes": [result.lanes() for result in results]} if arguments.lanes else {}
-        longer = {"life": found.life.as_json(), "with_900_s": found.before} if found.before else {}
-        print(json.dumps({**as_json(source, arguments.faults, found.strategies), **longer, **lanes}, indent=1))
-        return 0
-    columns = columns_of(sys.stdout, WIDE)
-    shown = [*textwrap.wrap(title, columns), "", *aligned(rows(found.strategies), columns)]
-    if found.before:
-        shown += ["", f"with functions of {canvas.duration(LIMIT_S)} → with these:", ""]
-        shown += [*aligned(lives.changes(found.strategies, found.before), columns), ""]
-        shown += [line for note in found.life.notes() for line in textwrap.wrap(note, columns)]
-    print(in_marks_of(sys.stdout.encoding, "\n".join(shown)))
-    return 0
-
-
-class Answered(NamedTuple):
-    """The results of the strategies. If functions live longer, `before` has the results with today's functions."""
-
-    source: Scenario
-    life: lives.Life
-    listed: Prices
-    results: list[Result]
-    strategies: list[dict[str, Any]]
-    before: list[dict[str, Any]]
-
-
-def answered(arguments: argparse.Namespace) -> Answered:
-    """Runs the strategies; raises UserError if they cannot run."""
-    source, plain, chosen = scenario(arguments), prices.read(), _chosen(arguments.strategy)
+    path, source, plain = checked(arguments.picture), scenario(arguments), prices.read()
+    chosen, title = _chosen(arguments.strategy), heading(source, arguments.faults)
     memory_mb, life = source.settings["memory_mb"], lives.of(source.settings["function_timeout_s"])
     listed = life.prices(plain, memory_mb)
     results = [life.paid(result, plain) for result in _results(chosen, source)]
+    found = [one.as_json(memory_mb, listed) for one in results]
+    # If functions live longer: the results with today's.
     before: list[dict[str, Any]] = []
     if life.most_s > LIMIT_S:
         usual = scenario(argparse.Namespace(**{**vars(arguments), "limit": str(LIMIT_S), "wait": None}))
         before = [result.as_json(memory_mb, plain) for result in _results(chosen, usual)]
-    return Answered(source, life, listed, results, [one.as_json(memory_mb, listed) for one in results], before)
+    if path is not None:
+        groups = [group(result, listed, memory_mb) for result in results]
+        write(path, svg.draw(groups, source.run_for_ms, title), title, _html(rows(found)))
+    if arguments.json:
+        lanes = {"lanes": [result.lanes() for result in results]} if arguments.lanes else {}
+        longer = {"life": life.as_json(), "with_900_s": before} if before else {}
+        print(json.dumps({**as_json(source, arguments.faults, found), **longer, **lanes}, indent=1))
+        return 0
+    columns = columns_of(sys.stdout, WIDE)
+    shown = [*textwrap.wrap(title, columns), "", *aligned(rows(found), columns)]
+    if before:
+        shown += ["", f"with functions of {canvas.duration(LIMIT_S)} → with these:", ""]
+        shown += [*aligned(lives.changes(found, before), columns), ""]
+        shown += [line for note in life.notes() for line in textwrap.wrap(note, columns)]
+    print(in_marks_of(sys.stdout.encoding, "\n".join(shown)))
+    return 0
 
 
 def _results(chosen: list[Strategy], source: Scenario) -> list[Result]:

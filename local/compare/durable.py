@@ -252,7 +252,6 @@ def play(source: Scenario, operations: int = OPERATIONS) -> tuple[World, PlayedD
     event = {
         "function": world.names["connection_manager"],
         "request": INPUT,
-        "own": OWN,
         "wait_s": source.settings["wait_s"],
         "first": "B",
         "number": 0,

@@ -29,16 +29,11 @@ COLUMNS = ("strategy", "connected", "gap s", "lost", "connections", "$ a month")
 DRAWN, DRAWN_HOURS = "rough", "6"
 
 
-def arguments(options: list[str]) -> argparse.Namespace:
-    """Returns the arguments of `streamkeeper compare` for these options."""
+def asked(options: list[str]) -> Scenario:
+    """Returns the comparison that these options of `streamkeeper compare` ask for."""
     parser = argparse.ArgumentParser()
     command.add(parser.add_subparsers())
-    return parser.parse_args(["compare", *options])
-
-
-def asked(options: list[str]) -> Scenario:
-    """Returns the comparison that they ask for."""
-    return command.scenario(arguments(options))
+    return command.scenario(parser.parse_args(["compare", *options]))
 
 
 def answered(options: list[str]) -> tuple[Scenario, list[Result]]:
