@@ -47,6 +47,7 @@ FIXED_WHY = {
     "delivery_alarms": "the alarms of the delivery",
     "delivery_metrics": "metrics of the delivery",
     "delivery_sweeps": "a call each minute that retries and measures",
+    "delivery_vpc": "interface endpoints of its sinks",
     "delivery_keys": "requests to KMS by the delivery, at most",
 }
 MILLION_WHY = {name: WHY[name] for name in ("events", "control_writes", "reads")}

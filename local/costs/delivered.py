@@ -36,6 +36,8 @@ POLLS_PER_S = 4
 # How many bells a call answers, or streams a noting call sends of side by side (handlers/delivery.py).
 TOGETHER = 10
 ALARMS, SWEEPS = 2, MONTH_S / 60
+# The sinks that a function in a VPC reaches through endpoints of their own; those of SQS and Lambda are there already.
+ENDPOINTS = ("eventbridge", "kinesis", "firehose")
 # A sweep reads the bells: one unit for each partition without one.
 SWEEP_READS = 4
 # The largest number of events of one wake that is counted; more events cost proportionally more.
@@ -218,7 +220,8 @@ def fixed_usd(kinds: Sequence[str], settings: Mapping[str, Any], prices: Prices)
     keys_usd = stage_costs.encryption_usd(figures["delivery_shards"] + 1, stage_costs.TABLES + 1, prices)
     sweep_usd = _function_usd(figures["delivery_cpu_ms_per_note"], SWEEP_READS, 1, settings, prices)
     sweep_usd += SWEEP_READS * prices.usd("dynamodb", "million_read_units")
-    return {
+    behind = [kind for kind in kinds if kind in ENDPOINTS]
+    return stage_costs.endpoints_usd("delivery_vpc", behind, settings, prices) | {
         "delivery_alarms": ALARMS * prices.usd("cloudwatch", "alarm_month"),
         "delivery_metrics": metrics * prices.usd("cloudwatch", "metric_month"),
         "delivery_sweeps": SWEEPS * sweep_usd,

@@ -35,7 +35,8 @@ WATCH_METRICS = ("LongestUnconnected",)
 # "one vCPU-second of credits per second" at this much memory; with less, Lambda gives a smaller share of a core.
 MB_PER_CORE = 1769
 HOUR_S = 3600
-# What a function in a VPC reaches through interface endpoints; DynamoDB and S3 have gateways, which are free.
+# What a function in a VPC reaches through interface endpoints, besides some sinks; DynamoDB and S3 have
+# gateways, which are free (docs/deploy.md).
 ENDPOINTS = ("sqs", "secretsmanager", "ssm", "lambda")
 KEY_REFRESH_S = 300
 EXPRESS_MB = 64  # the least memory that is billed
@@ -50,16 +51,21 @@ _NOW_MS = 1_767_225_600_000
 def fixed_usd(settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
     """The monthly cost of a stage without streams, by part."""
     metric_usd = prices.usd("cloudwatch", "metric_month")
-    subnets = [one for one in settings["vpc_subnet_ids"].split(",") if one]
-    # Each subnet should be in a different zone.
-    endpoints = len(ENDPOINTS) * len(subnets) * HOURS * prices.usd("vpc", "endpoint_hour")
-    return ({"vpc": endpoints} if subnets else {}) | {
+    return endpoints_usd("vpc", ENDPOINTS, settings, prices) | {
         "alarms": ALARMS * prices.usd("cloudwatch", "alarm_month"),
         "metrics": len(WATCH_METRICS) * metric_usd,
         "dashboard": prices.usd("cloudwatch", "dashboard_month"),
         "watch": _watch_usd(settings, prices),
         "encryption": encryption_usd(BESIDE_CONNECTIONS, TABLES, prices),
     }
+
+
+def endpoints_usd(part: str, services: Sequence[str], settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
+    """The part that interface endpoints to these services cost a month; empty without any, or without a VPC."""
+    # Each subnet should be in a different zone.
+    zones = len([one for one in settings["vpc_subnet_ids"].split(",") if one])
+    usd = len(services) * zones * HOURS * prices.usd("vpc", "endpoint_hour")
+    return {part: usd} if usd else {}
 
 
 def stream_metrics_usd(

@@ -288,8 +288,9 @@ def test_a_clocks_events_come_at_their_times_and_a_little_late() -> None:
 
 
 def test_a_vpc_costs_its_endpoints() -> None:
-    """Each subnet's zone has four; a stage without a VPC pays nothing."""
-    found = costs({"vpc_subnet_ids": "subnet-0a1b2c3d,subnet-4e5f6a7b"}).fixed_month
-    assert found["vpc"] == pytest.approx(4 * 2 * 730 * 0.01)
+    """Each subnet's zone has four, and one for each sink that has its own; a stage without a VPC pays nothing."""
+    inside, kinds = {"vpc_subnet_ids": "subnet-0a1b2c3d,subnet-4e5f6a7b"}, ("sqs", "eventbridge", "kinesis")
+    found, delivering = costs(inside).fixed_month, costs(inside, deliver=kinds).fixed_month
+    assert (found["vpc"], delivering["delivery_vpc"]) == (pytest.approx(4 * 2 * 7.30), pytest.approx(2 * 2 * 7.30))
     assert found["sum"] == pytest.approx(costs().fixed_month["sum"] + found["vpc"])
-    assert "vpc" not in costs().fixed_month
+    assert {"vpc", "delivery_vpc"}.isdisjoint(costs(deliver=kinds).fixed_month)
