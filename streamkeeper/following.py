@@ -41,13 +41,23 @@ class Following:
         self._start = self._next = self.place = after
         self._by_arrival = False
         self._recent: set[tuple[str, str]] = set()
-        self._again_ms = 0
+        # When the latest events are read again, when that began and where it ends, and how far it goes back.
+        self._again_ms, self._until, self._back_ms = 0, "", LATE_MS + AGAIN_MS
+        self._began_ms: int | None = None
 
     def after(self, now_ms: int) -> str:
         """The position after which to read; `now_ms` is the time of any clock that does not go back."""
-        if self._by_arrival and self._next == self.place and now_ms >= self._again_ms:
-            self._again_ms = now_ms + AGAIN_MS
-            self._next = _later(self._start, _earlier(self.place))
+        if self._by_arrival and self._next == self.place:
+            if self._began_ms is not None:
+                # It is over. What came meanwhile is read again next time, and before that new events have their turn.
+                self._start = _later(self._start, _earlier(self._until, LATE_MS))
+                self._back_ms = LATE_MS + AGAIN_MS + now_ms - self._began_ms
+                self._again_ms, self._began_ms = now_ms + AGAIN_MS, None
+            if now_ms >= self._again_ms:
+                self._began_ms, self._until = now_ms, self.place
+                self._next = self._start = _later(self._start, _earlier(self.place, self._back_ms))
+                oldest = _places(self._start)
+                self._recent = {(part, place) for part, place in self._recent if place >= oldest.get(part, "")}
         return self._next
 
     def take(self, page: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -61,9 +71,7 @@ class Following:
         self.place = self.later(self.place, last or self.place)
         self._next, self.is_behind = page["next"] or self.place, page["next"] is not None
         if self._by_arrival:
-            oldest = _places(_earlier(self.place))
             self._recent |= {_own(one["position"]) for one in fresh}
-            self._recent = {(part, place) for part, place in self._recent if place >= oldest.get(part, "")}
         return fresh
 
     def later(self, place: str, position: str) -> str:
@@ -73,7 +81,7 @@ class Following:
 
     def resume(self, position: str) -> str:
         """Where another follower must begin to miss nothing, once all events up to `position` were taken."""
-        return _later(self._start, _earlier(position)) if self._by_arrival and position else position
+        return _later(self._start, _earlier(position, self._back_ms)) if self._by_arrival and position else position
 
 
 def by_its_clock(since: str) -> Steps[str]:
@@ -136,15 +144,15 @@ def _later(one: str, other: str) -> str:
     return _written(others | {part: max(place, others.get(part, "")) for part, place in places.items()})
 
 
-def _earlier(position: str) -> str:
-    """The position before which nothing more will be written, judged by the time of the newest event."""
-    return _written({part: _before(place) for part, place in _places(position).items()})
+def _earlier(position: str, by_ms: int) -> str:
+    """The position so long before."""
+    return _written({part: _before(place, by_ms) for part, place in _places(position).items()})
 
 
-def _before(place: str) -> str:
+def _before(place: str, by_ms: int) -> str:
     number = int(place[:15])
     # A stream that went over to a log has greater numbers than any instant, and a log is never read twice.
-    return place if number >= LOG_FROM else f"{max(0, number - LATE_MS - AGAIN_MS):015d}/{0:012d}/{0:012d}"
+    return place if number >= LOG_FROM else f"{max(0, number - by_ms):015d}/{0:012d}/{0:012d}"
 
 
 def _is_instant(event: Mapping[str, Any]) -> bool:

@@ -14,45 +14,63 @@ def event(at_ms: int, number: int) -> dict[str, Any]:
     return {"position": f"{at_ms:015d}/{1:012d}/{number:012d}", "received_at": at(at_ms), "key": str(number)}
 
 
+def page(events: list[dict[str, Any]], after: str, limit: int) -> dict[str, Any]:
+    """Returns the page of these events behind a position."""
+    shown = sorted((one for one in events if one["position"] > after), key=lambda one: str(one["position"]))[:limit]
+    return {"events": shown, "next": shown[-1]["position"] if len(shown) == limit else None}
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 3_000), st.integers(0, LATE_MS)), max_size=30),
     st.lists(st.integers(1, 4_000), min_size=1, max_size=40),
     st.integers(1, 4),
+    st.integers(0, 2_000),
 )
 def test_every_event_is_new_once_though_it_is_written_late(
-    came: list[tuple[int, int]], polls: list[int], limit: int
+    came: list[tuple[int, int]], polls: list[int], limit: int, takes_ms: int
 ) -> None:
-    """Events at any distance, each written up to 15 s after it came, requested at any time: each is taken once."""
-    now_ms, written = 1_000_000, []
+    """Events at any distance, each written up to 15 s after it came, requested at any time: each is taken once.
+
+    This holds however long a page takes.
+    """
+    now_ms = at_ms = 1_000_000
+    written = []
     for number, (wait_ms, late_ms) in enumerate(came):
         now_ms += wait_ms
         written.append((now_ms + late_ms, event(now_ms, number)))
     following, places = Following(), [""]
     taken: list[str] = []
 
-    def poll(at_ms: int) -> None:
+    def poll() -> None:
+        nonlocal at_ms
         while True:
-            after = following.after(at_ms)
-            there = sorted(e["position"] for when, e in written if when <= at_ms and e["position"] > after)
-            shown = [e for e in (e for _, e in written) if e["position"] in there[:limit]]
-            shown.sort(key=lambda one: str(one["position"]))
-            page = {"events": shown, "next": there[limit - 1] if len(there) >= limit else None}
-            taken.extend(one["key"] for one in following.take(page))
+            there = [one for when, one in written if when <= at_ms]
+            taken.extend(one["key"] for one in following.take(page(there, following.after(at_ms), limit)))
             places.append(following.place)
+            at_ms += takes_ms
             if not following.is_behind:
                 return
 
-    at_ms = 1_000_000
     while at_ms < now_ms + LATE_MS:
         for wait_ms in polls:
             at_ms += wait_ms
-            poll(at_ms)
+            poll()
     # What came last may be written until now; it is read again once more after that.
-    for _ in range(12):
+    for _ in range(13):
         at_ms += 1_000
-        poll(at_ms)
+        poll()
     assert sorted(taken) == sorted(str(number) for number in range(len(came)))
     assert places == sorted(places)
+
+
+def test_a_slow_reader_gets_on() -> None:
+    """Of 20 events a second it reads 25: it gets new ones between the late ones, and misses none of either."""
+    written = [(50 * number + (0, 0, LATE_MS)[number % 3], event(50 * number, number)) for number in range(1_500)]
+    following, taken = Following(), 0
+    for now_ms in range(0, 200_000, 800):
+        there = [one for when, one in written if when <= now_ms]
+        taken += len(following.take(page(there, following.after(now_ms), 20)))
+    assert taken == len(written)
 
 
 def test_a_log_and_events_by_key_are_read_once() -> None:
