@@ -20,6 +20,8 @@ _SERVICES = {
     **dict.fromkeys(("DescribeExecution", "StartExecution"), "Step Functions"),
     "Invoke": "Lambda",
 }
+# What DynamoDB, Lambda, SQS and S3 call too many requests; Step Functions says it as DynamoDB does.
+_TOO_MANY = THROTTLED | {"TooManyRequestsException", "RequestThrottled", "SlowDown"}
 _ID = re.compile(r"[A-Za-z0-9+/=-]{1,128}")
 
 
@@ -80,7 +82,7 @@ def _refusal(action: str, error: "ClientError", refusals: bool) -> Exception:
     if code == "ValidationException" and refusals:
         return Refused(code)
     unavailable = StoreUnavailable(f"AWS refused {action} after its retries: {code}{quoted_id(error.response)}")
-    unavailable.is_throttle = code in THROTTLED
+    unavailable.is_throttle = code in _TOO_MANY
     return unavailable
 
 

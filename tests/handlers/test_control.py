@@ -281,9 +281,12 @@ def test_the_refusal_names_the_service_that_does_not_answer(
 ) -> None:
     """The table has answered."""
     connected(memory)
-    silent = SimpleNamespace(**dict.fromkeys(("receive_message", "describe_execution"), partial(never_arrives, print)))
-    monkeypatch.setattr(control.stage, client, lambda: silent)
-    assert asked(control, "GET", resource=f"{STREAM}{path}") == (503, {"detail": f"{service} does not answer."})
+    many = f"{service} takes no more requests now; try again in 5 s."
+    refusals = {never_arrives: (503, f"{service} does not answer."), fails_with("RequestThrottled"): (429, many)}
+    for way, (status, words) in refusals.items():
+        silent = SimpleNamespace(**dict.fromkeys(("receive_message", "describe_execution"), partial(way, print)))
+        monkeypatch.setattr(control.stage, client, lambda silent=silent: silent)
+        assert asked(control, "GET", resource=f"{STREAM}{path}") == (status, {"detail": words})
 
 
 def refuses(code: str, status: int) -> Script:
