@@ -143,10 +143,10 @@ class ControlStage:
 
     def started(self, asked: Asked) -> list[str]:
         """Returns the stream, or those of its parts that were ever started; raises Problem if there is none."""
-        if asked.parts:
-            return self.parted().started(asked.stream_id, asked.parts)
-        self.layout(asked)
-        return [asked.stream_id]
+        found = [one for one in asked.parts or (asked.stream_id,) if self.store.layout(one) is not None]
+        if not found:
+            raise self.known.problem_without(asked.stream_id, asked.profile)
+        return found
 
     def rows(self, asked: Asked, streams: Sequence[str]) -> list[dict[str, Any]]:
         """Returns a row for each sink of these streams, which are the one that was requested or parts of it."""

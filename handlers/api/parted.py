@@ -1,4 +1,4 @@
-"""Answers about a stream that is read in parts (`parts` of its profile), from the records and pages of its parts.
+"""Answers about a stream that is read in parts (`parts` of its profile), from the records of its parts.
 
 Invariants: nothing is written; a part that was never started has no page, and keeps the whole from being connected; a
 whole is listed once in a walk, before the first of its parts that was started.
@@ -6,23 +6,17 @@ whole is listed once in a walk, before the first of its parts that was started.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from handlers.api import part_pages, part_places, part_status
+from handlers.api import part_status
 from handlers.api.bill import cost
 from handlers.api.connection_records import Records
 from handlers.api.known_profiles import KnownProfiles
 from handlers.api.last_error import Retries
-from handlers.api.part_pages import Page
-from handlers.api.problems import Problem
-from handlers.api.queries import PageRequest
 from handlers.api.status import SHOWN
 from handlers.store.stream_records import StreamRecords
-
-# Reads the page of one part.
-Read = Callable[[str, PageRequest], Page]
 
 
 class Parted:
@@ -59,22 +53,6 @@ class Parted:
                 row = {field: whole[field] for field in (*SHOWN, "parts") if field in whole}
                 found.insert(at, row | {"lag_ms": max((one for one in lags if one is not None), default=None)})
         return found
-
-    def started(self, stream_id: str, part_ids: Iterable[str]) -> list[str]:
-        """Returns the parts that were ever started; raises Problem if none was."""
-        if found := [one for one in part_ids if self._store.layout(one) is not None]:
-            return found
-        raise self._known.problem_without(stream_id, stream_id)
-
-    def page(
-        self, stream_id: str, part_ids: Sequence[str], request: PageRequest, kind: str, read: Read,
-        at: Callable[[Page], str],
-    ) -> Page:  # fmt: skip
-        """Returns a page of the parts' events or gaps; raises Problem if none was started, or for another place."""
-        if request.after and not request.after.startswith(part_places.PARTS):
-            words = f"the position is not one of {stream_id!r}, which is read in parts"
-            raise Problem("no-such-position", words, "after")
-        return part_pages.merged(stream_id, self.started(stream_id, part_ids), request, kind, read, at)
 
     def cost(self, stream_id: str, part_ids: Sequence[str]) -> dict[str, Any]:
         """Returns about what the parts have cost together; raises Problem if none was started."""

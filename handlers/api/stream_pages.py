@@ -9,6 +9,8 @@ from typing import Any
 from handlers.api import event_pages, gaps, status_words, views
 from handlers.api.connection_records import Connections
 from handlers.api.control_stage import Asked, ControlStage
+from handlers.api.part_places import PARTS
+from handlers.api.problems import Problem
 from handlers.api.queries import PageRequest
 
 
@@ -39,11 +41,16 @@ def _paged(
 ) -> dict[str, Any]:  # fmt: skip
     if not asked.parts:
         return page(asked, request)
+    from handlers.api import part_pages
+
+    if request.after and not request.after.startswith(PARTS):
+        words = f"the position is not one of {asked.stream_id!r}, which is read in parts"
+        raise Problem("no-such-position", words, "after")
 
     def read(part_id: str, of_part: PageRequest) -> dict[str, Any]:
         return page(asked._replace(stream_id=part_id, parts=()), of_part)
 
-    return stage.parted().page(asked.stream_id, asked.parts, request, kind, read, at)
+    return part_pages.merged(asked.stream_id, stage.started(asked), request, kind, read, at)
 
 
 def _events(stage: ControlStage, asked: Asked, request: PageRequest, is_late: Callable[[], bool]) -> dict[str, Any]:
