@@ -101,20 +101,10 @@ def _asked(ports: Ports, asking: Asking, request: Request, note: Callable[[], No
                 under_way += 1
             elif due is None and under_way == 0:
                 return not is_late
-            for answer in _arrived(answers, 0 if isinstance(due, Ask) else due or 50):
+            with contextlib.suppress(queue.Empty):
+                answer = answers.get(timeout=0 if isinstance(due, Ask) else (due or 50) / 1000)
                 under_way -= 1
                 asking.answered(*answer.result(), ports.now_ms())
             if ports.now_ms() - saved_ms >= SAVE_EVERY_MS:
                 saved_ms = ports.now_ms()
                 note()
-
-
-def _arrived(answers: queue.SimpleQueue[Answer], wait_ms: int) -> list[Answer]:
-    """Returns the answers that have come; waits `wait_ms` at most for the first one."""
-    found = []
-    try:
-        found.append(answers.get(timeout=wait_ms / 1000) if wait_ms else answers.get_nowait())
-        while True:
-            found.append(answers.get_nowait())
-    except queue.Empty:
-        return found
