@@ -88,8 +88,8 @@ def test_iterations_keep_their_variables_to_themselves() -> None:
         ({"ItemsPath": "$.a.b"}, {"a": 1}, 'Unable to apply step "b" to input {"a":1}'),
         (
             {"ItemsPath": "$.l", "MaxConcurrencyPath": "$.n"},
-            {"l": [1], "n": "x"},
-            'The MaxConcurrencyPath field refers to value "x" which is not a valid integer: $.n',
+            {"l": [1], "n": "1_0"},
+            'The MaxConcurrencyPath field refers to value "1_0" which is not a valid integer: $.n',
         ),
         (
             {"ItemsPath": "$.l", "MaxConcurrencyPath": "$.n"},

@@ -73,7 +73,7 @@ def test_a_running_execution_is_aborted_and_has_a_successor(tmp_path: Path) -> N
 
 
 def test_a_torn_line_is_skipped(tmp_path: Path) -> None:
-    """A kill in the middle of a write loses only that line."""
+    """A kill in the middle of a write loses only that line, and what another version wrote stops no start."""
 
     async def first(executions: Executions) -> None:
         executions.start(WAITS, DEMO, "torn")
@@ -81,7 +81,7 @@ def test_a_torn_line_is_skipped(tmp_path: Path) -> None:
     in_service(tmp_path, first)
     (path,) = tmp_path.glob("executions/*.jsonl")
     with path.open("a") as file:
-        file.write('{"event":{"id":99,"ty')
+        file.write('{"closing":{"of":"another version"}}\n{"event":{"id":99,"ty')
 
     async def second(executions: Executions) -> None:
         (known,) = executions.restore()

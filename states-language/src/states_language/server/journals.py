@@ -221,15 +221,16 @@ def _record(path: Path) -> Record | None:
     opening, closing, part = None, None, None
     redrives: list[Redrive] = []
     for line in _lines(path):
-        if "opening" in line:
-            opening = Opening(**line["opening"])
-        elif "closing" in line:
-            closing = Closing(**line["closing"])
-        elif "part" in line:
-            part = line["part"]
-        elif "redrive" in line:
-            redrives.append(Redrive(**line["redrive"]))
-            closing, part = None, None
+        with contextlib.suppress(TypeError):  # another version may have written other members
+            if "opening" in line:
+                opening = Opening(**line["opening"])
+            elif "closing" in line:
+                closing = Closing(**line["closing"])
+            elif "part" in line:
+                part = line["part"]
+            elif "redrive" in line:
+                redrives.append(Redrive(**line["redrive"]))
+                closing, part = None, None
     return None if opening is None else Record(opening, path, closing, redrives, open_runs(part))
 
 

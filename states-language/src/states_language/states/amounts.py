@@ -130,7 +130,7 @@ class Amount(Given):
 
 
 def _number(value: Any, whole: bool) -> float | None:
-    if isinstance(value, str):
+    if isinstance(value, str) and "_" not in value:  # Python's own digits may have one between them
         try:
             value = int(value) if whole else float(value)
         except ValueError:

@@ -203,7 +203,7 @@ async def _run(invocation: Invocation, function: Function, payload: Any, lambda_
             result = await awaited(result)
         answer = marshalled(result, invocation.request_id)
     except (SystemExit, asyncio.CancelledError, GeneratorExit) as left:
-        # SystemExit and KeyboardInterrupt end the runtime itself; only the function can have raised them here.
+        # Each ends the runtime itself; only the function can have raised it here.
         status = left.code if isinstance(left, SystemExit) and isinstance(left.code, int) else 1
         error = f"Runtime exited with error: exit status {status}"
         invocation.kill("Runtime.ExitError", error)
