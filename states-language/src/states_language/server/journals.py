@@ -223,7 +223,9 @@ def _record(path: Path) -> Record | None:
     for line in _lines(path):
         with contextlib.suppress(TypeError):  # another version may have written other members
             if "opening" in line:
-                opening = Opening(**line["opening"])
+                given = line["opening"]
+                # Many executions have one definition, which is kept once.
+                opening = Opening(**given | {"definition": sys.intern(given.get("definition", ""))})
             elif "closing" in line:
                 closing = Closing(**line["closing"])
             elif "part" in line:
