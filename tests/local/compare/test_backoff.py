@@ -1,19 +1,17 @@
 """A thousand streams after an outage, under each kind of back-off."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local.cli import main
 from local.compare import backoff_kinds
 from tests.examples import examples
-from tests.local.support import PROJECT
+from tests.statemachines.connections import definition
+from tests.statemachines.test_definitions import states
 
 
 @settings(max_examples=examples(15))
@@ -51,19 +49,10 @@ def test_the_default_has_half_of_the_streams_back_first(seed: int) -> None:
     assert found[backoff_kinds.DEFAULT].refused < found["none"].refused / 10
 
 
-def retriers(node: Any) -> Iterator[dict[str, Any]]:
-    """Yields every Retrier below a node of a definition."""
-    if isinstance(node, dict):
-        yield from node.get("Retry", [])
-    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else []:
-        yield from retriers(child)
-
-
 def test_the_default_is_the_machines() -> None:
     """Every retrier of the deployed machine has full jitter."""
-    machine = yaml.safe_load((PROJECT / "statemachines" / "connections.asl.yml").read_text())
-    found = list(retriers(machine))
-    assert {retrier.get("JitterStrategy") for retrier in found if retrier.get("MaxAttempts") != 0} == {"FULL"}
+    found = [one for _, state in states(definition("connections")) for one in state.get("Retry", [])]
+    assert {one.get("JitterStrategy") for one in found if one.get("MaxAttempts") != 0} == {"FULL"}
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
