@@ -29,7 +29,7 @@ def page(events: list[dict[str, Any]], after: str, limit: int) -> dict[str, Any]
 def test_every_event_is_new_once_though_it_is_written_late(
     came: list[tuple[int, int]], polls: list[int], limit: int, takes_ms: int
 ) -> None:
-    """Events at any distance, each written up to 15 s after it came, however often and fast it reads: each comes once."""
+    """Events at any distance, each written up to 15 s after it came, however it is read: each comes once."""
     now_ms = at_ms = 1_000_000
     written = []
     for number, (wait_ms, late_ms) in enumerate(came):
