@@ -165,7 +165,29 @@ class Plan:
     @property
     def notes(self) -> list[str]:
         """Notes about the numbers, a sentence or two each."""
-        return _notes(self)
+        asked, chosen, load = self.asked, self.fit, self.load
+        notes = []
+        if not chosen.is_whole:
+            most = stage_costs.events_per_s(MEMORY_MB[-1], asked.event_bytes)
+            notes.append(
+                f"a function stores about {most:,.0f} such events a second at most, and the plan uses half of that, so "
+                f"one connection is not enough: it takes {chosen.connections}. {_in_parts(asked, chosen.connections)}"
+            )
+        if load.partitions > MOST_PARTITIONS:
+            notes.append(
+                f"a stream would need {load.partitions} partitions, and a profile may have {MOST_PARTITIONS}: if "
+                "readers may wait for a second (--wait-s 1), a log can hold it."
+            )
+        overlap = self.most_together
+        if overlap < min(load.streams, self.source.settings["most_streams_per_function"]):
+            notes.append(
+                f"a handover has time for {counted(overlap, 'stream')} of such a slow upstream; nothing checks that."
+            )
+        if self.other_store is not None:
+            name, usd = self.other_store
+            form = "a log" if name == "log" else "items"
+            notes.append(f"stored as {form}, a stream would cost {usd:,.2f} US dollars a month.")
+        return notes
 
     def as_json(self) -> dict[str, Any]:
         """The plan, as JSON takes it."""
@@ -255,29 +277,3 @@ def _in_parts(asked: Asked, needed: int) -> str:
             f"least {needed} of them into parts = [...]"
         )
     return f"{words}: {needed} connections, one stream to its readers. If it serves none, {fewer}."
-
-
-def _notes(plan: Plan) -> list[str]:
-    asked, chosen, load = plan.asked, plan.fit, plan.load
-    notes = []
-    if not chosen.is_whole:
-        most = stage_costs.events_per_s(MEMORY_MB[-1], asked.event_bytes)
-        notes.append(
-            f"a function stores about {most:,.0f} such events a second at most, and the plan uses half of that, so one "
-            f"connection is not enough: it takes {chosen.connections}. {_in_parts(asked, chosen.connections)}"
-        )
-    if load.partitions > MOST_PARTITIONS:
-        notes.append(
-            f"a stream would need {load.partitions} partitions, and a profile may have {MOST_PARTITIONS}: if "
-            "readers may wait for a second (--wait-s 1), a log can hold it."
-        )
-    overlap = plan.most_together
-    if overlap < min(load.streams, plan.source.settings["most_streams_per_function"]):
-        notes.append(
-            f"a handover has time for {counted(overlap, 'stream')} of such a slow upstream; nothing checks that."
-        )
-    if plan.other_store is not None:
-        name, usd = plan.other_store
-        form = "a log" if name == "log" else "items"
-        notes.append(f"stored as {form}, a stream would cost {usd:,.2f} US dollars a month.")
-    return notes
