@@ -21,9 +21,9 @@ from handlers.store.leases import Leases
 from handlers.store.typed_values import DAY_S
 from handlers.watching.lease_rounds import Rounds, Turn
 from local.costs.deployed_tables import control_table
+from local.costs.metered import Meter, MeteredDynamoDb
 from local.costs.prices import GB, HOURS, MONTH_S, Prices
-from local.costs.units import Item, item_bytes
-from local.costs.units import read_units as billed_units
+from local.costs.units import Item
 
 MEASURED = Path(__file__).with_name("measured.toml")
 # The alarms of packaging/resources/alarms.cjs, each of one metric, which is billed.
@@ -141,43 +141,22 @@ def _watch_usd(settings: Mapping[str, Any], prices: Prices) -> float:
 # --- what the watch reads ---------------------------------------------------------------------------------------------
 
 
-class _Leases:
-    """A client of a control table with so many leases and nothing else; `units` has the units of each read."""
-
-    def __init__(self, streams: int, per_function: int) -> None:
-        self._items: dict[str, Item] = {}
-        for number in range(streams):
-            stream_id, group_id = f"stream-{number:06d}", f"{GROUP}{number // per_function}"
-            if per_function == 1:
-                self._items[stream_id] = _lease(stream_id)
-            else:
-                heartbeat = GroupHeartbeat(1, _NOW_MS, _NOW_MS + 60_000, 2 * per_function)
-                group = {**_lease(group_id), heartbeat_name("0" * 36): heartbeat_value(heartbeat)}
-                member = {"execution": group["execution"], "group": {"S": group_id}}
-                self._items |= {group_id: group, stream_id: {**_lease(stream_id), **member}}
-        self.units: list[float] = []
-
-    def query(self, *, IndexName: str, **_: Any) -> dict[str, Any]:
-        """Every entry of the index, which is read without consistency."""
-        table = control_table()
-        entries = [table.indexes[IndexName].entry(item, table.keys) or {} for item in self._items.values()]
-        self.units.append(billed_units([item_bytes(entry) for entry in entries], consistent=False, together=True))
-        return {"Items": entries}
-
-    def batch_get_item(self, *, RequestItems: dict[str, Any]) -> dict[str, Any]:
-        """The leases of the keys."""
-        wanted = RequestItems[TABLE]
-        items = [self._items[key["PK"]["S"]] for key in wanted["Keys"]]
-        self.units.append(billed_units(map(item_bytes, items), consistent=wanted["ConsistentRead"]))
-        return {"Responses": {TABLE: items}}
-
-
 def read_units(streams: int, per_function: int = 1) -> float:
     """The units of a run with so many connected streams and functions."""
-    client = _Leases(streams, per_function)
+    meter = Meter({TABLE: control_table()})
+    client = MeteredDynamoDb(meter)
+    for number in range(streams):
+        stream_id, group_id = f"stream-{number:06d}", f"{GROUP}{number // per_function}"
+        member = {}
+        if per_function > 1:
+            heartbeat = GroupHeartbeat(1, _NOW_MS, _NOW_MS + 60_000, 2 * per_function)
+            group = {**_lease(group_id), heartbeat_name("0" * 36): heartbeat_value(heartbeat)}
+            client.put_item(TableName=TABLE, Item=group)
+            member = {"execution": group["execution"], "group": {"S": group_id}}
+        client.put_item(TableName=TABLE, Item={**_lease(stream_id), **member})
     seen = Rounds(Leases(client, TABLE), 1, Turn(1)).check(_NOW_MS, lambda: False)
     assert (seen.wanted, seen.missing, seen.damage) == (streams, 0, {})
-    return sum(client.units)
+    return meter.counts.read_units(TABLE)
 
 
 def _lease(stream_id: str) -> Item:
