@@ -185,7 +185,7 @@ def limits_of_a_day(one: Day, cycle: Cycle, within_s: float, posts_per_s: Any, r
     """Each quota with its use in a day whose groups were started by POSTs within so many seconds."""
     own = {"title": "POSTs of the stage's API, a setting", "most": posts_per_s}
     asked = {
-        "own_api": one.groups * cycle.streams / within_s,
+        **dict.fromkeys(("own_api", "api"), one.groups * cycle.streams / within_s),
         "concurrency": float(one.most_functions),
         "partition_writes": one.most_partition_units,
         "new_table_writes": one.most_control_units,

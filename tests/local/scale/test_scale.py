@@ -12,7 +12,7 @@ from local.costs.metered import Count, Counts, Kind
 from local.costs.model import Usage
 from local.generated_pages import outdated
 from local.scale import scale_page
-from local.scale.fleet import REGIONS, cycle_of, day, quotas
+from local.scale.fleet import REGIONS, cycle_of, day, limits_of_a_day, quotas
 from local.scale.throttled import FUNCTIONS, START, TRANSITIONS, TRANSITIONS_TO_CONNECT
 
 FOUND = scale_page.counted()
@@ -75,8 +75,10 @@ def test_ten_thousand_streams_in_two_minutes_are_below_every_quota(region: str) 
     assert a_second < int(stages.load("prod")["api_requests_per_s"])
 
 
-def test_every_quota_names_its_source() -> None:
-    """The source is a page of AWS, with the day it was read."""
+def test_every_quota_names_its_source_and_its_use_in_a_day() -> None:
+    """The source is a page of AWS, with the day it was read. How fast Lambda adds environments is no quota of a day."""
     listed = quotas()
     assert listed.pop("as_of") == "2026-01"
     assert all(one["source"].startswith("https://docs.aws.amazon.com/") for one in listed.values())
+    used = limits_of_a_day(day(10, FOUND.cycle, 600), FOUND.cycle, 600, 200)
+    assert {one.name for one in used} | {FUNCTIONS} == {*listed, "own_api"}
