@@ -167,17 +167,14 @@ class Source:
     async def lies(self, name: str, writer: asyncio.StreamWriter) -> None:
         """An event, and then a chunk that is longer than it says."""
         writer.write(self._chunk(self.event(name)) + b"5\r\nnot five bytes\r\n")
-        await writer.drain()
 
     async def ends(self, name: str, writer: asyncio.StreamWriter) -> None:
         """An event, and the end of the body."""
         writer.write(self._chunk(self.event(name)) + self._over)
-        await writer.drain()
 
     async def refuses(self, _name: str, writer: asyncio.StreamWriter) -> None:
         """503 at once, each time."""
         writer.write(b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n")
-        await writer.drain()
 
     async def fixed(self, _name: str, writer: asyncio.StreamWriter) -> None:
         """The same events to each connection, one per chunk, and an end; reports for how long nothing could be sent."""
