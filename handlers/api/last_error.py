@@ -48,7 +48,7 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
     lease = connections.lease
     if lease.ending not in _EXPLAINED:
         words = f"{status_words.of_execution(lease)}; not tried again: {status_words.again(lease)}"
-        said = {"message": words, "cause": lease.ending, "detail": status_words.ending_detail(lease) or None}
+        said = {"message": words, "cause": lease.ending, "detail": status_words.of_cause(lease.ending_cause) or None}
         return _NOTHING | said | {"at": at(lease.ended_at_ms), "since": at(lease.ended_at_ms), "failures": 1}
     one = last_failed(connections)
     if one is None:

@@ -186,13 +186,8 @@ def detail(one: Connection) -> str:
 
 def of_execution(lease: Lease) -> str:
     """Returns how the last execution ended, as in "InvalidRequest: the profile 'prices' is not valid TOML"."""
-    words = ending_detail(lease)
+    words = of_cause(lease.ending_cause)
     return f"{lease.ending}: {words}" if words else lease.ending
-
-
-def ending_detail(lease: Lease) -> str:
-    """Returns what the machine recorded beside the error's name, as a sentence; "" without one."""
-    return of_cause(lease.ending_cause)
 
 
 def of_cause(cause: str) -> str:
