@@ -3,7 +3,7 @@
 import argparse
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from handlers.api.verdict import counted
@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     times = {"from": arguments.from_at, "to": arguments.to_at}
     query = times | {"dry_run": "true" if arguments.dry_run else None}
     answer = streams.ask("POST", path_of(stream_id, "/repair"), query)
-    wanted = {gap["from_at"]: gap for gap in answer["gaps"]}
+    wanted = [gap["from_at"] for gap in answer["gaps"]]
     if wanted and arguments.dry_run:
         for gap in answer["gaps"]:
             _show(gap, arguments.json, "would be ")
@@ -40,29 +40,33 @@ def run(arguments: argparse.Namespace) -> int:
         return DONE
     with saying(f"repairing {counted(len(wanted), 'gap')} …"):
         ended = _wait(streams, stream_id, times, wanted, is_json=arguments.json)
-    left = len(wanted) - len(ended) + _left(ended.values())
+    left = len(wanted) - len(ended) + _left(ended)
     if not arguments.json:
-        stored = sum(gap["repair"]["stored"] for gap in ended.values())
+        stored = sum(gap["repair"]["stored"] for gap in ended)
         cost = f"about ${cost_usd(len(wanted), stored):.6f}"
         print(f"{counted(stored, 'event')} fetched, {counted(left, 'gap')} still open; {cost}")
     return NOT_RUNNING if left else DONE
 
 
 def _wait(
-    streams: Any, stream_id: str, times: dict[str, Any], wanted: dict[str, Any], *, is_json: bool
-) -> dict[str, dict[str, Any]]:
-    """Shows each gap once its outcome is known, and returns those with an outcome."""
-    ended: dict[str, dict[str, Any]] = {}
+    streams: Any, stream_id: str, times: dict[str, Any], wanted: Collection[str], *, is_json: bool
+) -> Collection[dict[str, Any]]:
+    """Shows each gap once its outcome is known, and returns those with an outcome.
+
+    A loss that the upstream announced, or the gap of another part, may begin at the same instant.
+    """
+    ended: dict[Any, dict[str, Any]] = {}
     until = time.monotonic() + WAIT_S
     while len(ended) < len(wanted) and time.monotonic() < until:
         time.sleep(POLL_S)
         for page in streams.pages(path_of(stream_id, "/gaps"), times):
             for gap in page["gaps"]:
-                is_tried = gap.get("repair", {}).get("tries", 0) > 0
-                if gap["from_at"] in wanted and gap["from_at"] not in ended and gap["state"] not in WAITS and is_tried:
-                    ended[gap["from_at"]] = gap
+                is_over = gap["state"] not in WAITS and gap.get("repair", {}).get("tries", 0) > 0
+                key = gap.get("stream"), gap["from_at"], gap["cause"]
+                if gap["from_at"] in wanted and key not in ended and is_over:
+                    ended[key] = gap
                     _show(gap, is_json)
-    return ended
+    return ended.values()
 
 
 def _left(gaps: Iterable[dict[str, Any]]) -> int:

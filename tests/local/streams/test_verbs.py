@@ -241,6 +241,22 @@ def test_a_repair_without_a_gap_says_for_which_time(
     assert capsys.readouterr().out == f"demo has no gap{when} in which events may be missing\n"
 
 
+def test_gaps_that_begin_at_one_instant_are_repaired_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pause after a connection, and a loss that the upstream announced."""
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    when = {"from_at": "2026-11-28T00:00:00.000Z", "to_at": "2026-11-28T00:00:09.000Z"}
+    repair = {"repair": {"stored": 2, "tries": 1, "reason": None, "next_at": None}}
+    pause, loss = (when | {"cause": cause, "state": "repaired"} | repair for cause in ("reset", "announced"))
+    pages = [
+        {"stream": "demo", "gaps": gaps, "next": None} for gaps in ([pause, loss | {"state": "open"}], [pause, loss])
+    ]
+    with serving(answers({"stream": "demo", "gaps": [when, when]}), *map(answers, pages)) as server:
+        assert cli.main(["repair", "demo", "--url", server.address]) == 0
+    assert "4 events fetched, 0 gaps still open" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_completion_offers_every_verb_and_option(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It is made of the parsers themselves; if the shell is installed, it accepts the script."""
