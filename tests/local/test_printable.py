@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local.cli import main
-from local.printable import aligned, in_marks_of, lines_of, printable, printable_lines, saying, show
+from local.printable import aligned, lines_of, printable, printable_lines, saying, show
 from local.service.screen import Screen
 from tests.local.support import PROJECT, until
-from timeline import picture
 
 ANY_TEXT = st.text(st.characters(exclude_categories=[])) | st.text("\x00\x07\x1b[2J\r\n\x9b\u202e\u2028\ud800\udc00ab")
 
@@ -50,12 +49,6 @@ def test_a_screen_prints_any_text_in_any_encoding(text: str) -> None:
         assert shown.count("\n") == 1
         assert not set(shown.rstrip("\n")) & {*map(chr, range(32)), "\x7f", "\x9b", "\u202e"}
         stdout.close()
-
-
-@pytest.mark.parametrize(("encoding", "marks"), [("utf-8", picture.LEGEND), ("ascii", ". waiting  - connecting")])
-def test_a_picture_has_other_marks_where_the_encoding_lacks_its_own(encoding: str, marks: str) -> None:
-    """They are ASCII marks of the same width."""
-    assert in_marks_of(encoding, picture.LEGEND).startswith(marks)
 
 
 @pytest.mark.parametrize(

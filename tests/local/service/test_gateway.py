@@ -219,13 +219,6 @@ def test_a_machine_that_is_full_starts_nothing_new(tmp_path: Path) -> None:
         assert post(f"{origin}/connections/demo%3Ad")[0] == 200
 
 
-def test_health_lists_the_running_executions(api: tuple[str, list[Any]]) -> None:
-    """GET /health names them by ARN."""
-    origin, _ = api
-    with urllib3.PoolManager() as http:
-        assert http.request("GET", f"{origin}/health").json() == {"status": "ok", "running": []}
-
-
 def through_a_function(folder: Path, method: str, path: str, answer: Answer, **options: Any) -> tuple[Any, list[Any]]:
     """Returns the HTTP response if every function returns `answer`, and the invocations by name and event."""
     invocations: list[Any] = []
