@@ -101,8 +101,10 @@ def usd(kinds: Sequence[str], flow: Flow, settings: Mapping[str, Any], prices: P
     own = len(kinds) * len(delivery_metrics.NAMES) if settings["metrics_by"] == "stream" else 0
     metrics_usd = own * prices.usd("cloudwatch", "metric_month")
     called = calls(flow)
+    # The stage's one data stream costs the same whatever is sent.
+    hours_usd = HOURS * prices.usd("kinesis", "stream_hour") / flow.streams if "kinesis" in kinds else 0.0
     if not called.per_s:
-        return {"delivery": metrics_usd, "sinks": 0.0}
+        return {"delivery": metrics_usd, "sinks": hours_usd}
     notes_per_s = called.per_s * called.streams / flow.streams
     prompt = tuple(kind for kind in kinds if kind != "s3")
     events = flow.writes_per_s * flow.events_per_write / notes_per_s
@@ -110,8 +112,6 @@ def usd(kinds: Sequence[str], flow: Flow, settings: Mapping[str, Any], prices: P
     parts = [_each(cost.noted, prompt, events, notes_per_s)]
     if "s3" in kinds:
         parts.append(_patient_usd(cost, notes_per_s, is_alone=not prompt))
-    # The stage's one data stream costs the same whatever is sent.
-    hours_usd = HOURS * prices.usd("kinesis", "stream_hour") / flow.streams if "kinesis" in kinds else 0.0
     delivery_usd, sinks_usd = (sum(each) for each in zip(*parts, strict=True))
     return {
         "delivery": MONTH_S * delivery_usd + metrics_usd,

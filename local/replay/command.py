@@ -212,28 +212,23 @@ def text(result: Replay, width: int) -> str:
     """Returns the table of times, the picture and the totals; the picture has `width` columns besides its labels."""
     columns = max(MIN_CELL, width + picture.LABEL)
     totals = (part for line in _totals(result) for part in textwrap.wrap(line, columns, subsequent_indent="    "))
-    return "\n".join([*_table(result, width), "", *_picture(result, width), "", *totals])
+    drawn = picture.draw(result.spans, result.connections, result.gaps, result.until_ms, width)
+    return "\n".join([*_table(result, width), "", *drawn, "", picture.LEGEND, "", *totals])
 
 
 def _table(result: Replay, width: int) -> list[str]:
-    cell = min(CELL, max(MIN_CELL, (width + picture.LABEL - 16) // 2))
-    lines = [f"{'at (s)':>12}  {'lane A':<{cell}}  lane B"]
+    lanes = sorted({"A", "B"}.union(row.lane for row in result.rows))
+    cell = min(CELL, max(MIN_CELL, (width + picture.LABEL - 12) // len(lanes) - 2))
+    lines = [("at (s)", [f"lane {lane}" for lane in lanes])]
     for at_ms, group in itertools.groupby(result.rows, key=lambda row: row.at_ms):
-        cells = {"A": "", "B": ""}
+        cells = dict.fromkeys(lanes, "")
         for row in group:
             said = row.what.replace("_", " ") + (f" ({row.error})" if row.error else "")
-            cells[row.lane] = ", ".join(filter(None, (cells.get(row.lane, ""), said)))
+            cells[row.lane] = ", ".join(filter(None, (cells[row.lane], said)))
         # In a narrow terminal, a cell takes several lines.
-        wrapped = [textwrap.wrap(cells[lane], cell) for lane in "AB"]
-        at = f"{at_ms / 1000:.3f}"
-        for a, b in itertools.zip_longest(*wrapped, fillvalue=""):
-            lines.append(f"{at:>12}  {a:<{cell}}  {b}".rstrip())
-            at = ""
-    return lines
-
-
-def _picture(result: Replay, width: int) -> list[str]:
-    return [*picture.draw(result.spans, result.connections, result.gaps, result.until_ms, width), "", picture.LEGEND]
+        wrapped = itertools.zip_longest(*(textwrap.wrap(said, cell) for said in cells.values()), fillvalue="")
+        lines += [("" if number else f"{at_ms / 1000:.3f}", [*parts]) for number, parts in enumerate(wrapped)]
+    return ["  ".join([f"{at:>12}", *(said.ljust(cell) for said in row)]).rstrip() for at, row in lines]
 
 
 def _totals(result: Replay) -> list[str]:

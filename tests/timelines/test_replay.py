@@ -111,6 +111,15 @@ def test_a_replay_is_the_same_to_the_byte() -> None:
     assert text(first, 96) == text(second, 96)
 
 
+def test_each_lane_has_a_column(tmp_path: Path) -> None:
+    """A Parallel of three branches has three lanes, in the table as in the picture."""
+    branches = [{"StartAt": name, "States": {name: {"Type": "Wait", "Seconds": 5, "End": True}}} for name in "XYZ"]
+    machine = {"StartAt": "All", "States": {"All": {"Type": "Parallel", "Branches": branches, "End": True}}}
+    (tmp_path / "three.asl.yml").write_text(json.dumps(machine))
+    lines = text(run_table({"machine": "three.asl.yml", "run_for_s": 60}, tmp_path), 96).splitlines()
+    assert ([lines[0].count(f"lane {name}") for name in "ABC"], lines[1].count("wait started")) == ([1, 1, 1], 3)
+
+
 @pytest.mark.long
 def test_sixty_days_cross_renewals_without_a_gap() -> None:
     """Functions of 15 minutes renew 26 times in sixty days: no gap, no lost event, no history near its limit."""
