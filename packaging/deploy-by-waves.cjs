@@ -1,9 +1,10 @@
 // An osls plugin that, with the setting `deploy_by_waves`, keeps a deployment from reaching any stream by itself: new
 // code and a new definition reach streams by `streamkeeper upgrade`, a few first. Before the first deployment
 // that changes anything, it makes versions of what runs; the alias `stable` names the function's version, and the
-// control table the machine's. After a deployment with another definition, it deploys the former one again with a
-// space at its end, and puts the stack's aside: handlers/upgrade/deployed.py continues from there. It refuses to
-// deploy while an upgrade runs, because that judges what is deployed.
+// control table the machine's. After a deployment or a rollback to another definition, it deploys the former one again
+// with a space at its end, and puts the stack's aside: handlers/upgrade/deployed.py continues from there. It refuses
+// both while an upgrade runs, because that judges what is deployed. A rollback makes no versions: what runs without
+// one may be what it should replace.
 'use strict';
 
 const ALIAS = 'stable';
@@ -17,6 +18,10 @@ class DeployByWaves {
       'before:deploy:deploy': () => this.pin(),
       'after:deploy:deploy': () => this.hold(),
     };
+    // Without a timestamp osls only lists the deployments.
+    if (options.timestamp) {
+      Object.assign(this.hooks, { 'before:rollback:rollback': () => this.begin(), 'after:rollback:rollback': () => this.hold() });
+    }
   }
 
   // Clients, and the stage's names; the machine's ARN follows from the alias's.
@@ -45,11 +50,12 @@ class DeployByWaves {
     return [arn, partition, 'states', region, account, 'stateMachine', name].join(':');
   }
 
-  async pin() {
-    if (!this.serverless.service.custom.settings.deploy_by_waves) return;
+  // The alias; null before the first deployment, or without the setting. Throws while an upgrade runs.
+  async begin() {
+    if (!this.serverless.service.custom.settings.deploy_by_waves) return null;
     await this.connect();
     const alias = await this.alias();
-    if (alias === null) return;
+    if (alias === null) return null;
     const { ListExecutionsCommand } = require('@aws-sdk/client-sfn');
     const stateMachineArn = this.machine(alias, this.names.upgrade);
     const running = await this.states.send(new ListExecutionsCommand({ stateMachineArn, statusFilter: 'RUNNING', maxResults: 1 }));
@@ -60,7 +66,12 @@ class DeployByWaves {
           `(streamkeeper upgrade --stage ${stage} --follow), or have it go back (--abort).`,
       );
     }
-    if (alias.FunctionVersion !== '$LATEST') return;
+    return alias;
+  }
+
+  async pin() {
+    const alias = await this.begin();
+    if (alias?.FunctionVersion !== '$LATEST') return;
     const { PublishVersionCommand, UpdateAliasCommand } = require('@aws-sdk/client-lambda');
     const FunctionName = this.names.connection_manager;
     const { Version } = await this.functions.send(new PublishVersionCommand({ FunctionName }));

@@ -10,7 +10,7 @@ from tests.http_server import Answer, Request, answering
 # Deploys definitions one after the other, as osls does: a hook, the stack's change, a hook. Returns what was said.
 SCRIPT = """
 const Plugin = require('./packaging/deploy-by-waves.cjs');
-const [endpoint, deploy_by_waves, definitions] = given;
+const [endpoint, deploy_by_waves, definitions, command] = given;
 process.env.AWS_ENDPOINT_URL = endpoint;
 const config = {region: 'us-east-1', maxAttempts: 1, credentials: {accessKeyId: 'a', secretAccessKey: 'b'}};
 const names = {
@@ -22,11 +22,11 @@ const serverless = {service: {custom, provider: {}}, classes: {Error}, getProvid
 const all = [];
 for (const definition of definitions) {
   const said = [];
-  const {hooks} = new Plugin(serverless, {}, {log: {notice: (line) => said.push(line)}});
+  const {hooks} = new Plugin(serverless, {timestamp: '1'}, {log: {notice: (line) => said.push(line)}});
   try {
-    await hooks['before:deploy:deploy']();
+    await hooks[`before:${command}:${command}`]();
     await fetch(endpoint + '/stack', {method: 'POST', body: definition});
-    await hooks['after:deploy:deploy']();
+    await hooks[`after:${command}:${command}`]();
   } catch (error) {
     said.push(error.message);
   }
@@ -96,10 +96,12 @@ class Stage:
         return {}
 
 
-def deployed(stage: Stage, *definitions: str, by_waves: bool = True) -> list[list[str]]:
+def deployed(
+    stage: Stage, *definitions: str, by_waves: bool = True, command: str = "deploy"
+) -> list[list[str]]:  # fmt: skip
     """Return the messages of each deployment."""
     with answering(stage.answer) as endpoint:
-        said: list[list[str]] = node.run(SCRIPT, [endpoint, by_waves, definitions])
+        said: list[list[str]] = node.run(SCRIPT, [endpoint, by_waves, definitions, command])
     return said
 
 
@@ -112,6 +114,18 @@ def test_from_the_second_deployment_on_streams_run_what_they_ran() -> None:
     assert (stage.alias, stage.function, stage.deployed) == ("1", 1, "D1 ")
     assert (stage.versions, stage.asked.count("UpdateStateMachine")) == (["D1", "D2", "D3"], 2)
     assert stage.record == {"definition": f"{MACHINE}:1", "aside": f"{MACHINE}:3"}
+
+
+def test_a_rollback_reaches_streams_by_waves_too() -> None:
+    """The stack goes back to an earlier definition, and streams run what they ran. What has no version is replaced."""
+    stage = Stage()
+    deployed(stage, "D2")
+    deployed(stage, "D1", command="rollback")
+    assert (stage.alias, stage.deployed, stage.record) == ("$LATEST", "D1", {})
+    deployed(stage, "D3")
+    ((said,),) = deployed(stage, "D0", command="rollback")
+    assert (said.endswith(UPGRADE), stage.alias, stage.deployed) == (True, "1", "D1 ")
+    assert (stage.versions, stage.record["aside"]) == (["D1", "D3", "D0"], f"{MACHINE}:3")
 
 
 def test_nothing_is_deployed_while_an_upgrade_runs() -> None:
