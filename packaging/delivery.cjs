@@ -8,6 +8,7 @@
 const Ajv = require('ajv');
 const { definitions } = require('../env/profile.schema.json');
 const { LIMITS } = require('./aws-limits.cjs');
+const { allow, named } = require('./resources/roles.cjs');
 const { choose, table } = require('./shipped-profiles.cjs');
 const { STAGES: NEVER_DEPLOYED } = require('./never-deployed.cjs');
 
@@ -116,15 +117,13 @@ function alike(arns, parts) {
 // The same for profiles in a bucket, whose sinks packaging knows only from the stage's profile_sinks. Each action is
 // allowed only on the resources of its own service.
 function statementsOfBucket(text, secrets) {
-  const [named, http] = [listed(text).filter((one) => one !== HTTP), listed(text).includes(HTTP)];
+  const [sinks, http] = [listed(text).filter((one) => one !== HTTP), listed(text).includes(HTTP)];
   const actions = Object.values(SINKS).flatMap((needs) => needs('', {})[0]).sort();
-  const allow = (Action, ...Resource) => ({ Effect: 'Allow', Action, Resource });
-  const folder = (service, kind) => ({ 'Fn::Sub': arn(service, `${kind}${secrets}*`) });
   return [
-    ...(named.length > 0 ? [allow(actions, ...named)] : []),
+    ...(sinks.length > 0 ? [{ Effect: 'Allow', Action: actions, Resource: sinks }] : []),
     ...(http ? [
-      allow(['ssm:GetParameter'], folder('ssm', 'parameter')),
-      allow(['secretsmanager:GetSecretValue'], folder('secretsmanager', 'secret:')),
+      allow('ssm', 'GetParameter', named('ssm', `parameter${secrets}*`)),
+      allow('secretsmanager', 'GetSecretValue', named('secretsmanager', `secret:${secrets}*`)),
     ] : []),
   ];
 }
@@ -191,8 +190,8 @@ class Delivery {
     const { DELIVERY_TABLE, CONNECTION_DELIVERY } = functions[FUNCTION].environment;
     Object.assign(functions.connectionControl.environment, { DELIVERY_TABLE, CONNECTION_DELIVERY });
     all.ConnectionControlRole.Properties.Policies[0].PolicyDocument.Statement.push(
-      { Effect: 'Allow', Action: 'dynamodb:Query', Resource: { 'Fn::GetAtt': ['DeliveryTable', 'Arn'] } },
-      { Effect: 'Allow', Action: 'lambda:InvokeFunction', Resource: { 'Fn::Sub': arn('lambda', `function:${CONNECTION_DELIVERY}`) } },
+      allow('dynamodb', 'Query', { 'Fn::GetAtt': ['DeliveryTable', 'Arn'] }),
+      allow('lambda', 'InvokeFunction', named('lambda', `function:${CONNECTION_DELIVERY}`)),
     );
     Object.assign(all, custom.delivery);
     show(all.Dashboard.Properties.DashboardBody['Fn::Sub'], Object.keys(custom.delivery));

@@ -2,16 +2,15 @@
 // log group, and its role the permissions. A log holds the names of states and errors, but no input or output.
 'use strict';
 
+const { allow } = require('./resources/roles.cjs');
+
 // The machines' roles. AWS allows these actions only on all resources.
 const ROLES = { Connections: 'ConnectionsRole', Start: 'StartRole', Upgrade: 'UpgradeRole', Fleet: 'FleetRole' };
-const DELIVERY = {
-  Effect: 'Allow',
-  Action: [
-    'logs:CreateLogDelivery', 'logs:DeleteLogDelivery', 'logs:DescribeLogGroups', 'logs:DescribeResourcePolicies',
-    'logs:GetLogDelivery', 'logs:ListLogDeliveries', 'logs:PutResourcePolicy', 'logs:UpdateLogDelivery',
-  ],
-  Resource: '*',
-};
+const DELIVERY = allow(
+  'logs',
+  'CreateLogDelivery DeleteLogDelivery DescribeLogGroups DescribeResourcePolicies GetLogDelivery ListLogDeliveries PutResourcePolicy UpdateLogDelivery',
+  '*',
+);
 
 module.exports = class MachineLogs {
   constructor(serverless) {

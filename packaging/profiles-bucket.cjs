@@ -5,6 +5,7 @@
 'use strict';
 
 const { ONCE_IN_5_MINUTES, alarm, filter } = require('./resources/alarms.cjs');
+const { allow, sub } = require('./resources/roles.cjs');
 const { choose } = require('./shipped-profiles.cjs');
 
 const FUNCTIONS = {
@@ -16,15 +17,7 @@ const FUNCTIONS = {
 // The first words of every sentence about a wrong profile (handlers/run/profile_source.py).
 const WRONG = '"in the bucket is wrong, and"';
 
-// The statement that lets a role list the bucket: without it S3 answers "forbidden" for an object that does not exist.
-const lists = (bucket, actions) => ({
-  Effect: 'Allow', Action: actions, Resource: { 'Fn::Sub': `arn:\${AWS::Partition}:s3:::${bucket}` },
-});
-const reads = (bucket, folder) => ({
-  Effect: 'Allow',
-  Action: ['s3:GetObject', 's3:GetObjectVersion'],
-  Resource: { 'Fn::Sub': `arn:\${AWS::Partition}:s3:::${bucket}/${folder}*.toml` },
-});
+const inBucket = (bucket, objects = '') => sub(`arn:\${AWS::Partition}:s3:::${bucket}${objects}`);
 
 // States that come before all others. They continue if the profile shipped, is in the bucket, or may be there.
 function states(first, bucket, folder, shipped) {
@@ -77,12 +70,14 @@ class ProfilesBucket {
     const { profiles_bucket: bucket, profiles_folder: folder } = custom.settings;
     if (bucket === '') return;
     const { Resources: all } = resources;
-    const allow = (role, ...more) => all[role].Properties.Policies[0].PolicyDocument.Statement.push(...more);
+    const give = (role, ...more) => all[role].Properties.Policies[0].PolicyDocument.Statement.push(...more);
     for (const [name, role] of Object.entries(FUNCTIONS).filter(([one]) => functions[one] !== undefined)) {
       Object.assign(functions[name].environment, { PROFILES_BUCKET: bucket, PROFILES_FOLDER: folder });
-      allow(role, reads(bucket, folder), lists(bucket, ['s3:ListBucket', 's3:ListBucketVersions']));
+      // Whoever may not list the bucket is answered "forbidden" for an object that does not exist.
+      give(role, allow('s3', 'GetObject GetObjectVersion', inBucket(bucket, `/${folder}*.toml`)),
+        allow('s3', 'ListBucket ListBucketVersions', inBucket(bucket)));
     }
-    allow('StartRole', lists(bucket, 's3:ListBucket'));
+    give('StartRole', allow('s3', 'ListBucket', inBucket(bucket)));
     const { definition } = configurationInput.stepFunctions.stateMachines.start;
     const { shipped } = choose(this.serverless.getProvider('aws').getStage(), custom.upstreams);
     definition.States = { ...states(definition.StartAt, bucket, folder, shipped), ...definition.States };

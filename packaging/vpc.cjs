@@ -3,19 +3,18 @@
 // that. A stage without subnets gets none of this. docs/deploy.md#a-vpc names the endpoints that such functions need.
 'use strict';
 
+const { allow } = require('./resources/roles.cjs');
+
 const ROLES = {
   connectionManager: 'ConnectionManagerRole', connectionRepair: 'ConnectionRepairRole', connectionDelivery: 'ConnectionDeliveryRole',
 };
 // AWS Lambda Developer Guide, "Giving Lambda functions access to resources in an Amazon VPC": the actions of
 // AWSLambdaVPCAccessExecutionRole for network interfaces, none of which takes a resource.
-const STATEMENT = {
-  Effect: 'Allow',
-  Action: [
-    'ec2:AssignPrivateIpAddresses', 'ec2:CreateNetworkInterface', 'ec2:DeleteNetworkInterface',
-    'ec2:DescribeNetworkInterfaces', 'ec2:DescribeSubnets', 'ec2:UnassignPrivateIpAddresses',
-  ],
-  Resource: '*',
-};
+const STATEMENT = allow(
+  'ec2',
+  'AssignPrivateIpAddresses CreateNetworkInterface DeleteNetworkInterface DescribeNetworkInterfaces DescribeSubnets UnassignPrivateIpAddresses',
+  '*',
+);
 
 const listed = (text) => text.split(',').filter((id) => id !== '');
 

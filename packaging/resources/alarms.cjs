@@ -126,4 +126,7 @@ const Resources = {
 for (const [name, row] of Object.entries(ALARMS)) Resources[`${name}Alarm`] = alarm(...row);
 for (const [name, row] of Object.entries(FILTERS)) Resources[`${name}Filter`] = filter(METRICS, ...row);
 
-module.exports = { METRICS, ONCE_IN_5_MINUTES, Resources, SERVICE, alarm, dimensions, filter, late };
+// The alarms for the dashboard (dashboard.yml).
+const shown = Object.keys(ALARMS).map((name) => `"\${${name}Alarm.Arn}"`).join(', ');
+
+module.exports = { METRICS, ONCE_IN_5_MINUTES, Resources, SERVICE, alarm, dimensions, filter, late, shown };
