@@ -20,11 +20,19 @@ function problem(kind, detail, field = null, fix = kinds[kind].fix) {
   return `${JSON.stringify(members).slice(0, -1)},"detail":${spelled},${JSON.stringify(rest).slice(1)}`;
 }
 
+// The same as the whole answer of a template: with its status and its headers in place of the response's.
+function answer(kind, text, headers = {}) {
+  const { status } = kinds[kind];
+  const every = Object.entries({ 'Content-Type': 'application/problem+json', ...headers });
+  const set = every.map(([name, value]) => `#set($context.responseOverride.header.${name} = "${value}")`);
+  return [text, ...set, `#set($context.responseOverride.status = ${status})`].join('\n');
+}
+
 module.exports = {
   problem,
   status: (kind) => kinds[kind].status,
-  starts_no_more: problem('throttled', SEVERAL),
-  not_started: problem('unavailable', NOT_STARTED),
-  malformed: problem('bad-stream-id', STREAM_ID, 'streamId'),
-  unknown: problem('unknown-stream', UNKNOWN, 'streamId', `#if($meant != '')${MEANT}#{else}${kinds['unknown-stream'].fix}#end`),
+  starts_no_more: answer('throttled', problem('throttled', SEVERAL), { 'Retry-After': '5' }),
+  not_started: answer('unavailable', problem('unavailable', NOT_STARTED)),
+  malformed: answer('bad-stream-id', problem('bad-stream-id', STREAM_ID, 'streamId')),
+  unknown: answer('unknown-stream', problem('unknown-stream', UNKNOWN, 'streamId', `#if($meant != '')${MEANT}#{else}${kinds['unknown-stream'].fix}#end`)),
 };

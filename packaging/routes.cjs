@@ -1,4 +1,4 @@
-// Resolves ${file(packaging/routes.cjs)}: the requests that the function behind the API answers, by their paths. A POST
+// The requests that the function behind the API answers, by their paths (packaging/functions.cjs). A POST
 // of a stream goes to a machine. Every other method gets a 405 with the allowed methods; API Gateway itself would
 // answer 403.
 'use strict';

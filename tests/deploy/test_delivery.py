@@ -119,17 +119,6 @@ def test_the_mapping_reads_the_delivering_profiles_alone(template: dict[str, Any
     )  # fmt: skip
 
 
-def test_the_function_knows_what_has_metrics(template: dict[str, Any]) -> None:
-    """Namespace and setting are the stage's, as for the connection manager."""
-    resources = Resources(template, {})
-    delivery, manager = (
-        resources.properties(f"{name}LambdaFunction")["Environment"]["Variables"]
-        for name in ("ConnectionDelivery", "ConnectionManager")
-    )
-    for name in ("METRICS_BY", "POWERTOOLS_METRICS_NAMESPACE", "POWERTOOLS_SERVICE_NAME"):
-        assert delivery[name] == manager[name]
-
-
 def test_the_dashboard_shows_the_delivery_where_there_is_one(template: dict[str, Any]) -> None:
     """It has the delivery's alarms, and a query sums up the function's figures by stream and sink."""
     plain = osls.template("test")["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"]

@@ -308,24 +308,6 @@ def test_a_name_that_is_refused_is_the_callers_mistake(
     assert (code, headers, said(code, text)) == (status, PROBLEM, sentence)
 
 
-FUNCTION = "$util.escapeJavaScript($input.params().path.v)"
-
-
-@settings(max_examples=examples(300))
-@given(TEXTS)
-def test_the_function_of_a_template_is_javas(apache: Apache, text: str) -> None:
-    """The local run's `escapeJavaScript` is the one that API Gateway has from Java."""
-    text = text.encode("utf-8", "replace").decode()
-    rendered = apache.render(FUNCTION, params={"path": {"v": text}})
-    assert vtl.render(FUNCTION, vtl.Call("", {"v": text})) == rendered["text"]
-
-
-def test_a_template_that_cannot_be_rendered_fails() -> None:
-    """No half of an answer is sent."""
-    with pytest.raises(vtl.TemplateFailure):
-        vtl.render("#foreach(", vtl.Call(""))
-
-
 PACKAGED = """
 const stage = { 'sls:stage': 'test', 'self:custom.upstreams': {} };
 return require('./packaging/parts.cjs')({ resolveVariable: async (name) => stage[name] });

@@ -166,20 +166,13 @@ def test_a_profile_that_is_not_toml_is_not_packaged(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("reference", "sentence"),
-    [
-        ("${secret:/streamkeeper/x/token}", "refers to /streamkeeper/x/token, but the stage dev can read names under "),
-        ("${FOO}/x", "holds ${FOO}, which no stage sets: "),
-    ],
-)
-def test_sls_ends_with_that_sentence(tmp_path: Path, reference: str, sentence: str) -> None:
+def test_sls_ends_with_that_sentence(tmp_path: Path) -> None:
     """`sls package` of a stage with such a profile makes nothing."""
     folder = copied(tmp_path / "project")
-    (folder / "env" / "streams" / "x-filtered.toml").write_text(f'A = "{reference}"\n')
+    (folder / "env" / "streams" / "x-filtered.toml").write_text('A = "${FOO}/x"\n')
     command = ["node", *osls.COMMAND, "package"]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    refused = f"env/streams/x-filtered.toml {sentence}"
+    refused = "env/streams/x-filtered.toml holds ${FOO}, which no stage sets: "
     assert (run.returncode, refused in run.stdout + run.stderr) == (1, True), run.stdout + run.stderr
     assert not (folder / ".serverless" / "streamkeeper.zip").exists()
 

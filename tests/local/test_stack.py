@@ -1,15 +1,13 @@
-"""The compiled template: that of the stage test, and made up ones for what it does not use."""
+"""References and intrinsic functions of a compiled template are resolved to names on this machine."""
 
 from typing import Any
 
 import pytest
 
-from local.service import osls
-from local.stack import Function, ProxyRoute, Route, read
+from local.stack import Function, read
 from local.user_error import UserError
 
-ENGINE = "http://127.0.0.1:9"
-URL = f"{ENGINE}/000000000000/streamkeeper-test-dead-letters"
+URL = "http://127.0.0.1:9/000000000000/jobs"
 
 
 def function_with(variable: Any, **sections: Any) -> Function:
@@ -20,31 +18,6 @@ def function_with(variable: Any, **sections: Any) -> Function:
         {"Resources": {"F": function, **sections.pop("Resources", {})}, **sections}, {"jobs": URL}
     ).functions
     return built
-
-
-def test_the_template_of_a_stage() -> None:
-    """Functions, machines, routes, tables, queues and buckets of the service have their names on this machine."""
-    stack = read(osls.template("test"), {"streamkeeper-test-dead-letters": URL})
-    functions = {function.name.removeprefix("streamkeeper-test-"): function for function in stack.functions}
-    function = functions["connection-manager"]
-    assert function.handler == "handlers/connection_manager.handler"
-    assert (function.function_timeout_s, function.memory_mb) == (8, 128)
-    assert function.environment["EVENTS_TABLE"] == "streamkeeper-test-events"
-    assert function.environment["DEAD_LETTER_QUEUE_URL"] == URL
-    machines = {machine.name.removeprefix("streamkeeper-test-"): machine for machine in stack.machines}
-    arn = "arn:aws:states:us-east-1:000000000000:stateMachine:streamkeeper-test-start"
-    assert (machines["start"].arn, machines["start"].type, machines["connections"].type) == (arn, "EXPRESS", "STANDARD")
-    assert "streamkeeper-test-connection-manager:" in machines["connections"].definition
-    (route,) = (route for route in stack.routes if isinstance(route, Route))
-    assert (route.method, route.path, route.passthrough) == ("POST", "/connections/{streamId}", "WHEN_NO_TEMPLATES")
-    assert f'"stateMachineArn": "{arn}"' in route.request_templates["application/json"]
-    control = functions["connection-control"]
-    assert control.handler == "handlers/control.handler"
-    for method in ("GET", "DELETE"):
-        assert ProxyRoute(method, route.path, control.name, needs_signature=False) in stack.routes
-    assert [table["TableName"] for table in stack.tables] == ["streamkeeper-test-events", "streamkeeper-test-control"]
-    assert [queue["QueueName"] for queue in stack.queues] == ["streamkeeper-test-dead-letters"]
-    assert stack.buckets == ("streamkeeper-test-events-000000000000-us-east-1",)
 
 
 QUEUE = {"Type": "AWS::SQS::Queue", "Properties": {"QueueName": "jobs"}}

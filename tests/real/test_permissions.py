@@ -135,14 +135,6 @@ def test_each_permission_that_is_taken_away_is_missed(story: Story) -> None:
         assert refused(poorer, story.asked) == [(role.name, action)]
 
 
-def test_a_permission_that_nobody_uses_is_named(story: Story) -> None:
-    """An unused permission that is added appears among those that need an explanation."""
-    spare = Statement("Allow", ("dynamodb:DeleteTable",), ("*",))
-    richer = tuple(replace(role, statements=(*role.statements, spare)) for role in story.roles)
-    more = set(unused(richer, story.asked)) - set(unused(story.roles, story.asked))
-    assert more == {(role.name, "dynamodb:DeleteTable", "*") for role in story.roles}
-
-
 def test_the_local_evaluator_agrees_with_the_other(story: Story) -> None:
     """Both give the same verdict on each request in each role, including other roles' requests."""
     asked = [(role, need) for role in story.roles for need in dict.fromkeys(need for _, need in story.asked)]
