@@ -38,6 +38,10 @@ _UNMOCKED = (
 )
 _WAITS = "TestState API does not support Activity tasks, .sync or .waitForTaskToken without a mock."
 _FIELDS = "A test mock should have only one of the following fields: [result, errorOutput]."
+_FAILS = {"errorOutput": {"error": "Bad"}}
+_CAUSE = (
+    "stateConfiguration.errorCausedByState must name a state within this Map state, where the mocked error comes from."
+)
 _SIZES = "Mocked result must contain the same number of items as number of Parallel branches."
 
 
@@ -60,13 +64,27 @@ _SIZES = "Mocked result must contain the same number of items as number of Paral
         (_WRITTEN, {"mock": {"result": "[]"}}, "ValidationException", "Mocked result must be a JSON object."),
         (_PARALLEL, {"mock": {"result": "1"}}, "ValidationException", "Mocked result must be an array."),
         (_PARALLEL, {"mock": {"result": "[1]"}}, "ValidationException", _SIZES),
+        (_MAP, {"mock": _FAILS}, "ValidationException", _CAUSE),
+        (_MAP, {"mock": _FAILS, "stateConfiguration": {"errorCausedByState": "StateName"}}, "ValidationException",
+         _CAUSE),
     ],
 )  # fmt: skip
 def test_a_mock_that_a_state_cannot_have_is_refused(
     states: Any, state: dict[str, Any], more: dict[str, Any], code: str, message: str
 ) -> None:
-    """Codes and words are those that AWS's TestState gave, recorded by localstack (test_state_mock_validation)."""
+    """As AWS recorded by localstack (test_state_mock_validation); the words of _WAITS and _CAUSE are ours."""
     assert refusal(states.test_state, definition=json.dumps(state), **more) == (code, message)
+
+
+@pytest.mark.parametrize(("state", "inner"), [(_MAP, next(iter(PASS["States"]))), (_PARALLEL, "T")])
+def test_a_mocked_error_comes_from_a_state_within(states: Any, state: dict[str, Any], inner: str) -> None:
+    """The Catcher of the Map or Parallel around it takes it as in an execution (Developer Guide, TestState)."""
+    catch = [{"ErrorEquals": ["States.TaskFailed"], "Next": "N"}]
+    answer = states.test_state(
+        definition=json.dumps({"StartAt": "M", "States": {"M": state | {"Catch": catch}, "N": {"Type": "Succeed"}}}),
+        stateName="M", input="[]", mock=_FAILS, stateConfiguration={"errorCausedByState": inner},
+    )  # fmt: skip
+    assert (answer["status"], answer["nextState"]) == ("CAUGHT_ERROR", "N")
 
 
 def test_a_tested_task_has_the_account_of_all_others(states: Any) -> None:

@@ -204,6 +204,8 @@ def _check_mock(parameters: Parameters, state: dict[str, Any], request: StateTes
         raise Refusal("ValidationException", f"A test mock should have only one of the following fields: {fields}.")
     if kind not in ("Task", "Parallel", "Map"):
         raise Refusal("ValidationException", f"State type '{kind}' is not supported when a mock is specified")
+    if request.error is not None and kind != "Task":
+        _check_cause(parameters, state)
     if request.result is None:
         return
     result = request.result[0]
@@ -218,6 +220,18 @@ def _check_mock(parameters: Parameters, state: dict[str, Any], request: StateTes
     if kind == "Parallel" and len(result) != len(state["Branches"]):
         same = "the same number of items as number of Parallel branches"
         raise Refusal("ValidationException", f"Mocked result must contain {same}.")
+
+
+def _check_cause(parameters: Parameters, state: dict[str, Any]) -> None:
+    """Raises Refusal if no state within the Map or Parallel is named as the one whose error is mocked.
+
+    "When mocking errors for Map or Parallel states, you must specify which sub-state caused the error" (Developer
+    Guide); its Retriers and Catchers treat the error as in an execution, where any state's error is treated alike.
+    """
+    within = (path[-1] for path, _ in states_of({"States": {NAME: state}}) if len(path) > len(("States", NAME)))
+    if parameters.get("stateConfiguration", {}).get("errorCausedByState") not in within:
+        where = f"a state within this {state['Type']} state, where the mocked error comes from"
+        raise Refusal("ValidationException", f"stateConfiguration.errorCausedByState must name {where}.")
 
 
 def _json(parameters: Parameters, name: str) -> Any:
