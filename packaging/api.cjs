@@ -1,11 +1,11 @@
 // An osls plugin that finishes the API of the compiled template by the stage's settings: who may call it (`api_auth`),
 // how often, and whether calls are logged (`api_access_log`). It changes every compiled method, so that none can be
 // forgotten. Only the page and its files need no key, because a browser cannot send one with a typed address, and
-// they are the same for every caller. With `iam` there is neither a key nor a usage plan, whose throttle counts all
-// calls with a key. So the stage is a resource of its own, whose throttle counts every call. (osls would let the
-// deployment create the stage, and then CloudFormation could not remove an access log.) AWS counts each method for
-// itself: "Per-API, per-stage throttling limits are applied at the API method level for a stage" (API Gateway Developer
-// Guide, "Throttle requests to your REST APIs"). So reads do not use up the rate of POSTs.
+// they are the same for every caller. With `iam` there is neither a key nor a usage plan. The plan has no throttle,
+// which would count all calls with a key together. The stage is a resource of its own, whose throttle counts every
+// call. (osls would let the deployment create the stage, and then CloudFormation could not remove an access log.) AWS
+// counts each method for itself: "Per-API, per-stage throttling limits are applied at the API method level for a stage"
+// (API Gateway Developer Guide, "Throttle requests to your REST APIs"). So reads do not use up the rate of POSTs.
 'use strict';
 
 const STAGE = 'ApiGatewayStage';
@@ -38,7 +38,7 @@ class Api {
         resources[id].DependsOn = STAGE;
       }
     }
-    this.addStage(resources, provider, custom);
+    this.addStage(resources, custom);
   }
 
   // Whether it is the resource `console`, or one below it.
@@ -47,12 +47,12 @@ class Api {
     return ParentId !== undefined && ((ParentId['Fn::GetAtt'] && PathPart === 'console') || this.isPage(resources, ParentId.Ref));
   }
 
-  addStage(resources, provider, { settings, names }) {
+  addStage(resources, { settings, names }) {
     const [deploymentId, deployment] = Object.entries(resources).find(([, one]) => one.Type === 'AWS::ApiGateway::Deployment');
     const { RestApiId, StageName } = deployment.Properties;
     delete deployment.Properties.StageName;
-    const { rateLimit, burstLimit } = provider.apiGateway.usagePlan.throttle;
-    const every = { ResourcePath: '/*', HttpMethod: '*', ThrottlingRateLimit: rateLimit, ThrottlingBurstLimit: burstLimit };
+    const { api_requests_per_s: ThrottlingRateLimit, api_burst: ThrottlingBurstLimit } = settings;
+    const every = { ResourcePath: '/*', HttpMethod: '*', ThrottlingRateLimit, ThrottlingBurstLimit };
     const Properties = { RestApiId, StageName, DeploymentId: { Ref: deploymentId }, MethodSettings: [every] };
     if (settings.api_access_log) {
       resources[LOG] = {

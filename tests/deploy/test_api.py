@@ -38,7 +38,10 @@ def test_the_readme_calls_the_stage_that_it_deploys_as_that_asks_for() -> None:
 
 
 def test_each_call_counts_for_the_throttle_of_the_stage(template: dict[str, Any], prod: dict[str, Any]) -> None:
-    """Every caller counts; the stage has the newest deployment, and a usage plan waits for the stage."""
+    """Every caller counts; the stage has the newest deployment, and a usage plan waits for the stage.
+
+    A throttle of the plan would count all methods together, so reads would use up the rate of POSTs.
+    """
     for compiled, name, settings_of in ((template, "dev", "dev"), (prod, "test", "prod")):
         (stage,) = resources(compiled, "AWS::ApiGateway::Stage")
         (deployment,) = (key for key in compiled["Resources"] if key.startswith("ApiGatewayDeployment"))
@@ -49,8 +52,7 @@ def test_each_call_counts_for_the_throttle_of_the_stage(template: dict[str, Any]
         assert stage["MethodSettings"] == [every]
         assert "StageName" not in compiled["Resources"][deployment]["Properties"]
     (plan,) = (one for one in template["Resources"].values() if one["Type"] == KEYS[1])
-    assert plan["DependsOn"] == "ApiGatewayStage"
-    assert plan["Properties"]["Throttle"] == {"RateLimit": 10, "BurstLimit": 20}
+    assert (plan["DependsOn"], "Throttle" in plan["Properties"]) == ("ApiGatewayStage", False)
 
 
 def test_logs_are_there_where_the_settings_ask_for_them(template: dict[str, Any], prod: dict[str, Any]) -> None:
