@@ -75,8 +75,9 @@ class DeployByWaves {
     const { PublishVersionCommand, UpdateAliasCommand } = require('@aws-sdk/client-lambda');
     const FunctionName = this.names.connection_manager;
     const { Version } = await this.functions.send(new PublishVersionCommand({ FunctionName }));
-    // The record comes first, because an alias that names a version means that all is done.
-    await this.write('definition', 'if_not_exists(#name, :arn)', await this.published(alias));
+    // The record comes first, because an alias that names a version means that all is done. Until then, a record that is
+    // there already names the machine of a stage that was removed.
+    await this.write('definition', await this.published(alias));
     await this.functions.send(new UpdateAliasCommand({ FunctionName, Name: ALIAS, FunctionVersion: Version }));
   }
 
@@ -86,13 +87,13 @@ class DeployByWaves {
     return (await this.states.send(new PublishStateMachineVersionCommand({ stateMachineArn }))).stateMachineVersionArn;
   }
 
-  async write(name, value, arn) {
+  async write(name, arn) {
     const { UpdateItemCommand } = require('@aws-sdk/client-dynamodb');
     await this.table.send(
       new UpdateItemCommand({
         TableName: this.names.control_table,
         Key: KEY,
-        UpdateExpression: `SET #name = ${value}`,
+        UpdateExpression: 'SET #name = :arn',
         ExpressionAttributeNames: { '#name': name },
         ExpressionAttributeValues: { ':arn': { S: arn } },
       }),
@@ -120,7 +121,7 @@ class DeployByWaves {
     const stateMachineArn = this.machine(alias, this.names.connections);
     const [before, now] = await Promise.all([this.definition(former), this.definition(stateMachineArn)]);
     if (now.trim() !== before.trim()) {
-      await this.write('aside', ':arn', await this.published(alias));
+      await this.write('aside', await this.published(alias));
       const { UpdateStateMachineCommand } = require('@aws-sdk/client-sfn');
       await this.states.send(new UpdateStateMachineCommand({ stateMachineArn, definition: `${before.trim()} ` }));
     }

@@ -91,8 +91,7 @@ class Stage:
                 return {"Item": {name: {"S": value} for name, value in self.record.items()}} if self.record else {}
         assert (operation, asked["Key"]) == ("UpdateItem", {"PK": {"S": "#"}, "SK": {"S": "upgrade"}})
         name, arn = asked["ExpressionAttributeNames"]["#name"], asked["ExpressionAttributeValues"][":arn"]["S"]
-        is_first = "if_not_exists(#name, :arn)" in asked["UpdateExpression"]
-        self.record[name] = self.record.get(name, arn) if is_first else arn
+        self.record[name] = arn
         return {}
 
 
@@ -126,6 +125,14 @@ def test_a_rollback_reaches_streams_by_waves_too() -> None:
     ((said,),) = deployed(stage, "D0", command="rollback")
     assert (said.endswith(UPGRADE), stage.alias, stage.deployed) == (True, "1", "D1 ")
     assert (stage.versions, stage.record["aside"]) == (["D1", "D3", "D0"], f"{MACHINE}:3")
+
+
+def test_a_stage_that_was_removed_begins_anew() -> None:
+    """Its control table stayed, with the version of a machine that is gone."""
+    stage = Stage(record={"definition": f"{MACHINE}:7"})
+    *_, (said,) = deployed(stage, "D1", "D2")
+    assert (said.endswith(UPGRADE), stage.deployed) == (True, "D1 ")
+    assert stage.record == {"definition": f"{MACHINE}:1", "aside": f"{MACHINE}:2"}
 
 
 def test_nothing_is_deployed_while_an_upgrade_runs() -> None:
