@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,22 +37,14 @@ def test_cfn_lint_finds_nothing_of_ours(package: Path, tmp_path: Path) -> None:
     assert (run.stdout + run.stderr, run.returncode) == ("", 0)
 
 
-def test_tables_are_on_demand_encrypted_recoverable_and_kept(template: dict[str, Any]) -> None:
-    """Both tables have PK and SK, point-in-time recovery, encryption and a time to live."""
-    tables = {
-        resource["Properties"]["TableName"]: resource
-        for resource in template["Resources"].values()
-        if resource["Type"] == "AWS::DynamoDB::Table"
-    }
-    assert set(tables) == {"streamkeeper-dev-events", "streamkeeper-dev-control"}
-    for table in tables.values():
-        properties = table["Properties"]
-        assert properties["BillingMode"] == "PAY_PER_REQUEST"
-        assert properties["KeySchema"] == [
-            {"AttributeName": "PK", "KeyType": "HASH"},
-            {"AttributeName": "SK", "KeyType": "RANGE"},
-        ]
-        assert properties["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": False}
+def test_tables_are_on_demand_encrypted_recoverable_and_kept(template: dict[str, Any], prod: dict[str, Any]) -> None:
+    """Both tables have PK and SK, encryption and a time to live; prod's can be restored and not be deleted."""
+    keys = [{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}]
+    for table, (compiled, is_safe) in product(("EventsTable", "ControlTable"), ((template, False), (prod, True))):
+        properties = compiled["Resources"][table]["Properties"]
+        assert (properties["BillingMode"], properties["KeySchema"]) == ("PAY_PER_REQUEST", keys)
+        assert properties["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": is_safe}
+        assert properties["DeletionProtectionEnabled"] is is_safe
         assert properties["SSESpecification"] == {"SSEEnabled": True}
         assert properties["TimeToLiveSpecification"] == {"AttributeName": "expires_at", "Enabled": True}
 
