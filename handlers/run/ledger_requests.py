@@ -98,8 +98,8 @@ class SpendingRequests:
         self._shared: dict[str, tuple[int, tuple[int, int]]] = {}
 
     def follows(self, record: ControlRecord) -> None:
-        """Remembers the newest connection, which `record` shows: its spending is to be settled."""
-        live = record.live or {}
+        """Begins the count of another connection; that of the newest one, which `record` shows, is to be settled."""
+        live, self._shared = record.live or {}, {}
         if self._profile.budget is not None and (fence := typed_values.count(live, "fence")):
             self._before = fence, typed_values.text(live, "spending") or ""
 

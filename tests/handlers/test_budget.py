@@ -9,7 +9,7 @@ import pytest
 
 from handlers.api import status
 from handlers.api.last_error import Retries
-from handlers.connection.inputs import Chunk, Opened
+from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.lease import unconnected_ms
 from handlers.connection.spending import DAY_MS, Account, Spending, spending_of
 from handlers.framing.events import StreamEvent
@@ -183,6 +183,16 @@ def test_a_budget_that_others_have_used_pauses_a_stream_as_well(whose: str) -> N
     assert world.asked_ms == [0, 1_200_000]
     counts = {item["SK"]["S"]: item["events"]["N"] for item in items(world.tables, "control") if "events" in item}
     assert counts == {f"spent#{name}#20000": "21", f"spent#{name}#20001": "2"}
+
+
+def test_a_connection_adds_to_a_shared_budget_whatever_its_function_stored_before() -> None:
+    """Each connection counts from 0: one that follows another in a function takes nothing back."""
+    dropped = [*sends((10, 1, 10)), (20_000, Closed("reset"))]
+    world = World(dropped, [*sends((10, 11, 13)), (20_000, Closed("reset"))], sends((10, 14, 14)))
+    world.start(budget={"profile_events_per_day": 100}, reconnect_tries=2)
+    assert (world.called, len(world.opened), len(world.stored())) == (1, 3, 14)
+    counts = {item["SK"]["S"]: item["events"]["N"] for item in items(world.tables, "control") if "events" in item}
+    assert counts == {"spent#profile:demo#20000": "14"}
 
 
 def test_a_raised_budget_ends_a_pause() -> None:
