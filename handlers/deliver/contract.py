@@ -64,7 +64,7 @@ class Promises:
     """What a sink promises; `final` are the error codes that mean the message itself is at fault.
 
     `around_bytes` is the size of what surrounds a message in a request; `longest_ms` is how long a request may take,
-    for an AWS client with its two tries (handlers/aws/clients.py).
+    for an AWS client with its two tries (handlers/aws/clients.py). Messages that differ in `apart` share no request.
     """
 
     order: Order
@@ -74,6 +74,7 @@ class Promises:
     around_bytes: int = 0
     longest_ms: int = 8_000
     final: frozenset[str] = field(default_factory=frozenset)
+    apart: Callable[[Message], object] = lambda _message: None
 
 
 # Room for what surrounds a batch: the stream's id, escaped.

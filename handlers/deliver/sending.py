@@ -112,7 +112,8 @@ def _batch(queue: deque[Message], promises: Promises, order: Order) -> Iterator[
     size = count = 0
     # If messages have an order, a request that may be refused in part holds one message.
     most = 1 if order == "message" else promises.most_messages
-    while queue and count < most:
+    apart = promises.apart(queue[0])
+    while queue and count < most and promises.apart(queue[0]) == apart:
         weight = queue[0].size_bytes + promises.around_bytes
         if count and size + weight > promises.most_bytes:
             return

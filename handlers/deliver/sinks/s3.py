@@ -10,13 +10,20 @@ import gzip
 import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import groupby
 from urllib.parse import quote
 
 from handlers.deliver.contract import Message, Promises, Refusal, Tools
 from handlers.profile.deliver_field import Target
 
 SERVICE = "s3"
+# A key has 1,024 bytes at most.
+_FOLDER_CHARACTERS = 600
+
+
+def _hour(message: Message) -> str:
+    return datetime.fromtimestamp(message.received_at_ms / 1000, UTC).strftime("%Y/%m/%d/%H")
+
+
 PROMISES = Promises(
     order="request",
     most_messages=10_000,
@@ -24,27 +31,23 @@ PROMISES = Promises(
     most_message_bytes=32 * 1024 * 1024,
     around_bytes=1,
     final=frozenset({"EntityTooLarge"}),
+    apart=_hour,
 )
-# A key has 1,024 bytes at most.
-_FOLDER_CHARACTERS = 600
 
 
 def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
-    """Returns no refusals: an object is taken whole, or the client raises. Objects of earlier hours come first."""
-    client = tools.client(SERVICE)
-    for _, group in groupby(batch, key=_hour):
-        messages = list(group)
-        lines = "".join(f"{message.text}\n" for message in messages).encode()
-        answer = client.put_object(
-            Bucket=target.name,
-            Key=target.prefix + object_key(messages[0], lines),
-            # No object holds the time of its packing, so the same events make the same bytes.
-            Body=gzip.compress(lines, mtime=0),
-            ContentType="application/x-ndjson",
-            ContentEncoding="gzip",
-        )
-        if not answer.get("ETag"):
-            raise LookupError("no store of objects has answered")
+    """Returns no refusals: the object of these events, which came in one hour, is taken whole, or the client raises."""
+    lines = "".join(f"{message.text}\n" for message in batch).encode()
+    answer = tools.client(SERVICE).put_object(
+        Bucket=target.name,
+        Key=target.prefix + object_key(batch[0], lines),
+        # No object holds the time of its packing, so the same events make the same bytes.
+        Body=gzip.compress(lines, mtime=0),
+        ContentType="application/x-ndjson",
+        ContentEncoding="gzip",
+    )
+    if not answer.get("ETag"):
+        raise LookupError("no store of objects has answered")
     return {}
 
 
@@ -55,7 +58,3 @@ def object_key(first: Message, lines: bytes) -> str:
         folder = f"={hashlib.sha256(first.stream_id.encode()).hexdigest()}"
     place = first.position.replace("/", "-")
     return f"{folder}/{_hour(first)}/{place}-{hashlib.sha256(lines).hexdigest()[:16]}.ndjson.gz"
-
-
-def _hour(message: Message) -> str:
-    return datetime.fromtimestamp(message.received_at_ms / 1000, UTC).strftime("%Y/%m/%d/%H")

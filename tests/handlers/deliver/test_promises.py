@@ -3,13 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.deliver.contract import Message, Order, Promises, Refusal
+from handlers.deliver.contract import Message, Order, Promises, Refusal, Tools
 from handlers.deliver.sending import LONGEST_REST_MS
+from handlers.deliver.sinks import s3
 from handlers.profile.deliver_field import Target
 from tests.handlers.deliver.records import NOW_MS, event
 from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Stage, of
@@ -136,6 +138,19 @@ def test_what_surrounds_a_message_counts() -> None:
         stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(3)))
         stage.run()
         assert (stage.batches, len(stage.letters)) == (batches, letters)
+
+
+def test_a_request_to_a_bucket_is_one_object() -> None:
+    """The time of a request is bounded: a replay of a thousand hours would else be one, and never end in time."""
+    puts = []
+    service = Mock(put_object=lambda **object_: puts.append(object_["Key"][:15]) or {"ETag": "e"})
+    stage = Stage(Target("s3", "lake"))
+    stage.promises = s3.PROMISES
+    stage.answer = lambda target, batch: s3.send(batch, target, Tools(lambda _: service, str, lambda: 0))
+    stage.come("a", *(event(str(n), at_ms=NOW_MS + n * 1_800_000) for n in range(5)))
+    stage.run()
+    assert stage.batches == [["0", "1"], ["2", "3"], ["4"]]
+    assert puts == ["a/2023/11/14/22", "a/2023/11/14/23", "a/2023/11/15/00"]
 
 
 @pytest.mark.parametrize("is_quick", [False, True], ids=["a worker is refused", "the noting call is refused"])
