@@ -10,7 +10,7 @@ from handlers.framing.events import StreamEvent
 from handlers.repair.function import newest_gaps
 from handlers.repair.gap_edges import again, left
 from handlers.repair.gap_ports import Deps, GapPorts
-from handlers.repair.walking import repair_gap
+from handlers.repair.walking import TakenOver, repair_gap
 from handlers.run.group_ports import Ask, Needs
 from handlers.store.event_items import partition_key
 from handlers.store.typed_values import key
@@ -25,7 +25,10 @@ def dry_run(deps: Deps, stream_id: str, from_ms: int, to_ms: int) -> Needs:
     gaps = yield from newest_gaps(deps, stream_id, _DryPorts)
     for gap in reversed(left(list(gaps))):
         if gap.from_ms < to_ms and gap.to_ms >= from_ms and deps.left_ms() > 0:
-            repair: Repair = yield from repair_gap(gaps[gap], replace(gap, repair=again(gap, 0)))
+            try:
+                repair: Repair = yield from repair_gap(gaps[gap], replace(gap, repair=again(gap, 0)))
+            except TakenOver:
+                return Outcome("", "busy", "another function has taken over")
             deps.done.append((stream_id, gap, replace(repair, next_ms=0)))
     yield Ask(lambda: deps.work.leave(profile_name, deps.holder, deps.pace.next_ms))
     return Outcome("", "done", "")
@@ -38,7 +41,7 @@ class _DryPorts(GapPorts):
     _seen: set[str] = field(default_factory=set)
 
     def save(self, *_: object) -> bool:
-        return True
+        return self.renew()
 
     def alert(self, *_: object) -> None:
         pass

@@ -28,11 +28,11 @@ MOST_GAPS = 500
 
 def repairs(deps: Deps, stream_id: str) -> Needs:
     """Repairs what is due of the stream and of its profile's others; the outcome's status is "done" or "busy"."""
-    profile = stream_id.partition(":")[0]
-    if not (yield Ask(lambda: deps.turn(profile))):
-        return Outcome("", "busy", "another function repairs the gaps of this profile")
-    rest_until_ms = 0
+    profile, rest_until_ms = stream_id.partition(":")[0], 0
     while deps.left_ms() > 0 and not rest_until_ms:
+        # Each time anew: several waits outlast a turn.
+        if not (yield Ask(lambda: deps.turn(profile))):
+            return Outcome("", "busy", "another function repairs the gaps of this profile")
         requests = yield Ask(lambda: _requests(deps, stream_id, profile))
         due = [one for one in requests if one.due_ms <= deps.now_ms()]
         if not due:

@@ -69,9 +69,9 @@ class Deps:
     done: list[tuple[str, Gap, Repair]] = field(default_factory=list)
 
     def turn(self, profile: str) -> bool:
-        """Returns whether this function alone may ask the profile's upstream, for TURN_MS from now on."""
+        """Returns whether this function alone may ask the profile's upstream, until TURN_MS after its next request."""
         now_ms = self.now_ms()
-        return self.work.take_turn(profile, self.holder, now_ms, now_ms + TURN_MS)
+        return self.work.take_turn(profile, self.holder, now_ms, max(now_ms, self.pace.next_ms) + TURN_MS)
 
 
 @dataclass

@@ -10,6 +10,7 @@ from handlers.framing.events import StreamEvent
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Secrets
+from handlers.repair.dry_run import dry_run
 from handlers.repair.function import repairs
 from handlers.repair.gap_ports import Deps
 from handlers.repair.work import RepairWork
@@ -58,6 +59,7 @@ class Rig:
         self.gap = Gap(2, self.at(missed.start - 1), self.at(missed.stop), "reset", OPEN)
         self.alerts: list[str] = []
         self.dies_after: int | None = None
+        self.pace_ms = 500  # by which a killed function's turn lasts longer
         self.secrets: Secrets = {}
         partitions = 0 if store == "log" else 1
         self.tables.put_item(
@@ -88,7 +90,7 @@ class Rig:
         else:
             self.store.write("s", fence, 0, events, StoragePolicy())
 
-    def run(self, *, request: bool = True, left_ms: int = 10**9) -> Outcome:
+    def run(self, *, request: bool = True, left_ms: int = 10**9, is_dry: bool = False) -> Outcome:
         """One invocation, and how it ended; raises Killed where it dies at an Ask."""
         if request:
             self.work.request("s", self.now, self.now)
@@ -97,7 +99,7 @@ class Rig:
             self.rest.fetch, lambda _stream, _gap, repair: self.alerts.append(repair.reason), lambda: self.now,
             lambda: left_ms, f"h{self.now}",
         )  # fmt: skip
-        steps, answer = repairs(deps, "s"), None
+        steps, answer = dry_run(deps, "s", 0, self.now) if is_dry else repairs(deps, "s"), None
         while True:
             try:
                 need = steps.send(answer)

@@ -9,6 +9,7 @@ from handlers.connection.gap_record import DELIVERED, FAILED, LOST, OPEN, PARTLY
 from handlers.framing.events import StreamEvent
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference
+from handlers.repair.fetching import MOST_S
 from handlers.repair.gap_ports import TURN_MS
 from handlers.repair.proof import NO_EVENT_AFTER, NO_EVENT_BEFORE
 from handlers.repair.work import DONE_KEPT_DAYS, SETTLED_MS
@@ -139,7 +140,7 @@ def test_a_kill_at_any_place_loses_nothing_and_stores_nothing_twice(store: str, 
             break
         except Killed:
             asked = len(rig.rest.asked)
-        rig.dies_after, rig.now = None, rig.now + TURN_MS
+        rig.dies_after, rig.now = None, rig.now + TURN_MS + rig.pace_ms
         assert rig.run(request=not item(rig.tables, "s", "repair")).status == "done"
         assert (rig.repaired.state, rig.repaired.stored) == (REPAIRED, len(MISSED))
         assert brought(rig) == MISSED
@@ -156,10 +157,10 @@ def test_a_walk_that_begins_anew_counts_each_event_once(second: int) -> None:
     rig = Rig(RestWays(limit=2))
     rig.secrets = {Reference("secret", "token"): "page="}
     for after in (14, second):
-        rig.dies_after, rig.now = after, rig.now + TURN_MS
+        rig.dies_after, rig.now = after, rig.now + TURN_MS + rig.pace_ms
         with pytest.raises(Killed):
             rig.run()
-    rig.dies_after, rig.now = None, rig.now + TURN_MS
+    rig.dies_after, rig.now = None, rig.now + TURN_MS + rig.pace_ms
     rig.run()
     assert (rig.repaired.state, rig.repaired.stored, brought(rig)) == (REPAIRED, len(MISSED), MISSED)
 
@@ -172,6 +173,24 @@ def test_one_function_at_a_time_asks_an_upstream() -> None:
     assert rig.rest.asked == []
     rig.now += 1_000
     assert rig.run().status == "done"
+
+
+@pytest.mark.parametrize("is_dry", [False, True], ids=["repairs", "a dry run"])
+@pytest.mark.parametrize("fields", [{"pace_s": 60}, {"pace_s": 20}, {"after_s": 55}], ids=str)
+def test_the_turn_lasts_until_each_request(fields: dict[str, Any], *, is_dry: bool) -> None:
+    """It outlasts the pace between two pages and the wait for what is due soon."""
+    rig = Rig(RestWays(limit=1), **fields)
+    left_ms, fetch = list[int](), rig.rest.fetch
+
+    def fetched(request: Any) -> Any:
+        left_ms.append(int(item(rig.tables, "s", "repairing")["until_ms"]["N"]) - rig.now)
+        return fetch(request)
+
+    rig.rest.fetch = fetched  # type: ignore[method-assign]
+    rig.work.request("s", rig.now, rig.now + 25_000)
+    assert rig.run(request=False, is_dry=is_dry).status == "done"
+    assert len(left_ms) > 5
+    assert min(left_ms) > MOST_S * 1000
 
 
 def test_whoever_lost_his_turn_stores_no_verdict() -> None:
