@@ -17,7 +17,8 @@ After a lost answer it recognises its own segment by its token and the number of
 late finds its number taken and changes nothing.
 
 The last segment says where to resume; a writer with an older token keeps a newer one's cursor. If segments expire, an
-anchor that does not expire keeps an empty log from reusing old numbers.
+anchor that does not expire keeps an empty log from reusing old numbers. DynamoDB deletes what has expired in any order:
+behind a last segment that has expired, a writer leaves out as many numbers as later ones may have had.
 
 Invariants: no key is appended twice within the window; a writer's events are appended in order; the log's cursor passes
 no event that is not in the log, and never goes back to an older token's.
@@ -46,7 +47,8 @@ from handlers.segments.log_requests import (
     Segment,
 )
 
-# How far after the anchor an expired log continues: more than a connection appends in its life.
+# How far after the anchor, or after an expired segment, a log continues: more than a connection appends in its life, or
+# than a partition takes in the two days within which DynamoDB deletes what has expired.
 JUMP = 1_000_000
 # How often one append may find its number taken. With two writers that rarely happens twice.
 MOST_TRIES = 50
@@ -76,6 +78,7 @@ class Appender:
         self._last_ms = 0  # when the last segment was made
         self._back_to: int | None = None  # the oldest segment read so far; None once it has read far enough
         self._anchor = -1  # as it was last read
+        self._skips = 0  # how many numbers it leaves out because later segments may have expired before the last one
         # Before the first append it reads the end of the log again: the previous connection appends once more when it
         # leaves, and a read costs a fifth of a refused write.
         self._reads_on = False
@@ -151,7 +154,7 @@ class Appender:
             return self._proceed() if self._events else None
         last, *older = page.segments
         self._learn(last)
-        self._back_to = last.number
+        self._back_to, self._skips = last.number, JUMP if page.is_expired else 0
         if self._is_far_enough(last.at_ms):
             self._back_to = None
         else:
@@ -176,6 +179,7 @@ class Appender:
         """Learns the keys of a segment that follows all known ones."""
         self._known.add(segment.at_ms, segment.keys, segment.bodies)
         self._next, self._last_ms, self.cursor = segment.number + 1, segment.at_ms, segment.cursor
+        self._skips = 0
 
     # --- one append ---------------------------------------------------------------------------------------------------
 
@@ -192,6 +196,7 @@ class Appender:
             return self._ended(b"")
         if self._reads_on:
             return self._asks(ReadOn(self._next))
+        self._next, self._skips = self._next + self._skips, 0
         if self._anchors:
             return self._asks(Anchor(self._next - 1))
         # Even if the clock was set back: readers search the segments by time.

@@ -45,11 +45,15 @@ class Segment(NamedTuple):
 
 
 class Page(NamedTuple):
-    """The requested segments; `is_end` if there are no more. `anchor` is 0 if there is none."""
+    """The requested segments; `is_end` if there are no more. `anchor` is 0 if there is none.
+
+    `is_expired` is whether later segments than the newest of all may have expired.
+    """
 
     segments: Sequence[Segment]
     is_end: bool
     anchor: int = 0
+    is_expired: bool = False
 
 
 @dataclass(frozen=True, slots=True)

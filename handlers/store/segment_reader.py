@@ -28,7 +28,7 @@ _PREFIX = "segment#"
 ANCHOR, BEHIND = "anchor", f"{_PREFIX}~"
 # The attributes of a segment that a writer reads.
 _OF_CURSOR = ("cursor", "cursor_fence", "cursor_at_ms", "cursor_came_ms")
-HEAD = ("SK", "fence", "first", "at_ms", "keys", "bodies", *_OF_CURSOR, "layout")
+HEAD = ("SK", "fence", "first", "at_ms", "keys", "bodies", *_OF_CURSOR, "layout", "expires_at")
 
 
 def log_from(layout: Layout) -> int:

@@ -42,7 +42,15 @@ from handlers.segments.log_requests import (
     Segment,
 )
 from handlers.store.control_table import IS_NEW, Table
-from handlers.store.event_items import PROMISED, StoragePolicy, body_of, event_item, in_bucket, partition_key
+from handlers.store.event_items import (
+    PROMISED,
+    StoragePolicy,
+    body_of,
+    event_item,
+    has_expired,
+    in_bucket,
+    partition_key,
+)
 from handlers.store.event_writer import Tries
 from handlers.store.overflow import DeadLetterQueue, Objects
 from handlers.store.segment_reader import BEHIND, anchor, heads, is_segment, last_came_ms, log_key, segment_of, sort_key
@@ -165,7 +173,9 @@ class SegmentWriter:
             self.newest = _newest(items)
         anchor = next((count(item, "number") or 0 for item in items if not is_segment(item)), 0)
         segments = [segment_of(item) for item in items if is_segment(item)]
-        return Page(segments, not response.get("LastEvaluatedKey"), anchor)
+        # A later segment may have earlier events: a function stores them for as long as it lives.
+        is_expired = any(has_expired(item, self.now_ms() + LONGEST_WAIT_MS) for item in items)
+        return Page(segments, not response.get("LastEvaluatedKey"), anchor, is_expired)
 
     def _put(self, put: Put) -> bool:
         # The condition is that the number is free: its first writer has read everything before it.

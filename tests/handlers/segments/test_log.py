@@ -263,6 +263,24 @@ def test_a_log_that_has_expired_goes_on_behind_its_old_numbers(request: pytest.F
     assert [(one.key, int(one.position[:15])) for one in found] == [("k3", JUMP + 1), ("k4", JUMP + 2)]
 
 
+@pytest.mark.parametrize("late_ms", [0, 900_000], ids=["", "what its function stored late"])
+def test_a_log_of_which_the_newest_segment_expired_first_goes_on_behind_it(late_ms: int) -> None:
+    """DynamoDB deletes what has expired in any order, so later segments may be gone: no number is used twice."""
+    world = World()
+    writer = world.log(1, keep_days=1)
+    writer.write(0, events(1))
+    writer.write(1, events(2, at_ms=NOW_MS - late_ms))
+    before = world.read()[-1].position
+    world.now_ms += DAY_MS - late_ms + 1_000
+    world.tables.delete_item(TableName="events", Key=key(LOG_KEY, "segment#000000000002"))
+    anew, beside = world.log(3, keep_days=1), world.log(4, keep_days=1)
+    for log in (anew, beside):
+        log.opens()
+    assert anew.write(0, events(3, at_ms=world.now_ms)) == Written(1, 0)
+    assert beside.write(0, events(3, 4, at_ms=world.now_ms)) == Written(1, 1)
+    assert [(one.key, int(one.position[:15])) for one in world.read(before)] == [("k3", JUMP + 2), ("k4", JUMP + 3)]
+
+
 def test_an_anchor_that_the_table_refused_is_put_with_the_next_try() -> None:
     """The write that it preceded is tried again, and nothing is appended without one."""
     world, refusals = World(), [fails_with("ThrottlingException")]
