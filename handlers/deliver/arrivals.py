@@ -24,6 +24,8 @@ from handlers.values import dataclass
 
 # How long arrivals are kept. What a sink has not taken by then is read from the events themselves.
 KEEP_DAYS = 14
+# An hour before that a later one may be gone: DynamoDB deletes what has expired in any order, and clocks differ.
+KEPT_MS = (KEEP_DAYS * 24 - 1) * 3_600_000
 PREFIX = "arrival#"
 _BEHIND = f"{PREFIX}~"
 _DIGITS = 15
@@ -144,8 +146,8 @@ class Arrivals:
 
     def _next(self, stream_id: str, entries: tuple[Entry, ...], mark: str, now_ms: int, sent: Sent) -> Arrival:
         end = self._ends[stream_id]
-        # If no arrival is left, the time is above every former number, because no stream has a thousand a second.
-        following = end.number + 1 if end.number else now_ms
+        # If none is left that is kept, the time is above every former number, as no stream has a thousand a second.
+        following = end.number + 1 if now_ms < end.at_ms + KEPT_MS else max(now_ms, end.number + 1)
         total = end.total + sum(entry.events for entry in entries)
         # Where another call noted something since, a sink must have taken that too.
         taken = {

@@ -69,8 +69,8 @@ class SinkRecord:
         return self.replay_until_ms > 0
 
     def is_at(self, end: Arrival) -> bool:
-        """Whether it has come to the end of an arrival."""
-        return (self.number, self.done) == (end.number, ALL)
+        """Whether it has come to the end of an arrival, or beyond: a later one may have expired first."""
+        return (self.number, self.done) == (end.number, ALL) or self.number > end.number
 
     @property
     def has_backfilled(self) -> bool:

@@ -11,6 +11,7 @@ from handlers.deliver.arrivals import KEEP_DAYS
 from handlers.deliver.bells import Place
 from handlers.deliver.operating import Command, Lag, current, lag
 from handlers.deliver.table_records import decoded
+from handlers.store import typed_values
 from tests.handlers.deliver.records import NOW_MS, event, segment_record
 from tests.handlers.deliver.stage import AWAY, OTHER, PLACE, TAKE, TARGET, Stage, asked, of
 
@@ -165,6 +166,26 @@ def test_what_an_expired_arrival_had_is_read_from_the_events() -> None:
     stage.run(120)
     assert list(dict.fromkeys(stage.keys())) == ["0", "1", "2", "3", "4"]
     assert stage.is_over
+
+
+def test_an_arrival_that_expired_before_an_earlier_one_leaves_no_sink_behind() -> None:
+    """DynamoDB deletes what has expired in any order: the sink is not behind, and no number is used twice."""
+    stage = Stage(request_ms=250)  # too slow for what is sent at once, so a worker moves the record
+    for n in range(3):
+        stage.come("a", event(str(n), at_ms=stage.clock.now_ms))
+        stage.run(1)
+    arrivals = stage.virtual.delivery.arrivals
+    newest = arrivals.end("a")
+    assert newest is not None
+    stage.client.delete_item(TableName="delivery", Key=typed_values.key("a", f"arrival#{newest.number:015d}"))
+    stage.virtual.restart()
+    stage.clock.now_ms += KEEP_DAYS * 86_400_000 - 60_000
+    asked(stage, "resume")
+    stage.run(70)
+    assert stage.is_over
+    stage.come("a", event("3", at_ms=stage.clock.now_ms))
+    stage.run(120)
+    assert (list(dict.fromkeys(stage.keys())), stage.is_over) == (["0", "1", "2", "3"], True)
 
 
 def test_a_replay_amid_a_backfill_lets_none_of_it_be_lost() -> None:
