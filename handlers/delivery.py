@@ -103,6 +103,7 @@ def delivering(left_ms: Callable[[], int]) -> Delivery:
         sleep=lambda ms: time.sleep(ms / 1000),
         within=within,
         each=in_threads,
+        reread=lambda stream_id: profiles.forget(check_stream_id(stream_id)),
     )
     return Delivery(arrivals, Bells(table), SinkRecords(table), Feed(arrivals, events, in_order), ports)
 

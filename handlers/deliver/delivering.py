@@ -68,6 +68,18 @@ class Delivery:
         except ValueError:
             return None
 
+    def _target(self, place: Place) -> Target | None:
+        """Returns the sink's target; None if its profile does not name it, even if that is read anew.
+
+        The call that rang may know a newer profile. Raises ValueError if the profile is wrong.
+        """
+        for _ in range(2):
+            for target in self.ports.targets(place.stream_id):
+                if target.label == place.label:
+                    return target
+            self.ports.reread(place.stream_id)
+        return None
+
     def _tries(self, found: Mapping[str, Brought], targets: Mapping[str, Sequence[Target] | None]) -> dict[str, AtOnce]:
         """Tries to send each stream's arrival at once; returns the tries when they are over."""
         prompt = {one: of for one, of in targets.items() if of and not all(target.wait_ms for target in of)}
@@ -93,7 +105,7 @@ class Delivery:
         """
         if not self._is_noted(command, place):
             return f"the newest events of {place.stream_id} are stored and not noted yet; try again"
-        target = next((one for one in self.ports.targets(place.stream_id) if one.label == place.label), None)
+        target = self._target(place)
         # The bell's worker may not have come yet, and a new sink begins with its arrival.
         rung = self.bells.at(place)
         for _ in range(TRIES):
@@ -147,13 +159,13 @@ class Delivery:
         """Answers a bell; returns the next one if more came meanwhile."""
         place, ports = bell.place, self.ports
         try:
-            known = ports.targets(place.stream_id)
+            target = self._target(place)
         except ValueError:
             self.bells.hold(bell, ports.now_ms() + REST_MS)
             return None
         if not place.label:
+            known = ports.targets(place.stream_id)
             self.ring([(Place(place.stream_id, one.label), bell.arrival) for one in known])
-        target = next((one for one in known if one.label == place.label), None)
         if target is None:
             # The profile no longer names it.
             self.bells.end(bell)

@@ -6,8 +6,8 @@ request without a body, which are 2.3 cents a month for a function that needs a 
 wrong, the former one is used, from memory or from the versions that the bucket keeps, and `Found` says why.
 docs/profiles.md#profiles-in-a-bucket explains this.
 
-Invariants: no event costs a request; a name costs at most one request in READ_AGAIN_S, and none for as long if S3 did
-not answer; a wrong text never replaces a valid one.
+Invariants: no event costs a request; a name that nobody has it forget costs at most one request in READ_AGAIN_S, and
+none for as long if S3 did not answer; a wrong text never replaces a valid one.
 """
 
 from __future__ import annotations
@@ -85,6 +85,11 @@ class Profiles:
             else:
                 self._objects.pop(name, None)
         return known.found or self._packaged(name)
+
+    def forget(self, name: str) -> None:
+        """Makes the next `find` request the object, however recently it was read."""
+        if (known := self._objects.get(name)) is not None:
+            known.read_s = -READ_AGAIN_S
 
     def text(self, name: str) -> str:
         """Returns the text of the profile, "" if there is none; raises StoreUnavailable."""

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handlers.deliver.bells import Place
 from handlers.deliver.contract import Message, Order, Promises, Refusal, Tools
+from handlers.deliver.operating import Command
 from handlers.deliver.sending import LONGEST_REST_MS
 from handlers.deliver.sinks import s3
 from handlers.profile.deliver_field import Target
@@ -184,6 +186,23 @@ def test_a_profile_that_is_wrong_loses_nothing() -> None:
     stage.problem = ""
     stage.run(120)
     assert (stage.keys(), stage.keys(OTHER.label), stage.is_over) == (["1", "2"], ["1", "2"], True)
+
+
+def test_a_call_that_knows_an_older_profile_reads_it_anew_before_it_misses_a_sink() -> None:
+    """Otherwise it ends a new sink's bell, so that events are not sent, or begins the sink without its `from`."""
+    stage, new = Stage(TARGET, replace(OTHER, from_ms=NOW_MS - 60_000)), Place("a", OTHER.label)
+    delivery, known = stage.delivery, list[Sequence[Target]]([(TARGET,)])
+    ports = replace(delivery.ports, targets=lambda _: known[-1], left_ms=lambda: 60_000)
+    old = replace(delivery, ports=replace(ports, reread=lambda _: known.append((*stage.targets,))))
+    delivery.note(stage.stored("a", event("0")))
+    bell = delivery.bells.at(new)
+    assert bell is not None
+    old.answer(bell)
+    assert dict.fromkeys(stage.keys(OTHER.label)) == {"0": None}
+    del known[1:]
+    stage.stored("b", event("1"))
+    assert old.carry_out(Command("resume"), Place("b", OTHER.label)) == ""
+    assert of(stage, Place("b", OTHER.label)).is_replaying
 
 
 def test_a_stream_whose_profile_delivers_nothing_is_not_noted() -> None:

@@ -95,6 +95,9 @@ def test_a_profile_that_comes_later_is_found_and_a_change_within_a_minute(place:
     assert [function.text(name) for _ in range(50) for name in ("prices", "packaged")] == [NEW] * 100
     assert place.requests == before + 2
     assert function.profile("prices:eur").address_for("prices:eur") == "https://example.org/new"
+    place.puts(OLD)
+    function.forget("prices")
+    assert function.text("prices") == OLD
     place.deletes()
     place.now_s += READ_AGAIN_S
     with pytest.raises(InvalidRequest, match="there is no stream 'prices': no profile is named 'prices'"):
