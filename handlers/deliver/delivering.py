@@ -17,8 +17,8 @@ from handlers.deliver.worker import REST_MS, DeliveryPorts, Worked, Worker
 from handlers.profile.deliver_field import Target
 from handlers.values import dataclass
 
-# For how many sinks a sweep measures how far they are behind.
-MEASURED = 200
+# For how many sinks a sweep measures how far they are behind, and how many due bells it gathers before it rings them.
+MEASURED, GATHERED = 200, 100
 # How often to try a command: a worker saves every few seconds, so it cannot interfere each time. So often, and after
 # this time each, a skip waits for events that are stored to be noted.
 TRIES, NOTED_AFTER_MS = 10, 1_000
@@ -146,6 +146,9 @@ class Delivery:
                 behind.append(lag(self.arrivals, bell.place.stream_id, record))
             if bell.until_ms <= self.ports.now_ms() and (held := self._held(bell)) is not None:
                 due.append(held)
+            if len(due) == GATHERED:
+                self.ports.call(due)
+                due = []
         self.ports.call(due)
         return behind
 

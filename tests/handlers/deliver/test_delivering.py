@@ -1,21 +1,25 @@
 """Each sink of each stream goes from its own place to the end, whatever the others do and whenever it is rung for."""
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from handlers.deliver.bells import ANSWERED_MS, Bell
+from handlers.deliver.bells import ANSWERED_MS, Bell, Bells, Place
 from handlers.deliver.contract import Message, Refusal
 from handlers.deliver.delivery_records import settled
 from handlers.deliver.operating import lag
 from handlers.deliver.table_records import by_stream, decoded
 from handlers.deliver.worker import rest_ms
 from handlers.profile.deliver_field import Target
+from handlers.store.control_table import Table
 from handlers.store.event_items import mark
+from local.simulation.virtual_delivery import DELIVERY
 from tests.handlers.deliver.records import NOW_MS, event, item_record, record, segment_record
-from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Stage, Watched, of
+from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Killed, Stage, Watched, of
 
 MINUTE_MS = 60_000
 
@@ -129,6 +133,21 @@ def test_a_lost_bell_is_rung_by_the_next_sweep() -> None:
     stage.run(MINUTE_MS / 1000 + ANSWERED_MS / 1000)
     assert (stage.keys(), stage.is_over) == (["1"], True)
     assert list(stage.virtual.delivery.bells.out()) == []
+
+
+def test_a_sweep_that_does_not_come_to_its_end_rings_all_the_same() -> None:
+    """Where many sinks are away, their bells may be more than a call has time for; each sweep brings some further."""
+    stage, requests, called = Stage(), itertools.count(), list[Bell]()
+
+    def act() -> None:
+        if next(requests) == 250:
+            raise Killed
+
+    bells = Bells(Table(Watched(stage.client, act), DELIVERY))
+    stage.delivery.bells.ring([Bell(Place(f"s{n}", TARGET.label), NOW_MS, 0) for n in range(300)])
+    with pytest.raises(Killed):
+        replace(stage.delivery, bells=bells, ports=replace(stage.delivery.ports, call=called.extend)).sweep()
+    assert len(called) == 200
 
 
 # --- no sink harms another --------------------------------------------------------------------------------------------
