@@ -67,6 +67,13 @@ class DynamoDb:
         texts = [statement if isinstance(statement, str) else encode(statement) for statement in Statements]
         return self.send("BatchExecuteStatement", f'{{"Statements":[{",".join(texts)}]}}'.encode())
 
+    def batch_get_item(self, **parameters: Any) -> Answer:
+        """As boto3's; if a busy table left out every key, the caller gets that after a delay, and asks again."""
+        answer = self.call("BatchGetItem", parameters)
+        if answer.get("UnprocessedKeys") and not any(answer["Responses"].values()):
+            self.sleep(random.uniform(0, THROTTLED_DELAY_S))
+        return answer
+
     # Each as boto3's; the last one is SQS's, which speaks the same protocol.
     put_item = _operation("PutItem")
     get_item = _operation("GetItem")
@@ -74,7 +81,6 @@ class DynamoDb:
     delete_item = _operation("DeleteItem")
     query = _operation("Query")
     scan = _operation("Scan")
-    batch_get_item = _operation("BatchGetItem")
     send_message = _operation("SendMessage")
 
     def call(self, operation: str, parameters: dict[str, Any]) -> Answer:

@@ -164,6 +164,17 @@ def test_what_passes_is_tried_again(bad: bytes) -> None:
         assert len(small.delays) == 2
 
 
+def test_a_busy_table_that_answers_with_no_key_gets_time() -> None:
+    """DynamoDB names the keys that it left out of a batch, and recommends to request them after a delay."""
+    left_out = {"Responses": {"events": []}, "UnprocessedKeys": {"events": {"Keys": [{}]}}}
+    some = left_out | {"Responses": {"events": [{}]}}
+    with serving(answers(answer(left_out), answer(some), answer({"Responses": {}}))) as server:
+        small = Small(server)
+        said = [small.client.batch_get_item(RequestItems={}) for _ in range(3)]
+    assert [len(one.get("UnprocessedKeys", {})) for one in said] == [1, 1, 0]
+    assert [0 <= delay_s <= THROTTLED_DELAY_S for delay_s in small.delays] == [True]
+
+
 @pytest.mark.parametrize(
     "code",
     ["ConditionalCheckFailedException", "ValidationException", "ResourceNotFoundException", "AccessDeniedException"],
