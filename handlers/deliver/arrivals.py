@@ -32,6 +32,8 @@ _DIGITS = 15
 UNIT_BYTES = 800  # Of a write unit's 1,024; the rest is for the other fields.
 # How often to try for a free number: two shards with parts of one stream hardly collide twice in a row.
 MOST_TRIES = 20
+# Of how many streams a sandbox remembers the newest arrival, with up to a call's events.
+MOST_ENDS = 5_000
 
 
 class Entry(NamedTuple):
@@ -122,6 +124,8 @@ class Arrivals:
         """
         noted: dict[str, Arrival] = {}
         wanted = dict(brought)
+        if len(self._ends) + len(wanted) > MOST_ENDS:
+            self._ends = {}
         # What was just read is at least as new as what this sandbox remembers.
         self._ends |= {one: of.behind for one, of in (sent or {}).items() if of.behind.number}
         for _ in range(MOST_TRIES):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from handlers.deliver.arrivals import MOST_ENDS
 from handlers.deliver.bells import ANSWERED_MS, Bell, Bells, Place
 from handlers.deliver.contract import Message, Refusal
 from handlers.deliver.delivery_records import settled
@@ -38,6 +39,16 @@ def test_an_item_and_a_segment_are_noted_with_their_events() -> None:
         "demo:a#b": [("6", 1), ("7", 1)],
         "demo": [("segment#000000000004", 2)],
     }
+
+
+def test_a_sandbox_remembers_the_newest_arrivals_of_so_many_streams() -> None:
+    """It lives for hours, and meets all streams of its stage; one that it has forgotten goes on at its number."""
+    stage = Stage()
+    arrivals = stage.delivery.arrivals
+    for n in range(-MOST_ENDS, MOST_ENDS, 500):
+        arrivals.note({f"s{one % 7_000}": ((), f"{one}") for one in range(n, n + 500)}, NOW_MS)
+    assert len(arrivals._ends) <= MOST_ENDS
+    assert arrivals.note({"s0": ((), "last")}, NOW_MS)["s0"].number == NOW_MS + 1
 
 
 def test_an_event_becomes_what_get_shows() -> None:
