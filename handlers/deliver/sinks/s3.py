@@ -16,8 +16,8 @@ from handlers.deliver.contract import Message, Promises, Refusal, Tools
 from handlers.profile.deliver_field import Target
 
 SERVICE = "s3"
-# A key has 1,024 bytes at most.
-_FOLDER_CHARACTERS = 600
+# A key has 1,024 bytes at most, and a prefix 200. The position of an event without an order holds its dedup key.
+_FOLDER_CHARACTERS, _PLACE_CHARACTERS = 600, 120
 
 
 def _hour(message: Message) -> str:
@@ -53,8 +53,11 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
 
 def object_key(first: Message, lines: bytes) -> str:
     """Returns the object's key without the prefix."""
-    folder = quote(first.stream_id, safe=":")
-    if len(folder) > _FOLDER_CHARACTERS:
-        folder = f"={hashlib.sha256(first.stream_id.encode()).hexdigest()}"
-    place = first.position.replace("/", "-")
+    folder = _bounded(quote(first.stream_id, safe=":"), _FOLDER_CHARACTERS, first.stream_id)
+    place = _bounded(first.position.replace("/", "-"), _PLACE_CHARACTERS, first.position)
     return f"{folder}/{_hour(first)}/{place}-{hashlib.sha256(lines).hexdigest()[:16]}.ndjson.gz"
+
+
+def _bounded(name: str, most: int, of: str) -> str:
+    """Returns the name, or a hash of what it names if it is too long."""
+    return name if len(name) <= most else f"={hashlib.sha256(of.encode()).hexdigest()}"

@@ -9,8 +9,9 @@ import pytest
 
 from handlers.deliver import contract
 from handlers.deliver.contract import Message, Refusal, Tools
-from handlers.deliver.sinks import lambda_function, sqs
+from handlers.deliver.sinks import lambda_function, s3, sqs
 from handlers.profile.deliver_field import Target
+from handlers.store.event_reader import position_of
 from tests.handlers.deliver import rigs
 from tests.local.support import client
 
@@ -56,6 +57,14 @@ def test_what_a_queue_calls_too_large_is_poison(endpoint: str, size: int) -> Non
     queues.set_queue_attributes(QueueUrl=url, Attributes={"MaximumMessageSize": "2048"})
     refused = sqs.send([message("b", "2")._replace(text="x" * size)], target, tools)
     assert [refusal.is_final for refusal in refused.values()] == [True]
+
+
+@pytest.mark.parametrize("stream_id", ["a", "ü" * 256])
+def test_an_object_has_a_key_that_s3_accepts_whatever_the_event_and_its_stream_are_called(stream_id: str) -> None:
+    """A replay of a stream without an order names events by their keys, of up to 1,024 bytes; a prefix has 200."""
+    first, other = (message(stream_id, "k")._replace(position=position_of(key * 1024)) for key in "xy")
+    keys = {s3.object_key(one, b"") for one in (first, other)}
+    assert [len(key) <= 1024 - 200 for key in keys] == [True, True]
 
 
 @pytest.mark.parametrize("kind", ["sqs", "kinesis", "eventbridge", "firehose", "s3"])
