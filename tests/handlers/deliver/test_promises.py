@@ -144,14 +144,14 @@ def test_what_surrounds_a_message_counts() -> None:
 
 def test_a_request_to_a_bucket_is_one_object() -> None:
     """The time of a request is bounded: a replay of a thousand hours would else be one, and never end in time."""
-    puts = []
-    service = Mock(put_object=lambda **object_: puts.append(object_["Key"][:15]) or {"ETag": "e"})
+    service = Mock(put_object=Mock(return_value={"ETag": "e"}))
     stage = Stage(Target("s3", "lake"))
     stage.promises = s3.PROMISES
     stage.answer = lambda target, batch: s3.send(batch, target, Tools(lambda _: service, str, lambda: 0))
     stage.come("a", *(event(str(n), at_ms=NOW_MS + n * 1_800_000) for n in range(5)))
     stage.run()
     assert stage.batches == [["0", "1"], ["2", "3"], ["4"]]
+    puts = [one.kwargs["Key"][:15] for one in service.put_object.call_args_list]
     assert puts == ["a/2023/11/14/22", "a/2023/11/14/23", "a/2023/11/15/00"]
 
 

@@ -177,16 +177,18 @@ def test_one_function_at_a_time_asks_an_upstream() -> None:
 
 @pytest.mark.parametrize("is_dry", [False, True], ids=["repairs", "a dry run"])
 @pytest.mark.parametrize("fields", [{"pace_s": 60}, {"pace_s": 20}, {"after_s": 55}], ids=str)
-def test_the_turn_lasts_until_each_request(fields: dict[str, Any], *, is_dry: bool) -> None:
+def test_the_turn_lasts_until_each_request(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], *, is_dry: bool
+) -> None:
     """It outlasts the pace between two pages and the wait for what is due soon."""
     rig = Rig(RestWays(limit=1), **fields)
     left_ms, fetch = list[int](), rig.rest.fetch
 
-    def fetched(request: Any) -> Any:
+    def looks(request: Any) -> Any:
         left_ms.append(int(item(rig.tables, "s", "repairing")["until_ms"]["N"]) - rig.now)
         return fetch(request)
 
-    rig.rest.fetch = fetched  # type: ignore[method-assign]
+    monkeypatch.setattr(rig.rest, "fetch", looks)
     rig.work.request("s", rig.now, rig.now + 25_000)
     assert rig.run(request=False, is_dry=is_dry).status == "done"
     assert len(left_ms) > 5
