@@ -255,6 +255,12 @@ def _newest(table: Table, stream_id: str, partitions: int, count: int) -> list[s
 def _before_segments(table: Table, stream_id: str) -> str:
     from handlers.store.segment_reader import BEHIND, heads, is_segment, position, segment_number
 
-    items = heads(table, stream_id, "SK < :bound", BEHIND, ScanIndexForward=False, Limit=SEGMENTS + 1)["Items"]
-    segments = [item for item in items if is_segment(item)]
+    segments, more = list[Item](), dict[str, Any]()
+    while len(segments) <= SEGMENTS:
+        # A page has a megabyte at most, and so may have fewer.
+        found = heads(table, stream_id, "SK < :bound", BEHIND, ScanIndexForward=False, Limit=SEGMENTS + 1, **more)
+        segments += filter(is_segment, found["Items"])
+        if not found.get("LastEvaluatedKey"):
+            break
+        more = {"ExclusiveStartKey": found["LastEvaluatedKey"]}
     return position(segment_number(segments[SEGMENTS]), _MOST, _MOST) if len(segments) > SEGMENTS else ""

@@ -18,7 +18,7 @@ from handlers.segments.appending import JUMP
 from handlers.segments.log_requests import Cursor
 from handlers.store.control_table import Table
 from handlers.store.event_items import Entry, StoredEvent
-from handlers.store.event_reader import EventReader
+from handlers.store.event_reader import EventReader, newest_place
 from handlers.store.overflow import Objects
 from handlers.store.segment_reader import position
 from handlers.store.segment_writer import SegmentWriter
@@ -279,6 +279,20 @@ def test_a_log_of_which_the_newest_segment_expired_first_goes_on_behind_it(late_
     assert anew.write(0, events(3, at_ms=world.now_ms)) == Written(1, 0)
     assert beside.write(0, events(3, 4, at_ms=world.now_ms)) == Written(1, 1)
     assert [(one.key, int(one.position[:15])) for one in world.read(before)] == [("k3", JUMP + 2), ("k4", JUMP + 3)]
+
+
+def test_the_newest_segments_are_found_however_large_they_are() -> None:
+    """DynamoDB ends a page at a megabyte: three segments, if their events cannot be compressed."""
+
+    def a_megabyte(call: Callable[..., Any], **parameters: Any) -> Any:
+        return call(**parameters | {"Limit": min(3, parameters["Limit"])})
+
+    world = World()
+    log = world.log(1)
+    for number in range(8):
+        log.write(number, events(number))
+    table = Table(Client(world.tables, "query", a_megabyte), "events")
+    assert world.keys(newest_place(table, STREAM, IN_A_LOG, 1)) == ["k4", "k5", "k6", "k7"]
 
 
 def test_an_anchor_that_the_table_refused_is_put_with_the_next_try() -> None:
