@@ -18,7 +18,7 @@ from dataclasses import field
 from typing import NamedTuple
 
 from handlers.errors import StoreUnavailable
-from handlers.store.control_table import Table
+from handlers.store.control_table import Table, Waits
 from handlers.store.typed_values import Item, count, expiry, key, number, text
 from handlers.values import dataclass
 
@@ -116,11 +116,13 @@ class Arrivals:
         self._ends: dict[str, Arrival] = {}
 
     def note(
-        self, brought: Mapping[str, tuple[Sequence[Entry], str]], now_ms: int, sent: Mapping[str, Sent] | None = None
-    ) -> dict[str, Arrival]:
+        self, brought: Mapping[str, tuple[Sequence[Entry], str]], now_ms: int, sent: Mapping[str, Sent] | None = None,
+        waits: Waits | None = None,
+    ) -> dict[str, Arrival]:  # fmt: skip
         """Notes an arrival for each stream and returns it; raises StoreUnavailable.
 
-        `brought` has each stream's entries in order, and the mark of the records; `sent` has what sinks took of them.
+        `brought` has each stream's entries in order, and the mark of the records; `sent` has what sinks took of them,
+        `waits` gives a busy table time.
         """
         noted: dict[str, Arrival] = {}
         wanted = dict(brought)
@@ -141,7 +143,7 @@ class Arrivals:
                 for one, (entries, mark) in wanted.items()
             ]
             items = [_item(one, arrival) for one, arrival in zip(wanted, made, strict=True)]
-            for one, arrival, is_new in zip(wanted, made, self._table.insert(items), strict=True):
+            for one, arrival, is_new in zip(wanted, made, self._table.insert(items, waits), strict=True):
                 if is_new:
                     self._ends[one] = arrival
                 else:

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from handlers.store.control_table import Table
+from handlers.store.control_table import Table, Waits
 from handlers.store.typed_values import Item, count, key, number
 
 # A bell without an answer is due after this time. A worker that needs longer extends it.
@@ -44,9 +44,9 @@ class Bells:
     def __init__(self, table: Table) -> None:
         self._table = table
 
-    def ring(self, bells: Sequence[Bell]) -> list[Bell]:
-        """Returns the bells that were not out, and are now; raises StoreUnavailable."""
-        is_new = self._table.insert([_item(bell) for bell in bells])
+    def ring(self, bells: Sequence[Bell], waits: Waits | None = None) -> list[Bell]:
+        """Returns the bells that were not out, and are now; `waits` as in Arrivals.note. Raises StoreUnavailable."""
+        is_new = self._table.insert([_item(bell) for bell in bells], waits)
         return [bell for bell, is_out in zip(bells, is_new, strict=True) if is_out]
 
     def hold(self, bell: Bell, until_ms: int) -> Bell | None:

@@ -14,7 +14,9 @@ from handlers.deliver.feed import Feed
 from handlers.deliver.operating import Command, Lag, current, lag, new, unnoted
 from handlers.deliver.table_records import Brought, Record, by_stream
 from handlers.deliver.worker import REST_MS, DeliveryPorts, Worked, Worker
+from handlers.errors import StoreUnavailable
 from handlers.profile.deliver_field import Target
+from handlers.store.control_table import Waits
 from handlers.values import dataclass
 
 # For how many sinks a sweep measures how far they are behind, and how many due bells it gathers before it rings them.
@@ -22,6 +24,8 @@ MEASURED, GATHERED = 200, 100
 # How often to try a command: a worker saves every few seconds, so it cannot interfere each time. So often, and after
 # this time each, a skip waits for events that are stored to be noted.
 TRIES, NOTED_AFTER_MS = 10, 1_000
+# How long, each time, statements wait that a busy table did not take.
+BUSY_MS = (50, 100, 200, 400, 800, 1_600)
 # How old a full batch of records must be to count as late.
 BEHIND_MS = 500
 
@@ -52,7 +56,7 @@ class Delivery:
         # A wrong profile's sinks are unknown, so one bell stands for all: they begin here once it is mended.
         labels = {one: [""] if of is None else [target.label for target in of] for one, of in targets.items()}
         wanted = {one: found[one][:2] for one in found if labels[one]}
-        noted = self.arrivals.note(wanted, self.ports.now_ms(), sent)
+        noted = self.arrivals.note(wanted, self.ports.now_ms(), sent, self._waits())
         for stream_id, one in tries.items():
             for label, count in one.settled(noted[stream_id]).items():
                 self.ports.report(Place(stream_id, label), Worked(SinkRecord(label), delivered=count))
@@ -96,7 +100,19 @@ class Delivery:
     def ring(self, places: Sequence[tuple[Place, int]]) -> None:
         """Rings for each place without a bell, with the arrival where a new sink begins; raises StoreUnavailable."""
         until_ms = self.ports.now_ms() + ANSWERED_MS
-        self.ports.call(self.bells.ring([Bell(place, until_ms, number) for place, number in places]))
+        bells = [Bell(place, until_ms, number) for place, number in places]
+        self.ports.call(self.bells.ring(bells, self._waits()))
+
+    def _waits(self) -> Waits:
+        """Returns what gives a busy table time: a call that failed would bring its records again, in halves."""
+        left = iter(BUSY_MS)
+
+        def waits(_took_some: bool) -> None:
+            if (wait_ms := next(left, 0)) == 0:
+                raise StoreUnavailable("AWS refused statements of BatchExecuteStatement in every try")
+            self.ports.sleep(wait_ms)
+
+        return waits
 
     def carry_out(self, command: Command, place: Place) -> str:
         """Carries out a person's command; returns why it did not, "" if it did.
@@ -190,9 +206,14 @@ class Delivery:
     def _ended(self, bell: Bell, worked: Worked) -> Bell | None:
         """Ends the bell, then reads once more, because anything noted before found the bell out and rang none."""
         self.bells.end(bell)
-        if worked.end == "paused" or not self.feed.has_more(bell.place.stream_id, worked.record):
+        try:
+            has_more = worked.end != "paused" and self.feed.has_more(bell.place.stream_id, worked.record)
+        except StoreUnavailable:
+            has_more = True  # It may have: nobody else would ring.
+        if not has_more:
             return None
-        return next(iter(self.bells.ring([bell._replace(until_ms=self.ports.now_ms() + ANSWERED_MS)])), None)
+        again = bell._replace(until_ms=self.ports.now_ms() + ANSWERED_MS)
+        return next(iter(self.bells.ring([again], self._waits())), None)
 
     def _record(self, bell: Bell, target: Target) -> SinkRecord:
         """Returns the record; a new sink begins with the arrival that rang first, after what its `from` replays."""

@@ -35,6 +35,8 @@ TRANSIENT = frozenset(
 TRIES = 20
 # The condition that no item has the key yet: only the first writer succeeds.
 IS_NEW = "attribute_not_exists(PK)"
+# Waits before statements are sent again for which the table was too busy, told whether it took any of the rest.
+Waits = Callable[[bool], None]
 
 
 class Table:
@@ -126,7 +128,7 @@ class Table:
             return False
         return True
 
-    def insert(self, items: Sequence[Item], waits: Callable[[bool], None] | None = None) -> list[bool]:
+    def insert(self, items: Sequence[Item], waits: Waits | None = None) -> list[bool]:
         """Returns for each item whether it was put, because no item had its key: 25 in a request, and no key twice.
 
         If the table is too busy for some, those are sent again after `waits`, which learns whether the table took any

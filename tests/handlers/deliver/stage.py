@@ -56,7 +56,7 @@ class Stage:
     def __init__(
         self, *targets: Target, order: Order = "message", most: int = 10, request_ms: int = 10,
         layout: inputs.Layout = inputs.Layout(),  # noqa: B008
-        client: MemoryDynamoDB | None = None,
+        client: Any = None,
     ) -> None:  # fmt: skip
         self.clock = Clock()
         self.client = client or MemoryDynamoDB("events", DELIVERY)

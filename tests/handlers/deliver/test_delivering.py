@@ -2,7 +2,8 @@
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +16,15 @@ from handlers.deliver.delivery_records import settled
 from handlers.deliver.operating import lag
 from handlers.deliver.table_records import by_stream, decoded
 from handlers.deliver.worker import rest_ms
+from handlers.errors import StoreUnavailable
 from handlers.profile.deliver_field import Target
 from handlers.store.control_table import Table
 from handlers.store.event_items import mark
+from local.simulation.tables import MemoryDynamoDB
 from local.simulation.virtual_delivery import DELIVERY
+from tests.handlers.aws import Client
 from tests.handlers.deliver.records import NOW_MS, event, item_record, record, segment_record
-from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Killed, Stage, Watched, of
+from tests.handlers.deliver.stage import AWAY, OTHER, PLACE, TAKE, TARGET, Killed, Stage, Watched, of
 
 MINUTE_MS = 60_000
 
@@ -144,6 +148,54 @@ def test_a_lost_bell_is_rung_by_the_next_sweep() -> None:
     stage.run(MINUTE_MS / 1000 + ANSWERED_MS / 1000)
     assert (stage.keys(), stage.is_over) == (["1"], True)
     assert list(stage.virtual.delivery.bells.out()) == []
+
+
+@pytest.mark.parametrize("code", ["ThrottlingError", "InternalServerError"])
+def test_a_table_that_is_busy_for_a_moment_fails_no_call(code: str) -> None:
+    """A failed call's records come again in halves, whose arrivals would be others: each event would be sent twice."""
+    left_out: Iterator[int] = itertools.chain([2, 1, 3, 1], itertools.repeat(0))
+
+    def busy(call: Callable[..., Any], Statements: list[Any]) -> Any:
+        taken = Statements[: max(0, len(Statements) - next(left_out))]
+        answers = call(Statements=taken)["Responses"] if taken else []
+        return {"Responses": [*answers, *[{"Error": {"Code": code}}] * (len(Statements) - len(taken))]}
+
+    stage = Stage(client=Client(MemoryDynamoDB("events", DELIVERY), "batch_execute_statement", busy))
+    with suppress(StoreUnavailable):
+        stage.delivery.note([one for stream in "abc" for one in stage.stored(stream, event(stream))])
+    assert 0 < stage.clock.now_ms - NOW_MS < 1_000
+    stage.run(1)
+    assert (sorted(stage.keys()), next(left_out)) == (["a", "b", "c"], 0)
+    left_out = itertools.repeat(3)
+    with pytest.raises(StoreUnavailable):
+        stage.delivery.note(stage.stored("d", event("d")))
+
+
+def test_a_worker_that_cannot_read_whether_more_came_rings_for_it() -> None:
+    """It has ended its bell, so the call that noted the event in between has not rung."""
+    stage = Stage(request_ms=250)  # too slow for what is sent at once
+    delivery, ends, stage.virtual.loses = stage.delivery, stage.delivery.bells.end, lambda: True
+    delivery.note(stage.stored("a", event("1")))
+    late = stage.stored("a", event("2", at_ms=NOW_MS + 1))
+
+    def ended(bell: Bell) -> None:
+        object.__setattr__(delivery.bells, "end", ends)
+        delivery.note(late)
+        ends(bell)
+        delivery.arrivals._table._dynamodb = Watched(stage.client, refuses)
+
+    def refuses() -> None:
+        delivery.arrivals._table._dynamodb = stage.client
+        raise StoreUnavailable
+
+    bell = delivery.bells.at(PLACE)
+    assert bell is not None
+    object.__setattr__(delivery.bells, "end", ended)
+    with suppress(StoreUnavailable):
+        replace(delivery, ports=replace(delivery.ports, left_ms=lambda: 60_000)).answer(bell)
+    stage.virtual.loses = lambda: False
+    stage.run(130)
+    assert (sorted({*stage.keys()}), stage.is_over) == (["1", "2"], True)
 
 
 def test_a_sweep_that_does_not_come_to_its_end_rings_all_the_same() -> None:
