@@ -24,7 +24,7 @@ def dry_run(deps: Deps, stream_id: str, from_ms: int, to_ms: int) -> Needs:
         return Outcome("", "busy", "another function repairs the gaps of this profile")
     gaps = yield from newest_gaps(deps, stream_id, _DryPorts)
     for gap in reversed(left(list(gaps))):
-        if gap.from_ms < to_ms and gap.to_ms >= from_ms and deps.left_ms() > 0:
+        if gap.from_ms < to_ms and gap.to_ms >= from_ms and deps.has_time:
             try:
                 repair: Repair = yield from repair_gap(gaps[gap], replace(gap, repair=again(gap, 0)))
             except TakenOver:

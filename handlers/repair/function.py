@@ -29,7 +29,7 @@ MOST_GAPS = 500
 def repairs(deps: Deps, stream_id: str) -> Needs:
     """Repairs what is due of the stream and of its profile's others; the outcome's status is "done" or "busy"."""
     profile, rest_until_ms = stream_id.partition(":")[0], 0
-    while deps.left_ms() > 0 and not rest_until_ms:
+    while deps.has_time and not rest_until_ms:
         # Each time anew: several waits outlast a turn.
         if not (yield Ask(lambda: deps.turn(profile))):
             return Outcome("", "busy", "another function repairs the gaps of this profile")
@@ -62,7 +62,7 @@ def _stream(deps: Deps, request: Request) -> Generator[Ask | Wait, Any, int]:
     left = []
     for due_ms, gap in to_repair(list(gaps), deps.now_ms()):
         due_ms = max(due_ms, gap.to_ms + gaps[gap].field.after_ms)
-        if due_ms > deps.now_ms() or rest_until_ms or deps.left_ms() <= 0:
+        if due_ms > deps.now_ms() or rest_until_ms or not deps.has_time:
             left.append(due_ms)
             continue
         repair = yield from repair_gap(gaps[gap], gap)

@@ -68,6 +68,11 @@ class Deps:
     pace: Pace = field(default_factory=Pace)
     done: list[tuple[str, Gap, Repair]] = field(default_factory=list)
 
+    @property
+    def has_time(self) -> bool:
+        """Whether it has time for another request, which must wait for its pace."""
+        return self.left_ms() > max(0, self.pace.next_ms - self.now_ms())
+
     def turn(self, profile: str) -> bool:
         """Returns whether this function alone may ask the profile's upstream, until TURN_MS after its next request."""
         now_ms = self.now_ms()

@@ -113,7 +113,7 @@ class _Walk:
             repair = _anew(repair)
         patience = PATIENT_TIMES
         while True:
-            if ports.deps.left_ms() <= 0:
+            if not ports.deps.has_time:
                 return repair, UNFINISHED, 0
             if repair.pages >= field.pages:
                 return repair, f"there are more than {field.pages} pages", 0

@@ -49,7 +49,7 @@ def test_an_address_without_the_edges_is_asked_again_beyond_them(is_inclusive: b
 def test_an_answer_without_an_overlap_proves_nothing(lie: str, missed: range) -> None:
     """Its events are stored, and the gap counts as repaired only once the address shows both edges."""
     rig = Rig(RestWays(limit=100, lie=lie, lies_ms=10**9), missed=missed)
-    rig.run(left_ms=1)
+    rig.run(left_ms=1_000)
     repair = rig.repaired
     assert repair.state == (PARTLY if repair.stored else FAILED)
     assert repair.reason
@@ -68,7 +68,7 @@ def test_what_came_while_the_connection_caught_up_is_no_edge() -> None:
     assert [address.partition("?")[2] for address in rig.rest.addresses] == ["after=9&before=18", "after=8&before=19"]
     assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
     behind = Rig(RestWays(limit=100), live=30)
-    behind.run(left_ms=1)
+    behind.run(left_ms=1_000)
     assert (behind.repaired.state, behind.repaired.reason, behind.rest.addresses) == (OPEN, NO_EVENT_AFTER, [])
 
 
@@ -88,7 +88,7 @@ def test_an_address_that_lags_is_asked_until_it_has_the_event_after_the_gap() ->
 def test_an_address_that_has_not_come_so_far_yet_repairs_a_part() -> None:
     """It shows the event before the gap but not the one after it, so events between may be missing."""
     rig = Rig(RestWays(lag_ms=10_000, limit=100), time="$.at")
-    rig.run(left_ms=1)
+    rig.run(left_ms=1_000)
     repair = rig.repaired
     assert (repair.state, repair.stored) == (PARTLY, 1)
     assert repair.reason == "the address does not have the first event after the gap"
@@ -195,6 +195,17 @@ def test_the_turn_lasts_until_each_request(
     assert min(left_ms) > MOST_S * 1000
 
 
+def test_a_function_does_not_wait_for_a_request_that_it_has_no_time_for() -> None:
+    """Lambda would end it in the wait; the next one goes on at the same page."""
+    rig = Rig(RestWays(limit=2), pace_s=60)
+    begun_ms = rig.now
+    rig.run(left_ms=59_000)
+    assert rig.now - begun_ms < 1_000
+    rig.now += 60_000
+    rig.run(request=False)
+    assert (rig.rest.addresses.count(rig.rest.addresses[0]), rig.repaired.state) == (1, REPAIRED)
+
+
 def test_whoever_lost_his_turn_stores_no_verdict() -> None:
     """A function that was frozen finds that another has written, and ends."""
     rig = Rig(RestWays(limit=100))
@@ -213,7 +224,7 @@ def test_whoever_lost_his_turn_stores_no_verdict() -> None:
 def test_an_address_that_reaches_less_far_repairs_a_part() -> None:
     """Its events are stored; the record says what is open, and an alert follows once nobody tries it again."""
     rig = Rig(RestWays(limit=100, keeps_ms=8_500), reach_s=60, time="$.at")
-    rig.run(left_ms=1)
+    rig.run(left_ms=1_000)
     repair = rig.repaired
     assert (repair.state, repair.stored) == (PARTLY, 3)
     assert repair.reason == "the address does not go back to the last event before the gap"
@@ -222,7 +233,7 @@ def test_an_address_that_reaches_less_far_repairs_a_part() -> None:
     assert not rig.alerts
     while not rig.repaired.is_over:
         rig.now = max(rig.now, rig.repaired.next_ms)
-        rig.run(request=False, left_ms=1)
+        rig.run(request=False, left_ms=1_000)
     assert rig.repaired.state == PARTLY
     assert len(rig.alerts) == 1
     assert rig.now <= rig.gap.to_ms + 60_000
@@ -232,7 +243,7 @@ def test_without_an_event_before_the_gap_nothing_can_be_asked_for_behind_it() ->
     """The stream began with the gap, or all events before it have expired."""
     rig = Rig(missed=range(5))
     rig.gap = replace(rig.gap, from_ms=rig.at(-1))
-    rig.run(left_ms=1)
+    rig.run(left_ms=1_000)
     assert (rig.repaired.state, rig.repaired.reason) == (FAILED, NO_EVENT_BEFORE)
     assert rig.rest.asked == []
 
@@ -241,7 +252,7 @@ def test_without_an_event_after_the_gap_it_waits_for_one() -> None:
     """The connection after it has brought nothing yet: the gap stays open, which is no failure."""
     rig = Rig(RestWays(limit=100), missed=range(10, 15), events=15)
     rig.now += 5_000
-    rig.run(left_ms=1)
+    rig.run(left_ms=1_000)
     assert (rig.repaired.state, rig.repaired.reason) == (OPEN, NO_EVENT_AFTER)
     rig.emitted_ms.extend(rig.at(number) for number in (15, 16))
     rig.connected(2, range(15, 17))
@@ -271,7 +282,7 @@ def test_the_profile_may_say_why_no_overlap_can_be_seen() -> None:
 def test_pages_that_go_round_are_bounded() -> None:
     """After `pages` pages the walk ends, and says so."""
     rig = Rig(RestWays(limit=2, lie="goes round", lies_ms=10**9), pages=4)
-    rig.run(left_ms=1)
+    rig.run(left_ms=1_000)
     assert rig.repaired.state in (PARTLY, FAILED)
     assert len(rig.rest.asked) <= 4
 
@@ -280,7 +291,7 @@ def test_a_page_that_is_its_own_next_one_proves_nothing() -> None:
     """The address may have ignored the cursor; that its only page holds both edges does not show what it left out."""
     rig = Rig(RestWays(limit=2, is_inclusive=True, is_shuffled=True, lie="goes round", lies_ms=10**9),
               missed=range(7, 11))  # fmt: skip
-    rig.run(left_ms=1)
+    rig.run(left_ms=1_000)
     assert (rig.repaired.state, rig.repaired.stored) == (FAILED, 0)
 
 
