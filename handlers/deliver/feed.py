@@ -26,6 +26,8 @@ from handlers.values import dataclass
 
 MOST_BYTES = 4 * 1024 * 1024
 ARRIVALS = 50
+# How many places a page of a replay reads at most: without an order few of them may be wanted, and none may follow.
+MOST_PLACES = 5_000
 # DynamoDB answers with 16 MB at most.
 BATCH = 25
 # How much later than it came an event may be written. This matters only if arrivals have expired.
@@ -142,13 +144,13 @@ class Feed:
 
     def _replayed(self, stream_id: str, record: SinkRecord, most: int, now_ms: int) -> Page:
         messages, place, size = list[Message](), record.replay_after, 0
-        for position, event in self._between(stream_id, record, now_ms):
+        for read, (position, event) in enumerate(self._between(stream_id, record, now_ms), 1):
             place = position
             if event is not None:
                 message = message_of(stream_id, event, {} if record.is_backfill else {"replayed": True})
                 messages.append(message._replace(step=position))
                 size += message.size_bytes
-            if len(messages) >= most or size > MOST_BYTES:
+            if len(messages) >= most or size > MOST_BYTES or read >= MOST_PLACES:
                 break
         else:
             is_settled = now_ms >= record.replay_until_ms + SETTLED_MS

@@ -129,7 +129,9 @@ class Worker:
             if not (page.messages or page.broken):
                 wait_ms = page.later_ms - self.ports.now_ms()
                 if page.end != record:
-                    saved = self.records.save(self.place, page.end)
+                    # A replay may read for long before it finds something to send.
+                    is_held = self._holds(self.promises.longest_ms)
+                    saved = self.records.save(self.place, page.end) if is_held else None
                 elif wait_ms <= 0:
                     return self._ends("done")
             elif (wait_ms := self._gathered_ms(page)) <= 0:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from handlers.connection.inputs import Layout
+from handlers.deliver import feed
 from handlers.deliver.arrivals import KEEP_DAYS
 from handlers.deliver.bells import Place
 from handlers.deliver.operating import Command, Lag, current, lag
@@ -117,6 +118,19 @@ def test_a_replay_sends_again_what_came_since_an_instant(layout: Layout) -> None
     stage.run(10)
     assert stage.keys()[12:] == ["8"]
     assert (of(stage).is_replaying, stage.is_over) == (False, True)
+
+
+def test_a_replay_of_few_among_many_remembers_how_far_it_has_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an order all events are read for those of an hour: more than a function has time for at once."""
+    monkeypatch.setattr(feed, "MOST_PLACES", 3, raising=False)
+    stage, places = Stage(layout=Layout(1, "none")), list[list[str]]()
+    stage.stored("a", *(event(f"{n:02d}", at_ms=NOW_MS - (n != 8) * 10_000) for n in range(16)))
+    sink = replace(asked(stage, "resume"), replay_from_ms=NOW_MS - 1, replay_until_ms=NOW_MS + 1)
+    while sink.is_replaying:
+        page = stage.virtual.delivery.feed.page("a", sink, 1000, NOW_MS + 60_000)
+        sink = page.end
+        places.append([one.key for one in page.messages])
+    assert places == [[], [], ["08"], [], [], []]
 
 
 @pytest.mark.parametrize(
