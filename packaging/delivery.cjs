@@ -180,6 +180,9 @@ class Delivery {
     if (names.length === 0 && ofBucket === '') return;
     const { DeliveryMapping: mapping, ConnectionDeliveryRole: role } = custom.delivery;
     functions[FUNCTION] = custom.delivery_function;
+    // While events wait it calls itself again and again. If botocore sends the calls, as in China, Lambda would take them
+    // for a runaway loop after sixteen ("Use Lambda recursive loop detection to prevent infinite loops").
+    resources.extensions.ConnectionDeliveryLambdaFunction = { Properties: { RecursiveLoop: 'Allow' } };
     const all = resources.Resources;
     all.EventsTable.Properties.StreamSpecification = { StreamViewType: 'NEW_IMAGE' };
     const patterns = (ofBucket === '' ? filters(names) : [WRITTEN]).map((one) => ({ Pattern: JSON.stringify(one) }));

@@ -53,6 +53,7 @@ def test_a_stage_with_one_differs_in_that_alone(template: dict[str, Any]) -> Non
     assert {key for key in set(delivering) - set(plain) if not key.startswith("ApiGatewayDeployment")} == added
     function = delivering["ConnectionDeliveryLambdaFunction"]
     assert set(function["DependsOn"]) <= set(delivering)
+    assert function["Properties"]["RecursiveLoop"] == "Allow"  # it calls itself
     properties = dict(delivering["EventsTable"]["Properties"])
     assert properties.pop("StreamSpecification") == {"StreamViewType": "NEW_IMAGE"}
     assert {**delivering["EventsTable"], "Properties": properties} == plain["EventsTable"]
