@@ -172,7 +172,7 @@ except SystemExit:
     print(len(loaded) < 60, sorted(name for name in loaded if name.startswith("local.")), file=sys.stderr)
     print(loaded & {"importlib.metadata", "dataclasses", "inspect", "json", "asyncio", "timeline"}, file=sys.stderr)
 """
-    ours = ["local.cli", "local.printable", "local.user_error"]
+    ours = ["local.cli", "local.collection", "local.printable", "local.user_error"]
     status, _, said = product.run("python", "-I", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}")
     assert (status, said) == (0, f"True {ours}\nset()\n")
 

@@ -291,11 +291,14 @@ def test_a_start_without_a_profile_in_the_bucket_is_no_failure(
     output = re.sub(r"^\{% '(\w+)' %\}$", r'"\1"', state["Output"])
     code, headers, text = answered(apache, route, 200, {"status": "SUCCEEDED", "output": output})
     assert (code, headers, said(code, text)) == (404, PROBLEM, UNKNOWN)
-    states = boto3.client("stepfunctions", region_name="eu-central-1")
+    states, arn = (
+        boto3.client("stepfunctions", region_name="us-east-1"),
+        ARN.replace("other", "streamkeeper-test-start"),
+    )
     with Stubber(states) as service:
-        answer = {"executionArn": ARN, "status": "SUCCEEDED", "output": output, "startDate": 0, "stopDate": 0}
+        answer = {"executionArn": arn, "status": "SUCCEEDED", "output": output, "startDate": 0, "stopDate": 0}
         service.add_response("start_sync_execution", answer)
-        assert started(states, ARN, "nobody:x") == (Outcome.FAILED, "no profile has its name")
+        assert started(states, arn, "nobody:x") == (Outcome.FAILED, "no profile has its name")
 
 
 @pytest.mark.parametrize(("name", "status", "sentence"), [("malformed", 400, MALFORMED), ("unknown", 404, UNKNOWN)])

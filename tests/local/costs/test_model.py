@@ -288,6 +288,7 @@ def test_a_vpc_costs_its_endpoints() -> None:
     """Each subnet's zone has four, and one for each sink that has its own; a stage without a VPC pays nothing."""
     inside, kinds = {"vpc_subnet_ids": "subnet-0a1b2c3d,subnet-4e5f6a7b"}, ("sqs", "eventbridge", "kinesis")
     found, delivering = costs(inside).fixed_month, costs(inside, deliver=kinds).fixed_month
-    assert (found["vpc"], delivering["delivery_vpc"]) == (pytest.approx(4 * 2 * 7.30), pytest.approx(2 * 2 * 7.30))
+    assert found["vpc"] == pytest.approx(4 * 2 * 7.30)
+    assert delivering["delivery_vpc"] == pytest.approx(2 * 2 * 7.30)
     assert found["sum"] == pytest.approx(costs().fixed_month["sum"] + found["vpc"])
     assert {"vpc", "delivery_vpc"}.isdisjoint(costs(deliver=kinds).fixed_month)
