@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from botocore.stub import Stubber
 from moto import mock_aws
 
 from endpoint import client, handed_over, invoke, over, refusal
-from patience import until
+from patience import PATIENCE, until
 from states_language import TaskCall, TaskFailure, load
 from states_language.clock import RealClock
 from states_language.server import StepFunctions, TaskPerformer
@@ -74,6 +75,36 @@ def test_a_stop_at_any_moment_of_a_task_is_quiet(tmp_path: Path) -> None:
     for turns in range(6):
         asyncio.run(stopped_after(turns))
     assert problems == []
+
+
+def test_a_service_that_hangs_keeps_no_task_from_another(tmp_path: Path) -> None:
+    """Eight requests to it wait, and another service is asked meanwhile; a service that AWS does not have is not."""
+    free = threading.Event()
+
+    def hanging(service: str) -> Any:
+        if service == "sqs":
+            free.wait(PATIENCE)
+        return client(service)
+
+    async def asked() -> None:
+        performer = TaskPerformer(invoke, hanging, StepFunctions(tmp_path, RealClock()))
+
+        def ask(service: str, action: str) -> "asyncio.Task[Any]":
+            arn = "arn:aws:states:us-east-1:000000000000:x"
+            call = TaskCall("", service, action, True, None, {}, {}, arn, "S", 0, None)
+            return asyncio.create_task(performer.perform(call))
+
+        waiting = [ask("sqs", "listQueues") for _ in range(8)]
+        with pytest.raises(TaskFailure, match="Could not connect"):
+            await ask("dynamodb", "listTables")
+        assert not any(each.done() for each in waiting)
+        with pytest.raises(TaskFailure, match="There is no AWS service 'none'"):
+            await ask("none", "list")
+        free.set()
+        performer.close()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    asyncio.run(asked())
 
 
 def test_an_item_reader_gets_the_bytes_of_an_object(tmp_path: Path) -> None:

@@ -39,6 +39,11 @@ def client_name(service: str) -> str:
     return str(_CLIENTS.get(service) or _services().get(service, service))
 
 
+def is_service(client: str) -> bool:
+    """Returns whether botocore has a client of this name."""
+    return client in _services().values()
+
+
 @functools.cache
 def _services() -> dict[str, str]:
     return {name.replace("-", ""): name for name in create_loader().list_available_services("service-2")}

@@ -7,12 +7,13 @@ import asyncio
 import functools
 import json
 import uuid
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from botocore import xform_name
-from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError, UnknownServiceError
+from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 from botocore.model import OperationModel
 
 from states_language import TaskCall, TaskFailure
@@ -25,6 +26,9 @@ from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, settle
 from states_language.tasks.lambda_answers import missing, throttled
 from states_language.tasks.resources import ACTIVITY, SYNC
 from states_language.values import compact, parsed
+
+_AT_ONCE = 4
+"""How many requests to one service may be in flight."""
 
 
 class UnknownFunction(Exception):
@@ -66,7 +70,8 @@ class TaskPerformer:
         self._http = HttpTask(connections)
         self._client = client
         self._states = states
-        self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="integration")
+        # Each service has threads of its own, so that one which hangs keeps no Task from another.
+        self._threads = defaultdict[str, ThreadPoolExecutor](lambda: ThreadPoolExecutor(_AT_ONCE, "integration"))
         self._stopping: set[asyncio.Future[Any]] = set()
         self._closed = False
 
@@ -83,9 +88,12 @@ class TaskPerformer:
             return await self._call_states(call)
         if self._closed:
             raise asyncio.CancelledError  # like what waits for a thread when they end
-        loop = asyncio.get_running_loop()
-        request = self._http.perform if (call.service, call.sdk) == ("http", False) else self._request
-        answer = await loop.run_in_executor(self._threads, request, call)
+        service, request = sdk.client_name(call.service), self._request
+        if (service, call.sdk) == ("http", False):
+            request = self._http.perform
+        elif not sdk.is_service(service):
+            raise TaskFailure("States.Runtime", f"There is no AWS service {call.service!r}.")
+        answer = await asyncio.get_running_loop().run_in_executor(self._threads[service], request, call)
         if (call.service, call.action, call.sdk) == ("events", "putEvents", False) and answer.get("FailedEntryCount"):
             # A refused entry fails the Task, and the cause is the whole answer (recorded).
             cause = {name: answer[name] for name in ("Entries", "FailedEntryCount")}
@@ -95,7 +103,8 @@ class TaskPerformer:
     def close(self) -> None:
         """Ends the threads, without waiting for requests in flight."""
         self._closed = True
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in self._threads.values():
+            threads.shutdown(wait=False, cancel_futures=True)
 
     async def _invoke(self, call: TaskCall, function: str) -> Any:
         try:
@@ -179,8 +188,6 @@ class TaskPerformer:
             raise TaskFailure(*failure) from None
         except ParamValidationError as refusal:
             raise TaskFailure("States.Runtime", sdk.unusable(call.parameters, str(refusal))) from None
-        except UnknownServiceError:
-            raise TaskFailure("States.Runtime", f"There is no AWS service {call.service!r}.") from None
         except BotoCoreError as refusal:
             raise TaskFailure(*sdk.refused(call.service, sdk=call.sdk, refusal=refusal)) from None
         metadata = answer.pop("ResponseMetadata", {})
