@@ -172,6 +172,7 @@ def test_a_batch_has_an_input_of_its_own() -> None:
             {"InputType": "CSV", "CSVHeaderLocation": "FIRST_ROW"},
             [{"A": "C:\\tmp\\", "B": "x,y"}, {"A": 'say "hi"', "B": ""}, {"A": "3", "B": ""}],
         ),
+        ("A\n" + "x" * 200_000, {"InputType": "CSV", "CSVHeaderLocation": "FIRST_ROW"}, [{"A": "x" * 200_000}]),
     ],
 )
 def test_items_are_read_from_an_object(text: str, config: dict[str, Any], items: list[Any]) -> None:

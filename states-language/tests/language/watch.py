@@ -4,6 +4,7 @@ before = watch.all(); watch.work(); watch.report(before)
 """
 
 import asyncio
+import csv
 import gc
 import importlib
 import inspect
@@ -64,6 +65,7 @@ def process() -> dict[str, Any]:
         "streams": [id(sys.stdout), id(sys.stderr), id(warnings.showwarning)],
         "finders": [id(finder) for finder in sys.meta_path],
         "stack": threading.stack_size(),
+        "cell": csv.field_size_limit(),
     }
 
 

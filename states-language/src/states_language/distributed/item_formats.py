@@ -3,13 +3,14 @@
 Invariant: any problem of the object raises States.ItemReaderFailed.
 """
 
-import csv
 import gzip
 import io
 import json
 import re
+import sys
 import zlib
 from collections.abc import Sequence
+from importlib.util import find_spec, module_from_spec
 from typing import Any
 
 from states_language.definition.fields import DefinitionError, Fields
@@ -24,6 +25,10 @@ HEADERS = ("FIRST_ROW", "GIVEN")
 INVENTORY, ATHENA = "S3_INVENTORY", "ATHENA_DATA"
 _ESCAPE = re.compile(r"(\\[^\r\n])|\\")
 """A backslash with the character that it escapes, or one that escapes nothing: a row ends after it all the same."""
+_csv = module_from_spec(_spec := find_spec("_csv"))  # type: ignore[arg-type]
+_spec.loader.exec_module(_csv)  # type: ignore[union-attr]
+_csv.field_size_limit(sys.maxsize)
+"""A copy of csv's module: the limit of a cell, 131,072 characters, holds for all that use the one of the process."""
 NOT_ITERABLE = "Attempting to map over non-iterable node."
 
 
@@ -82,13 +87,13 @@ def rows(whole: str, delimiter: str, given: Sequence[str] | None) -> list[Any]:
     A backslash escapes a backslash, a double quote or the delimiter, and is removed before anything else (Developer
     Guide, "How Step Functions parses input CSV files").
     """
-    lines = csv.reader(io.StringIO(_ESCAPE.sub(r"\1", whole)), delimiter=delimiter, escapechar="\\")
+    lines = _csv.reader(io.StringIO(_ESCAPE.sub(r"\1", whole)), delimiter=delimiter, escapechar="\\")
     try:
         names = next(lines, []) if given is None else list(given)
         _check_headers(names)
         blank = [""] * len(names)
         return [dict(zip(names, [*row, *blank], strict=False)) for row in lines if row]
-    except csv.Error as problem:
+    except _csv.Error as problem:
         raise StateError(FAILED, f"The object is not CSV: {problem}") from None
 
 
