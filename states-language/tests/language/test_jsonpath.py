@@ -1,6 +1,8 @@
 """Paths in Jayway's dialect: what they select, their errors if they select nothing, and where they write."""
 
+import contextlib
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from states_language.failures import EvaluationError, ResultPathFailure
 from states_language.jsonpath.grammar import PathSyntaxError, compile_path
+from states_language.jsonpath.selection import Path
 from states_language.values import MISSING
 
 DATA: dict[str, Any] = {
@@ -74,13 +77,12 @@ CONTEXT = 'Current context is: {"n":3,"t":"y","on":true}'
         ("$.a.no", "Invalid path '{}' : No results for path: $['a']['no']"),
         ("$.no.such.path", "Invalid path '{}' : Missing property in path $['no']"),
         ("$.a.b[9]", "Invalid path '{}' : Index out of bounds when evaluating path $['a']['b'][9]"),
-        ("$['a', 'x'].b", "Invalid path '{}' : Multi properties can only be used as path leafs: $['a', 'x']"),
         ("$.items[2][0]", "Invalid path '{}' : Filter: [0] can only be applied to arrays. " + CONTEXT),
         ("$.null.x", "Invalid path '{}' : Expected to find an object with property ['x'] in path $['null']"),
     ],
 )
 def test_a_definite_path_that_leads_nowhere_is_an_error_in_jayways_words(path: str, error: str) -> None:
-    """The first three were recorded, and others measured that on several members."""
+    """The first three were recorded."""
     with pytest.raises(EvaluationError) as problem:
         compile_path(path).get(DATA)
     assert str(problem.value) == error.replace("{}", path)
@@ -148,7 +150,8 @@ def test_any_text_is_a_path_or_refused(text: str) -> None:
         path = compile_path("$" + text)
     except PathSyntaxError:
         return
-    path.find(DATA)
+    with contextlib.suppress(EvaluationError):
+        path.find(DATA)
 
 
 @pytest.mark.parametrize(
@@ -167,11 +170,19 @@ def test_what_only_jayway_has_is_refused_by_its_name(path: str, named: str) -> N
         compile_path(path)
 
 
-@pytest.mark.parametrize("path", ["$.a.length()", "$.sum()", "$.a.append(1)"])
-def test_a_function_at_the_end_fails_when_it_is_read(path: str) -> None:
-    """The definition is accepted, as on AWS; the words of the failure were not recorded."""
-    with pytest.raises(EvaluationError, match=re.escape(f"Invalid path '{path}' : a function of a path is not")):
-        compile_path(path).get({"a": [1]})
+@pytest.mark.parametrize("read", [Path.get, Path.find])
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        *((path, "a function of a path is not") for path in ("$.a.length()", "$.sum()", "$.a.append(1)")),
+        ("$['a', 'x'].b", "Multi properties can only be used as path leafs: $['a', 'x']"),
+        ("$.a[*][*]", "it selects more than 200000 nodes"),
+    ],
+)
+def test_a_path_that_cannot_be_read_is_not_absent(read: Callable[[Path, Any], Any], path: str, problem: str) -> None:
+    """The definition is accepted, as on AWS. Others measured the words on several members; the others are ours."""
+    with pytest.raises(EvaluationError, match=re.escape(f"Invalid path '{path}' : {problem}")):
+        read(compile_path(path), {"a": [[0] * 450] * 450})
     assert not compile_path(path).reference
 
 

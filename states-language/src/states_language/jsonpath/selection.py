@@ -100,7 +100,9 @@ class Path:
         try:
             return self.get(root)
         except EvaluationError:
-            return MISSING
+            if self.definite or root is MISSING:
+                return MISSING
+            raise  # an indefinite path that leads nowhere gives []
 
     def put(self, root: Any, value: Any) -> Any:
         """Return a copy of the data with the value at this Reference Path; the data itself does not change.
