@@ -8,12 +8,7 @@ const { ONCE_IN_5_MINUTES, alarm, filter } = require('./resources/alarms.cjs');
 const { allow, sub } = require('./resources/roles.cjs');
 const { choose } = require('./shipped-profiles.cjs');
 
-const FUNCTIONS = {
-  connectionManager: 'ConnectionManagerRole',
-  connectionControl: 'ConnectionControlRole',
-  connectionRepair: 'ConnectionRepairRole',
-  connectionDelivery: 'ConnectionDeliveryRole',
-};
+const FUNCTIONS = ['connectionManager', 'connectionControl', 'connectionRepair', 'connectionDelivery'];
 // The first words of every sentence about a wrong profile (handlers/run/profile_source.py).
 const WRONG = '"in the bucket is wrong, and"';
 
@@ -71,8 +66,8 @@ class ProfilesBucket {
     if (bucket === '') return;
     const { Resources: all } = resources;
     const give = (role, ...more) => all[role].Properties.Policies[0].PolicyDocument.Statement.push(...more);
-    for (const [name, role] of Object.entries(FUNCTIONS).filter(([one]) => functions[one] !== undefined)) {
-      Object.assign(functions[name].environment, { PROFILES_BUCKET: bucket, PROFILES_FOLDER: folder });
+    for (const { environment, role } of FUNCTIONS.map((name) => functions[name]).filter((one) => one !== undefined)) {
+      Object.assign(environment, { PROFILES_BUCKET: bucket, PROFILES_FOLDER: folder });
       // Whoever may not list the bucket is answered "forbidden" for an object that does not exist.
       give(role, allow('s3', 'GetObject GetObjectVersion', inBucket(bucket, `/${folder}*.toml`)),
         allow('s3', 'ListBucket ListBucketVersions', inBucket(bucket)));

@@ -5,9 +5,7 @@
 
 const { allow } = require('./resources/roles.cjs');
 
-const ROLES = {
-  connectionManager: 'ConnectionManagerRole', connectionRepair: 'ConnectionRepairRole', connectionDelivery: 'ConnectionDeliveryRole',
-};
+const FUNCTIONS = ['connectionManager', 'connectionRepair', 'connectionDelivery'];
 // AWS Lambda Developer Guide, "Giving Lambda functions access to resources in an Amazon VPC": the actions of
 // AWSLambdaVPCAccessExecutionRole for network interfaces, none of which takes a resource.
 const STATEMENT = allow(
@@ -37,9 +35,9 @@ class Vpc {
     const { custom, functions, resources } = this.serverless.service;
     const vpc = vpcOf(custom.settings);
     if (vpc === undefined) return;
-    for (const [key, role] of Object.entries(ROLES).filter(([one]) => functions[one] !== undefined)) {
-      functions[key].vpc = vpc;
-      resources.Resources[role].Properties.Policies[0].PolicyDocument.Statement.push(STATEMENT);
+    for (const one of FUNCTIONS.map((name) => functions[name]).filter((found) => found !== undefined)) {
+      one.vpc = vpc;
+      resources.Resources[one.role].Properties.Policies[0].PolicyDocument.Statement.push(STATEMENT);
     }
   }
 }
