@@ -14,7 +14,7 @@ from states_language.server.journals import OF_MAP_RUN
 from states_language.server.known_executions import KnownExecution, description
 from states_language.server.machine_actions import configuration
 from states_language.server.machines import missing
-from states_language.server.map_run_actions import child, children, stop_child
+from states_language.server.map_run_actions import child, children, find, stop_child
 from states_language.server.requests import Actions, Answer, Parameters, Refusal, arn, page
 from states_language.server.versions import split
 
@@ -107,7 +107,15 @@ class ExecutionActions(Actions):
         return description(known) | {"redriveStatus": status, "redriveStatusReason": reason}
 
     def _describe_state_machine_for_execution(self, parameters: Parameters) -> Answer:
-        known = self._get(parameters)
+        of_run = child(self._executions, arn(parameters, "executionArn", "execution"))
+        if of_run is None:
+            return self._machine_of(self._get(parameters))
+        run = find(self._executions, of_run[0]["mapRunArn"])
+        qualified = {name: run[name] for name in ("mapRunArn", "stateMachineArn")}
+        label = run["stateMachineArn"].rpartition("/")[2]
+        return self._machine_of(self._executions.get(run["executionArn"])) | qualified | {"label": label}
+
+    def _machine_of(self, known: KnownExecution) -> Answer:
         opening, entry = known.opening, self._executions.machines.get(known.opening.machine_arn)
         definition = opening.definition or (entry.described.definition if entry is not None else "")
         if not definition:
