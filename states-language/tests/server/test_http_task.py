@@ -3,6 +3,7 @@
 import functools
 import json
 import threading
+import weakref
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -34,7 +35,9 @@ class Seen(NamedTuple):
 
 
 class Endpoint(BaseHTTPRequestHandler):
-    """/token issues tokens, /binary is an image, /large a megabyte, /NNN this status; others count the calls."""
+    """/token issues tokens, /token?brief ended ones, /binary is an image, /large a megabyte, /NNN this status; others
+    count the calls.
+    """
 
     seen: list[Seen]
 
@@ -44,7 +47,7 @@ class Endpoint(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0].strip("/")
         kind, answer = "application/json", json.dumps({"calls": len(self.seen)}).encode()
         if path == "token":
-            answer = json.dumps({"access_token": "t-1", "expires_in": 3600}).encode()
+            answer = json.dumps({"access_token": "t-1", "expires_in": 0 if "brief" in self.path else 3600}).encode()
         elif path == "binary":
             kind = "image/png"
         elif path == "large":
@@ -78,12 +81,13 @@ def seen() -> list[Seen]:
     return Endpoint.seen
 
 
-def asked(connection: dict[str, Any] | None, **parameters: Any) -> dict[str, Any]:
-    """Return the result of a Task with these parameters and this connection."""
+def asked(connection: dict[str, Any] | None, task: HttpTask | None = None, **parameters: Any) -> dict[str, Any]:
+    """Return the result of a Task with these parameters and this connection, or those that `task` has."""
     given = {"Method": "GET", "InvocationConfig": {"ConnectionArn": ARN}, **parameters}
     arn = "arn:aws:states:eu-west-1:111111111111:execution:m:e"
     call = TaskCall("arn:aws:states:::http:invoke", "http", "invoke", False, None, given, None, arn, "S", 0, None)
-    return HttpTask(by_name({} if connection is None else {"Shop": connection})).perform(call)
+    task = task or HttpTask(by_name({} if connection is None else {"Shop": connection}))
+    return task.perform(call)
 
 
 def failed(connection: dict[str, Any] | None, **parameters: Any) -> tuple[str | None, str | None]:
@@ -96,6 +100,20 @@ def failed(connection: dict[str, Any] | None, **parameters: Any) -> tuple[str | 
 def keyed(**added: Any) -> dict[str, Any]:
     key = {"ApiKeyAuthParameters": {"ApiKeyName": "Api-Key", "ApiKeyValue": "secret"}}
     return {"AuthorizationType": "API_KEY", "AuthParameters": {**key, "InvocationHttpParameters": added}}
+
+
+def authorized(address: str) -> dict[str, Any]:
+    oauth = {
+        "ClientParameters": {"ClientID": "id", "ClientSecret": "s"},
+        "AuthorizationEndpoint": address,
+        "HttpMethod": "POST",
+        "OAuthHttpParameters": {"BodyParameters": [{"Key": "scope", "Value": "all"}]},
+    }
+    return {"AuthorizationType": "OAUTH_CLIENT_CREDENTIALS", "AuthParameters": {"OAuthParameters": oauth}}
+
+
+class Held(dict[str, Any]):
+    """A connection that a weak reference follows."""
 
 
 def test_the_connection_goes_before_the_task(endpoint: str, seen: list[Seen]) -> None:
@@ -142,18 +160,20 @@ def test_basic_and_oauth_authorize(endpoint: str, seen: list[Seen]) -> None:
     """The OAuth token is requested with the client's credentials, at the connection's endpoint."""
     basic = {"BasicAuthParameters": {"Username": "u", "Password": "p"}}
     asked({"AuthorizationType": "BASIC", "AuthParameters": basic}, ApiEndpoint=endpoint)
-    oauth = {
-        "ClientParameters": {"ClientID": "id", "ClientSecret": "s"},
-        "AuthorizationEndpoint": f"{endpoint}/token",
-        "HttpMethod": "POST",
-        "OAuthHttpParameters": {"BodyParameters": [{"Key": "scope", "Value": "all"}]},
-    }
-    asked(
-        {"AuthorizationType": "OAUTH_CLIENT_CREDENTIALS", "AuthParameters": {"OAuthParameters": oauth}},
-        ApiEndpoint=endpoint,
-    )
+    asked(authorized(f"{endpoint}/token"), ApiEndpoint=endpoint)
     assert [one.headers.get("authorization") for one in seen] == ["Basic dTpw", None, "Bearer t-1"]
     assert seen[1].body == "grant_type=client_credentials&client_id=id&client_secret=s&scope=all"
+
+
+@pytest.mark.usefixtures("seen")
+def test_a_token_that_has_ended_is_forgotten(endpoint: str) -> None:
+    """It and its connection are kept no longer than until the next token."""
+    connections = {ARN[:-1] + end: Held(authorized(f"{endpoint}/token?brief")) for end in "ab"}
+    held = [weakref.ref(connection) for connection in connections.values()]
+    task = HttpTask(connections.pop)
+    for arn in tuple(connections):
+        asked(None, task, ApiEndpoint=endpoint, InvocationConfig={"ConnectionArn": arn})
+    assert [each() is None for each in held] == [True, False]
 
 
 @pytest.mark.usefixtures("seen")

@@ -150,7 +150,9 @@ class HttpTask:
             cause = f"The authorization endpoint of {arn} answered {response.status} without an access_token"
             raise TaskFailure(_NOT_AUTHORIZED, cause) from None
         with self._lock:
-            self._tokens[arn] = connection, token, time.monotonic() + lives_s - _MARGIN_S
+            now_s = time.monotonic()
+            self._tokens = {each: kept for each, kept in self._tokens.items() if now_s < kept[2]}
+            self._tokens[arn] = connection, token, now_s + lives_s - _MARGIN_S
         return token
 
 
