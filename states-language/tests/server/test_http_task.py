@@ -102,11 +102,11 @@ def keyed(**added: Any) -> dict[str, Any]:
     return {"AuthorizationType": "API_KEY", "AuthParameters": {**key, "InvocationHttpParameters": added}}
 
 
-def authorized(address: str) -> dict[str, Any]:
+def authorized(address: str, method: str = "POST") -> dict[str, Any]:
     oauth = {
         "ClientParameters": {"ClientID": "id", "ClientSecret": "s"},
         "AuthorizationEndpoint": address,
-        "HttpMethod": "POST",
+        "HttpMethod": method,
         "OAuthHttpParameters": {"BodyParameters": [{"Key": "scope", "Value": "all"}]},
     }
     return {"AuthorizationType": "OAUTH_CLIENT_CREDENTIALS", "AuthParameters": {"OAuthParameters": oauth}}
@@ -165,15 +165,15 @@ def test_basic_and_oauth_authorize(endpoint: str, seen: list[Seen]) -> None:
     assert seen[1].body == "grant_type=client_credentials&client_id=id&client_secret=s&scope=all"
 
 
-@pytest.mark.usefixtures("seen")
-def test_a_token_that_has_ended_is_forgotten(endpoint: str) -> None:
-    """It and its connection are kept no longer than until the next token."""
-    connections = {ARN[:-1] + end: Held(authorized(f"{endpoint}/token?brief")) for end in "ab"}
+def test_a_token_that_has_ended_is_forgotten(endpoint: str, seen: list[Seen]) -> None:
+    """It and its connection are kept no longer than until the next token; the endpoint's own query is kept."""
+    connections = {ARN[:-1] + end: Held(authorized(f"{endpoint}/token?brief", "GET")) for end in "ab"}
     held = [weakref.ref(connection) for connection in connections.values()]
     task = HttpTask(connections.pop)
     for arn in tuple(connections):
         asked(None, task, ApiEndpoint=endpoint, InvocationConfig={"ConnectionArn": arn})
     assert [each() is None for each in held] == [True, False]
+    assert seen[0].line.startswith("GET /token?brief&grant_type=client_credentials&")
 
 
 @pytest.mark.usefixtures("seen")

@@ -138,8 +138,7 @@ class HttpTask:
         query, content = added["QueryStringParameters"], urlencode(form | added["BodyParameters"])
         if method == "GET":
             query, content = form | query, ""
-        if query:
-            address += f"?{urlencode(query)}"
+        address = _joined(address, urlencode(query))
         headers = {"content-type": ("content-type", "application/x-www-form-urlencoded")}
         headers |= _named(added["HeaderParameters"])
         response, body = self._send(method, address, dict(headers.values()), content)
@@ -188,9 +187,12 @@ def _request(
     body = _body(given, added["BodyParameters"], merge)
     if body is not None:
         headers.setdefault("content-type", ("Content-Type", "application/json; charset=UTF-8"))
-    if query := _query(given, added["QueryStringParameters"], merge):
-        address += ("&" if "?" in address else "?") + query
-    return address, dict(headers.values()), body
+    query = _query(given, added["QueryStringParameters"], merge)
+    return _joined(address, query), dict(headers.values()), body
+
+
+def _joined(address: str, query: str) -> str:
+    return f"{address}{'&' if '?' in address else '?'}{query}" if query else address
 
 
 def _without(own: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
