@@ -123,7 +123,10 @@ def test_a_worker_asks_for_an_activitys_work(states: Any) -> None:
 
 
 def test_the_runs_of_a_distributed_map_are_described(states: Any) -> None:
-    """They are listed, described with their counts, and each item's execution is listed, even after the end."""
+    """They are listed, described with their counts, and each item's execution is listed, even after the end.
+
+    The machine of an execution is that around the Map, with the label that names the Map in it (API reference).
+    """
     choice = {"Type": "Choice", "Choices": [{"Variable": "$", "NumericEquals": 2, "Next": "F"}], "Default": "P"}
     mapped = distributed(at_once=2, C=choice, F={"Type": "Fail", "Error": "Bad"}, P={"Type": "Pass", "End": True})
     arn = created(states, "maps", line(M={**mapped, "ToleratedFailureCount": 1, "Label": "each"}))
@@ -147,6 +150,11 @@ def test_the_runs_of_a_distributed_map_are_described(states: Any) -> None:
     events = states.get_execution_history(executionArn=failed[0]["executionArn"])["events"]
     assert [event["type"] for event in events][-2:] == ["FailStateEntered", "ExecutionFailed"]
     assert states.describe_execution(executionArn=children[-1]["executionArn"])["output"] == "1"
+    whole, part = (
+        states.describe_state_machine_for_execution(executionArn=one) for one in (execution, failed[0]["executionArn"])
+    )
+    qualified = {"mapRunArn": run["mapRunArn"], "label": "each", "stateMachineArn": f"{arn}/each"}
+    assert part == whole | qualified | {"ResponseMetadata": part["ResponseMetadata"]}
     assert refusal(states.describe_map_run, mapRunArn=run["mapRunArn"] + "x")[0] == "ResourceNotFound"
 
 

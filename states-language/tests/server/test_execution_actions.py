@@ -13,6 +13,7 @@ from patience import until
 DEPLOYED = {"stateMachineArn": PREFIX + "deployed"}
 START = "arn:aws:states:::states:startExecution"
 GONE = PREFIX.replace("stateMachine", "execution") + "deployed:gone"
+OF_A_RUN = PREFIX.replace("stateMachine", "execution") + "deployed/label:gone"
 
 
 def test_an_execution_from_start_to_stop(states: Any) -> None:
@@ -124,8 +125,10 @@ def test_names_that_aws_refuses(states: Any, name: str) -> None:
         ("ListStateMachines", [], "SerializationException"),
         ("StopExecution", {"executionArn": "arn:aws:states:a:b:execution:c:d", "error": 5}, "ValidationException"),
         ("StopExecution", {"executionArn": GONE}, "ExecutionDoesNotExist"),
+        ("StopExecution", {"executionArn": OF_A_RUN}, "ExecutionDoesNotExist"),
         ("DescribeExecution", {"executionArn": None}, "ValidationException"),
         ("DescribeExecution", {"executionArn": GONE}, "ExecutionDoesNotExist"),
+        ("DescribeExecution", {"executionArn": OF_A_RUN}, "ExecutionDoesNotExist"),
         ("RedriveExecution", {"executionArn": GONE}, "ExecutionDoesNotExist"),
         ("MakeCoffee", {}, "UnknownOperationException"),
     ],

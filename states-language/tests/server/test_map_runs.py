@@ -77,16 +77,6 @@ def test_no_bound_on_concurrency_and_a_percentage(states: Any, monkeypatch: pyte
     assert over(states, execution)["status"] == "FAILED"
 
 
-def test_an_execution_of_a_map_run_has_the_machine_around_the_map(states: Any) -> None:
-    """With the label that names the Map in its definition (API reference, DescribeStateMachineForExecution)."""
-    execution, run = running(states, "machine-of", Label="each")
-    one = states.list_executions(mapRunArn=run)["executions"][0]["executionArn"]
-    whole, part = (states.describe_state_machine_for_execution(executionArn=arn) for arn in (execution, one))
-    qualified = {"mapRunArn": run, "label": "each", "stateMachineArn": f"{whole['stateMachineArn']}/each"}
-    assert part | {"ResponseMetadata": None} == whole | qualified | {"ResponseMetadata": None}
-    states.stop_execution(executionArn=execution)
-
-
 def test_a_percentage_above_a_hundred_is_refused(states: Any) -> None:
     """The message names the member and its bound (botocore refuses the lower ones itself)."""
     run = "arn:aws:states:us-east-1:000000000000:mapRun:m/l:n"

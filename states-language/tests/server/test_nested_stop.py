@@ -3,9 +3,8 @@
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
-from endpoint import created, distributed, line, over, ran, refusal
+from endpoint import created, distributed, line, over, ran
 from patience import until
 
 SYNC = "arn:aws:states:::states:startExecution.sync"
@@ -103,11 +102,3 @@ def test_nobody_waits_for_an_express_execution(states: Any, version: str) -> Non
     ended = ran(states, arn)
     assert ended["error"] == "StepFunctions.StateMachineTypeNotSupportedException"
     assert ended["cause"].startswith("This operation is not supported by this type of state machine (")
-
-
-def test_an_unknown_execution_of_a_map_run_is_not_stopped(states: Any) -> None:
-    """It is refused like any other unknown ARN."""
-    arn = "arn:aws:states:us-east-1:000000000000:execution:runs/label:none"
-    assert refusal(states.stop_execution, executionArn=arn)[0] == "ExecutionDoesNotExist"
-    with pytest.raises(ClientError, match="Does Not Exist"):
-        states.describe_execution(executionArn=arn)
