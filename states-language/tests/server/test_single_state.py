@@ -42,6 +42,7 @@ _FAILS = {"errorOutput": {"error": "Bad"}}
 _CAUSE = (
     "stateConfiguration.errorCausedByState must name a state within this Map state, where the mocked error comes from."
 )
+_COUNT = "stateConfiguration.mapIterationFailureCount must be at most 1, the number of items."
 _SIZES = "Mocked result must contain the same number of items as number of Parallel branches."
 
 
@@ -67,12 +68,14 @@ _SIZES = "Mocked result must contain the same number of items as number of Paral
         (_MAP, {"mock": _FAILS}, "ValidationException", _CAUSE),
         (_MAP, {"mock": _FAILS, "stateConfiguration": {"errorCausedByState": "StateName"}}, "ValidationException",
          _CAUSE),
+        (_RUN, {"input": "[1]", "mock": {"result": "[]"}, "stateConfiguration": {"mapIterationFailureCount": 2}},
+         "ValidationException", _COUNT),
     ],
 )  # fmt: skip
 def test_a_mock_that_a_state_cannot_have_is_refused(
     states: Any, state: dict[str, Any], more: dict[str, Any], code: str, message: str
 ) -> None:
-    """As AWS recorded by localstack (test_state_mock_validation); the words of _WAITS and _CAUSE are ours."""
+    """As AWS recorded by localstack (test_state_mock_validation); _WAITS, _CAUSE and _COUNT are in our words."""
     assert refusal(states.test_state, definition=json.dumps(state), **more) == (code, message)
 
 

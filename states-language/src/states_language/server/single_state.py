@@ -17,6 +17,7 @@ from states_language.distributed.item_formats import FAILED as UNREADABLE
 from states_language.distributed.item_reader import OBJECT
 from states_language.distributed.map_run import BOUNDS, THRESHOLD, THRESHOLD_CAUSE
 from states_language.failures import StateError
+from states_language.server.requests import Refusal
 from states_language.states.retry import compile_retry, named
 
 Perform = Callable[[TaskCall], Awaitable[Any]]
@@ -215,6 +216,9 @@ class StateTest:
         step = await self._step(run)
         if step.status == "SUCCEEDED":
             self._items = len(step.output)
+            if self.request.failed_items > self._items:  # "cannot exceed the number of items" (Developer Guide)
+                most = f"at most {self._items}, the number of items"
+                raise Refusal("ValidationException", f"stateConfiguration.mapIterationFailureCount must be {most}.")
             if not reader and not self._jsonata:
                 path = self.state.get("ItemsPath", "$")
                 await self._show("afterItemsPath", {"Type": "Pass", **self._kept("InputPath"), "OutputPath": path})
