@@ -136,19 +136,6 @@ def result(answer: Any, shape: Shape | None) -> Any:
     return plain(answer)
 
 
-def http_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Returns the members that an optimised integration adds to an answer, from botocore's ResponseMetadata."""
-    headers = {str(name): str(value) for name, value in metadata.get("HTTPHeaders", {}).items()}
-    return {
-        "SdkHttpMetadata": {
-            "AllHttpHeaders": {name: [value] for name, value in headers.items()},
-            "HttpHeaders": headers,
-            "HttpStatusCode": metadata.get("HTTPStatusCode", 200),
-        },
-        "SdkResponseMetadata": {"RequestId": metadata.get("RequestId", "")},
-    }
-
-
 def plain(value: Any) -> Any:
     """Returns a value of botocore's as JSON."""
     if isinstance(value, datetime.datetime):

@@ -7,7 +7,7 @@ Retriers and Catchers once and never waits for them. The members that each type 
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from states_language import Execution, Machine, TaskCall, TaskFailure, Whole, load
@@ -16,6 +16,7 @@ from states_language.definition.pointers import ways
 from states_language.distributed.item_formats import FAILED as UNREADABLE
 from states_language.distributed.item_reader import OBJECT
 from states_language.distributed.map_run import BOUNDS, THRESHOLD, THRESHOLD_CAUSE
+from states_language.distributed.report import MapRunReport
 from states_language.failures import StateError
 from states_language.server.requests import Refusal
 from states_language.states.retry import compile_retry, named
@@ -81,6 +82,7 @@ class StateTest:
         self._kind = state.get("Type")
         self._jsonata = state.get("QueryLanguage") == "JSONata"
         self._items = 1
+        self._map_run: MapRunReport | None = None
         self._refused: Execution | None = None
 
     async def answer(self) -> dict[str, Any]:
@@ -121,11 +123,10 @@ class StateTest:
         return {"Type": "Task", "Resource": _WORK, **self._kept(*_DATAFLOW, *_WAYS)}
 
     def _exceeds_tolerance(self) -> bool:
-        failed = self.request.failed_items
-        count, percentage = self.shown.get("toleratedFailureCount"), self.shown.get("toleratedFailurePercentage")
-        if count is not None and failed > count:
-            return True
-        return percentage is not None and 100 * failed > percentage * self._items
+        run = self._map_run
+        if run is None or (run.tolerated_count is None and run.tolerated_percentage is None):
+            return False
+        return replace(run, failed=self.request.failed_items, total=self._items).too_many
 
     async def _failed(self, execution: Execution) -> dict[str, Any]:
         if execution.status == "TIMED_OUT":
@@ -192,8 +193,9 @@ class StateTest:
         if not step.map_runs:
             self._refused = step
             return
+        self._map_run = step.map_runs[0]
         for name, bound in _BOUNDS.items():
-            if (value := getattr(step.map_runs[0], bound)) is not None:
+            if (value := getattr(self._map_run, bound)) is not None:
                 self.shown[name] = float(value) if name.endswith("Percentage") else value
 
     def _show_variables(self, execution: Execution) -> None:

@@ -24,7 +24,7 @@ from states_language.server.requests import Refusal
 from states_language.server.requests import model as states_model
 from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, settle
 from states_language.tasks.lambda_answers import missing, throttled
-from states_language.tasks.resources import ACTIVITY, SYNC
+from states_language.tasks.resources import ACTIVITY, SYNC, http_metadata
 from states_language.values import compact, parsed
 
 _AT_ONCE = 4
@@ -148,7 +148,7 @@ class TaskPerformer:
             self._states.executions.on_end(answer["executionArn"], listener)
             pending.outcome.add_done_callback(lambda outcome: self._given_up(outcome, answer["executionArn"]))
         result = sdk.result(answer, operation.output_shape)
-        return result if call.sdk else result | sdk.http_metadata({"RequestId": str(uuid.uuid4())})
+        return result if call.sdk else result | http_metadata({}, 200, str(uuid.uuid4()))
 
     async def _require_standard(self, arguments: dict[str, Any]) -> None:
         """Raises Refusal for an Express machine, for its executions cannot be described and so not be waited for."""
@@ -195,7 +195,10 @@ class TaskPerformer:
         result = sdk.result(answer, operation.output_shape)
         if body is not None:
             return result | {"Body": body}
-        return result if call.sdk else result | sdk.http_metadata(metadata)
+        if call.sdk:
+            return result
+        headers = {str(name): str(value) for name, value in metadata.get("HTTPHeaders", {}).items()}
+        return result | http_metadata(headers, metadata.get("HTTPStatusCode", 200), metadata.get("RequestId", ""))
 
     def _operation(self, client_name: str, action: str) -> OperationModel:
         model = states_model() if client_name == "stepfunctions" else self._client(client_name).meta.service_model

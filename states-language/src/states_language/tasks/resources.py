@@ -146,13 +146,17 @@ def wrapped(result: Any, text: str, request_id: str, date: str) -> dict[str, Any
     return {
         "ExecutedVersion": "$LATEST",
         "Payload": result,
-        "SdkHttpMetadata": {
-            "AllHttpHeaders": {name: [value] for name, value in headers.items()},
-            "HttpHeaders": headers,
-            "HttpStatusCode": 200,
-        },
-        "SdkResponseMetadata": {"RequestId": request_id},
+        **http_metadata(headers, 200, request_id),
         "StatusCode": 200,
+    }
+
+
+def http_metadata(headers: dict[str, str], status: int, request_id: str) -> dict[str, Any]:
+    """Return the members that an optimised integration adds to an answer."""
+    every = {name: [value] for name, value in headers.items()}
+    return {
+        "SdkHttpMetadata": {"AllHttpHeaders": every, "HttpHeaders": headers, "HttpStatusCode": status},
+        "SdkResponseMetadata": {"RequestId": request_id},
     }
 
 
