@@ -58,7 +58,7 @@ def test_a_catcher_assigns_from_the_error_output() -> None:
 
 def test_an_attempt_that_fails_after_its_assign_assigns_nothing() -> None:
     """The Catcher, which takes over, has no Assign."""
-    fails = {"ResultSelector": {"x.$": "States.ArrayGetItem($, 9)"}, "Assign": {"how": "badly"}}
+    fails: dict[str, Any] = {"ResultSelector": {"x.$": "States.ArrayGetItem($, 9)"}, "Assign": {"how": "badly"}}
     work = task(**fails, Catch=[{"ErrorEquals": ["States.ALL"], "Next": "B"}], Next="B")
     execution = machine(("A", work), ("B", {"Type": "Pass"})).execute(functions={"work": lambda *_: []})
     assert (execution.status, assigned(execution)) == ("SUCCEEDED", [])

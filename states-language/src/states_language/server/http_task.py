@@ -10,6 +10,7 @@ import operator
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -178,12 +179,8 @@ def _request(
 ) -> tuple[str, dict[str, str], str | None]:
     """Return the address, the headers and the body of a request."""
     headers = merge(_headers(given), _named(added["HeaderParameters"]) | _named(credentials))
-    headers |= _named(
-        {
-            "User-Agent": f"Amazon|StepFunctions|HttpInvoke|{region}",
-            "Range": f"bytes=0-{PAYLOAD_LIMIT_BYTES}",
-        }
-    )
+    fixed = {"User-Agent": f"Amazon|StepFunctions|HttpInvoke|{region}", "Range": f"bytes=0-{PAYLOAD_LIMIT_BYTES}"}
+    headers |= _named(fixed)
     body = _body(given, added["BodyParameters"], merge)
     if body is not None:
         headers.setdefault("content-type", ("Content-Type", "application/json; charset=UTF-8"))
@@ -279,10 +276,8 @@ def _answer(response: urllib3.BaseHTTPResponse, body: bytes) -> dict[str, Any]:
         raise TaskFailure(f"States.Http.StatusCode.{response.status}", text or response.reason)
     parsed: Any = text
     if "json" in kind and text:
-        try:
+        with suppress(ValueError, RecursionError):
             parsed = parse_json(text)
-        except (ValueError, RecursionError):
-            parsed = text
     return {
         "Headers": {name.lower(): response.headers.getlist(name) for name in response.headers},
         "ResponseBody": parsed,
