@@ -78,6 +78,8 @@ const ALARMS = {
     'a connection.'],
   ControlErrors: ['AWS/Lambda', 'Errors', lambda('ConnectionControl'), ONCE_IN_5_MINUTES,
     'The function that shows and stops streams failed. Every expected error has a response, so this is a defect.'],
+  RepairErrors: ['AWS/Lambda', 'Errors', lambda('ConnectionRepair'), { ...ONCE_IN_5_MINUTES, Threshold: 2 },
+    'The function that repairs gaps fails again and again, so gaps stay open that could be repaired. Its log has the error.'],
   UnexpectedErrors: [METRICS, 'UnexpectedErrors', null, ONCE_IN_5_MINUTES,
     'The connection manager raised an error that handlers/errors.py does not have, which is a defect; its log has the traceback.'],
   Kills: [METRICS, 'Kills', null, { ...ONCE_IN_5_MINUTES, Period: 3600, Threshold: 2 },

@@ -22,12 +22,12 @@ TOPIC = [{"Ref": "AlertsTopic"}]
 
 
 def alarms() -> dict[str, dict[str, Any]]:
-    """Return the alarms of the template by their metric and the machine that they belong to."""
+    """Return the alarms of the template by their metric, and the machine or the function that they belong to."""
     by_metric = {}
     for alarm in resources(osls.template("test"), "AWS::CloudWatch::Alarm"):
         (*_, last) = alarm.get("Dimensions", [{"Value": ""}])
-        machine = f"/{last['Value']['Ref']}" if alarm["Namespace"] == "AWS/States" else ""
-        by_metric[f"{alarm['Namespace']}/{alarm['MetricName']}{machine}"] = alarm
+        whose = f"/{last['Value']['Ref']}" if alarm["Namespace"] in ("AWS/States", "AWS/Lambda") else ""
+        by_metric[f"{alarm['Namespace']}/{alarm['MetricName']}{whose}"] = alarm
     return by_metric
 
 
