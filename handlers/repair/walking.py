@@ -126,7 +126,7 @@ class _Walk:
                     raise TakenOver
                 continue
             if is_end(field, repair.pages, answer):
-                return replace((yield from self._checked(repair, begin)), at=""), "", 0
+                return (yield from self._looked_back(replace(repair, at=""), begin))
             if answer.problem:
                 # The next try continues with this page, or begins anew if the page's cursor may be invalid by now.
                 is_lost = answer.status in CURSOR_LOST or self._has_secret(address)
@@ -142,7 +142,7 @@ class _Walk:
                 repair = replace(repair, way=NO_ORDER)
             repair, is_over = yield from self._take(repair, read)
             if is_over:
-                return (yield from self._checked(repair, begin)), "", 0
+                return (yield from self._looked_back(repair, begin))
             address = read.next
 
     def _fetched(self, address: str) -> Generator[Ask | Wait, Any, Fetched]:
@@ -153,21 +153,23 @@ class _Walk:
         answer: Fetched = yield Ask(lambda: ports.deps.fetch(wanted))
         return answer
 
-    def _checked(self, repair: Repair, begin: str) -> Generator[Ask | Wait, Any, Repair]:
-        """Returns the repair after a walk, which proves nothing if the address may have forgotten events meanwhile.
+    def _looked_back(self, repair: Repair, begin: str) -> Generator[Ask | Wait, Any, tuple[Repair, str, float]]:
+        """Returns as `steps`: the walk proves nothing if the address may have forgotten events meanwhile.
 
         An address forgets the oldest events first, so it had all that the later pages should have had if it still has
         where the walk began. A walk towards the past ends there anyway.
         """
         if not (repair.way == UP and repair.saw_before and repair.saw_after):
-            return repair
+            return repair, "", 0
         answer = yield from self._fetched(begin)
+        if answer.problem:
+            return repair, answer.problem, answer.retry_after_s or 0
         try:
             again = page(self._ports.field, begin, 0, answer, self._ports.deps.now_ms())
-        except BadPage:
-            return replace(repair, way=NO_ORDER)
+        except BadPage as problem:
+            return repair, str(problem), 0
         is_there = any(event.key in (self._before, self._first) for event in again.events)
-        return repair if is_there else replace(repair, way=NO_ORDER)
+        return (repair if is_there else replace(repair, way=NO_ORDER)), "", 0
 
     def _take(self, repair: Repair, read: Page) -> Generator[Ask, Any, tuple[Repair, bool]]:
         """Stores what the page brings and saves that it was read; returns whether it is the last page."""

@@ -261,3 +261,21 @@ def test_the_edge_may_lie_behind_the_first_page() -> None:
     rig = Rig(RestWays(limit=4), address="https://rest.example/events?from={from}&to={to}")
     rig.run()
     assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
+
+
+def test_a_refusal_of_the_look_back_is_obeyed() -> None:
+    """The record names it and not the pages, which had an order; the next walk proves the gap."""
+    rig = Rig(RestWays(limit=3))
+    fetch, refusals = rig.rest.fetch, [Fetched(429, problem="answered 429", retry_after_s=400.0)]
+
+    def refuses(asked: UpstreamRequest) -> Fetched:
+        is_again = asked.address in rig.rest.addresses
+        return refusals.pop() if is_again and refusals else fetch(asked)
+
+    rig.rest.fetch, began_ms = refuses, rig.now  # type: ignore[assignment,method-assign]
+    rig.run(left_ms=1_000)
+    assert (rig.repaired.state, rig.repaired.reason) == (PARTLY, "answered 429")
+    assert rig.repaired.next_ms >= began_ms + 400_000
+    rig.now = rig.repaired.next_ms
+    rig.run(request=False)
+    assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
