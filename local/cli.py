@@ -6,6 +6,7 @@ Invariant: a UserError, or a missing package, is one sentence on standard error 
 """
 
 import argparse
+import errno
 import importlib
 import os
 import re
@@ -102,10 +103,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader (`| head`) has seen enough. Discard the buffer, or Python would complain at its end.
+    except OSError as problem:
+        is_full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
+        if not is_full and not isinstance(problem, BrokenPipeError):
+            raise
+        # Nothing more can be printed. Discard the buffer, or Python would complain at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+        if is_full:
+            print("streamkeeper: The disk is full: free some space, and run the command again.", file=sys.stderr)
+        return 2 if is_full else BROKEN_PIPE  # the reader (`| head`) has seen enough
     return status
 
 

@@ -30,8 +30,11 @@ IDLE_S = 75
 WS_PING_S = 5.0
 
 
-def bind(port: int, purpose: str) -> socket.socket:
-    """Returns a listening socket on 127.0.0.1, on any free port for 0; UserError names `purpose` for a taken port."""
+def bind(port: int, purpose: str, option: str = "PORT") -> socket.socket:
+    """Returns a listening socket on 127.0.0.1, on any free port for 0.
+
+    UserError names `purpose` for a taken port, and the `option` or variable that chooses another.
+    """
     # asyncio sets TCP_NODELAY only if the protocol is named. Without it, the second part of an answer waits 40 ms for
     # the acknowledgement of the first (Nagle's algorithm with delayed acknowledgements).
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -44,7 +47,7 @@ def bind(port: int, purpose: str) -> socket.socket:
         if failure.errno == errno.EADDRINUSE:
             raise UserError(
                 f"Port {port}, needed for {purpose}, is in use;"
-                " stop the process that listens there or set PORT to another number."
+                f" stop the process that listens there or set {option} to another number."
             ) from None
         raise UserError(f"Port {port}, needed for {purpose}, cannot be opened: {failure.strerror}.") from None
     listening.setblocking(False)

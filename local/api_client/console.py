@@ -107,7 +107,7 @@ def app(api: Api, word: str) -> Starlette:
 
 async def _served(api: Api, port: int) -> int:
     word = secrets.token_urlsafe(16)
-    listener = Listener(app(api, word), bind(port, "the page"))
+    listener = Listener(app(api, word), bind(port, "the page", "--port"))
     await listener.start()
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()

@@ -78,9 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"The tables cannot be read: {str(problem).rstrip('.')}.") from None
     except (BotoCoreError, Boto3Error, ClientError, OSError) as problem:
         # boto3's upload error has AWS's answer in its context.
-        raise UserError(
-            f"{arguments.to} cannot be written: {str(problem.__context__ or problem).rstrip('.')}."
-        ) from None
+        why = getattr(problem, "strerror", None) or str(problem.__context__ or problem).rstrip(".")
+        raise UserError(f"{arguments.to} cannot be used: {why}.") from None
 
 
 def _archives(arguments: argparse.Namespace, jobs: int) -> list[Any]:

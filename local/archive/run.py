@@ -5,6 +5,7 @@ done. So after a kill the hour is repeated, and the same files replace those tha
 one file; an hour is marked once all of its files are there, and never before an earlier one.
 """
 
+import contextlib
 import itertools
 import json
 import tempfile
@@ -46,6 +47,16 @@ def partition(stream_id: str, hour_ms: int) -> str:
     """The folder of an hour, as Hive names it; characters of the id that no folder can have are percent-encoded."""
     at = datetime.fromtimestamp(hour_ms / 1000, UTC)
     return f"{folder_of(stream_id)}/day={at:%Y-%m-%d}/hour={at:%H}"
+
+
+@contextlib.contextmanager
+def _temporary_files() -> Iterator[None]:
+    """Raises UserError in place of an OSError, because the place of the archive is not at fault."""
+    try:
+        yield
+    except OSError as problem:
+        why = problem.strerror or problem
+        raise UserError(f"A temporary file cannot be written: {why}; TMPDIR chooses another folder.") from None
 
 
 @dataclass(frozen=True)
@@ -164,16 +175,18 @@ class Archive:
 
     def _archive(self, table: Table, from_ms: int, until_ms: int) -> Done:
         schema, by_hour, left_out = table.schema(), dict[int, HourFiles](), 0
-        with tempfile.TemporaryDirectory(prefix="streamkeeper-archive-") as name:
-            for event in itertools.chain.from_iterable(self.source.pages(self.stream_id, from_ms, until_ms)):
-                hour_ms = hour_of(instant_ms(event["received_at"]))
-                if hour_ms not in by_hour:
-                    folder = Path(name, str(hour_ms))
-                    folder.mkdir()
-                    by_hour[hour_ms] = HourFiles(folder, schema, self.most_bytes, self.least_bytes)
-                by_hour[hour_ms].add(table.row(event))
-                left_out += "left_out" in event
-            paths_of = {hour_ms: one.close() for hour_ms, one in by_hour.items()}
+        with contextlib.ExitStack() as held:
+            with _temporary_files():
+                name = held.enter_context(tempfile.TemporaryDirectory(prefix="streamkeeper-archive-"))
+                for event in itertools.chain.from_iterable(self.source.pages(self.stream_id, from_ms, until_ms)):
+                    hour_ms = hour_of(instant_ms(event["received_at"]))
+                    if hour_ms not in by_hour:
+                        folder = Path(name, str(hour_ms))
+                        folder.mkdir()
+                        by_hour[hour_ms] = HourFiles(folder, schema, self.most_bytes, self.least_bytes)
+                    by_hour[hour_ms].add(table.row(event))
+                    left_out += "left_out" in event
+                paths_of = {hour_ms: one.close() for hour_ms, one in by_hour.items()}
             size = sum(path.stat().st_size for paths in paths_of.values() for path in paths)
             for hour_ms in range(from_ms, until_ms, HOUR_MS):
                 self._put(partition(self.stream_id, hour_ms), paths_of.get(hour_ms, []))

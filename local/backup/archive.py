@@ -8,7 +8,7 @@
     manifest.json                            the same of all streams, written last
 
 A line is an item in the format of DynamoDB's exports: `{"Item": {"PK": {"S": …}, …}}`. Invariants: every file is
-complete; a file that differs from the manifest is refused by name before any of it is used.
+complete; a stream with a file that differs from the manifest is refused by name before that file is used.
 """
 
 import errno
@@ -26,6 +26,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.dynamodb.client import binary, encode
 from handlers.store.typed_values import Item
+from local.backup.reading import NotRestored
 from local.reached_stage import TRIES, client, region_of_environment
 from local.user_error import UserError
 from streamkeeper.archive_places import Bucket, Folder, Place, names_at
@@ -165,16 +166,14 @@ class Archived:
         """As `Source`; the last part of a key is the SHA-256 of the body."""
         content = self._files.read(f"{folder_of(stream_id)}objects/{object_name(key)}")
         if hashlib.sha256(content).hexdigest() != key.rpartition("/")[2]:
-            raise UserError(
-                f"The body {object_name(key)} of {stream_id} in the backup is damaged: its SHA-256 differs."
-            )
+            raise NotRestored(f"its body {object_name(key)} is damaged in the backup: restore it from another one")
         return content
 
     def _checked(self, stream_id: str, name: str) -> bytes:
         wanted = next(one for one in self._streams[stream_id]["files"] if one["name"] == name)
         content = self._files.read(folder_of(stream_id) + name)
         if described(name, content, wanted["items"]) != wanted:
-            raise UserError(f"{name} of {stream_id} in the backup is damaged: it differs from the manifest.")
+            raise NotRestored(f"its file {name} is damaged in the backup: restore it from another one")
         return content
 
 

@@ -17,9 +17,9 @@ from handlers.store.control_table import Table
 from handlers.store.leases import LEASE
 from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import Item, count, instant, key, text
-from local.backup.reading import Tables
+from local.backup.reading import NotRestored, Tables
 from local.backup.stage_places import Place
-from local.backup.writing import NotRestored, Restored, Restoring, held_by
+from local.backup.writing import Restored, Restoring, held_by
 
 # A connection leaves after some reads of the lease; a machine in a back-off takes longer.
 LET_GO_S, CLAIMED_S = 300.0, 60.0

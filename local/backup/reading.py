@@ -25,8 +25,12 @@ from local.backup.stage_places import Place
 PAGE_ITEMS = 2_000
 
 
+class NotRestored(Exception):
+    """The stream there stays unchanged; the message says why, and what to do."""
+
+
 class Source(Protocol):
-    """The place from which a stream is copied."""
+    """The place from which a stream is copied. What is damaged there raises NotRestored."""
 
     def control(self, stream_id: str) -> list[Item]:
         """The stream's control records, the lease first; [] if it was never started."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from handlers.api.verdict import counted
 from handlers.errors import StoreUnavailable
-from local.backup.writing import NotRestored
+from local.backup.reading import NotRestored
 from local.printable import printable, saying
 
 T = TypeVar("T")
@@ -63,10 +63,8 @@ class Work:
                 self._ends.set()
                 threads.shutdown(cancel_futures=True)
                 if done < len(asked):
-                    again = "run the same command for the others"
-                    print(
-                        f"streamkeeper: {done:,} of {counted(len(asked), 'stream')} are done; {again}.", file=sys.stderr
-                    )
+                    words = f"{done:,} of {counted(len(asked), 'stream')} done; run the same command for the others."
+                    print(f"streamkeeper: {words}", file=sys.stderr)
                 raise
 
     def _show(self, done: int, total: int) -> None:

@@ -32,7 +32,7 @@ from handlers.store.leases import Leases
 from handlers.store.ledger_records import live_record
 from handlers.store.segment_reader import LOG_SUFFIX, head, is_segment, segment_number
 from handlers.store.typed_values import MAX_ITEM_BYTES, Item, count, instant, number, size_bytes, text
-from local.backup.reading import Source, Tables, token
+from local.backup.reading import NotRestored, Source, Tables, token
 from local.backup.stage_places import Place
 from local.backup.taking import events_of
 
@@ -46,10 +46,6 @@ _MARK_BYTES = len("restored") + 1
 # The attributes that two equal events with one key share.
 _BODY = ("data", "encoding", "object", "dead_letter")
 TRIES = 8
-
-
-class NotRestored(Exception):
-    """The stream there stays unchanged; the message says why, and what to do."""
 
 
 @dataclass

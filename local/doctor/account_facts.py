@@ -23,10 +23,11 @@ from local.doctor.stage_template import Deployed, Resource
 Facts = dict[str, Any]
 # What the run on this machine offers of AWS.
 HERE = frozenset({"dynamodb", "lambda", "s3", "sqs", "stepfunctions"})
+MAPPINGS = "mappings"
 TITLES = {
     "account": "quota of an account", "apigateway": "API Gateway of AWS's own", "cloudwatch": "CloudWatch",
     "backups": "point-in-time recovery of tables", "events": "EventBridge", "firehose": "Firehose", "iam": "IAM",
-    "kinesis": "Kinesis", "sns": "SNS topic",
+    "kinesis": "Kinesis", MAPPINGS: "mapping, but reads the stream itself", "sns": "SNS topic",
 }  # fmt: skip
 # How far back CloudWatch is asked, by the minute.
 HOURS = 3
@@ -66,9 +67,9 @@ class Account:
         except (BotoCoreError, StoreUnavailable, ValueError) as error:
             return Unasked(f"{operation} of {service}: {error}".rstrip("."))
 
-    def listed(self, service: str, operation: str, name: str, **parameters: Any) -> Any:
-        """The complete list of this name, from all pages, or Unasked."""
-        if isinstance(first := self.ask(service, operation, **parameters), Unasked):
+    def listed(self, service: str, operation: str, name: str, has: str = "", **parameters: Any) -> Any:
+        """The complete list of this name, from all pages, or Unasked, as `ask` says."""
+        if isinstance(first := self.ask(service, operation, has, **parameters), Unasked):
             return first
         try:
             pages = self.client(service).get_paginator(operation).paginate(**parameters)
@@ -156,9 +157,8 @@ def _stable(account: Account, deployed: Deployed) -> dict[str, Any]:
 def _mappings(account: Account, deployed: Deployed) -> Any:
     if not deployed.of(MAPPING):
         return []
-    return account.listed(
-        "lambda", "list_event_source_mappings", "EventSourceMappings", FunctionName=deployed.named(DELIVERY)
-    )
+    name = {"FunctionName": deployed.named(DELIVERY)}
+    return account.listed("lambda", "list_event_source_mappings", "EventSourceMappings", has=MAPPINGS, **name)
 
 
 def _queue_url(account: Account, deployed: Deployed) -> str:

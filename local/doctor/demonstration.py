@@ -75,8 +75,11 @@ def played(api: Api, account: Account, deployed: Deployed, stream_id: str) -> Ge
     try:
         streams.ask("POST", path)
     except (Refused, UserError) as problem:
-        yield Finding(State.WRONG, f"{what}, start", str(problem), "started", _LOG)
+        yield Finding(State.WRONG, f"{what}, start", str(problem).rstrip("."), "started", _LOG)
         return
+    except KeyboardInterrupt:
+        streams.ask("DELETE", path)  # the request may have started it
+        raise
     try:
         yield from _handed_over(streams, account, deployed, stream_id, what, before["generation"])
     finally:

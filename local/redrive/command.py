@@ -58,6 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if nothing is left, 1 if something is; raises UserError."""
     if arguments.stream_id is not None:
         return asking.refusals(_by_api)(arguments)
+    if arguments.url is not None:
+        raise UserError("--url works only with a STREAM; for the whole queue of a stage give --stage.")
     redrive = Redrive(connect(arguments.stage), restart=arguments.restart, dry_run=arguments.dry_run)
     wanted = None if arguments.stream is None else frozenset(arguments.stream)
     outcomes = []

@@ -14,14 +14,20 @@ from tests.harness import free_port
 from tests.local.support import PROJECT
 
 
-def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    """`streamkeeper … | head -1` prints nothing on standard error; the status is the shell's for SIGPIPE."""
+def test_a_reader_that_has_seen_enough_is_no_error_and_a_full_disk_is_one() -> None:
+    """`streamkeeper … | head -1` prints nothing on standard error; the status is the shell's for SIGPIPE. On a full
+    disk one sentence follows, and 2.
+    """
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "local.cli", "asl", "check", "statemachines/staggered.asl.yml"]
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, cwd=PROJECT, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (BROKEN_PIPE, b"")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, cwd=PROJECT, check=False)
+    said = b"streamkeeper: The disk is full: free some space, and run the command again.\n"
+    assert (done.returncode, done.stderr) == (2, said)
 
 
 MISSING = {

@@ -3,10 +3,12 @@
 import asyncio
 import socket
 
+import pytest
 import urllib3
 from starlette.types import Receive, Scope, Send
 
-from local.listener import Listener, bind
+from local.listener import Listener, bind, port_of
+from local.user_error import UserError
 
 
 def test_an_answer_is_sent_without_waiting_for_an_acknowledgement() -> None:
@@ -31,3 +33,9 @@ def test_an_answer_is_sent_without_waiting_for_an_acknowledgement() -> None:
 
     listener = Listener(app, bind(0, "a test"))
     assert (asyncio.run(run()), len(delays), all(delays)) == (204, 1, True)
+
+
+def test_a_taken_port_names_what_chooses_another() -> None:
+    """PORT does for a run, and --port for the page that `console` serves."""
+    with bind(0, "a test") as taken, pytest.raises(UserError, match=r"in use; stop .* or set --port to another number"):
+        bind(port_of(taken), "the page", "--port")

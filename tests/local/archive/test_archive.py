@@ -4,6 +4,7 @@ import base64
 import json
 import random
 import re
+import resource
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -257,7 +258,7 @@ def test_files_are_neither_small_nor_large(tmp_path_factory: pytest.TempPathFact
 
 
 def test_a_run_goes_on_or_says_why_not(tmp_path: Path) -> None:
-    """Another --from, a missing beginning and a broken state are one sentence each."""
+    """Another --from, a missing beginning, a full disk and a broken state are one sentence each."""
     rig = Rig(tmp_path, [0])
     rig.archive().run(ORIGIN_MS + HOUR_MS)
     with pytest.raises(UserError, match=r"continues at 2027-01-15T09:00:00.000Z: leave out --from; to begin again"):
@@ -266,6 +267,13 @@ def test_a_run_goes_on_or_says_why_not(tmp_path: Path) -> None:
         Rig(tmp_path / "none", [0], "none").archive().run(ORIGIN_MS)
     with pytest.raises(UserError, match="was never started in this stage"):
         replace(rig.archive(), stream_id="other").run(ORIGIN_MS)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400, before[1]))  # less than a file of Parquet takes
+    try:
+        with pytest.raises(UserError, match="A temporary file cannot be written: File too large; TMPDIR chooses"):
+            Rig(tmp_path / "full", [0]).archive().run(ORIGIN_MS + HOUR_MS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     (state,) = (tmp_path / "_streamkeeper").iterdir()
     state.write_text("{}")
     with pytest.raises(UserError, match="in the archive was not written by this command"):

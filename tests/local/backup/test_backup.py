@@ -20,10 +20,10 @@ from handlers.store.typed_values import text
 from local.backup import archive, reading, taking, together
 from local.backup.archive import Files, files_at
 from local.backup.moving import Moving
-from local.backup.reading import Tables
+from local.backup.reading import NotRestored, Tables
 from local.backup.stage_places import Place
 from local.backup.taking import Taking
-from local.backup.writing import NotRestored, Restoring
+from local.backup.writing import Restoring
 from local.cli import INTERRUPTED, main
 from tests.handlers.aws import Counted
 from tests.handlers.store.events import an_event, noise
@@ -307,11 +307,12 @@ def test_another_log_is_not_mixed_with_this_one(here: Deployed, there: Deployed)
 def test_a_damaged_backup_is_refused_by_the_name_of_its_file(
     here: Deployed, there: Deployed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing of a damaged file is used; an unfinished backup has no manifest, and a finished one is not
-    overwritten.
+    """Nothing of a damaged file is used, and other streams are restored. An unfinished backup has no manifest, and a
+    finished one is not overwritten.
     """
-    here.run(PLAIN, 2)
-    here.store().write(PLAIN, 1, 0, [an_event("1")])
+    for stream_id in (PLAIN, SPREAD):
+        here.run(stream_id, 2)
+        here.store().write(stream_id, 1, 0, [an_event("1")])
     folder = tmp_path / "backup"
     arguments = ("backup", "--stage", "here", "--to", str(folder))
     assert typed(capsys, *arguments)[0] == 0
@@ -320,10 +321,10 @@ def test_a_damaged_backup_is_refused_by_the_name_of_its_file(
     )  # fmt: skip
     part = folder / "streams/demo/events-000001.jsonl.gz"
     part.write_bytes(part.read_bytes()[:-1])
-    status, _, wrong = typed(capsys, "restore", "--stage", "there", "--from", str(folder), "--match", PLAIN)
-    assert status == 2
-    assert "events-000001.jsonl.gz of demo in the backup is damaged: it differs from the manifest" in wrong
-    assert there.items() == {"events": {}, "control": {}}
+    status, done, wrong = typed(capsys, "restore", "--stage", "there", "--from", str(folder))
+    assert (status, [one["stream"] for one in done["streams"]], done["refused"]) == (1, [SPREAD], 1)
+    assert wrong == "demo: its file events-000001.jsonl.gz is damaged in the backup: restore it from another one.\n"
+    assert {stream_id for table in there.items().values() for stream_id, _ in table} == {SPREAD}
     (folder / "manifest.json").unlink()
     assert "backup/ has an unfinished backup" in typed(capsys, "restore", "--stage", "there", "--from", str(folder))[2]
     (folder / "begun.json").unlink()
@@ -348,7 +349,7 @@ def test_ctrl_c_says_how_to_go_on(
         patch.setattr(Files, "write", interrupted)
         status, _, wrong = typed(capsys, *arguments)
     assert status == INTERRUPTED
-    said = r"streamkeeper: [0-3] of 4 streams are done; run the same command for the others.\n"
+    said = r"streamkeeper: [0-3] of 4 streams done; run the same command for the others.\n"
     assert re.fullmatch(said, wrong), wrong
     assert typed(capsys, *arguments, "--match", "demo:*")[::2] == (
         2,

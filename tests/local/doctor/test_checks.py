@@ -1,5 +1,7 @@
 """The findings of `streamkeeper doctor` for answers of AWS's services, and for their refusals."""
 
+import signal
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,13 +11,13 @@ import pytest
 from local.api_client.http_client import Api
 from local.costs import prices
 from local.doctor import fleet_checks, stage_checks
-from local.doctor.account_facts import DELIVERY, HERE, MANAGER, Account
+from local.doctor.account_facts import DELIVERY, HERE, MANAGER, MAPPINGS, Account
 from local.doctor.demonstration import played
 from local.doctor.findings import Finding, Mend, State, Unasked
 from local.doctor.stage_template import Deployed, Resource
 from tests.client import api_server
 from tests.deploy.delivery import delivery_resources
-from tests.handlers.servers import serving
+from tests.handlers.servers import Peer, serving
 
 ARN = "arn:aws:states:eu-west-1:111111111111:stateMachine:streamkeeper-prod-connections"
 NEW, OLD = (
@@ -236,6 +238,12 @@ def test_a_mapping_of_an_old_stream_is_followed_by_a_new_one() -> None:
     }
 
 
+def test_the_run_on_this_machine_reads_its_tables_itself() -> None:
+    """It calls the delivering function without a mapping of Lambda's, so none is lacking."""
+    mappings = Account(lambda _: None, HERE).listed("lambda", "list_event_source_mappings", "", has=MAPPINGS)
+    assert (list(found(mappings=mappings)), list(found(mappings=[]))) == ([], ["delivery from EventsTable's stream"])
+
+
 def test_the_stream_is_switched_on_before_it_is_read() -> None:
     """Without a stream, the table has no ARN that a mapping could name."""
     off = found(tables=table_with(StreamSpecification={}))
@@ -277,7 +285,9 @@ def status(word: str, generation: int, holder: dict[str, Any] | None = None) -> 
 
 
 def test_a_start_is_awaited_until_the_execution_has_claimed_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until then the API answers as before the start, which says nothing about it; a started stream is stopped."""
+    """Until then the API answers as before the start, which says nothing about it. A started stream is stopped, even
+    after a Ctrl-C before the answer to its start.
+    """
     monkeypatch.setattr("time.sleep", lambda _: None)
     started, connected = api_server.answers({"executionArn": "arn"}), status("running", 4, {"fence": 9})
     for before in (api_server.answers(api_server.problem("never-started"), 404), status("rejected", 3)):
@@ -286,3 +296,11 @@ def test_a_start_is_awaited_until_the_execution_has_claimed_the_stream(monkeypat
             assert next(findings).state is State.OK
             findings.close()
             assert api_server.asked(server)[-1] == "DELETE /connections/demo"
+
+    def interrupt(_: Peer) -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    with serving(status("rejected", 3), interrupt, api_server.answers({"stream": "demo"})) as server:
+        with pytest.raises(KeyboardInterrupt):
+            next(played(Api(server.address), Account(lambda _: None, HERE), Deployed("local", ()), "demo"))
+        assert api_server.asked(server)[1:] == ["POST /connections/demo", "DELETE /connections/demo"]
