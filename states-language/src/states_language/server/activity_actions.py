@@ -5,7 +5,6 @@ reference.
 """
 
 import contextlib
-import json
 import time
 from collections.abc import Iterator
 
@@ -25,7 +24,7 @@ from states_language.server.requests import (
     page,
     prefix,
 )
-from states_language.values import parsed
+from states_language.values import compact, parsed
 
 _POLL_S = 60.0
 """How long GetActivityTask waits for work."""
@@ -70,7 +69,7 @@ class ActivityActions(Actions):
         if call is None or call.pending is None or call.pending.token is None:
             return {}
         call.pending.start(parameters.get("workerName"))
-        return {"taskToken": call.pending.token, "input": json.dumps(call.parameters, ensure_ascii=False)}
+        return {"taskToken": call.pending.token, "input": compact(call.parameters)}
 
     def _get(self, parameters: Parameters) -> Activity:
         activity_arn = arn(parameters, "activityArn", "activity")
