@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -66,6 +67,20 @@ def test_the_history_is_paged_and_can_be_reversed(states: Any) -> None:
     backwards = states.get_execution_history(executionArn=arn, reverseOrder=True, includeExecutionData=False)
     assert [event["type"] for event in backwards["events"]] == kinds[::-1]
     assert "input" not in backwards["events"][-1]["executionStartedEventDetails"]
+
+
+def test_a_page_of_a_history_ends_after_a_megabyte(states: Any) -> None:
+    """A page with more would keep everybody else waiting while it is written; the next goes on, in either order."""
+    names = "ABCDE"
+    passes = {name: {"Type": "Pass", "Next": then} for name, then in pairwise(names)}
+    arn = created(states, "large-events", {"StartAt": "A", "States": {**passes, "E": {"Type": "Succeed"}}})
+    execution = ran(states, arn, input=json.dumps("x" * 200_000))["executionArn"]
+    read = states.get_paginator("get_execution_history").paginate
+    for backwards, lengths in ((False, [5, 5, 2]), (True, [6, 5, 1])):
+        pages = [page["events"] for page in read(executionArn=execution, reverseOrder=backwards)]
+        assert [len(page) for page in pages] == lengths
+        ids = [event["id"] for page in pages for event in page]
+        assert ids == sorted(range(1, 13), reverse=backwards)
 
 
 def test_a_machine_starts_an_execution(states: Any) -> None:

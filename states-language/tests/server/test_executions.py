@@ -12,6 +12,7 @@ from states_language import TaskFailure
 from states_language.server.executions import Executions
 from states_language.server.journals import Journals
 from states_language.server.known_executions import STOPPED_CAUSE, STOPPED_ERROR, KnownExecution, Retention
+from states_language.server.requests import Refusal
 
 FUNCTION = "arn:aws:lambda:us-east-1:000000000000:function:any"
 WAITS, TRIES, ANSWERS = PREFIX + "waits", PREFIX + "tries", PREFIX + "answers"
@@ -175,6 +176,22 @@ def test_what_ended_first_is_forgotten_and_what_runs_does_not_count(tmp_path: Pa
     assert in_service(tmp_path, kept, **few) == ([*waiting, "p3", "p4", "p5"], ["w0", "p4", "p5"])
     again = in_service(tmp_path, restored, **few)
     assert (len(again), set(again) <= {*waiting, "p5"}) == (3, True)
+
+
+def test_a_history_that_is_read_while_it_is_forgotten(tmp_path: Path) -> None:
+    """The file may go while a thread reads it: the execution no longer exists then, and nothing breaks."""
+
+    async def read() -> None:
+        async with stepfunctions(tmp_path, *MACHINES) as states:
+            known = states.executions.start(ANSWERS)
+            await over(known)
+            reading = asyncio.create_task(states.call("GetExecutionHistory", {"executionArn": known.opening.arn}))
+            await asyncio.sleep(0)
+            await states.call("DeleteStateMachine", {"stateMachineArn": ANSWERS})
+            with pytest.raises(Refusal, match="Execution Does Not Exist"):
+                await reading
+
+    asyncio.run(read())
 
 
 def test_what_is_too_old_is_forgotten(tmp_path: Path) -> None:

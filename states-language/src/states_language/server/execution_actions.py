@@ -16,6 +16,7 @@ from states_language.server.machine_actions import configuration
 from states_language.server.machines import missing
 from states_language.server.map_run_actions import child, children, find, stop_child
 from states_language.server.requests import Actions, Answer, Parameters, Refusal, arn, page
+from states_language.server.stored_events import size
 from states_language.server.versions import split
 
 _UNSUPPORTED = "This operation is not supported by this type of state machine"
@@ -158,14 +159,16 @@ class ExecutionActions(Actions):
         if of_run is None:
             # The first page of a stored history reads the whole file, in a thread, so that nobody else waits for it.
             events = await asyncio.to_thread(self._executions.history, self._get(parameters))
+            self._get(parameters)  # it may have been forgotten meanwhile
         elif of_run[1] is None:
-            raise Refusal("ExecutionDoesNotExist", "Only the first hundred executions of a Map Run keep their history.")
+            raise Refusal("ExecutionDoesNotExist", "Only the first executions of a Map Run keep their history.")
         else:
             events = of_run[1]
         with_data = parameters.get("includeExecutionData") is not False
         # Pages go by event ids, which count from 1, for a running execution adds events while its history is read.
         backwards = bool(parameters.get("reverseOrder"))
-        ids, rest = page(parameters, "events", range(1, len(events) + 1), int, descending=backwards)
+        every = range(1, len(events) + 1)
+        ids, rest = page(parameters, "events", every, int, descending=backwards, size=lambda id_: size(events, id_ - 1))
         shown = events[min(ids) - 1 : max(ids)] if ids else []
         return {"events": [_wire(event, with_data) for event in (shown[::-1] if backwards else shown)]} | rest
 

@@ -13,6 +13,7 @@ import json
 import re
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import accumulate
 from typing import Any, TypeVar
 
 from botocore import xform_name
@@ -174,27 +175,33 @@ def _members(shape: StructureShape, value: dict[str, Any]) -> Answer:
 T = TypeVar("T")
 
 _DEFAULT_SIZE = 100
+MOST_BYTES = 1_000_000
+"""After how many bytes a page ends. maxResults "is only an upper limit" (API reference)."""
 
 
 def page(
     parameters: Parameters, name: str, elements: Sequence[T], place: Callable[[T], int | str], *,
-    descending: bool = False,
+    descending: bool = False, size: Callable[[T], int] = lambda _: 0,
 ) -> tuple[list[T], Answer]:  # fmt: skip
     """Returns the elements of one page and the rest of the answer: `nextToken` unless it is the last page.
 
     `name` says what is listed, and by which filter: a token of another list is refused. `place` returns an element's
     key; the elements are in ascending order of it, and `descending` shows the last first. It reads only the page's
-    elements, and a few to find them. maxResults is 0 (the usual 100) to 1000.
+    elements, and a few to find them. maxResults is 0 (the usual 100) to 1000; `size` returns the bytes of an element.
     """
-    size = parameters.get("maxResults") or _DEFAULT_SIZE
+    most = parameters.get("maxResults") or _DEFAULT_SIZE
     token = parameters.get("nextToken")
     after = _after(name, token, elements, place) if token else None
     if descending:
         end = len(elements) if after is None else bisect.bisect_left(elements, after, key=place)
-        shown, is_last = list(elements[max(0, end - size) : end])[::-1], end <= size
+        shown, is_last = list(elements[max(0, end - most) : end])[::-1], end <= most
     else:
         begin = 0 if after is None else bisect.bisect_right(elements, after, key=place)
-        shown, is_last = list(elements[begin : begin + size]), begin + size >= len(elements)
+        shown, is_last = list(elements[begin : begin + most]), begin + most >= len(elements)
+    before = accumulate(map(size, shown), initial=0)
+    fitting = [element for element, above in zip(shown, before, strict=False) if above < MOST_BYTES]
+    is_last = is_last and len(fitting) == len(shown)
+    shown = fitting
     if is_last:
         return shown, {}
     text = json.dumps([name, place(shown[-1])])

@@ -11,13 +11,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from states_language.values import weight
+
 _MOST_PLACES_KEPT = 16
 _AT_ONCE = 100
 EVENT = b'{"event":'
 
 
 class _Events(Sequence[dict[str, Any]]):
-    """Events; `_read` returns a slice of them."""
+    """Events; `_read` returns a slice of them, `size` the bytes of one."""
+
+    def size(self, at: int) -> int:
+        raise NotImplementedError
 
     def _read(self, part: slice) -> list[dict[str, Any]]:
         raise NotImplementedError
@@ -40,6 +45,10 @@ class StoredEvents(_Events):
 
     def __len__(self) -> int:
         return len(self._places)
+
+    def size(self, at: int) -> int:
+        """Returns the bytes from this event to the next; 0 for the last."""
+        return self._places[at + 1] - self._places[at] if at + 1 < len(self._places) else 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for begin in range(0, len(self), _AT_ONCE):
@@ -75,9 +84,18 @@ class WrittenEvents(_Events):
     def __len__(self) -> int:
         return len(self._texts)
 
+    def size(self, at: int) -> int:
+        """Returns the bytes of an event."""
+        return len(self._texts[at])
+
     def _read(self, part: slice) -> list[dict[str, Any]]:
         events: list[dict[str, Any]] = json.loads(b"[" + b",".join(self._texts[part]) + b"]")
         return events
+
+
+def size(events: Sequence[dict[str, Any]], at: int) -> int:
+    """Returns about the bytes of an event as JSON."""
+    return events.size(at) if isinstance(events, _Events) else weight(events[at], {})
 
 
 @functools.lru_cache(maxsize=_MOST_PLACES_KEPT)
