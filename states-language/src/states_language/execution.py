@@ -48,9 +48,9 @@ class Options(TypedDict, total=False):
 class Execution:
     """A running or ended execution.
 
-    status: RUNNING, SUCCEEDED, FAILED, TIMED_OUT or ABORTED. output: JSON value, None unless SUCCEEDED. output_text: it
-    as JSON text. error, cause: None if there is none. history: events in the wire shape of GetExecutionHistory, in
-    milliseconds; after a redrive, only the events since then.
+    status: RUNNING, SUCCEEDED, FAILED, TIMED_OUT or ABORTED. output: JSON value, None unless SUCCEEDED. input_text,
+    output_text: input and output as JSON text. error, cause: None if there is none. history: events in the wire shape
+    of GetExecutionHistory, in milliseconds; after a redrive, only the events since then.
     transitions: states entered, retries and redrives. part: where it stood when it ended without success.
     started_ms, stopped_ms, redriven_ms: of the clock; stopped_ms is None while it runs. redrives: how often so far.
     """
@@ -66,7 +66,7 @@ class Execution:
         options: Options,
     ) -> None:
         document = _as_json(data)
-        text, self.input = document.text, document.value
+        self.input_text, self.input = document.text, document.value
         self.identity = identity
         self.name, self.arn = identity.name, identity.arn
         self.machine_name, self.machine_arn = identity.machine_name, identity.machine_arn
@@ -98,7 +98,7 @@ class Execution:
         self._line = line
         self.lanes = options.get("lanes")
         if redriven is None:
-            self.record.add("ExecutionStarted", 0, {**payload("input", text), "roleArn": self.role_arn})
+            self.record.add("ExecutionStarted", 0, {**payload("input", self.input_text), "roleArn": self.role_arn})
         else:
             self.transitions += 1
             self.record.add("ExecutionRedriven", self.record.count, {"redriveCount": redriven.count})
@@ -106,7 +106,7 @@ class Execution:
         deadline_ms = min(now_ms + (timeout_s or YEAR_S) * 1000, self.started_ms + YEAR_S * 1000)
         over = ("TIMED_OUT", "ExecutionTimedOut", 0, None, None, None)
         self._deadline = clock.call_at(deadline_ms, lambda: self._end(*over))
-        self._root.work = self.task(self._run(text, self.part.get("place")))
+        self._root.work = self.task(self._run(self.input_text, self.part.get("place")))
 
     @functools.cached_property
     def functions(self) -> Any:

@@ -74,7 +74,7 @@ def test_items_are_executions_of_their_own() -> None:
     (run,) = execution.map_runs
     assert run.status == "SUCCEEDED"
     assert run.arn.startswith("arn:aws:states:us-east-1:111111111111:mapRun:machine/")
-    assert [child.input for child in run.executions] == [1, 2, 3]
+    assert [child.input_text for child in run.executions] == ["1", "2", "3"]
     assert len({child.arn for child in run.executions}) == 3
     assert all(child.machine_arn == run.machine_arn and len(child.history) == 4 for child in run.executions)
 

@@ -1,5 +1,6 @@
 """UpdateMapRun changes the bounds of a Map Run that runs, and is refused for any other."""
 
+import json
 from typing import Any
 
 import pytest
@@ -75,6 +76,25 @@ def test_no_bound_on_concurrency_and_a_percentage(states: Any, monkeypatch: pyte
     assert states.describe_execution(executionArn=execution)["status"] == "RUNNING"
     stop_first(states, run)
     assert over(states, execution)["status"] == "FAILED"
+
+
+def test_an_ended_execution_keeps_a_bounded_amount_of_its_map_runs(
+    states: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first executions keep their input and history; of the others, DescribeExecution says what is left out."""
+    mapped = distributed(P={"Type": "Pass", "End": True})
+    arn = created(states, "bounded", line(M=mapped))
+    monkeypatch.setattr(map_runs, "MOST_KEPT", 10_000)
+    items = json.dumps(["x" * 1000, "y" * 3000])
+    execution = states.start_execution(stateMachineArn=arn, input=items)["executionArn"]
+    assert over(states, execution)["status"] == "SUCCEEDED"
+    run = states.list_map_runs(executionArn=execution)["mapRuns"][0]["mapRunArn"]
+    last, first = (one["executionArn"] for one in states.list_executions(mapRunArn=run)["executions"])
+    kept, cut = (states.describe_execution(executionArn=one) for one in (first, last))
+    assert (json.loads(kept["input"])[:2], kept["inputDetails"]) == ("xx", {"included": True})
+    assert ("input" in cut, cut["inputDetails"], cut["outputDetails"]) == (False, *[{"included": False}] * 2)
+    assert len(states.get_execution_history(executionArn=first)["events"]) == 4
+    assert refusal(states.get_execution_history, executionArn=last)[0] == "ExecutionDoesNotExist"
 
 
 def test_a_percentage_above_a_hundred_is_refused(states: Any) -> None:

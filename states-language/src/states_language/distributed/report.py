@@ -1,11 +1,13 @@
 """Holds what ListMapRuns and DescribeMapRun report of a Map Run."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from states_language.history import Event
 from states_language.place import PERIOD_MS, TOO_MANY_EVENTS, Part
+from states_language.values import compact
 
 
 class ChildExecution(Protocol):
@@ -14,7 +16,6 @@ class ChildExecution(Protocol):
     name: str
     arn: str
     machine_arn: str
-    input: Any
     output: Any
     error: str | None
     cause: str | None
@@ -23,6 +24,10 @@ class ChildExecution(Protocol):
     redrives: int
     redriven_ms: int | None
 
+    @property
+    def input_text(self) -> str: ...
+    @property
+    def output_text(self) -> str | None: ...
     @property
     def status(self) -> str: ...
     @property
@@ -43,7 +48,7 @@ class FormerExecution:
         self.kept = kept
         self.name: str = kept["name"]
         self.arn: str = kept["arn"]
-        self.machine_arn, self.input = machine_arn, input_
+        self.machine_arn, self._input = machine_arn, input_
         self.output: Any = kept["output"]
         self.error: str | None = kept["error"]
         self.cause: str | None = kept["cause"]
@@ -55,6 +60,16 @@ class FormerExecution:
         self.part: Part = kept["part"]
         self.history: list[Event] = []
         self.pending = False
+
+    @functools.cached_property
+    def input_text(self) -> str:
+        """Return the input as JSON text."""
+        return compact(self._input)
+
+    @functools.cached_property
+    def output_text(self) -> str:
+        """Return the output as JSON text."""
+        return compact(self.output)
 
     @property
     def status(self) -> str:

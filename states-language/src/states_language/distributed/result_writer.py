@@ -84,7 +84,7 @@ def _one_of(config: Fields, name: str, values: tuple[str, ...]) -> str:
 def _in_full(execution: ChildExecution, run: MapRunReport) -> dict[str, Any]:
     result = {
         "ExecutionArn": execution.arn,
-        "Input": compact(execution.input),
+        "Input": execution.input_text,
         "InputDetails": {"Included": True},
         "Name": execution.name,
         "RedriveCount": execution.redrives,
@@ -94,5 +94,5 @@ def _in_full(execution: ChildExecution, run: MapRunReport) -> dict[str, Any]:
         "StopDate": written(execution.stopped_ms or execution.started_ms),
     }
     if execution.status == "SUCCEEDED":
-        return {**result, "Output": compact(execution.output), "OutputDetails": {"Included": True}}
+        return {**result, "Output": execution.output_text, "OutputDetails": {"Included": True}}
     return {**result, "Error": execution.error or "", "Cause": execution.cause or ""}

@@ -31,6 +31,7 @@ from states_language.server.journals import (
 )
 from states_language.server.known_executions import KnownExecution, Registry, Retention, ended
 from states_language.server.machines import Machines, Started, deleting
+from states_language.server.map_runs import kept
 from states_language.server.requests import INPUT_LIMIT_BYTES, Refusal, checked_name, read_input
 from states_language.server.skipping import SkippingClock
 from states_language.values import Document, parsed, same
@@ -230,7 +231,7 @@ class Executions(Registry):
             return
         stopped_ms = live.stopped_ms or self._clock.now_ms()
         known.closing = Closing(
-            live.status, stopped_ms, live.output_text, live.error, live.cause, known.map_runs, live.record.count
+            live.status, stopped_ms, live.output_text, live.error, live.cause, kept(known.map_runs), live.record.count
         )
         part = live.part if live.record.count < TOO_MANY_EVENTS else None
         known.open_runs = open_runs(part)

@@ -1,7 +1,7 @@
 """Describes the Map Runs of an execution as DescribeMapRun does, and as they are stored when the execution ends.
 
-It stores the counts, the first thousand executions, and the histories of the first hundred. Invariant: times are
-milliseconds since 1970.
+It describes the first thousand executions, and the histories of the first hundred. Once the parent has ended, it keeps
+their inputs, outputs and histories as far as MOST_KEPT goes. Invariant: times are milliseconds since 1970.
 """
 
 from collections import Counter
@@ -11,10 +11,12 @@ from states_language import Execution
 from states_language.distributed.report import ChildExecution, MapRunReport
 from states_language.place import TOO_MANY_EVENTS
 from states_language.server.journals import TOO_LONG
-from states_language.values import compact
+from states_language.values import weight
 
 MOST_EXECUTIONS = 1000
 MOST_HISTORIES = 100
+MOST_KEPT = 2_000_000
+"""The characters of inputs, outputs and histories that are written and stay in memory when an execution ends."""
 UNSUCCESSFUL = frozenset({"FAILED", "TIMED_OUT", "ABORTED"})
 UNBOUNDED = 2**31 - 1
 """The MaxConcurrency that AWS reports for a Map without one (measured by others)."""
@@ -30,6 +32,23 @@ def described(execution: Execution) -> list[dict[str, Any]]:
     return [_description(run, execution) for run in execution.map_runs]
 
 
+def kept(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the descriptions without the texts and histories that come after the first MOST_KEPT characters."""
+    left = MOST_KEPT
+    for one in (execution for run in runs for execution in run["executions"]):
+        left -= sum(len(one.get(name, "")) for name in ("input", "output"))
+        for event in one.get("events", ()) if left >= 0 else ():
+            left -= weight(event, {})
+            if left < 0:
+                break
+        if left < 0:
+            one.pop("events", None)
+            for name in ("input", "output"):
+                if one.pop(name, None) is not None:
+                    one[f"{name}Details"] = {"included": False}
+    return runs
+
+
 def joined(earlier: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns the Map Runs from before a redrive and since; a redriven one keeps its place in the order."""
     later = {run["mapRunArn"]: run for run in now}
@@ -39,12 +58,14 @@ def joined(earlier: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dic
 
 def _again(earlier: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """Returns the description of a redriven Map Run, with its executions' events from before the redrive."""
-    before = {one["executionArn"]: one.get("events", []) for one in earlier["executions"]}
+    before = {one["executionArn"]: one.get("events") for one in earlier["executions"]}
     for one in now["executions"] if now is not earlier else ():
-        if "events" in one:
+        former = before.get(one["executionArn"], [])
+        if former is None:
+            one.pop("events", None)  # the beginning of the history was not kept
+        elif "events" in one:
             first = one["events"][0]["id"] if one["events"] else None
-            kept = [event for event in before.get(one["executionArn"], ()) if first is None or event["id"] < first]
-            one["events"] = kept + one["events"]
+            one["events"] = [event for event in former if first is None or event["id"] < first] + one["events"]
     return now
 
 
@@ -107,7 +128,7 @@ def _child(execution: ChildExecution, run: MapRunReport, with_history: bool) -> 
         "name": execution.name,
         "status": execution.status,
         "startDate": execution.started_ms,
-        "input": compact(execution.input),
+        "input": execution.input_text,
         "redriveCount": execution.redrives,
     }
     if execution.redriven_ms is not None:
@@ -115,7 +136,7 @@ def _child(execution: ChildExecution, run: MapRunReport, with_history: bool) -> 
     if _is_full(execution, run):
         answer["redriveStatusReason"] = TOO_LONG
     if execution.status == "SUCCEEDED":
-        answer["output"] = compact(execution.output)
+        answer["output"] = execution.output_text
     texts = {"error": execution.error, "cause": execution.cause}
     answer |= {name: text for name, text in texts.items() if text is not None}
     if with_history:
