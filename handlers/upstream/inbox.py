@@ -29,7 +29,8 @@ class Inbox(Generic[T]):
         self._full_since: float | None = None  # until everything that waited then is taken
         self._put_since: float | None = None  # since when an item waits to be accepted
         self._refused_since: float | None = None  # since when the first refused item waits
-        self._rest_since: float | None = None  # since when reading pauses, so that more comes together
+        self._rests = False  # reading pauses, so that more comes together
+        self._rest_since: float | None = None  # since when what is read next may have come
         self._taken_since: float | None = None
         self._changed = threading.Condition()
 
@@ -50,7 +51,8 @@ class Inbox(Generic[T]):
     def unread_s(self) -> float | None:
         """How long ago the oldest waiting item had come; None if none waits."""
         with self._changed:
-            held = (self._put_since, self._refused_since, self._rest_since, self._items[0][2] if self._items else None)
+            rest_since = self._rest_since if self._rests else None
+            held = (self._put_since, self._refused_since, rest_since, self._items[0][2] if self._items else None)
             waits = [since for since in held if since is not None]
             return _ago(min(waits)) if waits else None
 
@@ -104,11 +106,23 @@ class Inbox(Generic[T]):
             self._changed.notify_all()
             return taken
 
+    @property
+    def has_rested(self) -> bool:
+        """Whether there was a rest since the last item, and nothing has shown that no item waited."""
+        return self._rest_since is not None
+
     def rest(self, for_s: float) -> None:
         """Returns after `for_s`, or when the inbox is closed; the next item may have come since the call."""
         with self._changed:
-            self._rest_since = elapsed_s()
+            self._rests, self._rest_since = True, elapsed_s()
             self._changed.wait_for(lambda: self._closed, for_s)
+            self._rests = False
+            if self._closed and self._refused_since is None:
+                self._refused_since = self._rest_since
+
+    def waited(self) -> None:
+        """Records that the reader had to wait for the next item: it has come now, whatever rest there was before."""
+        self._rest_since = None
 
     def close(self, waits: float | None = None) -> None:
         """Accepts nothing more and wakes a waiting reader; what is queued can still be taken.

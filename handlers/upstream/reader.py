@@ -158,8 +158,8 @@ class Upstream:
     # --- standing still -----------------------------------------------------------------------------------------------
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
-        """Returns the next bytes, b"" at the end; notes that some of them came after the last standstill."""
-        if self._old_s is None:
+        """Returns the next bytes, b"" at the end; notes how old they may be after a standstill or a rest."""
+        if self._old_s is None and not self._inbox.has_rested:
             return response.read1(self._chunk_bytes)
         is_waiting, began_s, data = self._is_waiting(), elapsed_s(), b""
         try:
@@ -169,6 +169,8 @@ class Upstream:
             self._old_bytes -= len(data)
             # Bytes that are buffered above the socket are returned at once.
             has_waited = not is_waiting and elapsed_s() - began_s > AT_ONCE_S
+            if has_waited:
+                self._inbox.waited()
             if has_waited or self._old_bytes < 0:
                 self._old_s = None
 

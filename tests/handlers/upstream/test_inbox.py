@@ -106,23 +106,28 @@ def test_what_waits_comes_together_up_to_a_size() -> None:
 
 
 def test_what_comes_after_a_rest_may_have_come_when_that_began() -> None:
-    """Nobody read meanwhile, so something may have waited for so long, whether anything came or not."""
+    """Nobody read meanwhile. If the reader has to wait after it, nothing had come."""
     inbox: Inbox[str] = Inbox(10)
-    inbox.rest(0.05)
-    assert (inbox.unread_s or 0) >= 0.05
-    inbox.put("a", 1)
-    inbox.put("b", 1)
-    assert one(inbox, 0) == "a"
-    assert inbox.taken_s >= 0.05
-    assert one(inbox, 0) == "b"
-    assert inbox.unread_s is None
+    for waited in (inbox.waited, lambda: None):
+        inbox.rest(0.05)
+        assert (inbox.unread_s, inbox.has_rested) == (None, True)
+        waited()
+        inbox.put("a", 1)
+        inbox.put("b", 1)
+        assert one(inbox, 0) == "a"
+        since_s = inbox.taken_s
+        assert (one(inbox, 0), inbox.unread_s, inbox.has_rested) == ("b", None, False)
+    assert since_s >= 0.05
 
 
 def test_closing_ends_a_rest() -> None:
-    """Closing does not wait for a reader that rests."""
+    """Closing does not wait for a reader that rests; what came meanwhile is unread, and so the end is as old."""
     inbox: Inbox[str] = Inbox(10)
     resting = threading.Thread(target=inbox.rest, args=(WAIT_S,))
     resting.start()
+    waits(resting)
+    assert (inbox.unread_s or 0) >= 0.05
     inbox.close()
     resting.join(WAIT_S / 2)
     assert not resting.is_alive()
+    assert ((inbox.unread_s or 0) >= 0.05, one(inbox, 0), inbox.taken_s >= 0.05) == (True, None, True)

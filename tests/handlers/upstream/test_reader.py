@@ -18,6 +18,7 @@ from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.explained import explain
 from handlers.upstream.reader import CHUNK_BYTES, INBOX_BYTES, LITTLE_BYTES, Share, Upstream
+from handlers.upstream.standstill import elapsed_s
 from tests.handlers.servers import CHUNKED, UNTIL_CLOSE, Peer, Script, certificate, reading, sends, serving
 
 WAIT_S = 60.0
@@ -107,6 +108,29 @@ def test_it_does_not_rest_while_more_waits_at_the_socket() -> None:
             assert is_sent.wait(WAIT_S)
             assert isinstance(take(reader), Opened)
             assert [take(reader) for _ in range(3)] == [Chunk(begin), Chunk(end), Chunk(following)]
+
+
+def test_silence_after_a_rest_leaves_nothing_unread() -> None:
+    """A quiet stream is known good while nothing comes, and what comes then has not waited since the rest."""
+    goes_on = threading.Event()
+
+    def script(peer: Peer) -> None:
+        peer.send(CHUNKED)
+        peer.chunk(b"one")
+        assert goes_on.wait(WAIT_S)
+        peer.chunk(b"two")
+        peer.wait_until_gone()
+
+    with serving(script) as server:
+        request = UpstreamRequest("GET", server.address, {}, allow_private=True)
+        with reading(request, rest_s=0.01) as reader:
+            assert isinstance(take(reader), Opened)
+            assert take(reader) == Chunk(b"one")
+            assert (reader.get(0.2), reader.unread_s) == (None, None)
+            sent_s = elapsed_s()
+            goes_on.set()
+            assert take(reader) == Chunk(b"two")
+            assert elapsed_s() - reader.taken_s >= sent_s
 
 
 def test_the_request_is_what_the_profile_says_and_nothing_else() -> None:
