@@ -113,22 +113,33 @@ class _Held:
 
 
 class Tokens:
-    """The tokens of one process, by what they were requested with. `turn` lets one stream at a time make a request.
+    """The tokens of one process, by what they were requested with; `lock` makes a lock for each token server.
 
-    Streams that waited for the turn share the result: the token, or the failure. Without `replacements` a refresh token
-    is used as the secret has it, and one that replaces it is lost. Without `sign` there is no token of EKS.
+    Without `replacements` a refresh token is used as the secret has it, and one that replaces it is lost. Without
+    `sign` there is no token of EKS.
     """
 
     def __init__(
-        self, turn: AbstractContextManager[Any], replacements: Replacements | None = None, sign: SignToken | None = None
+        self,
+        lock: Callable[[], AbstractContextManager[Any]],
+        replacements: Replacements | None = None,
+        sign: SignToken | None = None,
     ) -> None:
-        self.turn = turn
+        self._lock = lock
+        self._turns: dict[str, AbstractContextManager[Any]] = {}
         self.replacements = replacements
         self.sign = sign
         self.unsaved: dict[str, Replacement] = {}  # refresh tokens that are still to be stored, by name
         self._held: dict[Any, _Held] = {}
         self._failed: dict[Any, tuple[int, Closed | None]] = {}
         self._refused: set[Any] = set()
+
+    def turn(self, server: str) -> AbstractContextManager[Any]:
+        """Returns what lets one stream at a time make a request to the token server of this address.
+
+        Streams that waited for their turn share the result: the token, or the failure.
+        """
+        return self._turns.setdefault(server, self._lock())
 
     def valid(self, key: Any, now_ms: int) -> tuple[str | None, bool]:
         """Returns the token (None without one) and whether another one should be requested."""

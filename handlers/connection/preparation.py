@@ -38,7 +38,8 @@ from handlers.profile.tls_field import Trust
 from handlers.profile.token_field import Token
 from handlers.profile.upstream_requests import UpstreamRequest, filled_json, own_headers, request_of
 
-# RFC 6749, section 5.1: the server may leave it out and say how long a token lives "via other means".
+# RFC 6749, section 5.1: the server may leave out how long a token lives. For one that lives for ever, servers say
+# nothing, 0, null or centuries.
 UNSAID_S, MOST_S = 300, 10**9
 UNAUTHORIZED = 401
 _PASSING = frozenset({408, 425, 429})
@@ -129,7 +130,7 @@ def _token(
     if held is not None and not is_due:
         return held
     before, _ = tokens.failure(key)
-    with tokens.turn:
+    with tokens.turn(token.address):
         held, is_due = tokens.valid(key, now_ms())
         if held is not None and not is_due:
             return held
@@ -208,12 +209,11 @@ def _said(token: Token, answer: Answer | Closed) -> tuple[str, int] | Closed:
     kind = fields.get("token_type")
     if not isinstance(kind, str) or kind.lower() != "bearer":
         return Closed("rejected", f"{who} answered with a token whose type is missing or not Bearer")
-    lives_s = fields.get("expires_in", UNSAID_S)
+    lives_s = fields.get("expires_in")
     if isinstance(lives_s, str) and lives_s.isascii() and lives_s.isdigit():
         lives_s = int(lives_s[:12])
-    if isinstance(lives_s, bool) or not isinstance(lives_s, int | float) or not 0 < lives_s <= MOST_S:
-        return Closed("no_token", f"{who} answered with a token whose expires_in is not a number of seconds")
-    return value, round(1000 * lives_s)
+    is_said = isinstance(lives_s, int | float) and not isinstance(lives_s, bool) and lives_s > 0
+    return value, round(1000 * min(lives_s, MOST_S)) if is_said else 1000 * UNSAID_S
 
 
 # --- the ticket -------------------------------------------------------------------------------------------------------

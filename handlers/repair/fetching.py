@@ -68,7 +68,7 @@ class OwnTokens:
     def __init__(
         self, now_ms: Callable[[], int], replacements: Replacements | None = None, sign: SignToken | None = None
     ) -> None:
-        self._tokens, self._now_ms = Tokens(threading.Lock(), replacements, sign), now_ms
+        self._tokens, self._now_ms = Tokens(threading.Lock, replacements, sign), now_ms
 
     def added(self, profile: Profile, secrets: Secrets) -> Secrets:
         """Returns the secrets, with the token if the repair sends it; raises StreamDropped without a valid one."""

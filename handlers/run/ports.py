@@ -85,7 +85,7 @@ class Threads(Protocol):
 Mask = Callable[[], bytes]
 random_mask: Mask = functools.partial(os.urandom, 4)
 # The tokens of this process, for all its streams.
-TOKENS = Tokens(threading.Lock())
+TOKENS = Tokens(threading.Lock)
 # Opens a stream's upstream from a cursor, and reads at most its share at once.
 OpenUpstream = Callable[[str, str | None, Profile, Secrets, Share], Reader]
 

@@ -123,7 +123,7 @@ def probe(address: Address, framing: str, seconds: float, cursor: str | None = N
 
         secrets = SecretValues(boto3.client, stages.names(address.stage)["secrets"]).read(profile.secrets)
     # A token of EKS is signed with the credentials of whoever probes.
-    tokens = Tokens(threading.Lock(), sign=functools.partial(signed, None))
+    tokens = Tokens(threading.Lock, sign=functools.partial(signed, None))
     before = prepared(profile, _NAME, cursor, secrets, lambda: round(1000 * time.monotonic()), tokens)
     request = request_of(profile, _NAME, cursor, secrets)
     upstream = Upstream(request, connect_timeout_s=10, stall_after_s=max(1.0, seconds), before=before)

@@ -191,7 +191,7 @@ def _try(profile: Profile, arguments: argparse.Namespace, values_of: Callable[[l
     if profile.token is not None and profile.token.kind == "refresh_token" and not arguments.played:
         # The stage's functions share it: where the server replaces the secret's, that is void for them too.
         shared = RefreshTokens(boto3.client("dynamodb"), stages.names(arguments.stage)["control_table"])
-    tokens, stream_id = Tokens(threading.Lock(), shared, SIGN), arguments.stream_id
+    tokens, stream_id = Tokens(threading.Lock, shared, SIGN), arguments.stream_id
     upstream = Upstream(
         request,
         before=prepared(profile, stream_id, arguments.cursor, values, lambda: round(1000 * time.monotonic()), tokens),

@@ -184,7 +184,7 @@ def _ports(
     function: VirtualFunction, pool: Callable[[int, str], Threads] | None, log_report: LogReport
 ) -> dict[str, Any]:
     """Returns the ports of a function, for one stream or a group; without a pool, requests take no time."""
-    pool, tokens = pool or functools.partial(PromptPool, function.bell), Tokens(nullcontext())
+    pool, tokens = pool or functools.partial(PromptPool, function.bell), Tokens(nullcontext)
     return {
         "clock": function, "bell": function.bell, "pool": pool, "open_upstream": _opens(function, tokens),
         "secrets": PlayedSecrets(), "log_report": log_report, "mask": function.mask, "tokens": tokens,

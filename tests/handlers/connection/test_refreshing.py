@@ -71,7 +71,7 @@ class Function:
     """A process that opens the stream again and again; its token has always expired."""
 
     def __init__(self, world: World) -> None:
-        self.world, self.tokens = world, Tokens(contextlib.nullcontext(), world.stored)
+        self.world, self.tokens = world, Tokens(contextlib.nullcontext, world.stored)
         self.ended: list[Closed | None] = []
         self.steps: Preparation | None = None
         self.step: Any = None

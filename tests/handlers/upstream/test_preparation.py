@@ -62,7 +62,7 @@ def opening(fields: dict[str, Any], tokens: Tokens, secret: str = SECRET) -> Abs
 
 def first(fields: dict[str, Any], tokens: Tokens | None = None, secret: str = SECRET) -> Opened | Closed | Chunk:
     """Return what arrives first."""
-    with opening(fields, tokens or Tokens(threading.Lock()), secret) as reader:
+    with opening(fields, tokens or Tokens(threading.Lock), secret) as reader:
         arrival = reader.get(WAIT_S)
     assert arrival is not None
     assert SECRET not in repr(arrival)
@@ -72,7 +72,7 @@ def first(fields: dict[str, Any], tokens: Tokens | None = None, secret: str = SE
 def test_a_stream_that_wants_both_is_read_and_one_token_serves_many() -> None:
     """Eight openings at once request one token and eight tickets; once all are revoked, one more."""
     with playing() as (origin, upstreams):
-        tokens, statuses = Tokens(threading.Lock()), []
+        tokens, statuses = Tokens(threading.Lock), []
         for at in (1, 2):
             threads = [threading.Thread(target=lambda: statuses.append(first(table(origin), tokens))) for _ in range(8)]
             for thread in threads:
@@ -92,7 +92,7 @@ def test_functions_share_the_refresh_token_that_replaced_the_secrets(aws: Aws) -
         token = {**table(origin)["token"], "kind": "refresh_token", "refresh_token": "${secret:refresh}"}
         fields, shared = table(origin, token=token), RefreshTokens(aws.dynamodb, CONTROL)
         for number in (1, 2, 3):
-            opened = first(fields, Tokens(threading.Lock(), shared))
+            opened = first(fields, Tokens(threading.Lock, shared))
             assert isinstance(opened, Opened)
             assert opened.status == 200
             (item,) = aws.items(CONTROL, "#").values()
@@ -276,7 +276,7 @@ def test_a_private_server_is_refused_where_the_profile_allows_none() -> None:
 
 def test_closing_ends_a_request_that_is_under_way() -> None:
     """A stop does not wait for a silent token server, and lets the next stream have its turn."""
-    tokens, asked = Tokens(threading.Lock()), threading.Event()
+    tokens, asked = Tokens(threading.Lock), threading.Event()
 
     def silent(peer: Peer) -> None:
         asked.set()
@@ -289,4 +289,19 @@ def test_closing_ends_a_request_that_is_under_way() -> None:
             assert server.peers[0].request.startswith(b"POST /oauth/token ")
         assert server.peers[0].gone.wait(WAIT_S)
         assert reader.get(WAIT_S) == Closed("closed_here")
-        assert tokens.turn.acquire(timeout=WAIT_S)  # type: ignore[attr-defined]
+        assert tokens.turn(f"{server.address}/oauth/token").acquire(timeout=WAIT_S)  # type: ignore[attr-defined]
+
+
+def test_a_silent_token_server_keeps_no_stream_of_another_waiting() -> None:
+    """Streams take turns for each token server, so one that hangs delays only those that need it."""
+    tokens, asked = Tokens(threading.Lock), threading.Event()
+
+    def silent(peer: Peer) -> None:
+        asked.set()
+        peer.wait_until_gone()
+
+    with serving(silent) as server, opening(table(server.address, connect_timeout_s=60), tokens) as waiting:
+        assert asked.wait(WAIT_S)
+        with playing() as (origin, _):
+            opened = first(table(origin), tokens)
+        assert (isinstance(opened, Opened), waiting.get(0)) == (True, None)
