@@ -209,7 +209,7 @@ def _said(token: Token, answer: Answer | Closed) -> tuple[str, int] | Closed:
     kind = fields.get("token_type")
     if not isinstance(kind, str) or kind.lower() != "bearer":
         return Closed("rejected", f"{who} answered with a token whose type is missing or not Bearer")
-    lives_s = fields.get("expires_in")
+    lives_s: Any = fields.get("expires_in")
     if isinstance(lives_s, str) and lives_s.isascii() and lives_s.isdigit():
         lives_s = int(lives_s[:12])
     is_said = isinstance(lives_s, int | float) and not isinstance(lives_s, bool) and lives_s > 0
