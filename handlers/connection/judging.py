@@ -6,7 +6,8 @@ people is not a stream, whatever its status.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from handlers.connection.effects import Outcome
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from handlers.framing.frames import Body
     from handlers.profile.time_field import OwnTime
 
-# RFC 9110, section 5.6.7: "a sender MUST generate timestamps in the IMF-fixdate format".
-_INSTANT = "%a, %d %b %Y %H:%M:%S GMT"
 # A Retry-After longer than a day counts as a day.
 MOST_RETRY_AFTER_S = 86_400.0
 # Seconds since 1970 have more digits; as a duration they would be three years.
@@ -118,10 +117,14 @@ def rate_limit_s(headers: Mapping[str, str]) -> float | None:
 
 
 def instant_ms(text: str) -> int | None:
-    """Returns the epoch milliseconds of an instant in a header; None if the text is not one."""
+    """Returns the epoch milliseconds of an instant in a header; None if the text is not one.
+
+    RFC 9110, section 5.6.7: a recipient "MUST accept all three HTTP-date formats".
+    """
     try:
-        return round(datetime.strptime(text.strip(), _INSTANT).replace(tzinfo=UTC).timestamp()) * 1000
-    except ValueError:
+        instant = parsedate_to_datetime(text)
+        return round((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()) * 1000
+    except (ValueError, OverflowError):
         return None
 
 

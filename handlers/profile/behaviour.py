@@ -137,10 +137,7 @@ class Profile:
 
     @property
     def read_rest_s(self) -> float:
-        """How long bytes may wait on the wire to be read together: a tenth of the time that events wait anyway.
-
-        Reading and passing on each event by itself would cost more than all that follows.
-        """
+        """How long bytes wait on the wire to be read together, which is cheaper: a tenth of what events wait anyway."""
         return min(READ_REST_S, self.flush_s / 10) if self.store == "log" and self.joins_chunks else 0
 
     @property
@@ -258,7 +255,8 @@ class Profile:
 
     def asks(self, cursor: str | None) -> bool:
         """Returns whether a request with `cursor` resumes after an event that was seen."""
-        return self.resume is not None and bool(cursor) and cursor != self.resume.fallback
+        resume = self.resume
+        return bool(resume is not None and cursor and cursor != resume.fallback and resume.spelled(cursor))
 
     def meaning(self, status: int) -> Meaning:
         """Returns what an answer of this status means, by the profile or else by HTTP.

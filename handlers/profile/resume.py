@@ -15,6 +15,7 @@ from handlers.values import dataclass
 
 # Python refuses to read longer numbers; a cursor with more digits is a text.
 _NUMBER = re.compile(r"-?[0-9]{1,1000}")
+_LINE_ENDS = frozenset("\r\n\0")
 _POINTER = re.compile(r"(?:/[A-Za-z0-9_.-]+)+")
 
 
@@ -42,11 +43,11 @@ class Resume:
     is_default: bool = False
 
     def spelled(self, cursor: str) -> str:
-        """Returns what is sent for `cursor`."""
+        """Returns what is sent for `cursor`; "" if a header cannot carry it: a line end would begin another header."""
         # The fallback is a constant of the upstream, not the place of an event that was seen.
-        if cursor == self.fallback:
-            return cursor
-        return self.pattern.replace("{cursor}", self._moved(cursor, 1))
+        is_place = cursor != self.fallback
+        asked = self.pattern.replace("{cursor}", self._moved(cursor, 1)) if is_place else cursor
+        return "" if self.place == "header" and _LINE_ENDS.intersection(asked) else asked
 
     def after_expiry(self, cursor: str, oldest: str | None) -> tuple[str, bool]:
         """Returns where to go on once the upstream has forgotten what came after `cursor`, and whether any may be lost.

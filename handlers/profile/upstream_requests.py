@@ -61,7 +61,7 @@ def request_of(profile: Profile, stream_id: str, cursor: str | None, secrets: Se
     portable = frozenset[str]()
     if asked is not None and profile.resume is not None and profile.resume.place == "query":
         address = with_query(address, profile.resume.name, asked)
-    elif asked is not None and profile.resume is not None and profile.resume.place == "header" and _is_line(asked):
+    elif asked is not None and profile.resume is not None and profile.resume.place == "header" and asked:
         # WHATWG: the value is the last event ID "encoded as UTF-8".
         headers[profile.resume.name.lower()] = asked.encode()
         portable = frozenset({profile.resume.name.lower()})
@@ -159,8 +159,3 @@ def filled_in(text: str, stream_id: str, secrets: Secrets) -> str:
     """
     known = places(secrets)
     return filled_beside(text, secrets, lambda rest: addresses.fill_in(rest, stream_id, places=known))
-
-
-def _is_line(text: str) -> bool:
-    # A line end would begin another header.
-    return not any(character in text for character in "\r\n\0")

@@ -47,6 +47,12 @@ INSTANT = "Wed, 21 Oct 2026 07:28:00 GMT"
         (429, {"retry-after": INSTANT, "date": "Wed, 21 Oct 2026 07:27:20 GMT"}, "StreamThrottled", 40.0),
         (429, {"retry-after": INSTANT, "date": "Wed, 21 Oct 2026 07:28:20 GMT"}, "StreamThrottled", 0.0),
         (503, {"retry-after": INSTANT, "date": "Wed, 14 Oct 2026 07:28:20 GMT"}, "StreamDropped", 86_400.0),
+        (
+            429,
+            {"retry-after": "Wednesday, 21-Oct-26 07:28:00 GMT", "date": "Wed Oct 21 07:27:00 2026"},
+            "StreamThrottled",
+            60.0,
+        ),
         (429, {"retry-after": "Wed, 21 Oct 99999 07:28:00 GMT", "date": INSTANT}, "StreamThrottled", None),
         (500, {}, "StreamDropped", None),
         (503, {}, "StreamDropped", None),
