@@ -40,7 +40,7 @@ X-Mine = "secret-header"
 @dataclass
 class LambdaContext:
     aws_request_id: str = "request-1"
-    remaining_ms: int = 4000
+    remaining_ms: int = 600_000
 
     def get_remaining_time_in_millis(self) -> int:
         return self.remaining_ms
