@@ -1,6 +1,5 @@
 """Rests and secrets between the connections of one invocation, on real sockets and moto's tables."""
 
-import threading
 from typing import Any
 
 import boto3
@@ -30,11 +29,6 @@ def ends(peer: Peer) -> None:
     peer.send(END)
 
 
-def stays(peer: Peer) -> None:
-    peer.send(UNTIL_CLOSE)
-    peer.wait_until_gone()
-
-
 class Function:
     """Runs invocations against a server; `outcomes` are those of their connections."""
 
@@ -45,11 +39,11 @@ class Function:
         self.clock = SystemClock()
         self.outcomes: list[str] = []
 
-    def run(self, server: Server, *, lasts_ms: int = 60_000, cycle: tuple[int, int] = (0, 0), **fields: Any) -> Report:
+    def run(self, server: Server, *, cycle: tuple[int, int] = (0, 0), **fields: Any) -> Report:
         table = {"address": server.address, "framing": "sse", "allow_private": True, "end": {"event": "end"}}
         profile = parse("demo", {**table, **fields}, {})
         return run(
-            profile, self.store, lasts_ms=lasts_ms, clock=self.clock, secrets=self.secrets,
+            profile, self.store, clock=self.clock, secrets=self.secrets,
             log=self._log, request_id=self.request_id, margin_ms=1_000, lease_every_ms=20, cycles=cycle[0],
             renew_after=cycle[1],
         )  # fmt: skip
@@ -64,16 +58,6 @@ def function(aws: Aws) -> Function:
     return Function(aws)
 
 
-def test_a_rest_longer_than_the_function_is_left_to_the_next(function: Function) -> None:
-    """It waits as long as it lives, connects to nothing, and raises the earlier error."""
-    with serving(answers(b"429 X", retry_after="600"), ends) as server:
-        function.run(server)
-        report = function.run(server, lasts_ms=2_500)
-        assert report.outcome.error == "StreamThrottled"
-        assert report.outcome.message.startswith("the upstream's back-off lasts ")
-        assert len(server.peers) == 1
-
-
 def test_a_rest_ends_at_a_requested_stop_and_where_another_took_over(function: Function, aws: Aws) -> None:
     """A resting connection reads the lease."""
     function.store.change_rest("demo", Rest(), Rest("http", 3, function.clock.now_ms() + 60_000), "A/r0")
@@ -81,44 +65,6 @@ def test_a_rest_ends_at_a_requested_stop_and_where_another_took_over(function: F
         aws.put_control("demo", "lease", stop={"BOOL": True})
         assert function.run(server).outcome.status == "stopped"
         assert server.peers == []
-
-
-def test_of_two_that_rested_together_one_tries(aws: Aws) -> None:
-    """The other sees that the try was taken, and rests for its result: the upstream is asked once a rest."""
-    functions = [Function(aws, "r1"), Function(aws, "r2")]
-    now_ms = functions[0].clock.now_ms()
-    functions[0].store.change_rest("demo", Rest(), Rest("http", 1, now_ms + 300), "A/r0")
-    with serving(answers(b"503 X")) as server:
-        backoff = {"http": {"start_s": 600}}
-        threads = [
-            threading.Thread(target=function.run, args=(server,), kwargs={"lasts_ms": 5_000, "backoff": backoff})
-            for function in functions
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        assert len(server.peers) == 1
-    rest = functions[0].store.read("demo").rest
-    assert (rest.failures, rest.until_ms > now_ms + 500_000) == (2, True)
-
-
-def test_a_try_that_is_answered_keeps_nobody_waiting(aws: Aws) -> None:
-    """One that rested beside it, or comes to relieve it, need not wait until an answer would be due."""
-    functions = [Function(aws, "r1"), Function(aws, "r2")]
-    since_ms = functions[0].clock.now_ms()
-    functions[0].store.change_rest("demo", Rest(), Rest("http", 1, since_ms + 100), "A/r0")
-    with serving(stays, stays) as server:
-        slow = {"connect_timeout_s": 60}  # by then it must have been answered
-        threads = [threading.Thread(target=function.run, args=(server,), kwargs=slow) for function in functions]
-        for thread in threads:
-            thread.start()
-        while len(server.peers) < 2 and functions[0].clock.now_ms() - since_ms < 50_000:
-            threads[0].join(0.05)
-        aws.put_control("demo", "lease", stop={"BOOL": True})
-        for thread in threads:
-            thread.join(60)
-        assert len(server.peers) == 2
 
 
 def test_paces_grow_as_the_profile_says() -> None:
@@ -221,14 +167,17 @@ def test_an_outage_of_secrets_manager_is_a_drop_that_tells_no_value(function: Fu
     assert str(caught.value) == f"the secret '{TOKEN}' cannot be read now: InternalServiceError"
 
 
-@pytest.mark.parametrize(
-    ("cycle", "error"),
-    [((3, 5), "ConnectionExpired"), ((4, 5), "RenewalDue")],
-)
+@pytest.mark.parametrize(("cycle", "error"), [((3, 5), "StreamTakenOver"), ((4, 5), "RenewalDue")])
 def test_in_the_cycle_that_the_machine_names_a_renewal_is_due(
     function: Function, cycle: tuple[int, int], error: str
 ) -> None:
     """It is not due earlier; what is counted and logged is the usual end."""
-    with serving(stays) as server:
-        assert function.run(server, lasts_ms=1_800, cycle=cycle).outcome.error == error
-    assert function.outcomes == ["ConnectionExpired"]
+
+    def evicts(peer: Peer) -> None:
+        newer = function.store.claim("demo", execution="", holder="B/r2").record.lease
+        function.store.mark_connected("demo", newer.fence, 10**15)
+        peer.send(UNTIL_CLOSE)
+
+    with serving(evicts) as server:
+        assert function.run(server, cycle=cycle).outcome.error == error
+    assert function.outcomes == ["StreamTakenOver"]

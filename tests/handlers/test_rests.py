@@ -1,5 +1,6 @@
 """Rests between tries, in virtual time: the real decisions and the real store, on tables in memory."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -37,6 +38,52 @@ def test_a_rest_holds_for_the_next_function() -> None:
     for _ in range(3):
         functions.start()
     assert functions.asked_ms == [0, 9_000, 18_000]
+
+
+def test_a_rest_longer_than_the_function_is_left_to_the_next() -> None:
+    """It waits as long as it lives, connects to nothing, and raises the earlier error."""
+    functions = Functions(lambda: refused(429, 3_000))
+    functions.start()
+    outcome = functions.start().outcome
+    assert (outcome.error, functions.now_ms) == ("StreamThrottled", 892_000)
+    assert outcome.message == "the upstream's back-off lasts 2108 s more"
+    assert functions.asked_ms == [0]
+
+
+def another(functions: Functions, play: Script) -> Functions:
+    """Return functions of the same stream that begin at the same instant."""
+    others = Functions(lambda: play)
+    others.store, others.now_ms, others.called = functions.store, functions.now_ms, 8
+    return others
+
+
+def test_of_two_that_rested_together_one_tries() -> None:
+    """The other sees that the try was taken, and rests for its result: the upstream is asked once a rest."""
+    tried_ms: list[int] = []
+
+    def tries() -> None:
+        other = another(functions, refused(503, 600))
+        other.start(reconnect_tries=0)
+        tried_ms.extend(other.asked_ms)
+
+    functions = Functions(lambda: LIVED, [(299, tries)])
+    functions.store.change_rest("demo", Rest(), Rest("http", 1, 300), "A/r0")
+    functions.start(reconnect_tries=0)
+    assert (tried_ms, functions.asked_ms) == ([300], [600_300])
+
+
+def test_a_try_that_is_answered_keeps_nobody_waiting() -> None:
+    """Its mark ends it; one that rested beside it reads that with the lease, and connects."""
+    left: list[Rest] = []
+    tries = Functions(lambda: [(1_000, Opened(200))], [(1_101, lambda: left.append(tries.store.read("demo").rest))])
+    tries.store.change_rest("demo", Rest(), Rest("http", 1, 100), "A/r0")
+    tries.start()
+    assert left == [Rest("http", 1, 1_100)]
+    rests = Functions(lambda: LIVED, [(1_200, lambda: rests.store.change_rest("demo", held, left[0], "B/r0"))])
+    held = replace(left[0], until_ms=60_000, tried_ms=100)
+    rests.store.change_rest("demo", Rest(), held, "B/r0")
+    rests.start()
+    assert rests.asked_ms == [2_000]
 
 
 def test_failures_in_a_row_rest_longer() -> None:
@@ -121,9 +168,7 @@ def test_a_row_of_failures_ends_with_a_connection_that_lives() -> None:
 
     def hand_over() -> None:
         rows.append(functions.store.read("demo").rest)
-        successor = Functions(lambda: refused(503))
-        successor.store, successor.now_ms, successor.called = functions.store, functions.now_ms, 8
-        successor.start()
+        another(functions, refused(503)).start()
         rows.append(functions.store.read("demo").rest)
 
     plays: list[Script] = [refused(503), refused(503), list(LIVED)]
