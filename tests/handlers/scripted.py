@@ -39,7 +39,6 @@ class Reader:
     """One opening; `get` returns what has come of its script."""
 
     blocked_ms = 0
-    unread_s = None
 
     def __init__(self, world: "World", stream: str, script: Script) -> None:
         self._world, self._stream = world, stream
@@ -51,6 +50,12 @@ class Reader:
     def next_ms(self) -> int | None:
         """Return when it rings next; a closed reader rings no more."""
         return self.arrivals[0][0] if self.arrivals and not self.is_closed else None
+
+    @property
+    def unread_s(self) -> float | None:
+        """Return for how long the oldest arrival has waited; None if none waits."""
+        waited_ms = self._world.now_ms - self.arrivals[0][0] if self.arrivals else -1
+        return waited_ms / 1000 if waited_ms >= 0 else None
 
     def get(self, _wait_s: float) -> Arrival | None:
         """Return what has come, or None."""

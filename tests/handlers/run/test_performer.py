@@ -153,6 +153,24 @@ def test_a_request_is_waited_for_until_the_hard_stop(step: Step) -> None:
     ]
 
 
+def test_an_answer_says_when_its_arrival_came_and_since_when_others_wait() -> None:
+    """A slow store leaves arrivals unread: the connection is not known good after the oldest of them came."""
+    came: list[tuple[int | None, int | None]] = []
+
+    def reads() -> Steps[str]:
+        for step in (Open(None), Pause(100), Await(500, None), Await(500, None)):
+            answer = yield step
+            came.append((answer.arrived_ms, answer.unread_ms))
+        return ""
+
+    streams = Streams(lambda _stream: [(0, Chunk(b"a")), (20, Chunk(b"b"))], is_alone=True)
+    streams.begin_with("demo", reads())
+    for streams.now_ms in (0, 100):
+        while streams.performer.turn({"demo"}):
+            pass
+    assert came == [(None, 0), (None, 0), (0, 20), (20, None)]
+
+
 def test_what_the_steps_of_one_stream_raise_is_raised() -> None:
     """The caller that runs them gets the exception."""
 
