@@ -5,9 +5,11 @@ import threading
 import time
 
 from handlers.upstream.inbox import Inbox
+from handlers.upstream.standstill import elapsed_s
 from tests.local.support import until
 
 WAIT_S = 60.0
+AGO_S = 3600
 
 
 def waits(putter: threading.Thread) -> None:
@@ -64,13 +66,13 @@ def test_it_returns_since_when_the_oldest_item_waits() -> None:
     """The first item counts until it is taken; then the age is that of the item taken last."""
     inbox: Inbox[str] = Inbox(10)
     assert inbox.unread_s is None
-    inbox.put("a", 1)
-    threading.Event().wait(0.05)
+    inbox.put("a", 1, elapsed_s() - AGO_S)
     inbox.put("b", 1)
-    assert (inbox.unread_s or 0) >= 0.05
+    assert (inbox.unread_s or 0) >= AGO_S
     one(inbox, 0)
-    assert (inbox.taken_s >= 0.05, inbox.unread_s or 0) < (True, inbox.taken_s)
+    assert inbox.taken_s >= AGO_S > (inbox.unread_s or 0)
     one(inbox, 0)
+    assert inbox.taken_s < AGO_S
     assert inbox.unread_s is None
 
 
@@ -96,11 +98,10 @@ def test_what_waits_comes_together_up_to_a_size() -> None:
     Items together are as old as the oldest: the stream is not known good between them.
     """
     inbox: Inbox[str] = Inbox(100)
-    inbox.put("a", 4)
-    threading.Event().wait(0.05)
+    inbox.put("a", 4, elapsed_s() - AGO_S)
     for item, size_bytes in (("b", 3), ("c", 3), ("d", 1), ("end", 0), ("e", 80)):
         inbox.put(item, size_bytes)
-    assert (inbox.take(0, 10), inbox.taken_s >= 0.05) == (["a", "b", "c"], True)
+    assert (inbox.take(0, 10), inbox.taken_s >= AGO_S) == (["a", "b", "c"], True)
     assert [inbox.take(0, 10) for _ in range(4)] == [["d"], ["end"], ["e"], []]
     assert (inbox.put("room again", 99), inbox.blocked_ms) == (True, 0)
 
