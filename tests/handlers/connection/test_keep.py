@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from handlers.connection.effects import CloseUpstream, Effect, RecordLoss, Release, SaveRecord, Write
+from handlers.connection.effects import CloseUpstream, Effect, RecordLoss, Release, Write
 from handlers.connection.inputs import LOG, Chunk, Closed, Opened, Resumption, Woken, Written
 from handlers.connection.manager import Manager
 from tests.handlers.connection.managers import FENCE, SAVES, claimed, kinds
@@ -135,5 +135,3 @@ def test_each_delivery_that_is_kept_has_a_key_of_its_own() -> None:
     assert keys(chunk(manager, 40, quote(1), trade(1), quote(2), trade(1))) == [
         f"{FENCE:012d}-{number:09d}" for number in (0, 1)
     ]
-    assert isinstance(manager.handle(50, Closed("closed")), list)
-    assert SaveRecord in kinds(manager.handle(60, Written(2, 0)))
