@@ -102,5 +102,5 @@ def _message(fleet: Fleet, *, is_dry: bool) -> str:
     if fleet.as_wanted + fleet.left == 0:
         return "No stream that was ever started matches: nothing was changed."
     if fleet.left and not is_dry:
-        return f"{did}; {fleet.as_wanted:,} are as wanted, {fleet.left:,} are not: not_yet says why."
-    return f"{did}; {fleet.as_wanted:,} {'are as wanted already' if is_dry else 'are as wanted'}."
+        return f"{did}; {fleet.as_wanted:,} as wanted, {fleet.left:,} not: not_yet says why."
+    return f"{did}; {fleet.as_wanted:,} as wanted{' already' if is_dry else ''}."

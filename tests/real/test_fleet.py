@@ -33,19 +33,19 @@ def test_a_document_is_applied(local_run: LocalRun, tmp_path: Path) -> None:
     assert (dry.returncode, dry.stdout.splitlines()[-3:]) == (
         0,
         [
-            "2 streams would be started, 0 stopped; 1 are as wanted already.",
+            "2 streams would be started, 0 stopped; 1 as wanted already.",
             "  demo:fleet-1  would be started: it was not started yet",
             "  demo:fleet-2  would be started: it was not started yet",
         ],
     )
     assert service.ask("GET", "demo:fleet-1")[0] == 404
     ran = command(service, "apply", str(path))
-    assert (ran.returncode, ran.stdout.splitlines()[-1]) == (0, "2 streams started, 0 stopped; 3 are as wanted."), ran
+    assert (ran.returncode, ran.stdout.splitlines()[-1]) == (0, "2 streams started, 0 stopped; 3 as wanted."), ran
     assert service.status("demo:fleet-2") == "running"
     stopped = command(service, "stop", "--match", "demo:fleet-*")
     assert (stopped.returncode, stopped.stdout.splitlines()[-1]) == (
         0,
-        "0 streams started, 2 stopped; 2 are as wanted.",
+        "0 streams started, 2 stopped; 2 as wanted.",
     )
     assert service.status("demo:fleet-1") == "stopped"
     status, answer = service.ask_at("PUT", "fleet", "nothing:1")
