@@ -22,8 +22,8 @@ from local.chaos.group_schedule import generate
 from local.chaos.schedule import STORES
 from local.chaos.simulate import Result, run_schedule, shrink
 from local.chaos.stream_rules import COUNTED
+from local.options import whole
 from local.printable import lines_of
-from local.user_error import UserError
 
 INTERRUPTED = 130  # the exit status that a shell gives a command that SIGINT ended
 # A run leaves little garbage in cycles; Python's usual collections would cost a tenth of the time.
@@ -43,11 +43,9 @@ def add(subparsers: Any) -> None:
         description="Runs generated schedules of faults in virtual time and checks that the promise holds in each.",
         epilog="docs/chaos.md explains the faults and what is counted.",
     )
-    parser.add_argument("--schedules", type=int, default=1_000, metavar="N", help="how many schedules (1000)")
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="the first schedule's seed (0); the next is S + 1"
-    )
-    parser.add_argument("--jobs", type=int, default=1, metavar="J", help="how many processes (1)")
+    parser.add_argument("--schedules", default="1000", metavar="N", help="how many schedules (1000)")
+    parser.add_argument("--seed", default="0", metavar="S", help="the first schedule's seed (0); the next is S + 1")
+    parser.add_argument("--jobs", default="1", metavar="J", help="how many processes (1)")
     parser.add_argument(
         "--store", choices=STORES, default="", help="how all streams store events (by default the seed decides)"
     )
@@ -57,16 +55,16 @@ def add(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Returns 0 if every schedule kept the promise, else 1."""
-    if args.schedules < 1 or args.jobs < 1 or args.seed < 0:
-        raise UserError("--schedules and --jobs must be at least 1, and --seed at least 0.")
+    """Returns 0 if every schedule kept the promise, else 1; raises UserError."""
+    schedules = whole("--schedules", args.schedules, 1, 10**9)
+    seed, jobs = whole("--seed", args.seed, 0, 10**15), whole("--jobs", args.jobs, 1, 1000)
     counts: Counter[str] = Counter()
     totals: Counter[str] = Counter()
     first: Result | None = None
-    progress = Progress(args.schedules, sys.stderr)
+    progress = Progress(schedules, sys.stderr)
     was_interrupted = False
     try:
-        for result in runs(range(args.seed, args.seed + args.schedules), args.jobs, args.store, args.groups):
+        for result in runs(range(seed, seed + schedules), jobs, args.store, args.groups):
             kinds = {violation.kind for violation in result.violations}
             counts.update(kinds)
             totals.update(events=result.events, connections=result.connections, executions=result.executions)
@@ -84,8 +82,8 @@ def run(args: argparse.Namespace) -> int:
     sums = [f"{name} {number}" for name, number in totals.items()]
     print(lines_of(sys.stdout, [*summary(progress.done, counts), *sums]))
     if was_interrupted:
-        done, left = args.seed + progress.done, args.schedules - progress.done
-        rest = command(done, left, args.store, groups=args.groups, jobs=args.jobs)
+        done, left = seed + progress.done, schedules - progress.done
+        rest = command(done, left, args.store, groups=args.groups, jobs=jobs)
         print(f"Go on with: {rest}", file=sys.stderr)
         return INTERRUPTED
     return 1 if counts else 0

@@ -23,9 +23,11 @@ text-align:right}}td:first-child,th:first-child{{text-align:left}}.scroll{{overf
 
 
 def checked(path: Path | None) -> Path | None:
-    """Returns the path; raises UserError if its ending is not that of a picture."""
+    """Returns the path; raises UserError if its ending is not that of a picture, or its folder does not exist."""
     if path is not None and path.suffix not in (".svg", ".html"):
         raise UserError(f"--picture must end in .svg or .html, not {path.name!r}.")
+    if path is not None and not path.parent.is_dir():
+        raise UserError(f"--picture {path} cannot be written: there is no folder {path.parent}.")
     return path
 
 

@@ -18,6 +18,7 @@ from handlers.aws.error_translation import translate_errors
 from handlers.errors import StoreUnavailable
 from handlers.redrive.redriving import LEFT, RUNS, Outcome, Redrive
 from handlers.redrive.restore import KNOWN
+from local.api_client.command import ADDRESS_HELP
 from local.printable import printable, saying
 from local.redrive.stage import connect
 from local.streams import asking
@@ -41,11 +42,12 @@ def add(subparsers: Any) -> None:
         description="Lists the dead-letter messages. Puts whole events back into the table and, with --restart, starts "
         "rejected streams again. Handled messages are deleted from the queue; the others stay.",
         epilog="With a STREAM the HTTP API does the work, otherwise this command, with AWS credentials. "
-        "Exit status: 0 nothing is left in the queue, 1 something is, 2 the queue cannot be reached. "
+        "Exit status: 0 nothing is left in the queue, 1 something is, 2 a mistake in the command or no answer, 4 there "
+        "is no such stream. "
         "Without --stage, PORT (3000) and STREAMKEEPER_STAGE (local) choose the run on this machine.",
     )
     parser.add_argument("stream_id", nargs="?", metavar="STREAM", help="let the HTTP API do it for this stream")
-    parser.add_argument("--url", help="with a STREAM: the API's address (default: the run on this machine)")
+    parser.add_argument("--url", metavar="ADDRESS", help=f"with a STREAM: {ADDRESS_HELP}")
     parser.add_argument("--stage", metavar="S", help="a deployed stage (default: the run on this machine)")
     parser.add_argument("--stream", action="append", metavar="ID", help="only messages of this stream; repeatable")
     parser.add_argument("--restart", action="store_true", help="start streams that were rejected or not claimed")

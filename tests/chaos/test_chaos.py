@@ -105,6 +105,8 @@ def test_a_failing_schedule_is_shrunk_and_can_be_replayed(
 ) -> None:
     """A store that stores nothing gives status 1, the command that replays it, and no fault left over."""
     monkeypatch.setattr("handlers.store.event_writer.OneWrite.outcomes", only_says_so)
+    assert main(["chaos", "--schedules", "1", "--seed", "x"]) == 2
+    assert capsys.readouterr().err.startswith("streamkeeper: --seed must be a whole number from 0 to ")
     status = main(["chaos", "--schedules", "1", "--seed", "10"])
     printed = capsys.readouterr().out
     assert status == 1

@@ -159,6 +159,7 @@ def test_the_page_says_all_that_the_command_says() -> None:
         (["--upstream", "kind"], "--upstream must be one of evicts, tolerates, forbids, not 'kind'."),
         (["--faults", "absent.yml"], "--faults must be none, calm, rough, or a YAML file: there is none at absent.yml"),
         (["--picture", "out.png"], "--picture must end in .svg or .html, not 'out.png'."),
+        (["--picture", "no/out.svg"], "--picture no/out.svg cannot be written: there is no folder no."),
         (["--strategy", "hope"], f"--strategy must be one of {', '.join(one.name for one in STRATEGIES)}, not 'hope'."),
         (["--margin", "0"], "--margin must be a whole number from 1 to 900, not '0'."),
         (["--lanes"], "--lanes works only with --json."),
