@@ -70,10 +70,10 @@ def main(argv: list[str] | None = None) -> int:
     """Return 0."""
     asked = options(
         argv, __doc__,
-        folder=("/tmp/streamkeeper-day", "where the archive is written, 2.3 GB; it stays"),
+        folder=("/tmp/streamkeeper-day", "where the archive of so many events is written, 2.3 GB; it stays"),
         events=(86_400_000, "how many events the day has"),
     )  # fmt: skip
-    folder = Path(asked.folder)
+    folder = Path(asked.folder) / str(asked.events)
     day(folder, asked.events)
     sizes = [path.stat().st_size for path in folder.glob("stream=*/*/*/*.parquet")]
     rows: list[Row] = [{"files": len(sizes), "GB": round(sum(sizes) / 1e9, 2), "largest MB": round(max(sizes) / 1e6)}]

@@ -1,6 +1,6 @@
-"""`python -m bench.interpreter`: measures transitions a second, compared with moto and aws-local-stepfunctions, and
-how long definitions of 440 KB take to load, compared with json.loads.
+"""`python -m bench.interpreter`: measures transitions a second beside moto and aws-local-stepfunctions.
 
+It also measures how long definitions of 440 KB take to load, compared with json.loads.
 The machine is a loop of a Pass and a Choice; entered states are counted, and the history is written. moto slows down as
 the history grows, so it is stopped after `--moto-seconds` and its rate until then is reported. The interpreters run one
 after the other, with the same lengths.
