@@ -19,10 +19,16 @@ from streamkeeper.retrying import Reply, Send, Steps, Wait, asking
 LATE_MS, AGAIN_MS = 15_000, 10_000
 # How long the execution may take to claim the stream after a POST, and how often that is checked.
 STARTS_S, STARTS_EVERY_S = 15.0, 1.0
+# A follower falls behind if there are always more events for this long, and those it got are of so much less time.
+KEEPS_UP_MS, SLIPS_MS = 60_000, 6_000
 # By how much the clock of the API may seem to differ from this machine's and still count as the same.
 CLOCKS = timedelta(seconds=3)
 # The first number of a log that a stream of items went over to (docs/store.md).
 LOG_FROM = 10**14
+_SLOW = (
+    "The follower falls behind: in {} s it got the events of {} s. Take events from it faster, or use a stream with "
+    '`store = "log"`, of which nothing is read twice.'
+)
 # How a position of a stream that is read in parts begins, and how many characters stand for a part.
 _PARTS, _TAG = "parts~", 8
 
@@ -44,6 +50,24 @@ class Following:
         # When the latest events are read again, when that began and where it ends, and how far it goes back.
         self._again_ms, self._until, self._back_ms = 0, "", LATE_MS + AGAIN_MS
         self._began_ms: int | None = None
+        # Since when there were always more events, and when the newest that was taken by then came.
+        self._busy: tuple[int, int] | None = None
+
+    def slow(self, now_ms: int) -> tuple[int, int] | None:
+        """For how long it has fallen behind, and of how much time it got the events, in seconds; None if it keeps up.
+
+        It is asked after each answer, and knows nothing of a log or of events by key.
+        """
+        if not (self.is_behind and self._by_arrival):
+            self._busy = None
+            return None
+        newest_ms = max(int(place[:15]) for place in _places(self.place).values())
+        began_ms, from_ms = self._busy = self._busy or (now_ms, newest_ms)
+        passed_ms, got_ms = now_ms - began_ms, newest_ms - from_ms
+        is_slow = passed_ms >= KEEPS_UP_MS and passed_ms - got_ms >= SLIPS_MS
+        if is_slow or got_ms >= passed_ms:
+            self._busy = now_ms, newest_ms
+        return (round(passed_ms / 1000), round(got_ms / 1000)) if is_slow else None
 
     def after(self, now_ms: int) -> str:
         """The position after which to read; `now_ms` is the time of any clock that does not go back."""
@@ -111,7 +135,10 @@ def polling(following: Following, path: Callable[[str], str], every_s: float) ->
         try:
             after = following.after(time.monotonic_ns() // 1_000_000)
             request = Send("GET", path(after), page_of="events")
-            return following.take((yield from asking(request, math.inf, is_known=following.is_known)))
+            events = following.take((yield from asking(request, math.inf, is_known=following.is_known)))
+            if (slow := following.slow(time.monotonic_ns() // 1_000_000)) is not None:
+                yield Wait(0, _SLOW.format(*slow))
+            return events
         except Refused as refusal:
             if refusal.kind != "never-started" or left_s <= 0:
                 raise

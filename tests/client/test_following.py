@@ -70,6 +70,19 @@ def test_a_slow_reader_gets_on() -> None:
     assert taken == len(written)
 
 
+def test_it_notices_that_it_falls_behind() -> None:
+    """A follower that gets 50 s of events in a minute falls behind; one at the end, or that catches up, does not."""
+    for step_ms, is_behind, noticed in (
+        (830, True, [(60, 50), (60, 50)]), (990, True, []), (5_000, True, []), (830, False, []),
+    ):  # fmt: skip
+        following, told = Following(), []
+        for second in range(125):
+            one = event(1_000_000 + second * step_ms, second)
+            following.take({"events": [one], "next": one["position"] if is_behind else None})
+            told.append(following.slow(1000 * second))
+        assert [each for each in told if each] == noticed
+
+
 def test_a_log_and_events_by_key_are_read_once() -> None:
     """The positions of neither show when an event came, so no request goes back; those of keys do not sort as text.
 
@@ -80,5 +93,6 @@ def test_a_log_and_events_by_key_are_read_once() -> None:
         following = Following()
         for position in positions:
             shown = [{"position": position, "received_at": at(1_795_242_319_403), "key": "a"}]
-            assert following.take({"events": shown, "next": None, **more}) == shown
+            assert following.take({"events": shown, "next": position, **more}) == shown
+            assert following.slow(0) is None
             assert {following.place, *map(following.after, (0, 10**6, 10**9))} == {position}
