@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from states_language import TaskCall, TaskFailure, load
 from states_language.clock import RealClock
 from states_language.server import StepFunctions, TaskPerformer
 from states_language.server.__main__ import Answered, Endpoints
+from states_language.server.http_task import by_name
 from states_language.server.sdk import unusable
 
 TASK = {
@@ -78,8 +80,13 @@ def test_a_stop_at_any_moment_of_a_task_is_quiet(tmp_path: Path) -> None:
 
 
 def test_a_service_that_hangs_keeps_no_task_from_another(tmp_path: Path) -> None:
-    """Eight requests to it wait, and another service is asked meanwhile; a service that AWS does not have is not."""
-    free = threading.Event()
+    """Eight requests to it wait, and another service is asked meanwhile; a service that AWS does not have is not.
+
+    Of http:invoke, each connection is such a service.
+    """
+    free, silent = threading.Event(), socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+    basic = {"AuthorizationType": "BASIC", "AuthParameters": {"BasicAuthParameters": {"Username": "", "Password": ""}}}
 
     def hanging(service: str) -> Any:
         if service == "sqs":
@@ -87,20 +94,30 @@ def test_a_service_that_hangs_keeps_no_task_from_another(tmp_path: Path) -> None
         return client(service)
 
     async def asked() -> None:
-        performer = TaskPerformer(invoke, hanging, StepFunctions(tmp_path, RealClock()))
+        connections = by_name({"A": basic, "B": basic})
+        performer = TaskPerformer(invoke, hanging, StepFunctions(tmp_path, RealClock()), connections)
 
-        def ask(service: str, action: str) -> "asyncio.Task[Any]":
+        def ask(service: str, action: str, **given: Any) -> "asyncio.Task[Any]":
             arn = "arn:aws:states:us-east-1:000000000000:x"
-            call = TaskCall("", service, action, True, None, {}, {}, arn, "S", 0, None)
+            call = TaskCall("", service, action, service != "http", None, given, {}, arn, "S", 0, None)
             return asyncio.create_task(performer.perform(call))
 
-        waiting = [ask("sqs", "listQueues") for _ in range(8)]
+        def ask_api(connection: str, address: str) -> "asyncio.Task[Any]":
+            by = {"InvocationConfig": {"ConnectionArn": connection}}
+            return ask("http", "invoke", ApiEndpoint=address, Method="GET", **by)
+
+        waiting = [ask("sqs", "listQueues") for _ in range(8)] + [ask_api("A", url) for _ in range(8)]
+        with pytest.raises(TaskFailure, match="no answer of the endpoint"):
+            await ask_api("B", "http://127.0.0.1:9")
+        with pytest.raises(TaskFailure, match="Connection not found: C"):
+            await ask_api("C", url)
         with pytest.raises(TaskFailure, match="Could not connect"):
             await ask("dynamodb", "listTables")
         assert not any(each.done() for each in waiting)
         with pytest.raises(TaskFailure, match="There is no AWS service 'none'"):
             await ask("none", "list")
         free.set()
+        silent.close()
         performer.close()
         await asyncio.gather(*waiting, return_exceptions=True)
 

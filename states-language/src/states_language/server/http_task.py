@@ -61,8 +61,7 @@ class HttpTask:
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        timeout = urllib3.Timeout(total=TIMEOUT_S)
-        self._pool = urllib3.PoolManager(retries=False, timeout=timeout)
+        self._pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(total=TIMEOUT_S))
         self._tokens: dict[str, tuple[Connection, str, float]] = {}
         self._lock = threading.Lock()
 
@@ -74,7 +73,7 @@ class HttpTask:
             raise _refused(f"The field 'Method' must be one of {', '.join(METHODS)}")
         if not address.lower().startswith(("http://", "https://")):
             raise _refused("The field 'ApiEndpoint' must be the URL of an HTTPS API")
-        arn = _text(given.get("InvocationConfig") or given.get("Authentication") or {}, "ConnectionArn")
+        arn = _text(invocation(given), "ConnectionArn")
         connection = self._connections(arn)
         if connection is None:
             raise TaskFailure(_NOT_FOUND, f"Connection not found: {arn}")
@@ -156,6 +155,11 @@ class HttpTask:
         return token
 
 
+def invocation(given: dict[str, Any]) -> Any:
+    """Return the field of a Task that names its connection."""
+    return given.get("InvocationConfig") or given.get("Authentication") or {}
+
+
 def _added(parameters: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return what a connection adds to headers, query and body."""
     names = ("HeaderParameters", "QueryStringParameters", "BodyParameters")
@@ -184,8 +188,7 @@ def _request(
     body = _body(given, added["BodyParameters"], merge)
     if body is not None:
         headers.setdefault("content-type", ("Content-Type", "application/json; charset=UTF-8"))
-    query = _query(given, added["QueryStringParameters"], merge)
-    return _joined(address, query), dict(headers.values()), body
+    return _joined(address, _query(given, added["QueryStringParameters"], merge)), dict(headers.values()), body
 
 
 def _joined(address: str, query: str) -> str:

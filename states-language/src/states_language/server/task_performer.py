@@ -19,7 +19,7 @@ from botocore.model import OperationModel
 from states_language import TaskCall, TaskFailure
 from states_language.server import sdk
 from states_language.server.actions import StepFunctions
-from states_language.server.http_task import Connections, HttpTask
+from states_language.server.http_task import Connections, HttpTask, invocation
 from states_language.server.requests import Refusal
 from states_language.server.requests import model as states_model
 from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, settle
@@ -68,9 +68,11 @@ class TaskPerformer:
     ) -> None:
         self._run = invoke
         self._http = HttpTask(connections)
+        self._connections = connections
         self._client = client
         self._states = states
-        # Each service has threads of its own, so that one which hangs keeps no Task from another.
+        # Each service, and each connection of http:invoke, has threads of its own: one that hangs keeps no Task from
+        # another.
         self._threads = defaultdict[str, ThreadPoolExecutor](lambda: ThreadPoolExecutor(_AT_ONCE, "integration"))
         self._stopping: set[asyncio.Future[Any]] = set()
         self._closed = False
@@ -90,7 +92,7 @@ class TaskPerformer:
             raise asyncio.CancelledError  # like what waits for a thread when they end
         service, request = sdk.client_name(call.service), self._request
         if (service, call.sdk) == ("http", False):
-            request = self._http.perform
+            request, service = self._http.perform, self._api(call)
         elif not sdk.is_service(service):
             raise TaskFailure("States.Runtime", f"There is no AWS service {call.service!r}.")
         answer = await asyncio.get_running_loop().run_in_executor(self._threads[service], request, call)
@@ -99,6 +101,12 @@ class TaskPerformer:
             cause = {name: answer[name] for name in ("Entries", "FailedEntryCount")}
             raise TaskFailure("EventBridge.FailedEntry", compact(cause))
         return answer
+
+    def _api(self, call: TaskCall) -> str:
+        """Returns a name that the calls by one connection share; "http" without a connection that exists."""
+        named = invocation(call.parameters or {})
+        arn = named.get("ConnectionArn") if isinstance(named, dict) else None
+        return f"http {arn}" if isinstance(arn, str) and self._connections(arn) is not None else "http"
 
     def close(self) -> None:
         """Ends the threads, without waiting for requests in flight."""
