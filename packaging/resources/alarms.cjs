@@ -108,7 +108,8 @@ const FILTERS = {
   GroupRejections: ['Rejections', inGroup('StreamRejected')],
   UnexpectedErrors: ['UnexpectedErrors', ['"[ERROR]"', ...EXPECTED.map((name) => `-"[ERROR] ${name}"`)].join(' ')],
   GroupErrors: ['UnexpectedErrors', inGroup('Broken')],
-  Kills: ['Kills', '?"Task timed out" ?"Runtime exited" ?"Runtime.ExitError" ?"Runtime.OutOfMemory"'],
+  // Once for each kill: REPORT, the next entry, may name Runtime.ExitError or Runtime.OutOfMemory again.
+  Kills: ['Kills', '?"Task timed out" ?"Runtime exited"'],
   Stuck: ['StuckAtCursor', '"stuck at its cursor"'],
   StoreRefusals: ['StoreRefusals', '"[ERROR] StoreUnavailable"'],
   GroupStoreRefusals: ['StoreRefusals', inGroup('StoreUnavailable')],
