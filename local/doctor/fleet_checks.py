@@ -133,15 +133,18 @@ def _default(key: str) -> float:
 
 
 def _price(deployed: Deployed, facts: Facts, held: int, prices: Prices) -> Iterator[Finding]:
-    """The monthly cost of the tables' key."""
-    tables = [facts["tables"][one.key]["table"] for one in deployed.of(account_facts.TABLE)]
-    told = [one["Table"].get("SSEDescription", {}) for one in tables if not isinstance(one, Unasked)]
-    keys = {one.get("KMSMasterKeyArn", "") for one in told if one.get("SSEType") == "KMS"}
-    if not keys:
+    """The monthly cost of the tables' keys. A key is yours if the template names it; AWS's own costs no month."""
+    tables = [(one, facts["tables"][one.key]["table"]) for one in deployed.of(account_facts.TABLE)]
+    told = [(one, table["Table"].get("SSEDescription", {})) for one, table in tables if not isinstance(table, Unasked)]
+    encrypted = [(one, sse) for one, sse in told if sse.get("SSEType") == "KMS"]
+    if not encrypted:
         return
-    usd = encryption_usd(IN_HANDOVERS * held + BESIDE_CONNECTIONS, len(told), prices)
-    yield Finding(State.OK, "price of the tables' encryption", f"up to {usd:.2f} $ a month for requests to KMS, and "
-                  f"{prices.usd('kms', 'key_month'):.2f} $ if the key is your own")  # fmt: skip
+    usd = encryption_usd(IN_HANDOVERS * held + BESIDE_CONNECTIONS, len(encrypted), prices)
+    named = (one.properties.get("SSESpecification", {}).get("KMSMasterKeyId") for one, _ in encrypted)
+    own = {str(key) for key in named if key}
+    words = f", and {len(own) * prices.usd('kms', 'key_month'):.2f} $ for {counted(len(own), 'key')} of yours"
+    yield Finding(State.OK, "price of the tables' encryption",
+                  f"up to {usd:.2f} $ a month for requests to KMS{words if own else ''}")  # fmt: skip
 
 
 # --- upstreams, secrets and sinks -------------------------------------------------------------------------------------

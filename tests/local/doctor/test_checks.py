@@ -266,16 +266,25 @@ def test_what_no_stream_needs_is_one_note() -> None:
 
 
 def test_keys_of_the_account_cost_requests() -> None:
-    """12 an hour for each table and function, at 3 $ a million; a function of the watch and one of the API besides."""
+    """12 an hour for each table and function, at 3 $ a million; a function of the watch and one of the API besides.
 
-    def price(held: Mapping[str, str]) -> str:
+    A key that the template names is the account's own, which costs a dollar; a table without KMS costs nothing.
+    """
+
+    def price(held: Mapping[str, str], key: str = "") -> str:
         facts = answers(held=held)
-        every = {one.what: one.found for one in fleet_checks.judged(STAGE, facts, prices.read())}
+        events = replace(TABLE, properties={"SSESpecification": {"KMSMasterKeyId": key}})
+        free = replace(TABLE, key="FreeTable", properties={})
+        facts["tables"]["FreeTable"] = {"table": {"Table": {}}}
+        stage = replace(STAGE, resources=(events, free))
+        every = {one.what: one.found for one in fleet_checks.judged(stage, facts, prices.read())}
         return every["price of the tables' encryption"]
 
-    assert price({}).startswith(f"up to {2 * 12 * 730 * 3 / 1e6:.2f} $ a month")
+    assert price({}) == f"up to {2 * 12 * 730 * 3 / 1e6:.2f} $ a month for requests to KMS"
     fleet = {f"prices:{number}": f"arn:{number}" for number in range(1000)}
-    assert price(fleet).startswith(f"up to {1102 * 12 * 730 * 3 / 1e6:.2f} $ a month")
+    assert price(fleet, "arn:key") == (
+        f"up to {1102 * 12 * 730 * 3 / 1e6:.2f} $ a month for requests to KMS, and 1.00 $ for 1 key of yours"
+    )
 
 
 def status(word: str, generation: int, holder: dict[str, Any] | None = None) -> Any:
