@@ -116,10 +116,8 @@ def test_a_kill_counts_once() -> None:
         ("RequestId: r1 Error: Runtime exited without providing a reason\nRuntime.ExitError",
          "Status: error Error Type: Runtime.ExitError"),
     ):  # fmt: skip
-        assert [any(one in line for one in words) for line in (entry, f"REPORT RequestId: r1 {report}")] == [
-            True,
-            False,
-        ]
+        lines = (entry, f"REPORT RequestId: r1 {report}")
+        assert [any(one in line for one in words) for line in lines] == [True, False]
 
 
 COUNTED = (("Rejections", "StreamRejected"), ("StoreRefusals", "StoreUnavailable"), ("UnexpectedErrors", BROKEN))
