@@ -32,6 +32,8 @@ OSLS = Path("node_modules", "osls", "bin", "serverless.js")
 COMMAND = ("--no-opt", str(OSLS))
 TIME_LIMIT_S = 300
 _UNFINISHED = "tmp"
+# Of the hash in the name of a kept template.
+_DIGITS = 16
 # A profile with a sink of each kind, for the template of a run whose own profiles deliver to any sink.
 _ANY_SINKS = {
     f"env/streams/{name}.toml": f'deliver = {{ {kind} = "{target}" }}\n'
@@ -103,7 +105,7 @@ def _fingerprint(root: Path) -> str:
         for path in files:
             digest.update(f"{path.relative_to(root)}\0{path.stat().st_size}\0".encode())
             digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()[:_DIGITS]
 
 
 def _package(stage: str, root: Path, target: Path, besides: Mapping[str, str]) -> None:
@@ -121,7 +123,7 @@ def _package(stage: str, root: Path, target: Path, besides: Mapping[str, str]) -
         for path, text in besides.items():
             (folder / path).write_text(text, encoding="utf-8")
         _run([node, *COMMAND, "package", "--stage", stage], folder, stage, lock)
-        for old in target.parent.glob(f"{target.name.rpartition('-')[0]}-*.json"):
+        for old in target.parent.glob(f"{target.name.rpartition('-')[0]}-{'[0-9a-f]' * _DIGITS}.json"):
             old.unlink(missing_ok=True)
         # Renamed, so that another process never reads half a template.
         os.replace(folder / ".serverless" / COMPILED, target)

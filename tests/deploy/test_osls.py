@@ -45,7 +45,10 @@ def test_osls_runs_again_only_when_something_changed(tmp_path: Path, monkeypatch
 
 @pytest.mark.long
 def test_a_packaging_that_was_killed_disturbs_no_other(tmp_path: Path) -> None:
-    """Its folder is removed though an orphaned Node still works in it; a change's template replaces the old."""
+    """Its folder is removed though an orphaned Node still works in it.
+
+    A change's template replaces the old one, and not that of the stage test-eu.
+    """
     root = copied(tmp_path)
     command = "import sys, pathlib; from local.service import osls; osls.template('test', pathlib.Path(sys.argv[1]))"
     killed = subprocess.Popen([sys.executable, "-c", command, str(root)], cwd=stages.ROOT)
@@ -53,11 +56,13 @@ def test_a_packaging_that_was_killed_disturbs_no_other(tmp_path: Path) -> None:
     killed.kill()
     killed.wait(60)
     assert len(cache(root)) == 1
+    other = osls.kept("test-eu", root)
+    other.touch()
     for memory_mb in (128, 512):
         with_settings(root, memory_mb=memory_mb)
         template = osls.template("test", root)
         assert template["Resources"]["ConnectionManagerLambdaFunction"]["Properties"]["MemorySize"] == memory_mb
-        assert cache(root) == [osls.kept("test", root).name]
+        assert cache(root) == sorted([osls.kept("test", root).name, other.name])
 
 
 def test_a_missing_deploy_tool_is_one_sentence(tmp_path: Path) -> None:
