@@ -31,24 +31,14 @@ def mapped(mode: str | None = "STANDARD", **fields: Any) -> dict[str, Any]:
 
 
 WHOLE: list[tuple[Any, str, str]] = [
-    ({}, "/", "these fields are required: StartAt, States"),
     ({"StartAt": "A", "States": {}}, "/StartAt", "there is no state 'A'"),
     (one(PASS, Version="2.0"), "/Version", "must be 1.0"),
     (one(PASS, TimeoutSeconds=0), "/TimeoutSeconds", "must be between 1 and 99999999"),
-    (one(PASS, Surprise=1), "/Surprise", "is not a field of a state machine"),
-    (one(PASS, QueryLanguage="jq"), "/QueryLanguage", "must be JSONPath or JSONata"),
-    (
-        one({**PASS, "QueryLanguage": "JSONPath"}, QueryLanguage="JSONata"),
-        "/States/S",
-        "'QueryLanguage' can not be 'JSONPath' if set to 'JSONata' for whole state machine",
-    ),
-    (choice(Variable="$.a"), "/States/S/Choices/0", "exactly one operator is required, not 0"),
     (
         choice(Variable="$.a", IsNull=True, IsString=True),
         "/States/S/Choices/0",
         "exactly one operator is required, not 2",
     ),
-    (choice(Variable="$.a", NumericEquals="1"), "/States/S/Choices/0/NumericEquals", "has a value of the wrong type"),
     (
         choice(Not={"Variable": "$.a", "IsNull": True, "Next": "P"}),
         "/States/S/Choices/0/Not/Next",
@@ -60,15 +50,8 @@ WHOLE: list[tuple[Any, str, str]] = [
 """Definitions, the place of what is wrong in each, and the rule."""
 ALONE = "States.ALL stands alone, and in the last Retrier or Catcher only"
 STATES: list[tuple[Any, str, str]] = [
-    (1, "", "must be a JSON object"),
     ({}, "", "these fields are required: Type"),
     ({"Type": "Map", "End": True}, "", "these fields are required: ItemProcessor"),
-    ({**PASS, "Output": 1}, "/Output", "is a field of JSONata; the query language here is JSONPath"),
-    (
-        {**PASS, "Result": 1, "QueryLanguage": "JSONata"},
-        "/Result",
-        "is a field of JSONPath; the query language here is JSONata",
-    ),
     ({**PASS, "ResultPath": "$x.a"}, "/ResultPath", "cannot write to a variable; Assign does"),
     ({"Type": "Succeed", "Assign": {"a": 1}}, "/Assign", "is not a field of a Succeed state"),
     ({**PASS, "Assign": 1}, "/Assign", "must be a JSON object whose keys are variables"),
@@ -84,17 +67,9 @@ STATES: list[tuple[Any, str, str]] = [
         "/Output",
         "'1 +' is not a valid JSONata expression: S0207: Unexpected end of expression",
     ),
-    (
-        {**PASS, "Output": {"a": "{% [1, phone.number] %}"}, "QueryLanguage": "JSONata"},
-        "/Output/a",
-        "a reference to 'phone' at the top level is not supported; begin with $states",
-    ),
-    ({"Type": "Pass"}, "", "exactly one of Next and End: true is required"),
     ({**PASS, "Next": "S"}, "", "exactly one of Next and End: true is required"),
     ({"Type": "Pass", "End": False}, "", "exactly one of Next and End: true is required"),
-    ({"Type": "Pass", "Next": "X"}, "/Next", "there is no state 'X'"),
     ({**PASS, "Retry": []}, "/Retry", "is not a field of a Pass state"),
-    ({**PASS, "InputPath": "a"}, "/InputPath", "'a' is not a valid JSONPath: a path begins with $"),
     *(
         (
             {**PASS, "InputPath": path},
@@ -103,7 +78,6 @@ STATES: list[tuple[Any, str, str]] = [
         )
         for path, at in ((f"$.a[{'9' * 5_000}]", 4_005), (f"$.a[0:{'9' * 5_000}]", 4_007))
     ),
-    ({**PASS, "ResultPath": "$.a[*]"}, "/ResultPath", "'$.a[*]' is not a Reference Path: it must name a single node"),
     ({**PASS, "ResultPath": "$$.a"}, "/ResultPath", "cannot write to the Context Object"),
     (
         {**PASS, "Parameters": {"a.$": 1}},
@@ -116,18 +90,7 @@ STATES: list[tuple[Any, str, str]] = [
         "",
         "one of these fields is required: Seconds, Timestamp, SecondsPath, TimestampPath",
     ),
-    (
-        {"Type": "Wait", "Seconds": 1, "SecondsPath": "$.s", "End": True},
-        "",
-        "only one of these fields may be present: Seconds, SecondsPath",
-    ),
     ({"Type": "Wait", "Seconds": 1.5, "End": True}, "/Seconds", "must be a whole number"),
-    (
-        {"Type": "Wait", "Timestamp": "2016-12-05 21:29:29Z", "End": True},
-        "/Timestamp",
-        "String does not match RFC3339 timestamp",
-    ),
-    ({"Type": "Task", "End": True}, "", "these fields are required: Resource"),
     (
         {**TASK, "Resource": "arn:aws:states:::sqs:sendMessage.sync"},
         "/Resource",
@@ -144,9 +107,7 @@ STATES: list[tuple[Any, str, str]] = [
     ),
     ({**TASK, "Parameters": {}}, "/Parameters", "the field 'FunctionName' is required but was missing"),
     ({**TASK, "TimeoutSeconds": 5, "HeartbeatSeconds": 5}, "/HeartbeatSeconds", "must be smaller than TimeoutSeconds"),
-    ({**TASK, "Credentials": {}}, "/Credentials", "The field 'RoleArn' is required but was missing"),
     ({**TASK, "Retry": [{}]}, "/Retry/0", "these fields are required: ErrorEquals"),
-    ({**TASK, "Retry": [{"ErrorEquals": []}]}, "/Retry/0/ErrorEquals", "must hold at least one Error Name"),
     ({**TASK, "Retry": [{"ErrorEquals": ["States.ALL"]}, {"ErrorEquals": ["A"]}]}, "/Retry/0/ErrorEquals", ALONE),
     ({**TASK, "Catch": [{"ErrorEquals": ["States.ALL", "A"], "Next": "S"}]}, "/Catch/0/ErrorEquals", ALONE),
     ({**TASK, "Catch": [{"ErrorEquals": ["A"]}]}, "/Catch/0", "these fields are required: Next"),
@@ -186,7 +147,6 @@ STATES: list[tuple[Any, str, str]] = [
         "/ResultWriter/WriterConfig/Transformation",
         "must be one of NONE, COMPACT, FLATTEN",
     ),
-    (mapped(Label="a b"), "/Label", "must not have the character ' '"),
     (mapped(ToleratedFailurePercentage=101), "/ToleratedFailurePercentage", "must be at most 100"),
     (
         {"Type": "Parallel", "Branches": [line(("X", {**PASS, **SET}))], "End": True, **SET},

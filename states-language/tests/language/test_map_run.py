@@ -297,12 +297,6 @@ def test_rows_of_parquet_are_read() -> None:
         assert lying(config, k=broken) == "The object is not PARQUET."
 
 
-def test_items_of_the_state_s_data_say_so() -> None:
-    """Their source is the state's data."""
-    execution = machine(("M", distributed(ItemSelector={"from.$": "$$.Map.Item.Source"}))).execute([1])
-    assert execution.output == [{"from": "STATE_DATA"}]
-
-
 def test_a_bucket_is_listed() -> None:
     """Each object's entry is an item, page after page; times are seconds and the tag is called Etag."""
     reader = reading({}, "s3:listObjectsV2")
@@ -461,14 +455,15 @@ def redriven(failed: Machine, last: Execution, count: int, perform: Any = None) 
     return again
 
 
-KEYED = {"k.$": "$$.Map.Item.Key", "v.$": "$$.Map.Item.Value", "i.$": "$$.Map.Item.Index"}
+ITEM = {"k.$": "$$.Map.Item.Key", "v.$": "$$.Map.Item.Value", "i.$": "$$.Map.Item.Index", "s.$": "$$.Map.Item.Source"}
+GIVEN = [{"k": "a", "v": 1, "i": 0, "s": "STATE_DATA"}, {"k": "b", "v": [2], "i": 1, "s": "STATE_DATA"}]
 
 
 @pytest.mark.parametrize(
     ("fields", "output"),
     [
         ({"ItemsPath": "$.o"}, [{"Key": "a", "Value": 1}, {"Key": "b", "Value": [2]}]),
-        ({"ItemsPath": "$.o", "ItemSelector": KEYED}, [{"k": "a", "v": 1, "i": 0}, {"k": "b", "v": [2], "i": 1}]),
+        ({"ItemsPath": "$.o", "ItemSelector": ITEM}, GIVEN),
         (
             {"QueryLanguage": "JSONata", "Items": "{% $states.input.o %}", "ItemBatcher": {"MaxItemsPerBatch": 2}},
             [{"Items": [{"Key": "a", "Value": 1}, {"Key": "b", "Value": [2]}]}],
@@ -478,5 +473,5 @@ KEYED = {"k.$": "$$.Map.Item.Key", "v.$": "$$.Map.Item.Value", "i.$": "$$.Map.It
     ],
 )
 def test_the_members_of_an_object_are_items(fields: dict[str, Any], output: Any) -> None:
-    """Each gets its key and its value, in the order of the object."""
+    """Each gets its key and its value, in the order of the object; their source is the state's data."""
     assert machine(("M", distributed(**fields))).execute({"o": {"a": 1, "b": [2]}}).output == output
