@@ -134,9 +134,11 @@ class Fields:
         self.problems = problems
 
     def wrong(self, field: str, problem: str) -> None:
-        """Notes a problem of `field`; "" is this table itself."""
+        """Notes the first problem of `field`; "" is this table itself. A later one may follow from the first."""
         where = ".".join(part for part in (self._within, field) if part)
-        self.problems.append(f"the profile {self._name!r}: {where} {problem}")
+        begin = f"the profile {self._name!r}: {where} "
+        if not any(noted.startswith(begin) for noted in self.problems):
+            self.problems.append(begin + problem)
 
     def refuse_the_rest(self, known: str) -> None:
         """Notes a problem for each field that was not taken; `known` lists the valid ones."""

@@ -61,13 +61,14 @@ def ticket(fields: Fields, check: Callable[[str], str]) -> Ticket | None:
     if inner is None:
         return None
     method = inner.read("method", choice(("POST", "GET")), "POST")
+    names_a_part = inner.has("opens")
     opens: JsonPath | None = inner.read("opens", A_PATH)
     parsed = Ticket(
         address=inner.checked("address", lambda text: _checked(text, check)),
         method=method,
         headers=sections.headers(inner),
         body=sections.json_text(inner, method, "a JSON object or array", dict | list),
-        places=_places(inner, least=int(opens is None)),
+        places=_places(inner, least=int(not names_a_part)),
         opens=opens,
     )
     sections.query(inner, parsed.address)
@@ -83,6 +84,7 @@ def _checked(text: str, check: Callable[[str], str]) -> str:
 
 
 def _places(inner: Fields, least: int) -> tuple[tuple[str, JsonPath | str], ...]:
+    noted = len(inner.problems)
     found = [(PLACE, one) for one in [_place(inner)] if one is not None]
     table = inner.table("places", f"a table of names, each {_SHAPE}")
     for name, value in (table.rest() if table is not None else {}).items():
@@ -96,7 +98,7 @@ def _places(inner: Fields, least: int) -> tuple[tuple[str, JsonPath | str], ...]
             within.wrong("", f"must be {_SHAPE}")
         else:
             found.append((f"{PLACE}.{name}", one))
-    if not least <= len(found) <= MOST_PLACES:
+    if not least <= len(found) <= MOST_PLACES and len(inner.problems) == noted:
         inner.wrong("", f"must name the part of the answer to take: path, header, opens or 1 to {MOST_PLACES} places")
     return tuple(found)
 

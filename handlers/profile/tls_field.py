@@ -48,12 +48,13 @@ def tls(fields: Fields) -> Trust | None:
     inner = fields.table("tls", '{ ca = "${secret:ca}", certificate = "${secret:crt}", key = "${secret:key}" }')
     if inner is None:
         return None
+    noted = len(inner.problems)
     parsed = Trust(_pem(inner, "ca"), _pem(inner, "certificate"), _pem(inner, "key"))
     inner.refuse_the_rest("tls: ca, certificate, key")
     if bool(parsed.certificate) != bool(parsed.key):
         missing = "key" if parsed.certificate else "certificate"
         inner.wrong(missing, "is missing: certificate and key are needed together")
-    if not any(parsed.texts):
+    if not any(parsed.texts) and len(inner.problems) == noted:
         inner.wrong("", "must have ca, or certificate and key")
     sections.check_hidden(inner, "key", parsed.key)
     return parsed

@@ -104,10 +104,11 @@ def _check(inner: Fields, parsed: Token) -> None:
         for name, (form, meaning) in _OF_EKS.items():
             if not form.fullmatch(getattr(parsed, name)):
                 inner.wrong(name, f'must be {meaning}, which kind = "eks" needs')
-    elif not parsed.refresh_token:
-        inner.wrong("refresh_token", 'is missing: kind = "refresh_token" needs it, as ${secret:name}')
-    if parsed.secret and not parsed.id:
-        inner.wrong("secret", "needs id: the name of the client whose secret it is")
+    else:
+        if not parsed.refresh_token:
+            inner.wrong("refresh_token", 'is missing: kind = "refresh_token" needs it, as ${secret:name}')
+        if parsed.secret and not parsed.id:
+            inner.wrong("secret", "needs id: the name of the client whose secret it is")
     if not is_header(parsed.header):
         inner.wrong("header", "must be the name of an HTTP header that a profile may set")
     if PLACE not in parsed.pattern or not FIELD_VALUE.fullmatch(parsed.pattern):

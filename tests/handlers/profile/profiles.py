@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from handlers.profile.addresses import ProfileError
 from handlers.profile.behaviour import Profile
+from handlers.profile.checked_fields import BadProfile
 from handlers.profile.parse import parse
 
 VARIABLES = {"UPSTREAM_DEMO": "http://127.0.0.1:9000", "UPSTREAM_COUCHDB": "http://127.0.0.1:9001/db/"}
@@ -27,7 +27,9 @@ def profile(**fields: Any) -> Profile:
 
 
 def refusal(**fields: Any) -> str:
+    """Return the one problem of a profile; None leaves a field out."""
     table = {name: value for name, value in {**LEAST, **fields}.items() if value is not None}
-    with pytest.raises(ProfileError) as caught:
+    with pytest.raises(BadProfile) as caught:
         parse("demo", table, VARIABLES)
-    return str(caught.value)
+    (problem,) = caught.value.problems
+    return problem

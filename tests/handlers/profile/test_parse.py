@@ -145,7 +145,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"resume": "Last-Event-ID"}, RESUME),
     ({"resume": {"header": "a", "query": "b"}}, RESUME),
     ({"resume": {"header": "a b"}}, "resume.header must be the name of an HTTP header that a profile may set"),
-    ({"resume": {"body": "start"}}, f"resume.body must be {POINTER}"),
+    ({"resume": {"body": "start"}, "body": "{}", "method": "POST"}, f"resume.body must be {POINTER}"),
     ({"resume": {"query": "a", "more": 1}}, f"resume.more is not a field of {RESUME_FIELDS}"),
     ({"resume": {"query": "a", "add": -1}}, "resume.add must be a whole number from 0 to 1000000"),
     ({"resume": {"query": "a", "add": 1, "back_s": 1}}, f"resume.back_s {ONE_OF_THEM}"),

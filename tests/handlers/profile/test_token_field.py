@@ -26,6 +26,7 @@ def test_each_mistake_of_a_token_has_one_sentence() -> None:
         (TOKEN | {"address": "https://auth.example/?k=${secret:k}"}, "token.address must not contain a secret"),
         (TOKEN | {"secret": "hunter2"}, f"token.secret {must_refer}"),
         ({**REFRESH, "refresh_token": "r"}, f"token.refresh_token {must_refer}"),
+        (TOKEN | {"id": 5}, "token.id must be a text"),
         (TOKEN | {"id": ""}, 'token.id is missing: kind = "client_credentials" needs it'),
         ({**TOKEN, "secret": ""}, 'token.secret is missing: kind = "client_credentials" needs it'),
         ({**REFRESH, "refresh_token": ""}, 'token.refresh_token is missing: kind = "refresh_token" needs it'),
