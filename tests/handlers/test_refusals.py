@@ -239,6 +239,9 @@ def test_what_another_lane_met_meanwhile_is_not_forgotten() -> None:
     theirs = Rest("refused", 4, 9_000, refused_since_ms=7_000)
     after = refused(theirs, Refusal(5_000, 60_000), 8_000, Pace(2), 0, None)
     assert after == Rest("refused", 5, 10_000, refused_since_ms=7_000, final_ms=67_000)
+    # Failures of another kind were no part of the row, and the upstream's reconnection time holds.
+    other = refused(Rest("http", 4, 9_000, 3_000), Refusal(8_000, 60_000), 8_000, Pace(2, 1), 0, None)
+    assert other == Rest("refused", 1, 11_000, 3_000, refused_since_ms=8_000, final_ms=68_000)
 
 
 def test_a_row_survives_the_store() -> None:

@@ -45,7 +45,8 @@ def talking(at: Resumption = NOWHERE, **more: Any) -> Manager:
     }  # fmt: skip
     profile = parse("feed", {name: value for name, value in table.items() if value is not None}, {})
     invocation = Invocation("feed:EUR", "A", "mine", "r1", DEADLINE_MS, MARGIN_MS, 1_000, 5_000, 10_000)
-    manager = Manager(profile, invocation, secrets={SECRET: "s3cret"})
+    # One secret may be the beginning of another.
+    manager = Manager(profile, invocation, secrets={Reference("secret", "name"): "s3c", SECRET: "s3cret"})
     manager.start(0)
     assert manager.handle(20, Claimed(MINE, at)) == [Open(at.cursor)]
     return manager
@@ -132,6 +133,9 @@ def test_the_next_message_is_sent_once_the_first_is_answered() -> None:
     assert manager.wake_at_ms == 5_050
     assert sent(manager.handle(5_050, Woken())) == [{"op": "ping"}]
     assert manager.wake_at_ms == 10_050
+    # After a standstill one ping is enough.
+    assert sent(manager.handle(31_000, Woken())) == [{"op": "ping"}]
+    assert manager.wake_at_ms == 36_000
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -226,6 +230,14 @@ def test_what_floods_before_the_answer_has_begun() -> None:
     assert isinstance(effects[0], MarkConnected)
     assert stored(effects) == ["1", "2"]
     assert manager.wake_at_ms == 10_030
+
+
+def test_the_end_may_come_before_the_answer() -> None:
+    """Nothing is awaited then; what came before it is stored."""
+    manager = talking(end={"json": {"$.op": "over"}})
+    manager.handle(30, Opened(101))
+    assert stored(manager.handle(40, says({"n": 1}, {"op": "over", "n": 2}))) == ["1", "2"]
+    assert (manager.ending.status, manager.phase) == ("ended", Phase.DRAINING)
 
 
 def test_an_answer_that_waits_to_be_read_has_come_in_time() -> None:
@@ -337,8 +349,8 @@ def test_a_close_may_say_that_the_cursor_is_too_old() -> None:
     ("wire", "code"), [(b"\x81\x81abcdx", 1002), (encoded_frame(TEXT, b"\xff"), 1007), (b"\x83\x00", 1002)]
 )
 def test_what_breaks_the_protocol_is_closed_with_its_code(wire: bytes, code: int) -> None:
-    """This holds before it is connected and after; the events before it are stored."""
-    manager = connected()
+    """This holds before it is connected and after; the events before it are stored, and no last words are sent."""
+    manager = connected(leave={"send": "bye"})
     effects = manager.handle(50, says({"n": 1}, wire))
     assert (sent(effects), stored(effects)) == ([(CLOSE, code.to_bytes(2, "big"))], ["1"])
     early = talking()

@@ -58,3 +58,10 @@ def test_a_close_says_why(closed: Closed, was_connected: bool, error: str, messa
     """An end that no retry can help is rejected, any other is dropped."""
     outcome = ends.dropped(closed, was_connected, 300).outcome
     assert (outcome.error, outcome.message) == (error, message)
+
+
+def test_the_words_of_an_upstream_are_bounded_and_visible() -> None:
+    """A longer text ends with an ellipsis; a line end or a control character is spelled."""
+    most = ends.MOST_CHARACTERS
+    assert [ends.bounded("a" * length) for length in (most, most + 1)] == ["a" * most, "a" * (most - 1) + "…"]
+    assert ends.bounded("a\n\x1b") == "a\\n\\x1b"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from handlers.connection.evidence import Known, Record, known, records
 from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap
-from handlers.connection.ledger import gaps, unasked
+from handlers.connection.ledger import corrected, gaps, unasked
 
 DEAD_AFTER_MS = 5
 NOW = 100_000
@@ -444,10 +444,11 @@ def test_a_gap_is_seen_though_the_connection_before_it_is_out_of_sight() -> None
 def test_one_that_breaks_off_beside_another_leaves_what_it_should_have_brought_open() -> None:
     """The other began afresh, so nobody brought what the first was behind with."""
     first, second = connection(1, 0, 10), connection(2, 20, 60, since_ms=10, live_ms=90)
+    second = replace(second, ended_by="truncated")
     afresh = Record(3, 50, NOW, None, "", False, since_ms=10, live_ms=50)
     assert gaps([first, second, afresh], NOW, DEAD_AFTER_MS) == [
         Gap(2, 10, 20, "reset", DELIVERED),
-        Gap(3, 30, 50, "reset", OPEN),
+        Gap(3, 30, 50, "truncated", OPEN),
     ]
     live = replace(second, live_ms=30)
     broken = connection(3, 55, 65, since_ms=58, live_ms=80)
@@ -456,6 +457,15 @@ def test_one_that_breaks_off_beside_another_leaves_what_it_should_have_brought_o
         Gap(2, 10, 20, "reset", DELIVERED),
         Gap(4, 60, 62, "reset", OPEN),
     ]
+
+
+def test_an_announced_loss_begins_no_later_than_it_was_recorded() -> None:
+    """Only what a connection thought known of its predecessors moves it, if less of that is known by now."""
+    losses = [Gap(2, at_ms, 95, "announced_by_upstream", LOST, at_ms) for at_ms in (70, 85)]
+    second = connection(2, 90, 120, since_ms=80, live_ms=140)
+    assert corrected(losses, [connection(1, 0, 100), second]) == losses
+    earlier = corrected(losses, [connection(1, 0, 60), second])
+    assert [(loss.from_ms, loss.to_ms) for loss in earlier] == [(60, 95), (85, 95)]
 
 
 def test_two_gaps_before_one_opening_belong_to_two_connections() -> None:

@@ -46,6 +46,7 @@ def test_the_holder_lives_as_long_as_its_function_heartbeats() -> None:
     own = Lease(fence=7, connected_token=7, expires_at_ms=900, execution="E1", connected_by="r1")
     group = GroupLease(execution="E2", heartbeats={"r1": GroupHeartbeat(3, 80, 100), "r2": GroupHeartbeat(4, 90, 110)})
     assert composed(own, group) == replace(own, expires_at_ms=100, execution="E2")
+    assert composed(replace(own, expires_at_ms=90), group).expires_at_ms == 90
 
 
 def test_a_buried_function_holds_nothing() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -158,16 +159,31 @@ def test_each_connection_of_a_stream_owes_its_own_release(client: Client) -> Non
     assert (taken["connected"], taken["released"]) == ({"N": "2"}, {"N": "2"})
 
 
+def test_a_late_release_of_an_older_connection_leaves_the_newer_one_its_lag(client: Client) -> None:
+    """Otherwise the function's heartbeats would answer for the newer one for longer than its manager has said."""
+    now_ms = NOW_MS
+    store = store_of(client, clock_ms=lambda: now_ms)
+    for is_older in (True, False):
+        store.mark_connected(STREAM, claim(store), NOW_MS + 60_000, request_id=REQUEST, shown=shown())
+        if is_older:
+            with unanswered(client, never_arrives):
+                store.release(STREAM, 1, shown())
+    store.releases_again()
+    assert record(client).get("released") == {"N": "1"}
+    now_ms = NOW_MS + 20_000
+    assert store.heartbeat_at_ms() == NOW_MS + 8_000
+
+
 def test_what_a_connection_has_proved_is_written_at_once(client: Client) -> None:
-    """Heartbeats say until when it was good, but not that the gap before it is closed."""
+    """Heartbeats say until when it was good, but not that the gap before it is closed; so each connection does once."""
     store, times = store_of(client), {"opened_ms": NOW_MS - 500, "since_ms": 0, "live_ms": NOW_MS}
     behind = {"live": {"M": shown()["live"]["M"] | {name: typed_values.number(at) for name, at in times.items()}}}
-    for seen_ms in (-500, -400, 0, 100):
-        behind["live"]["M"] |= {"seen_ms": typed_values.number(NOW_MS + seen_ms)}
+    for fence, seen_ms in product((1, 2), (-500, -400, 0, 100)):
+        behind["live"]["M"] |= {"fence": typed_values.number(fence), "seen_ms": typed_values.number(NOW_MS + seen_ms)}
         if seen_ms == -500:
             store.mark_connected(STREAM, claim(store), NOW_MS + 60_000, request_id=REQUEST, shown=behind)
         else:
-            store.heartbeat(STREAM, 1, NOW_MS + 60_000, behind)
+            store.heartbeat(STREAM, fence, NOW_MS + 60_000, behind)
         written_ms = -500 if seen_ms < 0 else 0
         assert record(client)["live"]["M"]["seen_ms"] == typed_values.number(NOW_MS + written_ms)
 
