@@ -23,7 +23,7 @@ from handlers.profile.columns_field import Column
 from local.archive import columns, files
 from local.archive.columns import Table
 from local.archive.files import HourFiles
-from local.user_error import UserError
+from local.user_error import UserError, os_errors
 from streamkeeper import dataframes
 from streamkeeper.archive_places import Place
 from streamkeeper.bulk import HOUR_MS, Page, Tables, folder_of, instant_ms, state_of, written
@@ -47,16 +47,6 @@ def partition(stream_id: str, hour_ms: int) -> str:
     """The folder of an hour, as Hive names it; characters of the id that no folder can have are percent-encoded."""
     at = datetime.fromtimestamp(hour_ms / 1000, UTC)
     return f"{folder_of(stream_id)}/day={at:%Y-%m-%d}/hour={at:%H}"
-
-
-@contextlib.contextmanager
-def _temporary_files() -> Iterator[None]:
-    """Raises UserError in place of an OSError, because the place of the archive is not at fault."""
-    try:
-        yield
-    except OSError as problem:
-        why = problem.strerror or problem
-        raise UserError(f"A temporary file cannot be written: {why}; TMPDIR chooses another folder.") from None
 
 
 @dataclass(frozen=True)
@@ -176,7 +166,7 @@ class Archive:
     def _archive(self, table: Table, from_ms: int, until_ms: int) -> Done:
         schema, by_hour, left_out = table.schema(), dict[int, HourFiles](), 0
         with contextlib.ExitStack() as held:
-            with _temporary_files():
+            with os_errors("A temporary file cannot be written", "; TMPDIR chooses another folder"):
                 name = held.enter_context(tempfile.TemporaryDirectory(prefix="streamkeeper-archive-"))
                 for event in itertools.chain.from_iterable(self.source.pages(self.stream_id, from_ms, until_ms)):
                     hour_ms = hour_of(instant_ms(event["received_at"]))

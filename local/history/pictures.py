@@ -8,7 +8,7 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from local.user_error import UserError
+from local.user_error import UserError, os_errors
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -34,7 +34,5 @@ def checked(path: Path | None) -> Path | None:
 def write(path: Path, picture: str, title: str, table: str = "") -> None:
     """Writes the SVG as it is, or in a page with an HTML table below it; raises UserError if that fails."""
     text = picture if path.suffix == ".svg" else _PAGE.format(title=escape(title), picture=picture, table=table)
-    try:
+    with os_errors(f"--picture {path} cannot be written"):
         path.write_text(text, encoding="utf-8")
-    except OSError as problem:
-        raise UserError(f"--picture {path} cannot be written: {problem.strerror}.") from None

@@ -31,7 +31,7 @@ from local.printable import printable, saying
 from local.profiles import certificates, folders, places, probing
 from local.profiles.probing import Address, Probe, probe, seconds
 from local.profiles.profile_files import quoted, toml
-from local.user_error import UserError
+from local.user_error import UserError, os_errors
 
 _CREDENTIAL = "; it asks for a credential: --eks signs that of an EKS cluster, docs/profiles.md says how to put others"
 _ADVICE = {401: _CREDENTIAL, 403: _CREDENTIAL, 405: "; if it takes a POST, give its body with --body"}
@@ -106,12 +106,10 @@ def run(arguments: argparse.Namespace) -> int:
     if not to_file:
         print(text, end="")
         return 0
-    try:
+    with os_errors(f"{target} cannot be written"):
         if arguments.output is None:
             target.parent.mkdir(exist_ok=True)
         target.write_text(text, encoding="utf-8")
-    except OSError as problem:
-        raise UserError(f"{target} cannot be written: {problem.strerror}.") from None
     which = shlex.quote(str(target)) if arguments.output or arguments.profiles else name
     print(f"{target} is written; try it: `streamkeeper profile try {which}`", file=sys.stderr)
     return 0

@@ -15,7 +15,7 @@ from handlers.api import known_profiles
 from handlers.api.problems import Problem
 from handlers.profile.addresses import ProfileError, check_stream_id, part_ids
 from handlers.profile.parse import parse
-from local.user_error import UserError
+from local.user_error import UserError, os_errors
 
 # A variable is an address that the function knows; a file is valid even if it is not set here.
 _VARIABLE = re.compile(r"\$\{(UPSTREAM_[A-Z0-9_]+)\}")
@@ -25,11 +25,8 @@ _MOST_BYTES = 1_000_000
 
 def profile_text(path: Path) -> str:
     """Returns the text of a profile's file; raises UserError if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-    except OSError as problem:
-        raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
+    with os_errors(f"{path} cannot be read"), path.open("rb") as file:
+        data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise UserError(f"{path} cannot be read: it is larger than a profile may be, {_MOST_BYTES} bytes.")
     try:

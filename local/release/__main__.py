@@ -28,7 +28,7 @@ from local import stages
 from local.release import release_template, variants
 from local.service import osls
 from local.stages import ROOT
-from local.user_error import UserError
+from local.user_error import UserError, os_errors
 
 _FILE = re.compile(r"streamkeeper-.+\.(zip|template\.json)|CHANGES\.md|SHA256SUMS")
 _COMMENT = re.compile(r"(?m)^(\w+):.*?  # (.+?)(?:; read (?:by|when) [^\n]*)?$")
@@ -54,11 +54,9 @@ def emptied(folder: Path, *, remove: bool = True) -> Path:
 
     One that has something else is refused, and stays as it is.
     """
-    try:
+    with os_errors(f"{folder} cannot hold a release"):
         folder.mkdir(parents=True, exist_ok=True)
         found = sorted(folder.iterdir())
-    except OSError as error:
-        raise UserError(f"{folder} cannot hold a release: {error.strerror}.") from None
     for path in found:
         if path.is_dir() or not _FILE.fullmatch(path.name):
             raise UserError(f"{folder} holds {path.name!r}, which is no file of a release: name another folder.")

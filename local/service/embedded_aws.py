@@ -21,7 +21,7 @@ from local.checkout import CODE
 from local.listener import HOST, port_of
 from local.service.child import Supervisor
 from local.service.embedded_aws_child import NOT_SAVED
-from local.user_error import UserError
+from local.user_error import UserError, os_errors
 
 _WAIT_FOR_LOCK_S = 15.0
 _PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", own_hosts.VARIABLE)
@@ -32,14 +32,10 @@ def try_lock(folder: Path) -> IO[str] | None:
 
     The lock lasts until every process that inherited the descriptor has ended.
     """
-    try:
+    with os_errors(f"The data folder {folder} cannot be used", "; set STREAMKEEPER_DATA"):
         # The embedded Secrets Manager stores its secrets here in plain text.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = (folder / "lock").open("a")
-    except OSError as failure:
-        raise UserError(
-            f"The data folder {folder} cannot be used: {failure.strerror}; set STREAMKEEPER_DATA."
-        ) from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -18,7 +18,7 @@ from local.streams import asking
 from local.streams.asking import DONE
 from local.streams.follow import line
 from local.streams.verbs import add_times
-from local.user_error import UserError
+from local.user_error import UserError, os_errors
 from streamkeeper import dataframes
 from streamkeeper.transport import path_of
 
@@ -88,14 +88,13 @@ def _export(arguments: argparse.Namespace, kind: str) -> int:
     count = 0
     try:
         writer = _parquet(part) if kind == "parquet" else _lines(part, kind)
-        with writer as write, _progress(arguments) as advance:
-            for page in _pages(arguments):
-                write(page)
-                count += len(page)
-                advance(count, page[-1]["received_at"] if page else None)
-        os.replace(part, target)
-    except OSError as problem:
-        raise UserError(f"{target} cannot be written: {problem.strerror}.") from None
+        with os_errors(f"{target} cannot be written"):
+            with writer as write, _progress(arguments) as advance:
+                for page in _pages(arguments):
+                    write(page)
+                    count += len(page)
+                    advance(count, page[-1]["received_at"] if page else None)
+            os.replace(part, target)
     finally:
         part.unlink(missing_ok=True)
     return count

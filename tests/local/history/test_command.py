@@ -152,7 +152,6 @@ def test_the_gaps_of_a_stream_are_drawn_and_those_that_were_repaired_as_such(
         ([], "Give either files with histories or --execution ARN."),
         (["{file}", "--execution", "x"], "Give either files with histories or --execution ARN."),
         (["{file}"], "{file} is not a history: events[0].id must be a whole number of at least 1."),
-        (["{absent}"], "the history {absent} cannot be read: No such file or directory."),
         (
             ["nosuch"],
             "the history nosuch cannot be read: No such file or directory. For a stream, give --execution ARN, which "
@@ -165,7 +164,7 @@ def test_a_mistake_is_one_sentence(
     arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The exit status is 2, and the sentence names the option or file and what would be right."""
-    names = {"file": str(tmp_path / "broken.json"), "absent": str(tmp_path / "absent.json")}
+    names = {"file": str(tmp_path / "broken.json")}
     (tmp_path / "broken.json").write_text('{"events": [{}]}')
     assert main(["timeline", *(argument.format(**names) for argument in arguments)]) == 2
     assert capsys.readouterr().err == f"streamkeeper: {message.format(**names)}\n"
