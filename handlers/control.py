@@ -178,6 +178,7 @@ def _events(asked: Asked) -> Answer:
 
 def _delete(asked: Asked) -> Answer:
     """202 once the stop request is recorded, with what follows from it; a stream that has stopped gets the same."""
+    parameters_of(asked.query, ())
     requested_at = at(stage.now_ms())
     assert requested_at is not None
     for stream_id in asked.parts or (asked.stream_id,):
@@ -201,6 +202,7 @@ def _delete(asked: Asked) -> Answer:
 
 def _redrive(asked: Asked) -> Answer:
     """200 with the outcomes of the stream's dead-letter messages."""
+    parameters_of(asked.query, ())
     if not asked.parts:
         stage.layout(asked)
     from handlers.redrive.redriving import Stage, redriven

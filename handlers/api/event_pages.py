@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from handlers.api.answers import JSON, at, laid_out
-from handlers.api.part_places import PARTS, or_of_parts
+from handlers.api.part_places import or_of_parts
 from handlers.api.problems import Problem
 from handlers.api.queries import FOR_EVER, Listing, PageRequest
 from handlers.connection.inputs import LOG, LONGEST_WAIT_MS, Layout, Order
@@ -51,7 +51,6 @@ def check_place(after: str, order: Order, *, by_time: bool = False) -> None:
     own = after[len(f"{TIME}{0:015d}.") :] if after.startswith(TIME) else after
     try:
         is_there = after.startswith(TIME) == by_time and own.startswith("key.") == (order == "none")
-        is_there = is_there and not after.startswith(PARTS)
         if is_there and order == "none":
             key_at(own)
     except ValueError:

@@ -8,7 +8,6 @@ a position; the status and a page show the same of a gap.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from typing import Any
 
 from handlers.api.connection_records import UNHEARD, Connections
 from handlers.api.figures import known_gaps, shown_gap
+from handlers.api.part_places import or_of_parts
 from handlers.api.queries import Listing, PageRequest
 from handlers.connection import ledger
 from handlers.connection.evidence import UNRECORDED
@@ -23,8 +23,8 @@ from handlers.connection.gap_record import DELIVERED, Gap, Repair, applied
 from handlers.store.ledger_records import GAP, gap_key
 
 LIMIT, MOST = 100, 1000
-_POSITION = re.compile(r"[0-9]{12}(?:/[0-9]{6})?")
-LISTING = Listing(_POSITION, "a gap's position: 12 digits, or these with / and 6 digits", LIMIT, MOST, is_timed=True)
+_POSITION_IS = "a gap's position: 12 digits, or these with / and 6 digits, or parts~ and theirs"
+LISTING = Listing(or_of_parts(r"[0-9]{12}(?:/[0-9]{6})?"), _POSITION_IS, LIMIT, MOST, is_timed=True)
 
 
 def counts(connections: Connections) -> dict[str, Any]:

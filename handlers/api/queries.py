@@ -35,8 +35,9 @@ def parameters_of(query: object, known: Sequence[str], fix: str | None = "Leave 
     """Returns the parameters of a query as texts; raises BadQuery for an unknown one. None has no parameters."""
     given = {str(name): str(value) for name, value in query.items()} if isinstance(query, Mapping) else {}
     if unknown := next((name for name in given if name not in known), None):
-        names = ", ".join(known[:-1]) + f" and {known[-1]}" if len(known) > 1 else known[0]
-        raise BadQuery(unknown, f"the parameter {unknown[:80]} is unknown; known are {names}", fix)
+        names = ", ".join(known[:-1]) + " and " * (len(known) > 1) + "".join(known[-1:])
+        words = f"known are {names}" if known else "there is none here"
+        raise BadQuery(unknown, f"the parameter {unknown[:80]} is unknown; {words}", fix)
     return given
 
 

@@ -39,13 +39,12 @@ def _paged(
     stage: ControlStage, asked: Asked, request: PageRequest, kind: str,
     page: Callable[[Asked, PageRequest], dict[str, Any]], at: Callable[[Mapping[str, Any]], str],
 ) -> dict[str, Any]:  # fmt: skip
+    if request.after and request.after.startswith(PARTS) != bool(asked.parts):
+        words = f"the position is not one of {asked.stream_id!r}, which is {'' if asked.parts else 'not '}read in parts"
+        raise Problem("no-such-position", words, "after")
     if not asked.parts:
         return page(asked, request)
     from handlers.api import part_pages
-
-    if request.after and not request.after.startswith(PARTS):
-        words = f"the position is not one of {asked.stream_id!r}, which is read in parts"
-        raise Problem("no-such-position", words, "after")
 
     def read(part_id: str, of_part: PageRequest) -> dict[str, Any]:
         return page(asked._replace(stream_id=part_id, parts=()), of_part)

@@ -113,7 +113,10 @@ def test_delete_writes_the_stop_request_and_nothing_else(memory: Memory, control
     """The lease gains `stop`; later claims are refused; the answer says what follows. A GET writes nothing."""
     connected(memory)
     before = memory.items(CONTROL, "demo")
-    assert (asked(control, "GET")[1]["status"], memory.items(CONTROL, "demo")) == ("running", before)
+    assert asked(control, "GET")[1]["status"] == "running"
+    refused = {"detail": "The parameter dry_run is unknown; there is none here."}
+    assert asked(control, "DELETE", queryStringParameters={"dry_run": "true"}) == (400, refused)
+    assert memory.items(CONTROL, "demo") == before
     code, body = asked(control, "DELETE")
     requested_at = body.pop("stop_requested_at")
     assert (code, body) == (

@@ -126,11 +126,28 @@ def test_events_of_the_parts_are_one_walk(memory: Memory, control: ModuleType) -
     said = [(one["stream"], one["data"]) for one in shown]
     assert said == [(PARTS[number in (2, 3, 6)], str(number)) for number in range(1, 7)]
     code, refused = events_of(control, PARTS[0], after=shown[-1]["position"])
-    assert (code, refused["detail"].startswith("The position is not that of an event of this stream")) == (404, True)
+    assert (code, refused["detail"]) == (404, f"The position is not one of {PARTS[0]!r}, which is not read in parts.")
     code, refused = events_of(control, "prices", after=f"{1:015d}/{1:012d}/{0:012d}")
     assert (code, refused["detail"]) == (404, "The position is not one of 'prices', which is read in parts.")
     newest = asked(control, "GET", "prices", resource=f"{STREAM}/latest")[1]
     assert newest == {"stream": "prices", "after": None}
+
+
+def test_gaps_of_the_parts_are_one_walk(memory: Memory, control: ModuleType) -> None:
+    """In the order of their beginnings, and each says of which part it is."""
+    for number in range(4):
+        times = {"from_ms": {"N": str(1_000 * number)}, "to_ms": {"N": str(1_000 * number + 500)}}
+        gap = {"cause": {"S": "reset"}, "state": {"S": "open"}} | times
+        memory.put_control(PARTS[number % 2], "lease", generation={"N": "1"})
+        memory.put_control(PARTS[number % 2], f"gap#{number:012d}", **gap)
+
+    def page(place: dict[str, str]) -> Any:
+        return asked(control, "GET", "prices", resource=f"{STREAM}/gaps", queryStringParameters={"limit": "2"} | place)[
+            1
+        ]
+
+    shown = walked(page, "gaps")
+    assert [(one["stream"], one["from_at"][17:19]) for one in shown] == [(PARTS[n % 2], f"{n:02d}") for n in range(4)]
 
 
 def test_a_stop_stops_every_part(memory: Memory, control: ModuleType) -> None:
