@@ -2,6 +2,8 @@
 // Invariants: the key is only in the session storage of this tab, and goes only to this server; an answer that is not
 // understood is a failure, never a guess.
 
+import { setServerTime } from './words.js';
+
 const KEY = 'streamkeeper-key';
 const LIMIT_MS = 25_000;
 const LONGEST_MS = 15_000;
@@ -43,6 +45,7 @@ export async function ask(path, method = 'GET', known = null) {
   let body;
   try {
     response = await fetch(path, { method, headers, cache: 'no-store', signal: AbortSignal.timeout(LIMIT_MS) });
+    setServerTime(Date.parse(response.headers.get('date')), 3000); // it has whole seconds, and was on its way
     body = await response.text();
   } catch {
     throw new Failure(0, 'The server does not answer.');
@@ -63,8 +66,11 @@ export async function ask(path, method = 'GET', known = null) {
   return answer;
 }
 
-/** The path of a stream, or of a resource below it. */
-export const streamPath = (id, below = '') => `connections/${encodeURIComponent(id)}${below}`;
+/** The path of a stream, or of a resource below it. A browser takes a segment of dots for another path. */
+export function streamPath(id, below = '') {
+  if (/^\.\.?$/.test(id)) throw new Failure(400, `The stream id '${id}' is malformed: it has only dots.`, 'bad-stream-id');
+  return `connections/${encodeURIComponent(id)}${below}`;
+}
 
 /** Repeats `work` until `stop` is called: `every` ms after its end, later while it fails, not while hidden. */
 export function repeat(work, every, failed) {

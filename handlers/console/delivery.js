@@ -12,7 +12,8 @@ const CAN = 'It stores each event that the queue holds whole, at its place among
 
 /** The part: `count` takes how many events went to the queue. */
 export function deadLettersPart(id) {
-  const summary = element('p', {}, '');
+  const summary = element('span');
+  const advice = element('a', { href: runbookLink('DeadLetters'), hidden: true }, 'What to do');
   const problem = element('p', { class: 'problem', role: 'alert' });
   const table = scrolled('Dead-letter messages', ['Sent', 'Key', 'Why']);
   table.node.hidden = true;
@@ -46,13 +47,12 @@ export function deadLettersPart(id) {
 
   return {
     node: element('section', { class: 'card', 'aria-labelledby': 'letters-title' },
-      element('h2', { id: 'letters-title' }, 'Dead letters'), summary,
+      element('h2', { id: 'letters-title' }, 'Dead letters'), element('p', {}, summary, ' ', advice),
       element('p', { class: 'actions' }, look, redrive), result, problem, table.node),
     count(letters) {
-      summary.replaceChildren(...(letters
-        ? [`${counted(letters, 'event')} could not be stored and went to the dead-letter queue. `,
-          element('a', { href: runbookLink('DeadLetters') }, 'What to do')]
-        : ['No event of this stream went to the dead-letter queue.']));
+      advice.hidden = !letters;
+      text(summary, letters ? `${counted(letters, 'event')} could not be stored and went to the dead-letter queue.`
+        : 'No event of this stream went to the dead-letter queue.');
     },
   };
 }
@@ -64,11 +64,8 @@ const cells = (one) => [idOf(one), number(one.delivered), number(one.failed), nu
 
 const DONE = { pause: 'paused', resume: 'resumed', skip: 'its oldest event is skipped', replay: 'it gets the events again' };
 
-/** The instant of a local time, or the text itself, which the API refuses; "start" for an empty text. */
-function since(local) {
-  const at = new Date(local);
-  return local === '' ? 'start' : Number.isNaN(at.valueOf()) ? local : at.toISOString();
-}
+/** The instant of a local time; "start" for an empty text. */
+const since = (local) => (local === '' ? 'start' : new Date(local).toISOString());
 
 /** The sinks, of each part of a stream in parts; hidden if the profile delivers nothing. `show` takes a status. */
 export function deliveryPart(id) {
@@ -86,6 +83,7 @@ export function deliveryPart(id) {
   async function send(pressed, make, question) {
     const sink = which.value;
     const command = { sink, ...make() };
+    if (command.from && !from.reportValidity()) return; // a day without its time is no empty field
     if (question && !(await confirmed(`${pressed.textContent} for ${sink}?`, question(command.from), pressed.textContent))) return;
     await attempt(pressed, async () => {
       const { sinks } = await ask(streamPath(id, `/sinks?${new URLSearchParams(command)}`), 'POST');
@@ -98,7 +96,7 @@ export function deliveryPart(id) {
     element('div', { class: 'actions' }, which, button('Pause', () => ({ do: 'pause' })),
       button('Resume', () => ({ do: 'resume' })), button('Skip one', () => ({ do: 'skip' }), () => 'The oldest waiting event is not sent. It stays stored, and a replay sends it.'),
       element('div', { class: 'row' }, element('label', { for: 'replay-from' }, 'Replay from'), from,
-        button('Replay', () => ({ do: 'replay', from: since(from.value) }), (at) => `${at === 'start' ? 'All stored events are' : `What was stored since ${Number.isNaN(Date.parse(at)) ? at : clock(at)} is`} sent again. Then the sink continues where it was.`))),
+        button('Replay', () => ({ do: 'replay', from: since(from.value) }), (at) => `${at === 'start' ? 'All stored events are' : `What was stored since ${clock(at)} is`} sent again. Then the sink continues where it was.`))),
     problem, result);
   return { node, show };
 }

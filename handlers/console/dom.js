@@ -38,21 +38,25 @@ export function text(node, value) {
 
 /** Shows a list in `parent`: one node for each item by its key, in the items' order; nodes that stay are updated. */
 export function keyed(parent, items, keyOf, make, update) {
-  const old = (parent.keyedNodes ??= new Map());
+  const focused = document.activeElement;
+  const old = parent.keyedNodes;
   const kept = new Map();
-  let before = parent.firstChild;
   for (const item of items) {
     const key = keyOf(item);
     if (kept.has(key)) continue;
-    const node = old.get(key) ?? make(item);
-    old.delete(key);
+    const node = old?.get(key) ?? make(item);
     kept.set(key, node);
     update(node, item);
+  }
+  for (const [key, node] of old ?? []) if (!kept.has(key)) node.remove();
+  let before = parent.firstChild;
+  for (const node of kept.values()) {
     if (node === before) before = before.nextSibling;
     else parent.insertBefore(node, before);
   }
-  for (const node of old.values()) node.remove();
   parent.keyedNodes = kept;
+  // A node that is moved loses the focus.
+  if (document.activeElement !== focused && parent.contains(focused)) focused.focus({ preventScroll: true });
 }
 
 /**

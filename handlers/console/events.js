@@ -5,7 +5,7 @@
 // key, so with a key they are requested page by page. While the page is hidden, nothing is open.
 
 import { ask, key, streamPath } from './api.js';
-import { announce, element, keyed, text } from './dom.js';
+import { element, keyed, text } from './dom.js';
 import { pretty } from './pretty.js';
 import { clock, number } from './words.js';
 
@@ -30,7 +30,6 @@ export function eventsPart(id) {
   let refusedAt = -Infinity;
   let fresh = [];
   let drawing = 0;
-  let isOver = false;
   let isLoaded = false;
   let hasConnected = true;
   const search = element('input', { type: 'search', id: 'find', autocomplete: 'off', spellcheck: 'false' });
@@ -119,7 +118,6 @@ export function eventsPart(id) {
       if (before !== hasConnected) draw();
     },
     stop() {
-      isOver = true;
       unfollow();
       clearTimeout(drawing);
       document.removeEventListener('visibilitychange', hidden);
@@ -141,7 +139,7 @@ export function eventsPart(id) {
         events = page.events.slice(0, KEPT);
       } else if (page.next) {
         after = null; // Too far behind: continue at the end.
-      } else if (!key.get() && !isOver && !document.hidden && performance.now() > refusedAt + REFUSED_MS) {
+      } else if (!key.get() && node.isConnected && !document.hidden && performance.now() > refusedAt + REFUSED_MS) {
         follow();
       }
       isLoaded = true;
@@ -184,11 +182,19 @@ function bodyParts(full) {
   };
   const choices = laidOut === null ? [] : [['Laid out', laidOut], ['As it came', full]].map(([name, content], at) =>
     element('button', { type: 'button', 'aria-pressed': String(at === 0), onclick: (event) => choose(event, content) }, name));
-  const copy = element('button', {
-    type: 'button', class: 'quiet',
-    onclick: () => navigator.clipboard.writeText(full).then(() => announce('The event is copied.'), () => announce('The browser does not allow copying.')),
-  }, 'Copy');
-  return [element('div', { class: 'row body-tools' }, element('div', { class: 'choices', role: 'group', 'aria-label': 'How the body is shown' }, ...choices), copy), shown];
+  const said = element('span', { class: 'soft', role: 'status' });
+  const copy = element('button', { type: 'button', class: 'quiet', onclick: async () => text(said, await copied(full)) }, 'Copy');
+  return [element('div', { class: 'row body-tools' }, element('div', { class: 'choices', role: 'group', 'aria-label': 'How the body is shown' }, ...choices), copy, said), shown];
+}
+
+/** Copies a text, and returns the outcome. Only a page that came by TLS, or from this machine, has a clipboard. */
+async function copied(full) {
+  try {
+    await navigator.clipboard.writeText(full);
+    return 'Copied.';
+  } catch {
+    return 'The browser does not allow copying here.';
+  }
 }
 
 /** Saves these events as a file, a line of JSON each, the oldest first. */

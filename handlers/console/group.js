@@ -4,7 +4,7 @@
 
 import { ask, streamPath } from './api.js';
 import { attempt, element, keyed, scrolled, set, svg, text } from './dom.js';
-import { clock, counted, length, visible, words } from './words.js';
+import { clock, counted, length, serverNow, visible, words } from './words.js';
 
 const HOUR_MS = 3_600_000;
 const MOST = 100;
@@ -21,15 +21,17 @@ export function groupPart(id) {
   const details = element('details', { ontoggle: () => details.open && load() }, summary, said, table.node, again);
   const node = element('section', { class: 'card', 'aria-label': 'Function', hidden: true }, details);
 
+  // Nothing is requested for a view that was left.
+  const isRead = () => details.open && details.isConnected;
   const load = () => group && !again.disabled && attempt(again, async () => {
-    const members = await membersOf(group);
-    const now = Date.now();
+    const members = await membersOf(group, isRead);
+    const now = serverNow();
     const from = new Date(now - HOUR_MS).toISOString();
     const shown = [];
     for (const one of members.slice(0, MOST)) {
       const { gaps } = await ask(`${streamPath(one.stream, '/gaps')}?limit=1000&from=${encodeURIComponent(from)}`);
       shown.push({ ...one, gaps });
-      if (!details.open) return '';
+      if (!isRead()) return '';
     }
     shown.sort((a, b) => sum(b.gaps) - sum(a.gaps));
     keyed(table.rows, shown, (one) => one.stream, row, (each, one) => update(each, one, now));
@@ -57,14 +59,14 @@ export function groupPart(id) {
 
 const sum = (gaps) => gaps.reduce((all, gap) => all + gap.length_ms, 0);
 
-async function membersOf(group) {
+async function membersOf(group, isRead) {
   const members = [];
   let after = '';
   do {
     const page = await ask(`connections?limit=${PAGE}${after && `&after=${encodeURIComponent(after)}`}`);
     members.push(...page.streams.filter((one) => one.group === group));
     after = page.next;
-  } while (after);
+  } while (after && isRead());
   return members;
 }
 

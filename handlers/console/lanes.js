@@ -5,7 +5,7 @@
 
 import { ask, streamPath } from './api.js';
 import { announce, attempt, element, keyed, scrolled, set, svg, text } from './dom.js';
-import { clock, counted, length, words } from './words.js';
+import { CLOCK, clock, counted, length, serverNow, setServerTime, words } from './words.js';
 
 const LABEL = 60;
 const ROWS = { A: 26, B: 60, stream: 104 };
@@ -22,7 +22,6 @@ const LEGEND = [
 export function lanesPart() {
   let data = null;
   let windowMs = 120_000;
-  let clockAhead = 0;
   let newest = null;
   let width = 1000;
   const marks = svg('g');
@@ -56,7 +55,7 @@ export function lanesPart() {
     if (!data) return;
     // As wide as its place, so that its letters stay as large as the others.
     width = Math.max(240, picture.clientWidth || width);
-    const now = Date.now() + clockAhead;
+    const now = serverNow();
     const from = now - windowMs;
     const at = (ms) => LABEL + ((Math.min(now, Math.max(from, ms)) - from) / windowMs) * (width - LABEL);
     const shown = marksOf(data, now).filter((one) => one.to >= from);
@@ -81,7 +80,7 @@ export function lanesPart() {
     tick: draw,
     show(status, timeline) {
       data = { ...timeline, gaps: [...timeline.gaps, ...neverConnected(status)] };
-      clockAhead = Date.parse(timeline.to_at) - Date.now();
+      setServerTime(Date.parse(timeline.to_at));
       draw();
       const opened = timeline.connections.filter((one) => one.opened_at);
       const open = opened.filter((one) => one.is_open).map((one) => `lane ${one.lane}`);
@@ -116,7 +115,7 @@ const REPAIRABLE = ['open', 'lost', 'partly', 'failed'];
 function offerRepair(cell, stream, gap, isRepairable) {
   if (!gap.to_at || !REPAIRABLE.includes(gap.state)) return cell.replaceChildren();
   if (!isRepairable) return text(cell, 'its profile has no repair');
-  if (cell.firstChild) return undefined;
+  if (cell.querySelector('button')) return undefined;
   const times = `from=${encodeURIComponent(gap.from_at)}&to=${encodeURIComponent(gap.to_at)}`;
   const why = element('small', { role: 'status' });
   const button = element('button', {
@@ -127,7 +126,7 @@ function offerRepair(cell, stream, gap, isRepairable) {
       return 'The events that the gap missed are being fetched.';
     }, why, why),
   }, 'Repair');
-  return cell.append(button, why);
+  return cell.replaceChildren(button, why);
 }
 
 const gapCells = (gap) => {
@@ -224,7 +223,7 @@ function drawTicks(parent, windowMs, now, at, width) {
     set(group.firstChild, 'x1', x.toFixed(1));
     set(group.firstChild, 'x2', x.toFixed(1));
     set(group.lastChild, 'x', Math.min(width - 28, Math.max(LABEL + 28, x)).toFixed(1));
-    text(group.lastChild, clock(new Date(ms).toISOString()));
+    text(group.lastChild, CLOCK.format(ms));
   });
 }
 

@@ -38,8 +38,11 @@ const server = {
 
 function show() {
   view?.stop();
+  document.getElementById('confirm').close();
   isShown = false;
-  main.replaceChildren();
+  // Each view has a place of its own, so that an answer that comes after it was left changes no other.
+  const place = element('div');
+  main.replaceChildren(place);
   const section = /^#\/runbook\/?(.*)$/.exec(location.hash)?.[1];
   const match = /^#\/streams\/(.+)$/.exec(location.hash);
   let id = null;
@@ -48,8 +51,8 @@ function show() {
   } catch {
     id = match[1];
   }
-  if (section !== undefined) view = runbookView(main, server, section);
-  else view = id === null ? streamsView(main, server) : streamView(main, server, id);
+  if (section !== undefined) view = runbookView(place, server, section);
+  else view = id === null ? streamsView(place, server) : streamView(place, server, id);
   const title = section === undefined ? id && visible(id) : 'Runbook';
   document.title = title === null ? 'Streamkeeper' : `${title} · Streamkeeper`;
   forget.hidden = !key.get();
@@ -58,7 +61,7 @@ function show() {
 function askKey(sentence) {
   view?.stop();
   view = null;
-  const field = element('input', { id: 'key', type: 'password', autocomplete: 'off', required: true });
+  const field = element('input', { id: 'key', type: 'password', autocomplete: 'off', required: true, pattern: '[ -~]+', title: 'ASCII characters' });
   const problem = element('p', { role: 'alert', class: 'problem' }, key.get() ? `Refused: ${sentence}` : '');
   const submit = async (event) => {
     event.preventDefault();

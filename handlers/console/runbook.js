@@ -13,7 +13,6 @@ const slug = (name) => name.toLowerCase().replaceAll(' ', '-');
 
 /** Shows the section with this name in `parent`, or the list of sections if there is none; the view has `stop`. */
 export function runbookView(parent, server, section) {
-  let isOver = false;
   const title = element('h1', {}, 'Runbook');
   const text = element('section', { class: 'card prose' }, element('p', { class: 'soft' }, 'Loading …'));
   const index = element('nav', { 'aria-label': 'Sections of the runbook', class: 'sections' });
@@ -21,7 +20,7 @@ export function runbookView(parent, server, section) {
 
   async function load() {
     const sections = await read();
-    if (isOver) return;
+    if (!parent.isConnected) return;
     server.answered();
     const found = sections.find(({ name }) => slug(name) === section) ?? sections[0];
     title.textContent = found === sections[0] ? 'Runbook' : `Runbook: ${found.name}`;
@@ -32,7 +31,7 @@ export function runbookView(parent, server, section) {
   load().catch((failure) => {
     text.replaceChildren(element('p', { class: 'problem', role: 'alert' }, failure.message));
   });
-  return { stop() { isOver = true; } };
+  return { stop() {} };
 }
 
 /** The sections, the first without a name. */

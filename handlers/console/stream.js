@@ -47,7 +47,9 @@ export function streamView(parent, server, id) {
   let isInParts = false;
 
   async function load() {
-    const [status, timeline] = await Promise.all([ask(streamPath(id)), timelineOf()]).catch(missing);
+    const read = async () => Promise.all([ask(streamPath(id)), timelineOf()]);
+    const [status, timeline] = await read().catch(missing);
+    if (!parent.isConnected) return;
     server.answered();
     body.hidden = !status;
     if (!status) return;
@@ -80,14 +82,14 @@ export function streamView(parent, server, id) {
     });
   }
 
-  /** A stream that was never started can be started here; a stream without a profile has only a link back. */
+  /** A stream that was never started can be started here; one that no profile can describe has only a link back. */
   function missing(failure) {
-    if (failure.status !== 404) throw failure;
+    const isNone = ['unknown-stream', 'bad-stream-id'].includes(failure.kind);
+    if (failure.status !== 404 && !isNone) throw failure;
     text(verdict, failure.message);
-    start.hidden = failure.kind === 'unknown-stream';
-    if (start.hidden) {
+    start.hidden = isNone;
+    if (isNone) {
       stopAll();
-      server.answered();
       parent.replaceChildren(...[...parent.children].slice(0, 2), element('section', { class: 'card', 'aria-label': 'Unknown stream' },
         element('p', { class: 'lead' }, failure.message), element('p', {}, ...meant(failure.fix))));
     }

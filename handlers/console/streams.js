@@ -89,7 +89,7 @@ export function streamsView(parent, server) {
     do {
       const behind = at === 0 ? '' : pages[at - 1].next;
       page = await ask(`connections?limit=${PAGE}${behind && `&after=${encodeURIComponent(behind)}`}`, 'GET', known);
-      if (isOver) return;
+      if (!parent.isConnected) return;
       old = pages[at];
       pages[at] = page;
       at += 1;
@@ -115,15 +115,9 @@ export function streamsView(parent, server) {
     first = 0;
     draw();
   });
-  let isOver = false;
   const loop = repeat(load, EVERY_MS, server.failed);
   begin.load().catch(() => {}); // The names of profiles are only a help; the list itself shows failures.
-  return {
-    stop() {
-      isOver = true;
-      loop.stop();
-    },
-  };
+  return { stop: loop.stop };
 }
 
 const matches = (one, wanted) => `${one.stream} ${one.status} ${one.verdict} ${one.group ?? ''}`.toLowerCase().includes(wanted);

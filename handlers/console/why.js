@@ -1,7 +1,7 @@
 // Shows below the verdict what it leaves out: since when, when the next try comes, and what a person can do by the
 // cause. Invariant: the panel does not repeat the verdict, and a stream that is well has no panel.
 
-import { element } from './dom.js';
+import { element, keyed, set, text } from './dom.js';
 import { runbookLink } from './runbook.js';
 import { clock, counted } from './words.js';
 
@@ -78,22 +78,22 @@ function advice({ status, reason, counts, last_error: error, stuck_at_cursor: st
 
 /** The panel: `show` takes a stream's status. */
 export function whyPart() {
-  const node = element('section', { class: 'card trouble', 'aria-labelledby': 'why', hidden: true });
+  const more = element('div');
+  const step = element('span');
+  const link = element('a');
+  const node = element('section', { class: 'card trouble', 'aria-labelledby': 'why', hidden: true },
+    element('h2', { id: 'why' }, 'Why, and what to do'), more, element('p', { class: 'lead' }, step, ' ', link));
   return {
     node,
     show(status) {
       const todo = advice(status);
       node.hidden = todo === null;
       if (!todo) return;
-      const said = JSON.stringify([facts(status), todo]);
-      if (node.dataset.said === said) return;
-      node.dataset.said = said;
       const [words, section] = todo;
-      node.replaceChildren(
-        element('h2', { id: 'why' }, 'Why, and what to do'),
-        ...facts(status).map((one) => element('p', {}, one)),
-        element('p', { class: 'lead' }, `${words} `, element('a', { href: runbookLink(section) }, `Runbook: ${section}`)),
-      );
+      keyed(more, facts(status), String, (one) => element('p', {}, one), () => {});
+      text(step, words);
+      text(link, `Runbook: ${section}`);
+      set(link, 'href', runbookLink(section));
     },
   };
 }

@@ -1,6 +1,6 @@
 // Formats numbers, lengths and instants for people, and has the words of a status.
 
-const CLOCK = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
+export const CLOCK = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
 const DAY = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium' });
 const WHOLE = new Intl.NumberFormat('en-US');
 const LENGTHS = [[86_400, 'd'], [3_600, 'h'], [60, 'min'], [1, 's']];
@@ -35,11 +35,22 @@ export function length(ms) {
   return `${Math.floor(seconds / size)}\u00a0${unit}${rest ? ` ${rest}\u00a0${small}` : ''}`;
 }
 
+// By how much the server's clock is ahead of the viewer's.
+let aheadMs = 0;
+
+/** The instant by the server's clock, by which all ages count. */
+export const serverNow = () => Date.now() + aheadMs;
+
+/** Takes over the server's clock if that is more than `apartMs` from what was known of it. */
+export function setServerTime(serverMs, apartMs = 0) {
+  if (Math.abs(serverMs - serverNow()) > apartMs) aheadMs = serverMs - Date.now();
+}
+
 /** An instant's time of day, with the day if that is not today, on one line; "–" for none. */
 export function clock(at) {
   if (!at) return '–';
   const date = new Date(at);
-  const isToday = date.toDateString() === new Date().toDateString();
+  const isToday = date.toDateString() === new Date(serverNow()).toDateString();
   return (isToday ? CLOCK.format(date) : `${DAY.format(date)} ${CLOCK.format(date)}`).replaceAll(' ', '\u00a0');
 }
 
@@ -55,7 +66,7 @@ export const visible = (id) => id.replace(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, (one) 
 /** How long ago an instant was, by its largest unit: 12 s, 3 h, 2 d; "–" for none. */
 export function age(at) {
   if (!at) return '–';
-  const seconds = Math.max(0, Math.floor((Date.now() - Date.parse(at)) / 1000));
+  const seconds = Math.max(0, Math.floor((serverNow() - Date.parse(at)) / 1000));
   const [size, unit] = LENGTHS.find(([size]) => seconds >= size) ?? LENGTHS.at(-1);
   return `${Math.floor(seconds / size)}\u00a0${unit}`;
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.console import recording
 from tests.console.chromium import Chromium, chromium
 from tests.console.gate import gate
+from tests.console.page import shown
 from tests.harness import Service
 from tests.local import support
 
@@ -44,14 +45,8 @@ def taken(browser: Chromium, name: str, scheme: str, width: int, height: int) ->
 def recorded(browser: Chromium, address: str) -> None:
     """Records a handover of a stream."""
     path = DOCS / "handover.png"
-    browser.do(
-        """await page.emulateMedia({ colorScheme: 'light', reducedMotion: 'reduce' });
-        await page.setViewportSize({ width: 1000, height: 640 });
-        await page.goto('about:blank');
-        await page.goto(input);
-        await page.locator('#link[data-state=live]').waitFor()""",
-        address,
-    )
+    shown(browser, address)
+    browser.do("await page.setViewportSize({ width: 1000, height: 640 })")
     path.write_bytes(recording.handover(browser))
     verdict = browser.do("return page.locator('.verdict').textContent()")
     assert verdict.endswith(" Nothing lost."), f"the run is not healthy: {verdict}"
@@ -78,13 +73,8 @@ def pictures(port: int, browser: Chromium) -> None:
     with gate(port) as server:
         page = f"http://127.0.0.1:{server.port}/prod/console"
         for name, scheme, width, height, view in VIEWS:
-            browser.do(
-                """await page.goto('about:blank');
-                await page.goto(input);
-                await page.locator('#link[data-state=live]').waitFor();
-                await page.locator('.streams tbody tr, .events li').first().waitFor()""",
-                page + view,
-            )
+            shown(browser, page + view)
+            browser.do("await page.locator('.streams tbody tr, .events li').first().waitFor()")
             taken(browser, name, scheme, width, height)
         recorded(browser, f"{page}#/streams/demo")
         with server.lost():

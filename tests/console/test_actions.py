@@ -28,6 +28,9 @@ def test_a_key_is_asked_for_and_kept_by_the_tab_alone(service: LocalRun, browser
             """await page.getByLabel('API key').fill('wrong');
             await page.keyboard.press('Enter');
             await page.getByText(/This key is refused/).waitFor();
+            await page.getByLabel('API key').fill('schl\u00fcssel\u20ac');
+            await page.keyboard.press('Enter');
+            await page.locator('input:invalid').waitFor();
             await page.getByLabel('API key').fill('right');
             await page.keyboard.press('Enter');
             await page.locator('.streams').waitFor();
@@ -111,8 +114,9 @@ def test_dead_letters_are_put_back_as_far_as_they_can_be(service: LocalRun, brow
 
 
 def test_a_replay_asks_first(service: LocalRun, browser: Chromium) -> None:
-    """An empty field means all events, and the question says so; a no sends nothing."""
+    """An empty field means all events, and the question says so; to go back, or half an instant, sends nothing."""
     shown(browser, address(service))
+    browser.do("await page.evaluate(() => { location.hash = '#/runbook'; })")
     said, asked = browser.do(
         """await page.evaluate(async () => {
           const { deliveryPart } = await import('./console/delivery.js');
@@ -120,12 +124,17 @@ def test_a_replay_asks_first(service: LocalRun, browser: Chromium) -> None:
           show({ delivery: [{ sink: 'sqs:a', delivered: 0, failed: 0, dead_lettered: 0, waiting: 0 }] });
           document.getElementById('main').append(node);
         });
+        await page.getByLabel('Replay from').press('1'); // a month alone
+        await page.getByRole('button', { name: 'Replay' }).click();
+        const early = await page.getByRole('dialog').count();
+        await page.getByLabel('Replay from').fill('');
         await page.getByRole('button', { name: 'Replay' }).click();
         const said = await page.getByRole('dialog').textContent();
-        await page.getByRole('button', { name: 'Cancel' }).click();
-        return [said, page.asked.filter((url) => url.includes('/sinks'))]"""
+        await page.goBack();
+        await page.getByRole('dialog').waitFor({ state: 'hidden' });
+        return [said, [early, ...page.asked.filter((url) => url.includes('/sinks'))]]"""
     )
-    assert ("Replay for sqs:a?" in said, "All stored events are sent again." in said, asked) == (True, True, [])
+    assert ("Replay for sqs:a?" in said, "All stored events are sent again." in said, asked) == (True, True, [0])
 
 
 def test_a_stream_is_stopped(service: LocalRun, browser: Chromium, demo: str) -> None:

@@ -1,0 +1,97 @@
+"""What a refresh of the page, or an answer that comes late, leaves as it is, in a real Chromium."""
+
+from tests.console.chromium import Chromium
+from tests.console.page import address, listed, shown
+from tests.local_run import LocalRun
+
+
+def test_an_answer_that_comes_late_changes_no_other_view(service: LocalRun, browser: Chromium) -> None:
+    """Its view was left: a stream that is not there, or one whose group is read a stream at a time."""
+    listed(service, ["late:a", "late:b"], group={"S": "#late"})
+    shown(browser, address(service))
+    seen = browser.do(
+        """const held = [];
+        const release = async () => { for (const one of held.splice(0)) await one.continue(); };
+        const at = (hash) => page.evaluate((to) => { location.hash = to; }, hash);
+        const isHeld = async (count) => { while (held.length < count) await page.waitForTimeout(20); };
+        const list = page.locator('.streams tbody a').first();
+        await page.route(/dmeo%3Alate|\\/gaps/, (route) => { held.push(route); });
+        await at('#/streams/dmeo%3Alate');
+        await isHeld(2);
+        await at('#/');
+        await list.waitFor();
+        await release();
+        const answered = () => page.waitForResponse((answer) => answer.url().includes('connections?'));
+        await answered();
+        const isList = await list.isVisible();
+        await at('#/streams/late%3Aa');
+        await page.locator('summary', { hasText: 'group #late' }).click();
+        await isHeld(1);
+        await page.getByText('← Streams').click();
+        await release();
+        await answered();
+        await page.unrouteAll();
+        return [isList, page.asked.filter((url) => url.includes('/gaps')).length]"""
+    )
+    assert seen == [True, 1]
+
+
+def test_what_has_the_focus_keeps_it(service: LocalRun, browser: Chromium) -> None:
+    """A row that stays, wherever the others go; the links beside a reason and a number that change."""
+    shown(browser, address(service))
+    seen = browser.do(
+        """return page.evaluate(async () => {
+          const [{ element, keyed }, { deadLettersPart }, { whyPart }] = await Promise.all(
+            ['dom', 'delivery', 'why'].map((name) => import(`./console/${name}.js`)));
+          const main = document.getElementById('main');
+          const list = element('div');
+          const draw = (items) => keyed(list, [...items], String, (one) => element('button', {}, one), () => {});
+          draw('abcd');
+          main.append(list);
+          const row = list.children[2];
+          row.focus();
+          const seen = ['bcd', 'xbcd', 'bcdx', 'cbdx'].map((items) => {
+            draw(items);
+            return [list.textContent, document.activeElement === row];
+          });
+          const letters = deadLettersPart('demo');
+          const why = whyPart();
+          const says = (failures) => why.show(
+            { status: 'reconnecting', verdict: 'Away', last_error: { cause: 'refused', failures } });
+          for (const [part, show] of [[letters, letters.count], [why, says]]) {
+            show(2);
+            main.append(part.node);
+            const link = part.node.querySelector('a');
+            link.focus();
+            show(3);
+            seen.push([/3 (events|failures)/.test(part.node.textContent), document.activeElement === link]);
+          }
+          return seen;
+        })"""
+    )
+    assert seen == [[items, True] for items in ("bcd", "xbcd", "bcdx", "cbdx")] + [[True, True]] * 2
+
+
+def test_ages_count_by_the_servers_clock(service: LocalRun, browser: Chromium) -> None:
+    """The viewer's may be an hour off; a line of time across midnight has times of day alone."""
+    shown(browser, address(service))
+    ages, ticks = browser.do(
+        """await page.route(/limit=1$/, (route) => route.fulfill({
+          json: {}, headers: { date: new Date(Date.now() + 3_600_000).toUTCString() } }));
+        const seen = await page.evaluate(async () => {
+          const [{ ask }, { age }, { lanesPart }] = await Promise.all(
+            ['api', 'words', 'lanes'].map((name) => import(`./console/${name}.js`)));
+          const at = new Date(Date.now() + 3_530_000).toISOString();
+          const ages = [age(at)];
+          await ask('connections?limit=1');
+          ages.push(age(at));
+          const { node, show } = lanesPart();
+          const to_at = '2026-11-24T00:00:30Z';
+          show({ stream: 'demo', coverage: {} }, { to_at, connections: [], gaps: [] });
+          return [ages, [...node.querySelectorAll('.ticks text')].map((one) => one.textContent)];
+        });
+        await page.unrouteAll();
+        return seen"""
+    )
+    assert ages == ["0\u00a0s", "1\u00a0min"]
+    assert {len(tick) for tick in ticks} == {len("23:59:45")}
