@@ -62,7 +62,8 @@ def answer(
     error = last_error(status, connections, records.rest, retries)
     stuck = _stuck(status, connections, records)
     covered = coverage(status, connections, records)
-    damage = _damage(records)
+    # The status is that of a lease without the unreadable attributes.
+    damage = f"its lease cannot be read whole: {', '.join(records.damage)}" if records.damage else ""
     unwell = status_words.unwell(status, connections, records)
     trouble = damage or _stuck_words(stuck) or (unwell.partition(" for ")[0] if is_brief else unwell)
     losses = "" if status != "running" or covered is None else lost(covered) or dead_letters(covered)
@@ -100,11 +101,6 @@ def answer(
         "counts": gaps.counts(connections),
         "last_error": error,
     }
-
-
-def _damage(records: Records) -> str:
-    # The status is that of a lease without the unreadable attributes.
-    return f"its lease cannot be read whole: {', '.join(records.damage)}" if records.damage else ""
 
 
 def _fault(status: str, error: Mapping[str, Any] | None) -> str:

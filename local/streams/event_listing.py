@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from handlers.api.verdict import counted
+from local.options import whole
 from local.streams import asking
 from local.streams.asking import DONE
 from local.streams.follow import line
@@ -43,7 +44,7 @@ def add(subparsers: Any) -> None:
     parser = asking.verb(subparsers, "events", words, examples)
     add_times(parser)
     parser.add_argument("--after", metavar="POSITION", help="begin after the event with this position")
-    parser.add_argument("--limit", type=_whole, metavar="N", help="at most N events")
+    parser.add_argument("--limit", metavar="N", help="at most N events")
     parser.add_argument("--order", choices=("time",), help="sort by the events' own time (the profile's `time`)")
     parser.add_argument("--format", choices=FORMATS, help="default: text, with --output ndjson; parquet needs --output")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write a file, replacing an existing one")
@@ -59,6 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output is not None and arguments.output.is_dir():
         raise UserError(f"--output must be a file, and {arguments.output} is a folder.")
     asking.check_order(arguments)
+    arguments.limit = arguments.limit and whole("--limit", arguments.limit, 1, 10**9)
     if arguments.output is None:
         for page in _pages(arguments):
             for event in page:
@@ -140,9 +142,3 @@ def _progress(arguments: argparse.Namespace) -> Iterator[Any]:
             bar.update(task, completed=done, count=counted(count, "event"))
 
         yield advance
-
-
-def _whole(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:12]) <= 10**9):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)

@@ -134,20 +134,23 @@ def test_events_of_the_parts_are_one_walk(memory: Memory, control: ModuleType) -
 
 
 def test_gaps_of_the_parts_are_one_walk(memory: Memory, control: ModuleType) -> None:
-    """In the order of their beginnings, and each says of which part it is."""
-    for number in range(4):
-        times = {"from_ms": {"N": str(1_000 * number)}, "to_ms": {"N": str(1_000 * number + 500)}}
+    """In the order of their beginnings; those that have not ended are on the last page, though each of the part's has
+    them.
+    """
+    for number, part in enumerate([0, 1, 1, 1, 1]):
+        times = {"from_ms": {"N": str(100 * number)}, "to_ms": {"N": str(100 * number + 50)}}
         gap = {"cause": {"S": "reset"}, "state": {"S": "open"}} | times
-        memory.put_control(PARTS[number % 2], "lease", generation={"N": "1"})
-        memory.put_control(PARTS[number % 2], f"gap#{number:012d}", **gap)
+        memory.put_control(PARTS[part], f"gap#{0:012d}#{number + 1:06d}", **gap)
+    for part_id in PARTS:
+        away(memory, part_id)
 
     def page(place: dict[str, str]) -> Any:
         return asked(control, "GET", "prices", resource=f"{STREAM}/gaps", queryStringParameters={"limit": "2"} | place)[
             1
         ]
 
-    shown = walked(page, "gaps")
-    assert [(one["stream"], one["from_at"][17:19]) for one in shown] == [(PARTS[n % 2], f"{n:02d}") for n in range(4)]
+    shown = [(one["stream"], one["from_at"][19:23], one["position"] is None) for one in walked(page, "gaps")]
+    assert shown == [(PARTS[n > 0], f".{n}00", False) for n in range(5)] + [(part, ".000", True) for part in PARTS]
 
 
 def test_a_stop_stops_every_part(memory: Memory, control: ModuleType) -> None:

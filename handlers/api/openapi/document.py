@@ -69,6 +69,7 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
     summary = route.summary[:1].upper() + route.summary[1:]
     has_stream = "{streamId}" in path
     own, refusals = _own().get(f"{method} {path}", ([], ()))
+    tag = _parameter("If-None-Match", "header", {"type": "string"}, "The ETag of the answer that the client has.")
     answer: dict[str, Any] = {"description": summary, "content": _content(path, route.schema)}
     responses: dict[str, Any] = {str(route.status): answer}
     if method == "GET":
@@ -83,7 +84,7 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
         "operationId": route.name,
         "tags": [route.tag],
         "summary": summary,
-        "parameters": [*([_stream_id()] if has_stream else ()), *own, *([_if_none_match()] if method == "GET" else ())],
+        "parameters": [*([_stream_id()] if has_stream else ()), *own, *([tag] if method == "GET" else ())],
         **(_fleet_body() if method == "PUT" else {}),
         "responses": responses | {str(one): _refusal(one) for one in refused},
     }
@@ -97,11 +98,13 @@ def _own() -> dict[str, tuple[list[Schema], tuple[int, ...]]]:
     names = {"type": "string", "enum": list(routes.console_files())}
     given: dict[str, Schema] = {"do": {"enum": list(COMMANDS)}, "from": {"anyOf": [{"const": "start"}, INSTANT]}}
     given |= {"sink": {"type": "string"}, "all": {"enum": ["true", "false"], "default": "false"}}
+    place = {"type": "string", "pattern": _or_empty(event_pages.LISTING.place.pattern)}
+    last = _parameter("Last-Event-ID", "header", place, "The same as after; an EventSource sends it.")
     command = [_parameter(one, "query", given[one], words, required=one == "do") for one, words in sinks.FIELDS.items()]
     return {
         "GET /connections": (_query(status.LISTING), (400,)),
         f"POST {stream}": ([], (415, 422)),
-        f"GET {stream}/events": ([*_query(event_pages.LISTING), _last_event_id()], (409,)),
+        f"GET {stream}/events": ([*_query(event_pages.LISTING), last], (409,)),
         f"GET {stream}/gaps": (_query(gaps.LISTING), ()),
         f"GET {stream}/timeline": ([], (409,)),
         f"GET {stream}/machine": ([], (409,)),
@@ -223,15 +226,6 @@ def _query(listing: Listing) -> list[dict[str, Any]]:
 def _times() -> list[dict[str, Any]]:
     times = {"from": "From this instant on.", "to": "Before this instant."}
     return [_parameter(name, "query", INSTANT, words) for name, words in times.items()]
-
-
-def _last_event_id() -> dict[str, Any]:
-    schema = {"type": "string", "pattern": _or_empty(event_pages.LISTING.place.pattern)}
-    return _parameter("Last-Event-ID", "header", schema, "The same as after; an EventSource sends it.")
-
-
-def _if_none_match() -> dict[str, Any]:
-    return _parameter("If-None-Match", "header", {"type": "string"}, "The ETag of the answer that the client has.")
 
 
 def _parameter(name: str, place: str, schema: Schema, words: str, *, required: bool = False, **more: Any) -> Schema:

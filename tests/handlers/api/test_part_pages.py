@@ -62,10 +62,6 @@ class Upstreams:
 CAME = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3_000), st.integers(0, 20_000), st.booleans()), max_size=40)
 
 
-def by_part(events: list[Page], ids: tuple[str, ...]) -> dict[str, list[str]]:
-    return {part: [one["key"] for one in events if one["stream"] == part] for part in ids}
-
-
 @pytest.mark.cpu(6)
 @settings(max_examples=examples(400))
 @given(CAME, st.integers(2, 8), st.lists(st.integers(1, 9), min_size=1), st.data())
@@ -91,7 +87,8 @@ def test_a_walk_has_each_event_once_in_its_parts_order(
             if at_ms > upstreams.end_ms:
                 break
             at_ms += data.draw(st.integers(1, 30_000))
-    assert by_part(taken, upstreams.ids) == upstreams.wanted
+    keys = {part: [one["key"] for one in taken if one["stream"] == part] for part in upstreams.ids}
+    assert keys == upstreams.wanted
 
 
 @settings(max_examples=examples(200))
@@ -156,27 +153,6 @@ def test_an_answer_has_room_for_the_largest_events_of_each_part() -> None:
         keys += [one["key"] for one in page["events"]]
         after = page["next"]
     assert sorted(keys) == sorted(f"{part}{n}" for part in PARTS[:3] for n in (1, 2))
-
-
-def test_a_gap_that_has_not_ended_is_on_the_last_page_alone() -> None:
-    """Though every page of its part has it."""
-    rows = {
-        part: [{"position": f"{n:012d}", "from_at": str(n)} for n in range(1, most)]
-        for part, most in zip(PARTS[:2], (2, 6), strict=True)
-    }
-
-    def read(part_id: str, request: PageRequest) -> Page:
-        left = [one for one in rows[part_id] if str(one["position"]) > request.after]
-        if len(left) > request.limit:
-            return {"gaps": left[: request.limit], "next": left[request.limit - 1]["position"]}
-        return {"gaps": [*left, {"position": None, "from_at": "9"}], "next": None}
-
-    def page(place: dict[str, str]) -> Page:
-        request = PageRequest(place.get("after", ""), 2)
-        return merged("prices", PARTS[:2], request, "gaps", read, lambda one: str(one["from_at"]))
-
-    shown = walked(page, "gaps")
-    assert [one["from_at"] for one in shown] == ["1", "1", "2", "3", "4", "5", "9", "9"]
 
 
 def test_a_place_has_each_part_by_its_tag() -> None:

@@ -226,11 +226,6 @@ def gap(from_ms: int, to_ms: int, cause: str, *, state: str = OPEN) -> dict[str,
     return {"from_at": at(from_ms), "to_at": at(to_ms), "cause": cause, **length}
 
 
-def missing(intervals: int, seconds: float, events: int | None) -> dict[str, Any]:
-    """Return in the form of the answer what may be missing."""
-    return {"intervals": intervals, "seconds": seconds, "events": events}
-
-
 def test_gaps_with_their_causes() -> None:
     """A gap ends at the next answer; a kill's begins at the last sign of life; a gap that goes on has no end."""
     coverage = shown(
@@ -288,7 +283,8 @@ def test_what_the_upstream_lost_is_a_gap_though_somebody_was_connected() -> None
         gap(500_000, 510_000, "announced_by_upstream", state=LOST),
     ]
     # From 100 s to 250 s and 10 s more, of 900 s; nobody was connected in 50 s of it.
-    assert (coverage["missing"], coverage["complete_percent"]) == (missing(3, 160.0, None), 82.2222)
+    assert coverage["missing"] == {"intervals": 3, "seconds": 160.0, "events": None}
+    assert coverage["complete_percent"] == 82.2222
     assert coverage["connected_percent"] == 94.4444
     assert coverage["connected_since_at"] == at(250_000)
 

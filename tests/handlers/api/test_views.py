@@ -46,7 +46,8 @@ def records(*connections: Any, **lease: Any) -> Records:
 def test_the_timeline_has_each_lane_of_the_last_hour(memory: Memory, control: ModuleType) -> None:
     """A connection ends at its function's last sign of life; one that ended before the hour is left out."""
     connected(memory)
-    assert [one["fence"] for one in view(control, "timeline")[1]["connections"]] == [1]
+    shown = view(control, "timeline")[1]
+    assert ([one["fence"] for one in shown["connections"]], shown["is_repairable"]) == ([1], False)
     old, first, second = (
         connection(1, "B", 1, 2),
         connection(2, "A", 5 * HOUR_MS, 5 * HOUR_MS + 200, stored=3, claimed_ms=5 * HOUR_MS - 50),

@@ -119,20 +119,16 @@ def test_the_list_begins_with_the_worst_as_the_page_does(capsys: pytest.CaptureF
     assert [json.loads(line)["stream"] for line in lines[12:]] == list("abcdefg")
 
 
-def commands_of_the_page(local_run: LocalRun) -> list[str]:
-    """Returns each command of docs/command-line.md, in order, as it is typed here."""
+def test_the_commands_of_the_page_run(local_run: LocalRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of docs/command-line.md run, in order, as they are typed here."""
+    monkeypatch.chdir(tmp_path)
     page = (PROJECT / "docs" / "command-line.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     commands = [line for block in blocks for line in block.splitlines()]
     assert len(commands) >= 11
-    return [command.replace("127.0.0.1:3002", f"127.0.0.1:{local_run.port + 2}") for command in commands]
-
-
-def test_the_commands_of_the_page_run(local_run: LocalRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All run, in order."""
-    monkeypatch.chdir(tmp_path)
-    for command in commands_of_the_page(local_run):
-        program, *arguments = shlex.split(command.partition(" >")[0])
+    for command in commands:
+        typed = command.replace("127.0.0.1:3002", f"127.0.0.1:{local_run.port + 2}").partition(" >")[0]
+        program, *arguments = shlex.split(typed)
         assert program == ".venv/bin/streamkeeper"
         assert until(lambda: local_run.typed(*arguments).returncode == 0, 60), command  # noqa: B023
 
@@ -220,15 +216,6 @@ def test_an_event_stream_goes_on_where_it_was_cut(local_run: LocalRun) -> None:
     again.close()
     assert seen == [event["position"] for event in stored[: sum(CUTS)]]
     assert source.opened == len(CUTS)
-
-
-def test_the_key_comes_from_the_environment_alone(local_run: LocalRun) -> None:
-    """There is no argument for it. An address without a service is one sentence with status 2, without the key."""
-    done = local_run.typed("list", "--url", "http://127.0.0.1:9", STREAMKEEPER_API_KEY="s3cret")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("streamkeeper: http://127.0.0.1:9 does not answer. Is the address right")
-    assert "s3cret" not in done.stderr
-    assert local_run.typed("list", "--key", "s3cret").returncode == 2
 
 
 @pytest.mark.parametrize(("times", "when"), [([], ""), (["--from", "2h", "--to", "1h"], " in that time")])
