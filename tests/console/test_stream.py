@@ -145,8 +145,7 @@ def test_a_server_that_is_lost_and_comes_back(service: LocalRun, browser: Chromi
     """
     with gate(service.port) as server:
         shown(browser, f"http://127.0.0.1:{server.port}/prod/console#/{view(demo)}")
-        browser.do(READY)
-        browser.do("await page.getByText(/events; live/).waitFor()")
+        browser.do(f"{READY}; await page.getByText(/events; live/).waitFor()")
         with server.lost():
             said = browser.do(
                 """await page.locator('#link[data-state=lost]').waitFor();

@@ -134,9 +134,7 @@ def test_events_of_the_parts_are_one_walk(memory: Memory, control: ModuleType) -
 
 
 def test_gaps_of_the_parts_are_one_walk(memory: Memory, control: ModuleType) -> None:
-    """In the order of their beginnings; those that have not ended are on the last page, though each of the part's has
-    them.
-    """
+    """In the order of their beginnings; those that have not ended come last, though each page of a part has them."""
     for number, part in enumerate([0, 1, 1, 1, 1]):
         times = {"from_ms": {"N": str(100 * number)}, "to_ms": {"N": str(100 * number + 50)}}
         gap = {"cause": {"S": "reset"}, "state": {"S": "open"}} | times
@@ -145,9 +143,10 @@ def test_gaps_of_the_parts_are_one_walk(memory: Memory, control: ModuleType) -> 
         away(memory, part_id)
 
     def page(place: dict[str, str]) -> Any:
-        return asked(control, "GET", "prices", resource=f"{STREAM}/gaps", queryStringParameters={"limit": "2"} | place)[
-            1
-        ]
+        query = {"limit": "2"} | place
+        code, found = asked(control, "GET", "prices", resource=f"{STREAM}/gaps", queryStringParameters=query)
+        assert code == 200, found
+        return found
 
     shown = [(one["stream"], one["from_at"][19:23], one["position"] is None) for one in walked(page, "gaps")]
     assert shown == [(PARTS[n > 0], f".{n}00", False) for n in range(5)] + [(part, ".000", True) for part in PARTS]

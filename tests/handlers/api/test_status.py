@@ -284,8 +284,7 @@ def test_what_the_upstream_lost_is_a_gap_though_somebody_was_connected() -> None
     ]
     # From 100 s to 250 s and 10 s more, of 900 s; nobody was connected in 50 s of it.
     assert coverage["missing"] == {"intervals": 3, "seconds": 160.0, "events": None}
-    assert coverage["complete_percent"] == 82.2222
-    assert coverage["connected_percent"] == 94.4444
+    assert (coverage["complete_percent"], coverage["connected_percent"]) == (82.2222, 94.4444)
     assert coverage["connected_since_at"] == at(250_000)
 
 
