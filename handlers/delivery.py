@@ -32,10 +32,11 @@ from handlers.deliver.delivering import Delivery
 from handlers.deliver.delivery_metrics import document, lag_document
 from handlers.deliver.delivery_records import SinkRecords
 from handlers.deliver.feed import Feed
-from handlers.deliver.operating import Command
+from handlers.deliver.operating import Command, Lag
 from handlers.deliver.sending import PARALLEL
 from handlers.deliver.shared_requests import SharedRequests
 from handlers.deliver.sinks.lambda_function import INVOKE_S
+from handlers.deliver.table_records import oldest_ms
 from handlers.deliver.worker import DeliveryPorts, Letter, Worked
 from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import check_stream_id
@@ -56,6 +57,8 @@ MARGIN_MS = 10_000
 # How many bells one call answers, each in a thread. One that hangs keeps the call running, but holds up no other.
 TOGETHER = 10
 CALL_S = 3
+# How old records must be for the call that notes them to report that.
+LATE_MS = 60_000
 EVERY = 1 << 30
 
 logger = Logger()
@@ -79,6 +82,10 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
     logger.append_keys(request_id=lambda_context.aws_request_id)
     delivery = delivering(lambda: lambda_context.get_remaining_time_in_millis() - MARGIN_MS)
     if "Records" in event:
+        written_ms = oldest_ms(event["Records"])
+        if now_ms() - written_ms >= LATE_MS:
+            # No sweep counts what is not noted yet.
+            _print_lag([Lag(len(event["Records"]), written_ms)])
         delivery.note(event["Records"])
     elif "bells" in event:
         with ThreadPoolExecutor(TOGETHER) as threads:
@@ -86,7 +93,7 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
     elif "command" in event:
         return command(delivery, event)
     else:
-        _print(lag_document(delivery.sweep(), logger.service, settings.metrics_namespace, now_ms()))
+        _print_lag(delivery.sweep())
     return {}
 
 
@@ -224,6 +231,10 @@ def report(place: Place, worked: Worked) -> None:
         logger.warning("events wait", extra=said)
     if worked.delivered or worked.failed or worked.dead_lettered:
         _print(document(place, worked, logger.service, settings.metrics_namespace, settings.metrics_by, now_ms()))
+
+
+def _print_lag(behind: Sequence[Lag]) -> None:
+    _print(lag_document(behind, logger.service, settings.metrics_namespace, now_ms()))
 
 
 def _print(document: Mapping[str, Any]) -> None:

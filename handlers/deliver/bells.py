@@ -31,11 +31,15 @@ class Place(NamedTuple):
 
 
 class Bell(NamedTuple):
-    """A bell that is out until `until_ms`; a new sink begins with `arrival`."""
+    """A bell that is out until `until_ms`; a new sink begins with `arrival`.
+
+    `rung_ms` is until when it was out at first, in the order in which bells were rung; 0 if it was not read.
+    """
 
     place: Place
     until_ms: int
     arrival: int
+    rung_ms: int = 0
 
 
 class Bells:
@@ -50,9 +54,13 @@ class Bells:
         return [bell for bell, is_out in zip(bells, is_new, strict=True) if is_out]
 
     def hold(self, bell: Bell, until_ms: int) -> Bell | None:
-        """Returns the bell, now out until another instant; None if it was rung anew since."""
-        held = bell._replace(until_ms=until_ms)
-        return held if self._table.put(_item(held), "#until_ms = :mine", _mine(bell)) else None
+        """Returns the bell, now out until another instant; None if it was rung anew since.
+
+        If the answer is lost, the client sends the request again, and finds what the first one wrote.
+        """
+        condition, mine = "#until_ms = :mine OR #until_ms = :until_ms", {"mine": bell.until_ms}
+        is_held = self._table.set(_key(bell.place), {"until_ms": until_ms}, condition, **mine)
+        return bell._replace(until_ms=until_ms) if is_held else None
 
     def force(self, bell: Bell) -> Bell:
         """Returns a new bell, even if one was out; a worker at the old one stops."""
@@ -61,7 +69,7 @@ class Bells:
 
     def end(self, bell: Bell) -> None:
         """Takes the bell back, unless it was rung anew since."""
-        self._table.delete(_key(bell.place), "#until_ms = :mine", _mine(bell))
+        self._table.delete(_key(bell.place), "#until_ms = :mine", {":mine": number(bell.until_ms)})
 
     def at(self, place: Place) -> Bell | None:
         """Returns the bell of a place; None if none is out."""
@@ -87,14 +95,11 @@ def _key(place: Place) -> Item:
     return key(_partition(zlib.crc32(name.encode()) % PARTITIONS), name)
 
 
-def _mine(bell: Bell) -> Item:
-    return {":mine": number(bell.until_ms)}
-
-
 def _item(bell: Bell) -> Item:
-    return {**_key(bell.place), "until_ms": number(bell.until_ms), "arrival": number(bell.arrival)}
+    until = number(bell.until_ms)
+    return {**_key(bell.place), "until_ms": until, "arrival": number(bell.arrival), "rung_ms": until}
 
 
 def _bell(item: Item) -> Bell:
     label, _, stream_id = item["SK"]["S"].partition("\n")
-    return Bell(Place(stream_id, label), count(item, "until_ms") or 0, count(item, "arrival") or 0)
+    return Bell(Place(stream_id, label), *(count(item, name) or 0 for name in ("until_ms", "arrival", "rung_ms")))

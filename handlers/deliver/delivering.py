@@ -5,6 +5,7 @@ stream and one sink; each bell that was rung is due again later, unless a worker
 """
 
 from collections.abc import Mapping, Sequence
+from heapq import nsmallest
 
 from handlers.deliver.arrivals import Arrivals
 from handlers.deliver.at_once import BOUND_MS, AtOnce
@@ -127,8 +128,9 @@ class Delivery:
         for _ in range(TRIES):
             now_ms = self.ports.now_ms()
             record = self.records.read(place) or new(
-                self.arrivals, place, 0 if rung is None else rung.arrival, command.first_ms(target), now_ms
-            )
+                self.arrivals, place, self._first(place, 0 if rung is None else rung.arrival), command.first_ms(target),
+                now_ms,
+            )  # fmt: skip
             came = current(self.arrivals, place.stream_id, record)
             changed = command.changed(place, came, self.arrivals, self.feed, now_ms)
             saved = record if changed == record and record.turn else self.records.save(place, changed)
@@ -155,18 +157,22 @@ class Delivery:
         return end.total >= total
 
     def sweep(self) -> list[Lag]:
-        """Rings each bell that is due; returns how far the sinks with a bell are behind. Raises StoreUnavailable."""
-        behind, due = list[Lag](), list[Bell]()
+        """Rings each bell that is due, then returns how far the sinks are behind that have had one for longest.
+
+        A sink that waits for a full batch has a bell as well, but a new one for each. Raises StoreUnavailable.
+        """
+        out, due = list[Bell](), list[Bell]()
         for bell in self.bells.out():
-            if len(behind) < MEASURED and (record := self.records.read(bell.place)) is not None:
-                behind.append(lag(self.arrivals, bell.place.stream_id, record))
+            out.append(bell)
             if bell.until_ms <= self.ports.now_ms() and (held := self._held(bell)) is not None:
                 due.append(held)
             if len(due) == GATHERED:
                 self.ports.call(due)
                 due = []
         self.ports.call(due)
-        return behind
+        longest = [bell.place for bell in nsmallest(MEASURED, out, key=lambda bell: bell.rung_ms)]
+        records = [(place.stream_id, record) for place in longest if (record := self.records.read(place)) is not None]
+        return [lag(self.arrivals, stream_id, record) for stream_id, record in records]
 
     def answer(self, bell: Bell) -> None:
         """Answers a bell until nothing is left, the sink fails or the time is up; raises StoreUnavailable."""
@@ -183,7 +189,9 @@ class Delivery:
             self.bells.hold(bell, ports.now_ms() + REST_MS)
             return None
         if not place.label:
-            known = ports.targets(place.stream_id)
+            for one in (known := ports.targets(place.stream_id)):
+                # A later arrival may have rung for it first; its new record begins here all the same.
+                self._record(bell._replace(place=Place(place.stream_id, one.label)), one)
             self.ring([(Place(place.stream_id, one.label), bell.arrival) for one in known])
         if target is None:
             # The profile no longer names it.
@@ -219,6 +227,12 @@ class Delivery:
         """Returns the record; a new sink begins with the arrival that rang first, after what its `from` replays."""
         known = self.records.read(bell.place)
         while known is None:
-            made = new(self.arrivals, bell.place, bell.arrival, target.from_ms, self.ports.now_ms())
+            first = self._first(bell.place, bell.arrival)
+            made = new(self.arrivals, bell.place, first, target.from_ms, self.ports.now_ms())
             known = self.records.save(bell.place, made) or self.records.read(bell.place)
         return settled(known, self.arrivals.preceding(bell.place.stream_id, bell.arrival))
+
+    def _first(self, place: Place, arrival: int) -> int:
+        """Returns with which arrival a new sink begins: with an earlier one if the profile was wrong when that came."""
+        earlier = self.bells.at(Place(place.stream_id, ""))
+        return arrival if earlier is None else min(arrival or earlier.arrival, earlier.arrival)

@@ -4,7 +4,7 @@ Each call has a document with its results for a stream and a sink. Its numbers a
 by stream and by sink. The stage says which of them CloudWatch keeps as metrics, each at a price a month, as for
 connections (handlers/run/connection_metrics.py): by "stage" the sums that are not 0, else all of them for each profile
 or stream and sink, 0 included. Once a minute a document says how far the stage's sinks are behind; the alarm reads it,
-so it is there with 0 too.
+so it is there with 0 too. A call that notes late says for how long its events were not noted.
 
 Pure. Invariant: a document holds the names of a stream and a sink, and numbers; nothing that the upstream sent.
 """

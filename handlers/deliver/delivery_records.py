@@ -150,7 +150,10 @@ class SinkRecords:
         return end, {one.sink: one for item in items if item["SK"]["S"].startswith(PREFIX) if (one := _record(item))}
 
     def save(self, place: Place, record: SinkRecord) -> SinkRecord | None:
-        """Returns the record as saved; None if another has saved it since it was read. Raises StoreUnavailable."""
+        """Returns the record as saved; None if another has saved it since it was read. Raises StoreUnavailable.
+
+        If the answer is lost, the client sends the request again, which is refused because of the first one.
+        """
         saved = replace(record, turn=record.turn + 1, waits=record.waits[:_MOST_WORDS])
         key = typed_values.key(place.stream_id, f"{PREFIX}{place.label}")
         attributes = {name: getattr(saved, name) for name in _NAMES}
@@ -158,7 +161,7 @@ class SinkRecords:
             is_saved = self._table.set(key, attributes, "#turn = :read", read=record.turn)
         else:
             is_saved = self._table.set(key, attributes, IS_NEW)
-        return saved if is_saved else None
+        return saved if is_saved or self.read(place) == saved else None
 
 
 def _record(item: Item) -> SinkRecord:

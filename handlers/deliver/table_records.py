@@ -36,6 +36,11 @@ def sequence_number(record: Record) -> str:
     return number
 
 
+def oldest_ms(records: Sequence[Record]) -> int:
+    """Returns when the oldest of the records was written."""
+    return round(1000 * min(record["dynamodb"]["ApproximateCreationDateTime"] for record in records))
+
+
 def by_stream(records: Sequence[Record]) -> dict[str, Brought]:
     """Returns what the records brought, by stream.
 

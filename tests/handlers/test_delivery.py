@@ -110,7 +110,7 @@ def call(aws: Aws, delivery: ModuleType, *keys: str) -> None:
     for key in keys:
         item = event_item("prices:eur", 1, int(key), event(key, at_ms=delivery.now_ms()))
         aws.tables.put_item(TableName="events", Item=item)
-        assert delivery.handler({"Records": [record(item, int(key))]}, Timed()) == {}
+        assert delivery.handler({"Records": [record(item, int(key), delivery.now_ms())]}, Timed()) == {}
     while aws.called:
         assert delivery.handler(aws.called.pop(0), Timed()) == {}
 
@@ -166,6 +166,16 @@ def test_each_call_prints_its_numbers_whatever_the_level_of_the_log(
     assert delivery.handler({"sweep": True}, Timed()) == {}
     (lag,) = printed(capsys)
     assert (lag["DeliveryWaiting"], lag["DeliveryLagMs"] > 0) == (1, True)
+
+
+def test_what_is_noted_late_counts_as_behind(delivery: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sweep sees nothing of it, so the alarm would learn that the noting is late only once it is over."""
+    for late_ms in (delivery.LATE_MS - 5_000, 400_000):
+        item = event_item("prices:eur", 1, late_ms, event(str(late_ms), at_ms=0))  # A dead letter that was put back.
+        delivery.handler({"Records": [record(item, late_ms, delivery.now_ms() - late_ms)]}, Timed())
+    (lag,) = printed(capsys)
+    assert 400_000 <= lag["DeliveryLagMs"] < 460_000
+    assert lag["_aws"]["CloudWatchMetrics"][0]["Dimensions"] == [["service"]]
 
 
 def test_a_command_is_carried_out_and_rings(aws: Aws, delivery: ModuleType) -> None:

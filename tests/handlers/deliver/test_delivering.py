@@ -12,7 +12,8 @@ import pytest
 from handlers.deliver.arrivals import MOST_ENDS
 from handlers.deliver.bells import ANSWERED_MS, Bell, Bells, Place
 from handlers.deliver.contract import Message, Refusal
-from handlers.deliver.delivery_records import settled
+from handlers.deliver.delivering import MEASURED
+from handlers.deliver.delivery_records import SinkRecord, settled
 from handlers.deliver.operating import lag
 from handlers.deliver.table_records import by_stream, decoded
 from handlers.deliver.worker import rest_ms
@@ -22,7 +23,7 @@ from handlers.store.control_table import Table
 from handlers.store.event_items import mark
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.virtual_delivery import DELIVERY
-from tests.handlers.aws import Client
+from tests.handlers.aws import Client, is_sent_twice
 from tests.handlers.deliver.records import NOW_MS, event, item_record, record, segment_record
 from tests.handlers.deliver.stage import AWAY, OTHER, PLACE, TAKE, TARGET, Killed, Stage, Watched, of
 
@@ -211,6 +212,32 @@ def test_a_sweep_that_does_not_come_to_its_end_rings_all_the_same() -> None:
     with pytest.raises(Killed):
         replace(stage.delivery, bells=bells, ports=replace(stage.delivery.ports, call=called.extend)).sweep()
     assert len(called) == 200
+
+
+def test_a_sweep_measures_the_sinks_that_have_waited_for_longest() -> None:
+    """Each sink that gathers batches has a bell as well, so the one that is away may be behind hundreds of others."""
+    stage = Stage()
+    bells = stage.delivery.bells
+    bells.ring([Bell(Place(f"s{n}", TARGET.label), NOW_MS + n, 0) for n in range(MEASURED + 50)])
+    *_, last = bells.out()
+    bells.end(last)
+    (earliest,) = bells.ring([last._replace(until_ms=NOW_MS - 1)])
+    assert bells.hold(earliest, NOW_MS + 300_000)
+    stage.delivery.records.save(
+        last.place, SinkRecord(TARGET.label, replay_from_ms=7, replay_until_ms=9, is_backfill=True)
+    )
+    assert stage.delivery.sweep() == [(0, 7)]
+
+
+@pytest.mark.parametrize("operation", ["put_item", "update_item", "delete_item", "batch_execute_statement"])
+def test_a_worker_whose_answers_are_lost_goes_on(operation: str) -> None:
+    """The client sends each request again, which is refused because of the first: that is no other worker."""
+    stage = Stage(request_ms=3_000)
+    stage.virtual._table._dynamodb = Client(stage.client, operation, is_sent_twice)
+    stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(20)))
+    stage.run(150)
+    assert (stage.keys(), stage.is_over) == ([str(n) for n in range(20)], True)
+    assert max(ms for ms, _, _ in stage.virtual.worked) - NOW_MS <= 20 * 3_000 + 70_000
 
 
 # --- no sink harms another --------------------------------------------------------------------------------------------

@@ -188,6 +188,21 @@ def test_a_profile_that_is_wrong_loses_nothing() -> None:
     assert (stage.keys(), stage.keys(OTHER.label), stage.is_over) == (["1", "2"], ["1", "2"], True)
 
 
+@pytest.mark.parametrize("after_s", [0.1, 30])
+def test_a_new_sink_begins_with_what_came_while_its_profile_was_wrong(after_s: float) -> None:
+    """Even if a later event rings for it first, before or while the bell of the wrong profile is answered."""
+    stage = Stage(request_ms=300)
+    stage.problem = "deliver: no such sink"
+    stage.come("a", event("1"))
+    stage.run(59.9)
+    stage.problem = ""
+    stage.come("a", event("2", at_ms=stage.clock.now_ms))
+    stage.run(after_s)
+    stage.come("a", event("3", at_ms=stage.clock.now_ms))
+    stage.run(150)
+    assert (stage.keys(), stage.is_over) == (["1", "2", "3"], True)
+
+
 def test_a_call_that_knows_an_older_profile_reads_it_anew_before_it_misses_a_sink() -> None:
     """Otherwise it ends a new sink's bell, so that events are not sent, or begins the sink without its `from`."""
     stage, new = Stage(TARGET, replace(OTHER, from_ms=NOW_MS - 60_000)), Place("a", OTHER.label)
