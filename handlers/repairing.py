@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 from aws_lambda_powertools import Logger
 
@@ -73,7 +74,7 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
     logger.append_keys(request_id=lambda_context.aws_request_id, stream_id=stream_id)
     deps = Deps(
         work, records, store, reader, profile_of, secrets_of, tokens.fetched, alert, now_ms,
-        lambda: lambda_context.get_remaining_time_in_millis() - MARGIN_MS, lambda_context.aws_request_id,
+        lambda: lambda_context.get_remaining_time_in_millis() - MARGIN_MS, str(uuid4()),
     )  # fmt: skip
     if event.get("dry_run"):
         steps = dry_run(deps, stream_id, int(event.get("from_ms", 0)), int(event.get("to_ms", 1 << 62)))

@@ -22,7 +22,7 @@ def dry_run(deps: Deps, stream_id: str, from_ms: int, to_ms: int) -> Needs:
     profile_name = stream_id.partition(":")[0]
     if not (yield Ask(lambda: deps.turn(profile_name))):
         return Outcome("", "busy", "another function repairs the gaps of this profile")
-    gaps = yield from newest_gaps(deps, stream_id, _DryPorts)
+    gaps = yield from newest_gaps(deps, stream_id, deps.profile_of(stream_id), _DryPorts)
     for gap in reversed(left(list(gaps))):
         if gap.from_ms < to_ms and gap.to_ms >= from_ms and deps.has_time:
             try:

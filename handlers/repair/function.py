@@ -24,6 +24,8 @@ from handlers.run.group_ports import Ask, Needs, Wait
 # How soon a repair must be due for the function to wait for it.
 SOON_MS = 30_000
 MOST_GAPS = 500
+# A stream without a valid profile is tried again after this time, for a week after its request.
+NO_PROFILE_REST_MS, NO_PROFILE_KEPT_MS = 600_000, 7 * 86_400_000
 
 
 def repairs(deps: Deps, stream_id: str) -> Needs:
@@ -58,7 +60,12 @@ def _requests(deps: Deps, stream_id: str, profile: str) -> list[Request]:
 def _stream(deps: Deps, request: Request) -> Generator[Ask | Wait, Any, int]:
     """Repairs what is due of one stream; returns until when the upstream must not be asked, 0 if it may be."""
     stream_id, rest_until_ms = request.stream_id, 0
-    gaps = yield from newest_gaps(deps, stream_id)
+    profile, now_ms = deps.profile_of(stream_id), deps.now_ms()
+    if profile is None and now_ms - request.asked_ms < NO_PROFILE_KEPT_MS:
+        # A person may correct it.
+        yield Ask(lambda: deps.work.done(request, now_ms, now_ms + NO_PROFILE_REST_MS))
+        return 0
+    gaps = yield from newest_gaps(deps, stream_id, profile)
     left = []
     for due_ms, gap in to_repair(list(gaps), deps.now_ms()):
         due_ms = max(due_ms, gap.to_ms + gaps[gap].field.after_ms)
@@ -81,10 +88,10 @@ def _stream(deps: Deps, request: Request) -> Generator[Ask | Wait, Any, int]:
 
 
 def newest_gaps(
-    deps: Deps, stream_id: str, ports: type[GapPorts] = GapPorts
+    deps: Deps, stream_id: str, profile: Profile | None, ports: type[GapPorts] = GapPorts
 ) -> Generator[Ask, Any, dict[Gap, GapPorts]]:
     """Returns the stream's gaps, each with what its repair calls; none if its profile has no repair."""
-    profile, layout = deps.profile_of(stream_id), (yield Ask(lambda: deps.records.layout(stream_id)))
+    layout = yield Ask(lambda: deps.records.layout(stream_id))
     if profile is None or profile.repair is None or layout is None:
         return {}
     held, problem = yield Ask(lambda: _secrets(deps, profile))

@@ -52,7 +52,10 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Deps:
-    """What an invocation works with; `profile_of` returns None if the stream's profile has no repair."""
+    """What an invocation works with; `profile_of` returns None if the stream has no profile, or a wrong one.
+
+    `holder` names this invocation: not Lambda's id of the request, because the same request may run twice at a time.
+    """
 
     work: RepairWork
     records: StreamRecords

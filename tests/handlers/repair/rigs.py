@@ -1,6 +1,7 @@
 """A stream with a gap in tables in memory, an address in virtual time, and the function that repairs it, played."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -51,6 +52,7 @@ class Rig:
         self.emitted_ms = [ORIGIN_MS + one * 1000 for one in range(events)]
         self.profile: Profile = parse("s", STREAM | {"store": store, "repair": REPAIR | fields}, {})
         self.rest = VirtualRest(ways or RestWays(), lambda: self.now, self.emitted_ms, body)
+        self.profile_of: Callable[[str], Profile | None] = lambda _stream: self.profile
         self.tables = MemoryDynamoDB("events", "control")
         self.store = store_on(self.tables, TABLES)
         self.records = StreamRecords(self.tables, "control", "events")
@@ -95,9 +97,9 @@ class Rig:
         if request:
             self.work.request("s", self.now, self.now)
         deps = Deps(
-            self.work, self.records, self.store, self.reader, lambda _stream: self.profile, lambda _: self.secrets,
-            self.rest.fetch, lambda _stream, _gap, repair: self.alerts.append(repair.reason), lambda: self.now,
-            lambda: left_ms, f"h{self.now}",
+            self.work, self.records, self.store, self.reader, self.profile_of, lambda _: self.secrets, self.rest.fetch,
+            lambda _stream, _gap, repair: self.alerts.append(repair.reason), lambda: self.now, lambda: left_ms,
+            f"h{self.now}",
         )  # fmt: skip
         steps, answer = dry_run(deps, "s", 0, self.now) if is_dry else repairs(deps, "s"), None
         while True:

@@ -10,6 +10,7 @@ from handlers.framing.events import StreamEvent
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference
 from handlers.repair.fetching import MOST_S
+from handlers.repair.function import NO_PROFILE_KEPT_MS
 from handlers.repair.gap_ports import TURN_MS
 from handlers.repair.proof import NO_EVENT_AFTER, NO_EVENT_BEFORE
 from handlers.repair.work import DONE_KEPT_DAYS, SETTLED_MS
@@ -362,6 +363,21 @@ def test_a_request_that_is_done_is_no_longer_listed() -> None:
     rig.work.request("s", rig.now, rig.now)
     assert [one.stream_id for one in rig.work.requested("s")] == ["s"]
     assert rig.work.requested("other") == []
+
+
+def test_a_request_stays_while_the_profile_is_wrong() -> None:
+    """Once a person has corrected it, the gap is repaired; a profile that is gone for a week ends the request."""
+    rig = Rig(RestWays(limit=100))
+    rig.profile_of = lambda _stream: None
+    rig.work.request("s", rig.now - SETTLED_MS, rig.now)
+    rig.run(request=False)
+    (left,) = rig.work.requested()
+    rig.profile_of, rig.now = lambda _stream: rig.profile, left.due_ms
+    rig.run(request=False)
+    assert rig.repaired.state == REPAIRED
+    rig.profile_of, rig.now = lambda _stream: None, rig.now + NO_PROFILE_KEPT_MS
+    rig.run(request=False)
+    assert rig.work.requested() == []
 
 
 def test_a_request_that_was_repeated_meanwhile_stays() -> None:
