@@ -9,7 +9,7 @@ import contextlib
 import functools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from aws_lambda_powertools import Logger
@@ -180,7 +180,7 @@ def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
     log, tables = GroupLog(log_one), GroupTables(client, sqs, **places)
     delays = Delays(*(delay_ms / 1000 for delay_ms in load_delays(os.environ)))
     reads = ReadProfiles(own_profile, ask_deployed)
-    reports = reports_to(sqs, settings.dead_letter_queue_url)
+    reports = _logged(invocation.stream_id, reports_to(sqs, settings.dead_letter_queue_url))
     try:
         outcome = run_group(invocation, tables, secrets, delays, SystemClock(), reads, log.report, reports)
         return {"status": _returned(outcome)}
@@ -188,6 +188,18 @@ def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
         for profile, values in log.summed():
             logger.info("newer connections have taken over", extra={"profile": profile, **values})
             _print(document(values, "StreamTakenOver", profile=profile, group=invocation.stream_id, **_metrics()))
+
+
+def _logged(group: str, reports: Callable[[str, str, Outcome], None]) -> Callable[[str, str, Outcome], None]:
+    """Returns `reports`, which now logs a stream that no connection's end has logged, because its profile is wrong."""
+
+    def logs(stream_id: str, execution: str, outcome: Outcome) -> None:
+        if outcome.error == "InvalidRequest":
+            of = {"stream_id": stream_id, "group": group, "outcome": outcome.error}
+            logger.error(outcome.message, extra=of)
+        reports(stream_id, execution, outcome)
+
+    return logs
 
 
 def _log(profile: Profile, _who: Invocation, report: Report, blocked_ms: int, group: str = "") -> None:

@@ -96,16 +96,17 @@ const ALARMS = {
 // What is counted from the log of the connection manager into a metric, by the filter's name: the runtime writes
 // "[ERROR] <class>: ..." for what a function raises. A connection ends by raising an error, so Lambda's own count of
 // errors is never 0. A connection in a group ends without one, because its function goes on: what counts is the
-// outcome in its document, which alone names the group (handlers/run/connection_metrics.py).
+// outcome in its document, which alone names the group (handlers/run/connection_metrics.py), as does the log line of a
+// stream that had no connection because its profile is wrong.
 const EXPECTED = [
   'StreamTakenOver', 'StreamDropped', 'StreamThrottled', 'ConnectionExpired', 'RenewalDue', 'StreamRejected', 'StoreUnavailable',
   'InvalidRequest', 'StreamBroken',
 ];
-const inGroup = (outcome) => `{ $.group = "#*" && $.outcome = "${outcome}" }`;
+const inGroup = (...outcomes) => `{ $.group = "#*" && (${outcomes.map((one) => `$.outcome = "${one}"`).join(' || ')}) }`;
 const FILTERS = {
   // Streams that were rejected, and requests for a stream whose profile is missing or wrong.
   Rejections: ['Rejections', '?"[ERROR] StreamRejected" ?"[ERROR] InvalidRequest"'],
-  GroupRejections: ['Rejections', inGroup('StreamRejected')],
+  GroupRejections: ['Rejections', inGroup('StreamRejected', 'InvalidRequest')],
   UnexpectedErrors: ['UnexpectedErrors', ['"[ERROR]"', ...EXPECTED.map((name) => `-"[ERROR] ${name}"`)].join(' ')],
   GroupErrors: ['UnexpectedErrors', inGroup('Broken')],
   // Once for each kill: REPORT, the next entry, may name Runtime.ExitError or Runtime.OutOfMemory again.
@@ -129,7 +130,15 @@ const Resources = {
 for (const [name, row] of Object.entries(ALARMS)) Resources[`${name}Alarm`] = alarm(...row);
 for (const [name, row] of Object.entries(FILTERS)) Resources[`${name}Filter`] = filter(METRICS, ...row);
 
+// Puts more alarms onto the dashboard: those that not every stage has.
+function show(all, keys) {
+  const sub = all.Dashboard.Properties.DashboardBody['Fn::Sub'];
+  const board = JSON.parse(sub[0]);
+  board.widgets.find(({ type }) => type === 'alarm').properties.alarms.push(...keys.map((key) => `\${${key}.Arn}`));
+  sub[0] = JSON.stringify(board);
+}
+
 // The alarms for the dashboard (dashboard.yml).
 const shown = Object.keys(ALARMS).map((name) => `"\${${name}Alarm.Arn}"`).join(', ');
 
-module.exports = { METRICS, ONCE_IN_5_MINUTES, Resources, SERVICE, alarm, dimensions, filter, late, shown };
+module.exports = { METRICS, ONCE_IN_5_MINUTES, Resources, SERVICE, alarm, dimensions, filter, late, show, shown };

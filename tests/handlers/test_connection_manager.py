@@ -15,6 +15,7 @@ import pytest
 from botocore.credentials import Credentials
 
 from handlers import errors
+from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation
 from handlers.framing.decoders import FRAMINGS
 from handlers.run.stream_invocation import read_invocation
@@ -79,6 +80,21 @@ def call(event: Any, context: LambdaContext | None = None) -> Any:
 
 def an_event(stream_id: Any = "demo", **fields: Any) -> dict[str, Any]:
     return {"pathParameters": {"streamId": stream_id}, "queryStringParameters": {}, **fields}
+
+
+def test_a_stream_of_a_group_whose_profile_is_wrong_is_in_the_log(
+    sandbox: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has no connection whose end would be there; a person is told as well. The alarm Rejections counts the line."""
+    told: list[Any] = []
+    with cold_start(MANAGER) as module:
+        for error in ("InvalidRequest", "StreamRejected"):
+            module._logged("#1", lambda *one: told.append(one[0]))(sandbox.name, "arn:1", Outcome(error, "", "why"))
+    (line,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert told == [sandbox.name] * 2
+    assert [line[name] for name in ("level", "message", "stream_id", "group", "outcome")] == [
+        "ERROR", "why", sandbox.name, "#1", "InvalidRequest",
+    ]  # fmt: skip
 
 
 WATCH = """
