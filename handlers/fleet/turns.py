@@ -97,7 +97,9 @@ class Asking:
         self._waiting: dict[str, str] = {}
         self._last = position
         self._under_way = 0
-        self.counts: Counter[str] = Counter()
+        # What was done for streams behind `position`: a later step begins there, and requests those again.
+        self._done: list[tuple[bytes, str]] = []
+        self._counts: Counter[str] = Counter()
         self.left: dict[str, str] = {}
 
     def due(self, now_ms: int) -> Ask | int | None:
@@ -130,7 +132,7 @@ class Asking:
         """Records the outcome of a request; `why` is a sentence if it was not done."""
         self._under_way -= 1
         if outcome is Outcome.REFUSED:
-            self.counts["refused"] += 1
+            self._counts["refused"] += 1
             self._rate.refused(now_ms)
             if ask.tries + 1 < TRIES:
                 rest_ms = self._draw() * min(BACKOFF_MOST_MS, BACKOFF_MS * 2**ask.tries)
@@ -139,9 +141,16 @@ class Asking:
                 return
         del self._waiting[ask.stream_id]
         if outcome is Outcome.DONE:
-            self.counts["started" if ask.is_connected else "stopped"] += 1
+            heapq.heappush(self._done, (ask.stream_id.encode(), "started" if ask.is_connected else "stopped"))
         else:
             self.left[ask.stream_id] = why
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many streams up to `position` were started and stopped, and how many requests were refused."""
+        while self._done and self._done[0][0] <= self.position.encode():
+            self._counts[heapq.heappop(self._done)[1]] += 1
+        return self._counts
 
     @property
     def position(self) -> str:

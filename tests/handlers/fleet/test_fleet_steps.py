@@ -234,7 +234,7 @@ def test_a_stream_counts_once_however_many_steps_a_round_takes() -> None:
     steps = itertools.takewhile(lambda _: not world.records.read().rounds, itertools.count())
     assert sum(bool(step(replace(world.ports(False), draw=lambda: 1.0), ME, is_dry=False)) for _ in steps) > 1
     fleet = world.records.read()
-    assert (fleet.rounds, fleet.as_wanted, fleet.left) == (1, 200, 200)
+    assert (fleet.rounds, fleet.as_wanted, fleet.left, fleet.started) == (1, 200, 200, 200)
 
 
 def test_a_request_that_raises_ends_the_step() -> None:
