@@ -18,7 +18,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from handlers.api.status_words import ending
-from handlers.connection.lease import Lease, unconnected_ms
+from handlers.connection.lease import Lease
 from handlers.connection.orphans import Verdict
 from handlers.errors import StoreUnavailable
 from handlers.store import control_record
@@ -43,23 +43,6 @@ ENVIRONMENT = {
     "UNCONNECTED_AFTER_S": str(AFTER_S),
     "POWERTOOLS_METRICS_NAMESPACE": "watch",
 }
-NOW = 1_000_000
-# What a lease may say, and for how long its stream, which should be connected, is not.
-STATUSES: list[tuple[dict[str, Any], int]] = [
-    ({"execution": "arn:1", "started_at_ms": 1, "expires_at_ms": NOW + 1}, 0),
-    ({"execution": "arn:1", "started_at_ms": 1, "expires_at_ms": NOW - 5_000}, 5_000),
-    ({"execution": "arn:1", "started_at_ms": NOW - 2_000}, 2_000),
-    ({"execution": "arn:1", "started_at_ms": NOW - 2_000, "expires_at_ms": 7}, 2_000),
-    ({"execution": "arn:1", "started_at_ms": 1, "stop": True}, 0),
-    ({"started_at_ms": 1, "expires_at_ms": 1}, 0),
-    ({}, 0),
-]
-
-
-@pytest.mark.parametrize(("lease", "length_ms"), STATUSES)
-def test_which_stream_should_be_connected_and_is_not(lease: dict[str, Any], length_ms: int) -> None:
-    """An execution holds it and no stop is requested; the time counts from the lease's end, or the start."""
-    assert unconnected_ms(Lease(**lease), NOW) == length_ms
 
 
 class States:
@@ -204,13 +187,17 @@ def test_it_finds_every_stream_by_the_index(watched: Watched) -> None:
     watched.put("connected", "cursor", cursor={"S": "7"})
     watched.put("dropped", **claimed(-3))
     watched.put("dead", **claimed(-AFTER_S))
+    # Their time counts from the start, not from the end of an earlier lease.
+    started = {"started_at": {"S": instant(time.time_ns() // 1_000_000 - 3_000)}}
+    for name, lease in (("first", {}), ("again", {"expires_at_ms": {"N": "7"}})):
+        watched.put(name, generation={"N": "1"}, execution={"S": "arn:1"}, **started, **lease)
     watched.put("stopped", **claimed(-9999, stop={"BOOL": True}))
     watched.put("over", generation={"N": "3"}, fence={"N": "9"})
     answer = watched.run()
-    assert (answer["wanted"], answer["unconnected"], answer["named"]) == (3, 2, ["dead"])
+    assert (answer["wanted"], answer["unconnected"], answer["named"]) == (5, 4, ["dead"])
     document, lines = watched.reported()
     assert AFTER_S <= document["LongestUnconnected"][0] < AFTER_S + 60
-    assert (document["Wanted"], document["Unconnected"]) == (3, 2)
+    assert (document["Wanted"], document["Unconnected"]) == (5, 4)
     assert [list(line["streams"]) for line in lines] == [["dead"]]
     # The alarm asks for exactly this metric: with another dimension it would never see it.
     alarm = osls.template("test")["Resources"]["UnconnectedAlarm"]["Properties"]
