@@ -38,7 +38,8 @@ def sequence_number(record: Record) -> str:
 
 def oldest_ms(records: Sequence[Record]) -> int:
     """Returns when the oldest of the records was written."""
-    return round(1000 * min(record["dynamodb"]["ApproximateCreationDateTime"] for record in records))
+    oldest_s: float = min(record["dynamodb"]["ApproximateCreationDateTime"] for record in records)
+    return round(oldest_s * 1000)
 
 
 def by_stream(records: Sequence[Record]) -> dict[str, Brought]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from handlers.upgrade.upgrade_records import Upgrade, UpgradeRecords
@@ -22,6 +23,8 @@ from handlers.values import dataclass
 # The mark of a definition that an upgrade has deployed: JSON allows it, and no deployment writes it.
 OURS = " "
 ALIAS, LATEST = "stable", "$LATEST"
+# How many versions of the machine are kept; Step Functions publishes no more than 1,000.
+MOST_VERSIONS = 100
 # The error for an event that names no stream: then the function was imported and its settings were read.
 STARTS = "InvalidRequest"
 
@@ -75,6 +78,20 @@ class Deployed:
         names = {"FunctionName": self._clients.function, "Name": ALIAS}
         if self._clients.functions.get_alias(**names)["FunctionVersion"] != version:
             self._clients.functions.update_alias(**names, FunctionVersion=version)
+
+    def forget(self, definition: str) -> None:
+        """Deletes all but the newest versions of the machine and this one; what they have started goes on.
+
+        What AWS refuses is left to the next upgrade.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        with suppress(BotoCoreError, ClientError):
+            answer = self._states.list_state_machine_versions(stateMachineArn=self._machine_arn, maxResults=1000)
+            arns = [one["stateMachineVersionArn"] for one in answer["stateMachineVersions"]]
+            for arn in arns[MOST_VERSIONS:]:
+                if arn != definition:
+                    self._states.delete_state_machine_version(stateMachineVersionArn=arn)
 
     def version(self, upgrade: Upgrade) -> str:
         """Returns the ARN of the version that streams should run: that of what the stack has deployed."""

@@ -118,6 +118,7 @@ class Work:
             self._deployed.put_in(self.records.read())
             self._deployed.move_alias(version)
             self.records.promote(self.execution, definition)
+            self._deployed.forget(definition)
         return self._settle(begin, lambda item: is_asked(item, version))
 
     def back(self, version: str, stable: str, begin: int) -> dict[str, Any]:

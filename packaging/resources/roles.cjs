@@ -84,7 +84,9 @@ const FUNCTIONS = {
     allow('states', 'StartExecution', [ref('Connections'), versions('Connections')]),
     // An upgrade that goes back deploys the former version's definition.
     allow('states', 'DescribeStateMachine', [ref('Connections'), versions('Connections')]),
-    allow('states', 'PublishStateMachineVersion UpdateStateMachine', ref('Connections')),
+    allow('states', 'ListStateMachineVersions PublishStateMachineVersion UpdateStateMachine', ref('Connections')),
+    // Versions that nothing has been started by for long.
+    allow('states', 'DeleteStateMachineVersion', [ref('Connections'), versions('Connections')]),
     // The machine keeps its role. AWS lists this as dependent of UpdateStateMachine (service authorization reference).
     allow('iam', 'PassRole', arn('ConnectionsRole'), { StringEquals: { 'iam:PassedToService': 'states.amazonaws.com' } }),
     // To read the definition of an execution that is in no wave.

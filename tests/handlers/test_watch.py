@@ -188,9 +188,9 @@ def test_it_finds_every_stream_by_the_index(watched: Watched) -> None:
     watched.put("dropped", **claimed(-3))
     watched.put("dead", **claimed(-AFTER_S))
     # Their time counts from the start, not from the end of an earlier lease.
-    started = {"started_at": {"S": instant(time.time_ns() // 1_000_000 - 3_000)}}
-    for name, lease in (("first", {}), ("again", {"expires_at_ms": {"N": "7"}})):
-        watched.put(name, generation={"N": "1"}, execution={"S": "arn:1"}, **started, **lease)
+    begun: dict[str, Any] = {"started_at": {"S": instant(time.time_ns() // 1_000_000 - 3_000)}}
+    for name, lease in (("first", begun), ("again", begun | {"expires_at_ms": {"N": "7"}})):
+        watched.put(name, generation={"N": "1"}, execution={"S": "arn:1"}, **lease)
     watched.put("stopped", **claimed(-9999, stop={"BOOL": True}))
     watched.put("over", generation={"N": "3"}, fence={"N": "9"})
     answer = watched.run()

@@ -205,6 +205,19 @@ def test_a_changed_definition_alone_goes_in_waves() -> None:
     assert (world.steps.count("plan"), set(of_streams(world).values())) == (2, {("1", "D2")})
 
 
+def test_versions_of_the_machine_that_nothing_refers_to_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Step Functions keeps a thousand, and would refuse another; the newest ones stay, and the one that streams run."""
+    monkeypatch.setattr("handlers.upgrade.deployed.MOST_VERSIONS", 2)
+    world = World(IDS)
+    world.versions, world.published, world.revision = [f"D{n}" for n in (1, 3, 4, 5, 6)], 9, 10
+    assert world.upgrade()[0] == "Success"
+    assert world.versions == [None, None, None, None, "D6", "D2"]
+    world.versions, world.deployed = ["D2", "D3", "D4", "D5"], "D2"
+    world.records.promote(world.records.read().execution, f"{MACHINE}:1")
+    assert world.upgrade("again")[0] == "Success"
+    assert world.versions == ["D2", None, "D4", "D5"]
+
+
 @pytest.mark.parametrize(("bad", "end"), [("", "Success"), ("raises", "FailureClean")])
 def test_steps_that_run_out_of_time_leave_nothing_behind(bad: str, end: str) -> None:
     """Each has time for one stream; the next continues there, until no lease has anything of the upgrade."""

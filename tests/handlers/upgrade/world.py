@@ -113,7 +113,7 @@ class World:
         self.waiting = list(self.faults)
         self.alias, self.code = "1", "2"
         self.former, self.new = "D1", "D2" if self.bad in ("", *FAULTY_DEFINITION) else "D1"
-        self.deployed, self.versions = self.new, ["D1"]
+        self.deployed, self.versions = self.new, list[str | None](["D1"])
         self.stale, self.updated_ms = self.deployed, self.start_ms - self.stale_ms
         self.published, self.revision = 1, 1 if self.new == "D1" else 2
         self.runs: dict[str, Run] = {}
@@ -213,6 +213,14 @@ class World:
             self.versions.append(self.deployed)
             self.published = self.revision
         return {"stateMachineVersionArn": f"{MACHINE}:{len(self.versions)}"}
+
+    def _list_state_machine_versions(self, **_: Any) -> Any:
+        numbers = [number for number, one in enumerate(self.versions, 1) if one is not None]
+        return {"stateMachineVersions": [{"stateMachineVersionArn": f"{MACHINE}:{one}"} for one in numbers[::-1]]}
+
+    def _delete_state_machine_version(self, *, stateMachineVersionArn: str) -> Any:
+        self.versions[int(stateMachineVersionArn.rpartition(":")[2]) - 1] = None
+        return {}
 
     def _describe_state_machine(self, *, stateMachineArn: str) -> Any:
         number = stateMachineArn.removeprefix(MACHINE).removeprefix(":")
