@@ -34,22 +34,6 @@ class Clock:
     now_ms = NOW_MS
 
 
-class Watched:
-    """A client of the tables that calls a function before each request."""
-
-    def __init__(self, client: MemoryDynamoDB, act: Callable[[], object]) -> None:
-        self._client, self._act = client, act
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._client, name)
-
-        def request(**parameters: Any) -> Any:
-            self._act()
-            return method(**parameters)
-
-        return request
-
-
 class Stage:
     """One or more streams, stored as items, and what each sink took."""
 

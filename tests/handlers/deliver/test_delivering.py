@@ -23,9 +23,9 @@ from handlers.store.control_table import Table
 from handlers.store.event_items import mark
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.virtual_delivery import DELIVERY
-from tests.handlers.aws import Client, is_sent_twice
+from tests.handlers.aws import Client, Counted, is_sent_twice
 from tests.handlers.deliver.records import NOW_MS, event, item_record, record, segment_record
-from tests.handlers.deliver.stage import AWAY, OTHER, PLACE, TAKE, TARGET, Killed, Stage, Watched, of
+from tests.handlers.deliver.stage import AWAY, OTHER, PLACE, TAKE, TARGET, Killed, Stage, of
 
 MINUTE_MS = 60_000
 
@@ -96,7 +96,7 @@ def test_what_is_noted_at_any_moment_of_a_worker_is_rung_for() -> None:
         late = stage.stored("a", event("2", at_ms=NOW_MS + 1))
         noting = stage.virtual.delivery.note
 
-        def note() -> None:
+        def note(*_: object) -> None:
             """Makes a note before the request with the number `at`."""
             nonlocal count
             count += 1
@@ -105,7 +105,7 @@ def test_what_is_noted_at_any_moment_of_a_worker_is_rung_for() -> None:
 
         stage.run(0.001)
         for part in (stage.virtual.delivery.bells, stage.virtual.delivery.records):
-            part._table._dynamodb = Watched(stage.client, note)
+            part._table._dynamodb = Counted(stage.client, note)
         stage.virtual.delivery.arrivals._table = stage.virtual.delivery.bells._table
         stage.run(9)
         most = max(most, count)
@@ -183,9 +183,9 @@ def test_a_worker_that_cannot_read_whether_more_came_rings_for_it() -> None:
         object.__setattr__(delivery.bells, "end", ends)
         delivery.note(late)
         ends(bell)
-        delivery.arrivals._table._dynamodb = Watched(stage.client, refuses)
+        delivery.arrivals._table._dynamodb = Counted(stage.client, refuses)
 
-    def refuses() -> None:
+    def refuses(*_: object) -> None:
         delivery.arrivals._table._dynamodb = stage.client
         raise StoreUnavailable
 
@@ -203,11 +203,11 @@ def test_a_sweep_that_does_not_come_to_its_end_rings_all_the_same() -> None:
     """Where many sinks are away, their bells may be more than a call has time for; each sweep brings some further."""
     stage, requests, called = Stage(), itertools.count(), list[Bell]()
 
-    def act() -> None:
+    def act(*_: object) -> None:
         if next(requests) == 250:
             raise Killed
 
-    bells = Bells(Table(Watched(stage.client, act), DELIVERY))
+    bells = Bells(Table(Counted(stage.client, act), DELIVERY))
     stage.delivery.bells.ring([Bell(Place(f"s{n}", TARGET.label), NOW_MS, 0) for n in range(300)])
     with pytest.raises(Killed):
         replace(stage.delivery, bells=bells, ports=replace(stage.delivery.ports, call=called.extend)).sweep()
