@@ -125,13 +125,15 @@ def test_a_service_that_hangs_keeps_no_task_from_another(tmp_path: Path) -> None
 
 
 def test_an_item_reader_gets_the_bytes_of_an_object(tmp_path: Path) -> None:
-    """The object is no text; a Task that asks for it gets a text."""
+    """The object is no text; a Task that asks for it gets a text. A ResultWriter puts what it writes there."""
     ask = {"Resource": "arn:aws:states:::s3:getObject", "Parameters": {"Bucket": "bucket", "Key": "manifest.txt"}}
     config = {"InputType": "JSONL", "ManifestType": "ATHENA_DATA"}
     run = {"StartAt": "P", "States": {"P": {"Type": "Pass", "End": True}}}
     run["ProcessorConfig"] = {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}
-    read = {"Type": "Map", "ItemReader": {**ask, "ReaderConfig": config}, "ItemProcessor": run, "End": True}
-    machine = load({"StartAt": "Read", "States": {"Read": read}})
+    read = {"Type": "Map", "ItemReader": {**ask, "ReaderConfig": config}, "ItemProcessor": run}
+    write = {"Resource": "arn:aws:states:::s3:putObject", "Parameters": {"Bucket": "bucket"}}
+    compact = {**write, "WriterConfig": {"Transformation": "COMPACT"}}
+    machine = load({"StartAt": "Read", "States": {"Read": {**read, "ResultWriter": compact, "End": True}}})
 
     def real(service: str) -> Any:
         return client(service, None)
@@ -149,7 +151,9 @@ def test_an_item_reader_gets_the_bytes_of_an_object(tmp_path: Path) -> None:
         bucket.create_bucket(Bucket="bucket")
         bucket.put_object(Bucket="bucket", Key="manifest.txt", Body=b"s3://bucket/one.gz\n")
         bucket.put_object(Bucket="bucket", Key="one.gz", Body=gzip.compress(b"[1]\n[2]\n"))
-        assert asyncio.run(outputs()) == [[1], [2]]
+        manifest = bucket.get_object(**asyncio.run(outputs())["ResultWriterDetails"])["Body"].read()
+        (written,) = json.loads(manifest)["ResultFiles"]["SUCCEEDED"]
+        assert bucket.get_object(Bucket="bucket", Key=written["Key"])["Body"].read() == b"[[1],[2]]"
 
 
 def test_a_function_fails_by_the_name_of_what_its_endpoint_answers(

@@ -54,28 +54,6 @@ MACHINES: dict[str, dict[str, Any]] = {
     "claims": task("arn:aws:states:::dynamodb:updateItem", UPDATE),
     "claims-sdk": task("arn:aws:states:::aws-sdk:dynamodb:updateItem", UPDATE),
     "reads": task("arn:aws:states:::dynamodb:getItem", {"TableName": "events", "Key": {"PK": {"S": "one"}}}),
-    "maps": {
-        "StartAt": "Map",
-        "States": {
-            "Map": {
-                "Type": "Map",
-                "ItemReader": {
-                    "Resource": "arn:aws:states:::s3:getObject",
-                    "ReaderConfig": {"InputType": "CSV", "CSVHeaderLocation": "FIRST_ROW"},
-                    "Parameters": {"Bucket": "lists", "Key.$": "$.key"},
-                },
-                "ItemProcessor": {
-                    "ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"},
-                    **task("arn:aws:states:::lambda:invoke", {"FunctionName": "echo", "Payload.$": "$"}),
-                },
-                "ResultWriter": {
-                    "Resource": "arn:aws:states:::s3:putObject",
-                    "Parameters": {"Bucket": "lists", "Prefix": "done"},
-                },
-                "End": True,
-            }
-        },
-    },
     "sends": task("arn:aws:states:::sqs:sendMessage", {"QueueUrl.$": "$.url", "MessageBody": {"n": 1}}),
 }
 
@@ -154,20 +132,6 @@ def test_tasks_call_other_services(endpoint: Running, states: Any) -> None:
         assert json.loads(message["Body"]) == {"n": 1}
     error = ended(states, "sends", {"url": f"{url}-absent"})["error"]
     assert error == "SQS.QueueDoesNotExistException"
-
-
-def test_a_distributed_map_reads_and_writes_objects(endpoint: Running, states: Any) -> None:
-    """Its items come from the embedded S3 and its results go there; an object that is missing fails it by name."""
-    s3 = client("s3", endpoint.url)
-    s3.create_bucket(Bucket="lists")
-    s3.put_object(Bucket="lists", Key="two.csv", Body=b"name,size\none,1\ntwo,2\n")
-    written = json.loads(ended(states, "maps", {"key": "two.csv"})["output"])["ResultWriterDetails"]
-    manifest = json.loads(s3.get_object(Bucket=written["Bucket"], Key=written["Key"])["Body"].read())
-    (results,) = manifest["ResultFiles"]["SUCCEEDED"]
-    entries = json.loads(s3.get_object(Bucket="lists", Key=results["Key"])["Body"].read())
-    outputs = [json.loads(one["Output"])["Payload"]["event"] for one in entries]
-    assert sorted(outputs, key=str) == [{"name": "one", "size": "1"}, {"name": "two", "size": "2"}]
-    assert ended(states, "maps", {"key": "none.csv"})["error"] == "States.ItemReaderFailed"
 
 
 def test_lambda_invoke_answers_as_aws_does(endpoint: Running) -> None:
