@@ -19,10 +19,16 @@ EVENT = b'{"event":'
 
 
 class _Events(Sequence[dict[str, Any]]):
-    """Events; `_read` returns a slice of them, `size` the bytes of one."""
+    """Events, and the place of each in the bytes of all; `_read` returns a slice of them."""
+
+    _places: "array[int]"
+
+    def __len__(self) -> int:
+        return len(self._places)
 
     def size(self, at: int) -> int:
-        raise NotImplementedError
+        """Returns the bytes from this event to the next; 0 for the last."""
+        return self._places[at + 1] - self._places[at] if at + 1 < len(self) else 0
 
     def _read(self, part: slice) -> list[dict[str, Any]]:
         raise NotImplementedError
@@ -42,13 +48,6 @@ class StoredEvents(_Events):
             self._places = _places(path, path.stat().st_size)
         except FileNotFoundError:
             self._places = array("Q")
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def size(self, at: int) -> int:
-        """Returns the bytes from this event to the next; 0 for the last."""
-        return self._places[at + 1] - self._places[at] if at + 1 < len(self._places) else 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for begin in range(0, len(self), _AT_ONCE):
@@ -76,17 +75,13 @@ class WrittenEvents(_Events):
 
     def __init__(self) -> None:
         self._texts: list[bytes] = []
+        self._places, self._end = array("Q"), 0
 
     def add(self, text: bytes) -> None:
         """Adds the JSON text of an event."""
         self._texts.append(text)
-
-    def __len__(self) -> int:
-        return len(self._texts)
-
-    def size(self, at: int) -> int:
-        """Returns the bytes of an event."""
-        return len(self._texts[at])
+        self._places.append(self._end)
+        self._end += len(text)
 
     def _read(self, part: slice) -> list[dict[str, Any]]:
         events: list[dict[str, Any]] = json.loads(b"[" + b",".join(self._texts[part]) + b"]")
