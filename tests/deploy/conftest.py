@@ -29,6 +29,12 @@ OPTIONS = {
 ETCD = "https://etcd.example.org:2379"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _kept_template() -> None:
+    """Compile the template of the stage `test`: its seconds are no budget of the first test that reads it."""
+    osls.template("test")
+
+
 @pytest.fixture(scope="session")
 def whole_package(run_folder: Path) -> Path:
     """Return what `npx sls package` wrote for its default stage; the first process makes it, the others wait."""
