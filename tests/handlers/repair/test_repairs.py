@@ -371,8 +371,9 @@ def test_a_request_stays_while_the_profile_is_wrong() -> None:
     rig.profile_of = lambda _stream: None
     rig.work.request("s", rig.now - SETTLED_MS, rig.now)
     rig.run(request=False)
-    (left,) = rig.work.requested()
-    rig.profile_of, rig.now = lambda _stream: rig.profile, left.due_ms
+    left = rig.work.requested()
+    assert len(left) == 1
+    rig.profile_of, rig.now = lambda _stream: rig.profile, left[0].due_ms
     rig.run(request=False)
     assert rig.repaired.state == REPAIRED
     rig.profile_of, rig.now = lambda _stream: None, rig.now + NO_PROFILE_KEPT_MS
