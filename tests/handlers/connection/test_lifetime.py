@@ -76,32 +76,6 @@ def lifetime_of(*, is_hot: bool = False, ttl_ms: int = 20_000) -> Lifetime:
     return lifetime
 
 
-def test_the_margin_is_divided() -> None:
-    """Half is for a successor on its way; events that were read have a quarter; nobody watches for longer than half."""
-    lifetime = lifetime_of()
-    assert (lifetime.alarm_ms, lifetime.is_over(91_999)) == (92_000, False)
-    assert lifetime.asks_lease(92_000)
-    assert (lifetime.alarm_ms, lifetime.is_over(95_999), lifetime.is_over(96_000)) == (96_000, False, True)
-    assert not lifetime.asks_lease(96_000)
-    assert [lifetime.drains_until_ms(ms) for ms in (50_000, 95_999, 96_000, 99_000)] == [96_000, 96_000, 98_000, 99_000]
-    assert [lifetime.watches_until_ms(ms, 2_000) for ms in (50_000, 95_000, 97_000)] == [52_000, 96_000, 97_000]
-
-
-def test_an_overlap_ends_at_the_margin_at_the_latest() -> None:
-    """It lasts as long as requested, unless the deadline is nearer; one that began in the margin has half of it."""
-    lifetime = lifetime_of()
-    lifetime.overlaps(50_000, MINE)
-    assert (lifetime.alarm_ms, lifetime.looks_again(51_999), lifetime.looks_again(52_000)) == (52_000, False, True)
-    lifetime.stays()
-    assert (lifetime.alarm_ms, lifetime.looks_again(52_000)) == (92_000, False)
-    lifetime.overlaps(91_000, MINE)
-    assert (lifetime.alarm_ms, lifetime.looks_again(92_000)) == (92_000, True)
-    lifetime.stays()
-    assert lifetime.asks_lease(92_000)
-    lifetime.overlaps(95_000, MINE)
-    assert (lifetime.alarm_ms, lifetime.looks_again(96_000), lifetime.is_over(96_000)) == (96_000, False, True)
-
-
 @given(st.sampled_from(LeaseView), st.sampled_from(["mine", "next", ""]), st.integers(0, 120_000), st.booleans())
 def test_nobody_leaves_early_while_another_is_on_its_way(
     view: LeaseView, execution: str, expires_ms: int, is_hot: bool
@@ -115,12 +89,6 @@ def test_nobody_leaves_early_while_another_is_on_its_way(
         assert one.may_leave(92_000, lease, view) == (view is LeaseView.TAKEN_OVER and expires_ms > 94_000)
     else:
         assert one.may_leave(92_000, lease, view) == (view is LeaseView.HOLDER and execution != "next")
-
-
-def test_a_hot_lease_does_not_outlast_the_lifetime_of() -> None:
-    """The older connection reads in it when the newer is about to go; a cold one counts as connected, as before."""
-    assert [lifetime_of(is_hot=True).expires_at_ms(ms) for ms in (0, 90_000)] == [20_000, 96_000]
-    assert [lifetime_of().expires_at_ms(ms) for ms in (0, 90_000)] == [20_000, 110_000]
 
 
 @given(st.integers(1, 40_000), st.integers(0, 90_000))
