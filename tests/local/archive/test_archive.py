@@ -333,7 +333,8 @@ def test_a_mistake_is_one_sentence(
         (["--to", "s3:///x"], "--to must be s3://BUCKET/PREFIX or a folder"),
     ):
         assert main(["archive", "demo", "--to", "here", *options]) == 2
-        assert words in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert (words in said, said.count("\n")) == (True, 1), said
 
 
 def test_the_api_is_read_page_by_page(

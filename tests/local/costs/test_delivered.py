@@ -138,4 +138,5 @@ def test_what_cannot_be_priced_is_refused(
 ) -> None:
     """The refusal is one sentence with status 2."""
     assert main(["cost", *options]) == 2
-    assert sentence in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert (sentence in said, said.count("\n")) == (True, 1), said

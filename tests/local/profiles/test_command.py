@@ -172,7 +172,7 @@ PRIVATE = "address leads to a private address, which the profile does not allow"
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
-        ("empty", b"", "the profile 'empty': framing is missing"),
+        ("bare", b'address = "https://example.org/"', "the profile 'bare': framing is missing"),
         ("a b", SOUND, CALLED),
         ("nested", b"a = " + b"[" * 5000, "is not valid TOML: "),
         ("hex", ADDRESS % b"http://0xa9.0xfe.0xa9.0xfe./", LINK_LOCAL),
@@ -189,8 +189,8 @@ def test_a_bad_file_gets_a_sentence(
     path.write_bytes(text)
     assert main(["profile", "check", str(path)]) == 1
     printed = capsys.readouterr()
-    first = printed.err.splitlines()[0]
-    assert (printed.out, first.startswith(f"{path}: "), sentence in first) == ("", True, True)
+    (said,) = printed.err.splitlines()
+    assert (printed.out, said.startswith(f"{path}: "), sentence in said) == ("", True, True)
     assert "k3y" not in printed.err
 
 
