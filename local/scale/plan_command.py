@@ -129,8 +129,9 @@ def text(found: Plan, stage: str, priced: str) -> str:
     functions = -(-load.streams // load.together)
     profile = "  ".join(f"{name} = {json.dumps(value)}" for name, value in found.profile.items())
     split = "" if found.fit.is_whole else f", {counted(found.fit.connections, 'connection')} each"
+    rate = format(asked.events_per_s, ",.0f" if asked.events_per_s >= 1000 else ".4g")
     lines = [
-        f"{streams} at {asked.events_per_s:,.4g}/s, events of {counted(asked.event_bytes, 'byte')}{split}",
+        f"{streams} at {rate}/s, events of {counted(asked.event_bytes, 'byte')}{split}",
         "",
         f"env/{stage}.yml".ljust(20) + "  ".join(f"{name}: {value}" for name, value in found.settings.items()),
         f"{'the profile':<20}{profile}",

@@ -75,6 +75,8 @@ def test_a_plan_costs_what_the_command_cost_says() -> None:
     source = month.scenario("prod")
     same = model.costs(source, month.replayed(source), Load(4, 2, 200, "log", 5, per_function=4), prices.read())
     assert found.costs.stream_month == same.stream_month
+    busy = replace(found, asked=replace(found.asked, events_per_s=60_000))
+    assert plan_command.text(busy, "prod", "").startswith("4 streams at 60,000/s, events of 200 bytes")
     assert found.other_store is not None
     assert found.other_store[1] > same.stream_month["sum"]
     first = found.as_json()["met_first"]
