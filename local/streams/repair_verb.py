@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(answer) if arguments.json else printable(words))
         return DONE
     with saying(f"repairing {counted(len(wanted), 'gap')} …"):
-        ended = _wait(streams, stream_id, times, wanted, is_json=arguments.json)
+        ended = _wait(streams, stream_id, times | {"from": min(wanted)}, wanted, is_json=arguments.json)
     left = len(wanted) - len(ended) + _left(ended)
     if not arguments.json:
         stored = sum(gap["repair"]["stored"] for gap in ended)

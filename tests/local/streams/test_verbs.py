@@ -19,7 +19,7 @@ from handlers.connection.backoff import Rest
 from local import cli
 from local.completion import SHELLS
 from local.streams.list_verb import WORST_FIRST
-from tests.client.api_server import answers
+from tests.client.api_server import answers, asked
 from tests.event_source import EventSource
 from tests.handlers.api.shown import NOW, connection, shown
 from tests.handlers.servers import serving
@@ -231,7 +231,7 @@ def test_a_repair_without_a_gap_says_for_which_time(
 def test_gaps_that_begin_at_one_instant_are_repaired_each(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The pause after a connection, and a loss that the upstream announced."""
+    """The pause after a connection, and a loss that the upstream announced; no earlier gap is read meanwhile."""
     monkeypatch.setattr("time.sleep", lambda _: None)
     when = {"from_at": "2026-11-28T00:00:00.000Z", "to_at": "2026-11-28T00:00:09.000Z"}
     repair = {"repair": {"stored": 2, "tries": 1, "reason": None, "next_at": None}}
@@ -241,6 +241,7 @@ def test_gaps_that_begin_at_one_instant_are_repaired_each(
     ]
     with serving(answers({"stream": "demo", "gaps": [when, when]}), *map(answers, pages)) as server:
         assert cli.main(["repair", "demo", "--url", server.address]) == 0
+        assert asked(server)[1:] == ["GET /connections/demo/gaps?from=2026-11-28T00%3A00%3A00.000Z&limit=1000"] * 2
     assert "4 events fetched, 0 gaps still open" in capsys.readouterr().out
 
 
