@@ -32,7 +32,7 @@ export function eventsPart(id) {
   let drawing = 0;
   let isLoaded = false;
   let hasConnected = true;
-  const search = element('input', { type: 'search', id: 'find', autocomplete: 'off', spellcheck: 'false' });
+  const search = element('input', { type: 'search', id: 'find', placeholder: 'Search', autocomplete: 'off', spellcheck: 'false' });
   const pause = element('button', { type: 'button', 'aria-pressed': 'false' }, 'Pause');
   const save = element('button', { type: 'button', onclick: () => exported(id, shownNow()) }, 'Export');
   const count = element('p', { class: 'soft' }, 'Loading …');
@@ -43,14 +43,13 @@ export function eventsPart(id) {
     element('div', { class: 'head' }, element('h2', { id: 'events-title' }, 'Last events'),
       element('div', { class: 'row' }, element('label', { for: 'find', class: 'unseen' }, 'Search the last events'), search, pause, save)),
     count, past, list, end);
-  search.placeholder = 'Search';
 
   const shownNow = () => events.filter((one) => !wanted || searched(one).includes(wanted));
 
   function draw() {
     const shown = shownNow();
     save.disabled = past.hidden = !shown.length;
-    keyed(list, shown, (one) => one.position, item, () => {});
+    keyed(list, shown, (one) => one.position, item, (node, one) => text(node.querySelector('time'), clock(one.received_at)));
     const all = number(events.length);
     const none = !isLoaded ? 'Loading …' : hasConnected ? 'No event yet' : 'Never connected, so no event yet';
     if (!isLoaded || !events.length) return text(count, none);

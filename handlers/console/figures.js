@@ -43,8 +43,7 @@ export function figuresPart() {
     },
 
     showCost({ about_usd: usd, forecast_month_usd: month, parts, rates }) {
-      const share = `an estimate: ${dollars(parts.connected_usd)} connected, ${dollars(parts.events_usd)} events`;
-      put('cost', dollars(usd), `${share}; ${dollars(month)} a month at this rate, as AWS bills ${rates.stage} in ${rates.region}`);
+      put('cost', dollars(usd), `an estimate: ${dollars(parts.connected_usd)} connected, ${dollars(parts.events_usd)} events; ${dollars(month)} a month at this rate, as AWS bills ${rates.stage} in ${rates.region}`);
     },
   };
 }

@@ -12,9 +12,8 @@ const LETTER = 6.6;
 
 /** The part, closed at first: `show` takes the answer of `GET …/machine`; `opened` is called when it is opened. */
 export function graphPart(opened) {
-  const now = element('p', { class: 'now' });
+  const now = element('p', { class: 'now', id: 'graph-now' });
   const picture = svg('svg', { class: 'graph', role: 'img', 'aria-labelledby': 'graph-title graph-now' });
-  now.id = 'graph-now';
   const scroll = element('div', { class: 'scroll graph-scroll', tabindex: '0', role: 'region', 'aria-label': 'Graph of the machine' }, picture);
   const details = element('details', { ontoggle: () => details.open && opened() },
     element('summary', {}, element('h2', { id: 'graph-title' }, 'State machine')), now, scroll);

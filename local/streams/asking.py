@@ -162,14 +162,9 @@ def repair_words(repair: dict[str, Any]) -> str:
     return f": {'; '.join(said)}" if said else ""
 
 
-def start_or_instant(text: str) -> str:
-    """As `instant`; "start" means the beginning."""
-    return text if text == "start" else instant(text)
-
-
-def instant(text: str) -> str:
-    """An instant in the API's form, from an instant, a date, or how long ago (90s, 15m, 2h, 7d)."""
+def instant(text: str, word: str | None = None) -> str:
+    """An instant in the API's form, from an instant, a date, or how long ago (90s, 15m, 2h, 7d); `word` as it is."""
     try:
-        return instants.instant(text)
+        return text if text == word else instants.instant(text)
     except ValueError as mistake:
         raise argparse.ArgumentTypeError(str(mistake)) from None

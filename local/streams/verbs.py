@@ -31,10 +31,9 @@ def add(subparsers: Any, name: str) -> None:
     if name == "sinks":
         parser.add_argument("do", nargs="?", choices=COMMANDS, help="what to do with a sink (default: show all sinks)")
         parser.add_argument("sink", nargs="?", metavar="SINK", help="its name, as shown; optional if there is only one")
-        when = "start, an instant, a date, or how long ago (2h, 7d)"
-        parser.add_argument(
-            "--from", dest="from_at", type=asking.start_or_instant, metavar="WHEN", help=f"replay from: {when}"
-        )
+        when = "replay from: start, an instant, a date, or how long ago (2h, 7d)"
+        begin = partial(asking.instant, word="start")
+        parser.add_argument("--from", dest="from_at", type=begin, metavar="WHEN", help=when)
         parser.add_argument("--all", action="store_true", help="skip all waiting events, not only the oldest")
     parser.set_defaults(run=asking.refusals(run))
 

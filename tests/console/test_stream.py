@@ -58,7 +58,7 @@ def test_an_event_is_read_and_found(service: LocalRun, browser: Chromium, demo: 
     It is laid out, and as it came at the press of a button; the file that Export saves has it.
     """
     shown(browser, address(service, demo))
-    key, laid_out, body, (name, lines), left = browser.do(
+    key, laid_out, body, (later, name, lines), left = browser.do(
         """const item = page.locator('.events details').first();
         await item.waitFor();
         const node = await item.elementHandle();
@@ -83,16 +83,21 @@ def test_an_event_is_read_and_found(service: LocalRun, browser: Chromium, demo: 
         await page.getByText('The browser does not allow copying here.').waitFor();
         await page.getByLabel('Search the last events').fill(key);
         await page.getByText(/1 of .* match/).waitFor();
+        const later = await page.evaluate(async () => {
+          (await import('./console/words.js')).setServerTime(Date.now() + 86_400_000);
+          document.getElementById('find').dispatchEvent(new Event('input'));
+          return document.querySelector('.events time').textContent;
+        });
         const download = page.waitForEvent('download');
         await page.getByRole('button', { name: 'Export' }).click();
         const stream = await (await download).createReadStream();
         const pieces = [];
         for await (const piece of stream) pieces.push(piece);
-        const saved = [(await download).suggestedFilename(), Buffer.concat(pieces).toString()];
+        const saved = [later, (await download).suggestedFilename(), Buffer.concat(pieces).toString()];
         return [key, laidOut, body, saved, await page.locator('.events li').count()]"""
     )
     stored = next(one for one in service.events(demo, 1000) if one["key"] == key)
-    assert (left, stored["data"]) == (1, body)
+    assert (left, stored["data"], " 20" in later.replace("\u00a0", " ")) == (1, body, True)  # the day of yesterday
     assert laid_out == json.dumps(json.loads(body), indent=2, ensure_ascii=False)
     assert (name, [json.loads(line) for line in lines.splitlines()]) == ("demo-stream.ndjson", [stored])
 
