@@ -44,12 +44,10 @@ def bind(port: int, purpose: str, option: str = "PORT") -> socket.socket:
         listening.listen(_BACKLOG)
     except OSError as failure:
         listening.close()
+        why = f"cannot be opened: {failure.strerror}"
         if failure.errno == errno.EADDRINUSE:
-            raise UserError(
-                f"Port {port}, needed for {purpose}, is in use;"
-                f" stop the process that listens there or set {option} to another number."
-            ) from None
-        raise UserError(f"Port {port}, needed for {purpose}, cannot be opened: {failure.strerror}.") from None
+            why = f"is in use; stop the process that listens there or set {option} to another number"
+        raise UserError(f"Port {port}, needed for {purpose}, {why}.") from None
     listening.setblocking(False)
     return listening
 

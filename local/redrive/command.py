@@ -87,9 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _by_api(arguments: argparse.Namespace) -> int:
     """As `run`, for one stream, by POST …/redrive."""
     if arguments.restart or arguments.dry_run or arguments.stage or arguments.stream:
-        raise UserError(
-            "With a STREAM, only --url and --json are possible: the API puts events back, and starts no stream."
-        )
+        words = "With a STREAM, only --url and --json are possible: the API puts events back, and starts no stream."
+        raise UserError(words)
     answer = asking.streams(arguments).ask("POST", path_of(arguments.stream_id, "/redrive"))
     for one in [] if arguments.json else answer["dead_letters"]:
         about = f"event {one['key']} ({one['reason']})" if one["key"] else one["reason"]

@@ -62,7 +62,6 @@ def test_a_mistake_of_the_command_is_one_sentence(tmp_path: Path, capsys: pytest
             ("apply", str(path)),
             "The document is invalid (line 2): 'demo:1' is listed as connected and as stopped.",
         ),
-        (("apply", str(tmp_path / "none")), f"{tmp_path / 'none'} cannot be read: No such file or directory."),
         (("start",), "Give a STREAM, --all or --match PATTERN."),
         (("stop", "demo", "--all"), "Give only one of STREAM, --all and --match PATTERN."),
         (("stop", "demo", "--dry-run"), "--dry-run works only with --all or --match."),

@@ -157,7 +157,6 @@ def test_the_page_says_all_that_the_command_says() -> None:
             "--limit and --wait: wait_s + margin_s must be less than function_timeout_s",
         ),
         (["--upstream", "kind"], "--upstream must be one of evicts, tolerates, forbids, not 'kind'."),
-        (["--faults", "absent.yml"], "--faults must be none, calm, rough, or a YAML file: there is none at absent.yml"),
         (["--picture", "out.png"], "--picture must end in .svg or .html, not 'out.png'."),
         (["--picture", "no/out.svg"], "--picture no/out.svg cannot be written: there is no folder no."),
         (["--strategy", "hope"], f"--strategy must be one of {', '.join(one.name for one in STRATEGIES)}, not 'hope'."),
