@@ -173,15 +173,13 @@ class Arrivals:
         """Returns the first arrivals from a number on; raises StoreUnavailable."""
         values = {":stream": stream_id, ":from": _sort_key(from_number), ":behind": _BEHIND}
         condition = "PK = :stream AND SK BETWEEN :from AND :behind"
-        answer = self._table.query(condition, values, ConsistentRead=True, Limit=most)
-        return [arrival_of(item) for item in answer["Items"]]
+        return [arrival_of(item) for item in self._table.first(most, condition, values, ConsistentRead=True)]
 
     def preceding(self, stream_id: str, number: int) -> Arrival | None:
         """Returns the last arrival before the number; None if there is none. Raises StoreUnavailable."""
         values = {":stream": stream_id, ":first": PREFIX, ":last": _sort_key(number - 1)}
         condition = "PK = :stream AND SK BETWEEN :first AND :last"
-        more = {"ConsistentRead": True, "ScanIndexForward": False, "Limit": 1}
-        items = self._table.query(condition, values, **more)["Items"]
+        items = self._table.first(1, condition, values, ConsistentRead=True, ScanIndexForward=False)
         return arrival_of(items[0]) if items else None
 
 

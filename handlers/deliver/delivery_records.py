@@ -141,9 +141,9 @@ class SinkRecords:
 
         Raises StoreUnavailable.
         """
-        more = {"ConsistentRead": True, "ScanIndexForward": False, "Limit": sinks + 1}
+        more = {"ConsistentRead": True, "ScanIndexForward": False}
         # Records sort behind arrivals.
-        items = self._table.query("PK = :stream", {":stream": stream_id}, **more)["Items"]
+        items = self._table.first(sinks + 1, "PK = :stream", {":stream": stream_id}, **more)
         if len(items) > sinks and items[-1]["SK"]["S"].startswith(PREFIX):
             items = [*self._table.newest(stream_id, PREFIX, MOST), *self._table.newest(stream_id, ARRIVAL, 1)]
         end = next((arrival_of(item) for item in items if item["SK"]["S"].startswith(ARRIVAL)), None)

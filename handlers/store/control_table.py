@@ -5,6 +5,7 @@ of AWS other than the items or a refused condition raises `StoreUnavailable`, af
 """
 
 import contextlib
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -67,29 +68,34 @@ class Table:
 
     def each(self, condition: str, values: Mapping[str, str], **more: Any) -> Iterator[Item]:
         """Yields the items of a Query, page by page as they are needed."""
+        return (item for page in self.pages(condition, values, **more) for item in page)
+
+    def pages(self, condition: str, values: Mapping[str, str], **more: Any) -> Iterator[list[Item]]:
+        """Yields the pages of a Query as they are needed; one may be empty."""
         while True:
             answer = self.query(condition, values, **more)
-            yield from answer["Items"]
+            yield answer["Items"]
             if not answer.get("LastEvaluatedKey"):
                 return
             more["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+    def first(self, most: int, condition: str, values: Mapping[str, str], **more: Any) -> list[Item]:
+        """Returns the first `most` items of a Query, fewer only if there are no more."""
+        # A page has a megabyte at most, so one with fewer items is not the end.
+        return list(itertools.islice(self.each(condition, values, Limit=most, **more), most))
 
     def newest(self, stream_id: str, prefix: str, most: int) -> list[Item]:
         """Returns the stream's records whose sort keys begin with `prefix`, newest first, at most `most`."""
         values = {":stream": stream_id, ":prefix": prefix}
         condition = "PK = :stream AND begins_with(SK, :prefix)"
-        records: list[Item] = self.query(
-            condition, values, ScanIndexForward=False, Limit=most, ConsistentRead=True
-        )["Items"]  # fmt: skip
-        return records
+        return self.first(most, condition, values, ScanIndexForward=False, ConsistentRead=True)
 
     def behind(self, stream_id: str, prefix: str, after: str, most: int) -> list[Item]:
         """Returns the records whose sort keys begin with `prefix` and are greater than `after`, oldest first."""
         # The smallest text greater than `after`, and one greater than all with the prefix: none of them has a tilde.
         values = {":stream": stream_id, ":after": f"{max(prefix, after)}\0", ":end": f"{prefix}~"}
         condition = "PK = :stream AND SK BETWEEN :after AND :end"
-        records: list[Item] = self.query(condition, values, Limit=most, ConsistentRead=True)["Items"]
-        return records
+        return self.first(most, condition, values, ConsistentRead=True)
 
     def items(self, keys: Sequence[Item], *, consistent: bool, only: Sequence[str] = ()) -> Iterator[Item]:
         """Yields the items that exist, in any order; no key may occur twice. A request reads KEYS of them.
@@ -137,7 +143,7 @@ class Table:
         """
         is_new: list[bool] = []
         for first in range(0, len(items), STATEMENTS):
-            statements = [self._insertion(item) for item in items[first : first + STATEMENTS]]
+            statements = [insertion(self._name, item) for item in items[first : first + STATEMENTS]]
             codes, left = [""] * len(statements), list(range(len(statements)))
             while left:
                 with translate_errors("BatchExecuteStatement"):
@@ -152,10 +158,6 @@ class Table:
                     waits(len(left) < len(sent))
             is_new += [not code for code in codes]
         return is_new
-
-    def _insertion(self, item: Item) -> dict[str, Any]:
-        places = ", ".join(f"'{name}': ?" for name in item)
-        return {"Statement": f'INSERT INTO "{self._name}" VALUE {{{places}}}', "Parameters": list(item.values())}
 
     def delete(self, key: Item, condition: str, values: Item) -> None:
         """Deletes the item if the condition holds."""
@@ -215,6 +217,12 @@ class Table:
             item = self.get(key["PK"]["S"], key["SK"]["S"]) if refused.item is None else refused.item
             return False, item
         return True, response.get("Attributes")
+
+
+def insertion(table: str, item: Item) -> dict[str, Any]:
+    """Returns the INSERT of an item: it is refused if another item has its key."""
+    places = ", ".join([f"'{name}': ?" for name in item])
+    return {"Statement": f'INSERT INTO "{table}" VALUE {{{places}}}', "Parameters": list(item.values())}
 
 
 def _words(update: str, condition: str, values: Item) -> dict[str, Any]:

@@ -228,11 +228,6 @@ def mark(item: Item, reason: str) -> Item:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def has_expired(item: Item, now_ms: int) -> bool:
-    """Returns whether the item must be hidden: DynamoDB deletes it only days after it has expired."""
-    return "expires_at" in item and int(item["expires_at"]["N"]) * 1000 <= now_ms
-
-
 def stored_event(item: Item, fetch: Fetch, most_bytes: int | None = None) -> StoredEvent:
     """Returns the event of an item; `fetch` is called only if an object has the body.
 

@@ -22,8 +22,8 @@ from typing import Any
 
 from handlers.connection.inputs import LOG, LONGEST_WAIT_MS, Layout
 from handlers.store.control_table import KEYS, Table
-from handlers.store.event_items import Entry, Fetch, has_expired, partition_keys, stored_event
-from handlers.store.typed_values import Item
+from handlers.store.event_items import Entry, Fetch, partition_keys, stored_event
+from handlers.store.typed_values import Item, has_expired
 
 INDEX = "by-position"
 # How many items are read at once: DynamoDB answers with at most 16 MB, and a function of 128 MB can hold some 10 MB.
@@ -156,15 +156,9 @@ class EventReader:
 
     def _page(self, partition: str, bound: str, values: dict[str, str], count: int, **more: Any) -> list[Item]:
         """Returns keys and positions of the first events of one partition, whose positions are within the bound."""
-        entries: list[Item] = self.table.query(
-            f"PK = :partition AND #position {bound}",
-            {":partition": partition, **values},
-            IndexName=INDEX,
-            ExpressionAttributeNames={"#position": "position"},
-            Limit=count,
-            **more,
-        )["Items"]
-        return entries
+        names = {"#position": "position"}
+        condition, values = f"PK = :partition AND #position {bound}", {":partition": partition, **values}
+        return self.table.first(count, condition, values, IndexName=INDEX, ExpressionAttributeNames=names, **more)
 
     # --- what no index has --------------------------------------------------------------------------------------------
 
@@ -246,21 +240,15 @@ def newest_ms(table: Table, stream_id: str, layout: Layout) -> int | None:
 def _newest(table: Table, stream_id: str, partitions: int, count: int) -> list[str]:
     """Returns the positions of the newest events of each partition, at most `count` of each."""
     found = (
-        table.query("PK = :partition", {":partition": key}, IndexName=INDEX, ScanIndexForward=False, Limit=count)
+        table.first(count, "PK = :partition", {":partition": key}, IndexName=INDEX, ScanIndexForward=False)
         for key in partition_keys(stream_id, partitions)
     )
-    return [item["position"]["S"] for response in found for item in response["Items"]]
+    return [item["position"]["S"] for items in found for item in items]
 
 
 def _before_segments(table: Table, stream_id: str) -> str:
-    from handlers.store.segment_reader import BEHIND, heads, is_segment, position, segment_number
+    from handlers.store.segment_reader import BEHIND, is_segment, of_heads, position, segment_number
 
-    segments, more = list[Item](), dict[str, Any]()
-    while len(segments) <= SEGMENTS:
-        # A page has a megabyte at most, and so may have fewer.
-        found = heads(table, stream_id, "SK < :bound", BEHIND, ScanIndexForward=False, Limit=SEGMENTS + 1, **more)
-        segments += filter(is_segment, found["Items"])
-        if not found.get("LastEvaluatedKey"):
-            break
-        more = {"ExclusiveStartKey": found["LastEvaluatedKey"]}
+    newest = table.first(SEGMENTS + 1, **of_heads(stream_id, "SK < :bound", BEHIND), ScanIndexForward=False)
+    segments = [item for item in newest if is_segment(item)]
     return position(segment_number(segments[SEGMENTS]), _MOST, _MOST) if len(segments) > SEGMENTS else ""

@@ -20,7 +20,7 @@ from handlers.dynamodb.client import DynamoDb, binary, encode
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
-from handlers.store.control_table import TRANSIENT, Table
+from handlers.store.control_table import STATEMENTS, TRANSIENT, Table, insertion
 from handlers.store.event_items import (
     COMPRESS_FROM_BYTES,
     DEFAULT_POLICY,
@@ -34,8 +34,6 @@ from handlers.store.overflow import DEAD_LETTERED, DUPLICATE, STORED, Objects, S
 from handlers.store.typed_values import MAX_ITEM_BYTES, Item, size_bytes
 from handlers.values import dataclass
 
-# BatchExecuteStatement: "can perform no more than 25 statements per batch".
-BATCH = 25
 # A request to DynamoDB may have 16 MB. A small function can hold this many bytes several times.
 BATCH_BYTES = 1024 * 1024
 # How often statements are sent again if the table took none, and the delays before each time: 2.6 s together. While the
@@ -68,9 +66,7 @@ class Inserts:
 
     def of_item(self, item: Item) -> str:
         """Returns the INSERT of an item: it is refused if another item has its key."""
-        places = ", ".join([f"'{name}': ?" for name in item])
-        statement = f'INSERT INTO "{self.table}" VALUE {{{places}}}'
-        return encode({"Statement": statement, "Parameters": list(item.values())})
+        return encode(insertion(self.table, item))
 
     def of_short(self, number: int, event: StreamEvent) -> str | None:
         """Returns the INSERT of `item(number, event)`; None if the event is not short."""
@@ -173,7 +169,7 @@ class OneWrite:
                     outcomes.append(self._noted(self._singles.put(event, item), number, event))
                     continue
                 text = self._inserts.of_item(item)
-            if len(batch) == BATCH or batch_bytes + len(text) > BATCH_BYTES:
+            if len(batch) == STATEMENTS or batch_bytes + len(text) > BATCH_BYTES:
                 outcomes += self._put_batch(batch)
                 batch, batch_bytes = [], 0
             batch.append((number, event, text))

@@ -17,8 +17,8 @@ from handlers.segments.codec import last_received_ms, unpack
 from handlers.segments.log_requests import Cursor, Segment
 from handlers.store import typed_values
 from handlers.store.control_table import Table
-from handlers.store.event_items import Entry, Fetch, StoredEvent, has_expired, partition_keys, unpacked
-from handlers.store.typed_values import Item, count, text
+from handlers.store.event_items import Entry, Fetch, StoredEvent, partition_keys, unpacked
+from handlers.store.typed_values import Item, count, has_expired, text
 
 # No partition key of items ends with this.
 LOG_SUFFIX = "#log"
@@ -138,27 +138,24 @@ FIRST, MOST = 8, 200
 _NAMES = {f"#{name}": name for name in (*HEAD, "number")}
 
 
-def heads(table: Table, stream_id: str, condition: str, bound: str, *, whole: bool = False, **more: Any) -> Any:
-    """Returns the answer to a Query for what a writer needs of a stream's segments, and for the anchor's number.
+def of_heads(stream_id: str, condition: str, bound: str, *, whole: bool = False) -> dict[str, Any]:
+    """Returns a Query for what a writer needs of a stream's segments, and for the anchor's number.
 
-    `condition` compares the sort key with :bound; `whole` requests the events too. Raises StoreUnavailable.
+    `condition` compares the sort key with :bound; `whole` requests the events too.
     """
     names = _NAMES | {"#data": "data"} if whole else _NAMES
-    return table.query(
-        f"PK = :partition AND {condition}",
-        {":partition": log_key(stream_id), ":bound": bound},
-        ProjectionExpression=", ".join(names),
-        ExpressionAttributeNames=names,
-        ConsistentRead=True,
-        **more,
-    )
+    return {
+        "condition": f"PK = :partition AND {condition}",
+        "values": {":partition": log_key(stream_id), ":bound": bound},
+        "ProjectionExpression": ", ".join(names),
+        "ExpressionAttributeNames": names,
+        "ConsistentRead": True,
+    }
 
 
 def head(table: Table, stream_id: str, condition: str = "SK < :bound", bound: str = BEHIND) -> Segment | None:
     """Returns the segment at the bound: the last one before it, or the first from it on; None if there is none."""
-    is_last = "<" in condition
-    more = {"ScanIndexForward": False} if is_last else {}
-    items = heads(table, stream_id, condition, bound, **more, Limit=1)["Items"]
+    items = table.first(1, **of_heads(stream_id, condition, bound), ScanIndexForward="<" not in condition)
     return next((segment_of(item) for item in items if is_segment(item)), None)
 
 

@@ -47,14 +47,22 @@ from handlers.store.event_items import (
     StoragePolicy,
     body_of,
     event_item,
-    has_expired,
     in_bucket,
     partition_key,
 )
 from handlers.store.event_writer import Tries
 from handlers.store.overflow import DeadLetterQueue, Objects
-from handlers.store.segment_reader import BEHIND, anchor, heads, is_segment, last_came_ms, log_key, segment_of, sort_key
-from handlers.store.typed_values import DAY_S, Item, count, expiry, key, number
+from handlers.store.segment_reader import (
+    BEHIND,
+    anchor,
+    is_segment,
+    last_came_ms,
+    log_key,
+    of_heads,
+    segment_of,
+    sort_key,
+)
+from handlers.store.typed_values import DAY_S, Item, count, expiry, has_expired, key, number
 from handlers.values import dataclass
 
 
@@ -166,8 +174,9 @@ class SegmentWriter:
         `condition` compares with the segment of this number, or with the end of the log.
         """
         bound = BEHIND if number_ is None else sort_key(number_)
-        limit: dict[str, Any] = {} if most is None else {"Limit": most, "whole": True}
-        response = heads(self.table, self.stream_id, condition, bound, ScanIndexForward=not newest_first, **limit)
+        limit: dict[str, Any] = {} if most is None else {"Limit": most}
+        query = of_heads(self.stream_id, condition, bound, whole=most is not None)
+        response = self.table.query(**query, ScanIndexForward=not newest_first, **limit)
         items = response["Items"]
         if most is not None:
             self.newest = _newest(items)

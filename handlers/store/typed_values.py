@@ -122,6 +122,11 @@ def expiry(from_ms: int, keep_days: int) -> Item:
     return {"expires_at": number(from_ms // 1000 + keep_days * DAY_S)} if keep_days else {}
 
 
+def has_expired(item: Item, now_ms: int) -> bool:
+    """Returns whether the item must be hidden: DynamoDB deletes it days after it has expired, in any order."""
+    return "expires_at" in item and int(item["expires_at"]["N"]) * 1000 <= now_ms
+
+
 # The layout of events and segments.
 KNOWN_LAYOUT = 1
 

@@ -7,7 +7,7 @@ read is consistent; nothing is written.
 """
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 from handlers.connection.inputs import LOG
 from handlers.group import is_group
@@ -96,16 +96,9 @@ class Tables:
 
     @staticmethod
     def _pages(table: Table, partition: str, after: Item | None) -> Iterator[list[Item]]:
-        place: dict[str, Any] = {}
-        if after is not None:
-            place = {"ExclusiveStartKey": {name: after[name] for name in ("PK", "SK")}}
-        while True:
-            values = {":partition": partition}
-            answer = table.query("PK = :partition", values, ConsistentRead=True, Limit=PAGE_ITEMS, **place)
-            yield answer["Items"]
-            if not answer.get("LastEvaluatedKey"):
-                return
-            place = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
+        place = {} if after is None else {"ExclusiveStartKey": {name: after[name] for name in ("PK", "SK")}}
+        values = {":partition": partition}
+        return table.pages("PK = :partition", values, ConsistentRead=True, Limit=PAGE_ITEMS, **place)
 
 
 def token(item: Item) -> int:

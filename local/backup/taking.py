@@ -12,9 +12,9 @@ from typing import Any
 
 from handlers.connection.lease import Lease
 from handlers.store import control_record
-from handlers.store.event_items import PROMISED, has_expired
+from handlers.store.event_items import PROMISED
 from handlers.store.segment_reader import ANCHOR
-from handlers.store.typed_values import Item, count, text
+from handlers.store.typed_values import Item, count, has_expired, text
 from local.backup import archive
 from local.backup.archive import BEGUN, CONTROL, FORMAT, MANIFEST, STREAM, Files, described, folder_of, packed, unpacked
 from local.backup.reading import Tables

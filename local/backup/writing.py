@@ -27,11 +27,10 @@ from handlers.errors import StoreUnavailable
 from handlers.group import is_group
 from handlers.store import control_record
 from handlers.store.control_table import IS_NEW, KEYS, STATEMENTS, Table
-from handlers.store.event_items import has_expired
 from handlers.store.leases import Leases
 from handlers.store.ledger_records import live_record
 from handlers.store.segment_reader import LOG_SUFFIX, head, is_segment, segment_number
-from handlers.store.typed_values import MAX_ITEM_BYTES, Item, count, instant, number, size_bytes, text
+from handlers.store.typed_values import MAX_ITEM_BYTES, Item, count, has_expired, instant, number, size_bytes, text
 from local.backup.reading import NotRestored, Source, Tables, token
 from local.backup.stage_places import Place
 from local.backup.taking import events_of

@@ -65,9 +65,10 @@ class _Dying:
 class Lambda:
     """Calls the function until all is delivered."""
 
-    def __init__(self, delivery: Delivery) -> None:
+    def __init__(self, delivery: Delivery, most_items: int) -> None:
         self._of, self._sinks = delivery, delivery.sinks
         self._tables = MemoryDynamoDB(EVENTS, DELIVERY)
+        self._tables.most_items = most_items
         webhook = VirtualWebhook(delivery.sinks)
         tools = Tools(
             self._sinks.client, lambda _reference: SECRET, lambda: self._sinks.now_ms,
@@ -140,10 +141,12 @@ class Lambda:
         return not sinks.holds("no queue", of_ten=3)
 
 
-def run(plan: DeliveryPlan, stream: TableStream, origin_ms: int, redeployed_ms: Iterable[int] = ()) -> Delivery:
-    """Returns the result of the plan for the writes of a finished run."""
+def run(
+    plan: DeliveryPlan, stream: TableStream, origin_ms: int, redeployed_ms: Iterable[int] = (), most_items: int = 0
+) -> Delivery:
+    """Returns the result of the plan for the writes of a finished run; `most_items` is as in the schedule."""
     splits = [(origin_ms + fault.at_ms, fault.value) for fault in plan.faults if fault.kind == "split"]
     sinks = VirtualSinks(plan.seed, has_poison=plan.has_poison)
     delivery = Delivery(plan, stream.shards(splits), sinks, origin_ms)
-    Lambda(delivery).run(redeployed_ms)
+    Lambda(delivery, most_items).run(redeployed_ms)
     return delivery

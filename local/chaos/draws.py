@@ -105,6 +105,8 @@ GUARDED, GUARD_DRAW, LIVES_S, MOST_OF_GUARD = 0.1, 71, (4, 15, 3_600), 4
 GUARD_FAULTS = ("token server away", "ticket server away", "token revoked")
 # How often a ticket is refused besides. Drawn apart, so that everything else of a seed stays the same.
 TICKETS_REFUSED = 0.4
+# The share of runs whose tables cut their answers, and the most items of a page then; drawn as sockets are.
+CUT, CUT_DRAW, MOST_ITEMS = 0.08, 7657, (2, 3, 10)
 # How often other streams run beside the first, and how many faults of its own each has at most.
 BESIDE, MOST_BESIDE = 0.07, 3
 # The share of streams that store events in a log, and the share of the others that have no index.
@@ -128,12 +130,19 @@ def generate(seed: int, store: str = "") -> Schedule:
     schedule = replace(schedule, faults=in_order((*schedule.faults, *still, *meanwhile)))
     if any(one.policy == "forbids" for one in schedule.all):
         schedule = replace(schedule, faults=tuple(bearable(fault, schedule.skew_ms) for fault in schedule.faults))
-    schedule, plan = replace(schedule, delivery=drawn_delivery(seed)), drawn_repair(seed)
+    schedule = replace(schedule, delivery=drawn_delivery(seed), most_items=cut(seed))
+    plan = drawn_repair(seed)
     if plan is None or schedule.beside:
         return schedule
     # Only events with a key and an order can be repaired.
     ordered = tuple(fault for fault in schedule.faults if fault.kind != "reorders")
     return replace(schedule, key="path", unstorable="", order="index", faults=ordered, repair=plan)
+
+
+def cut(seed: int) -> int:
+    """Returns how many items a page of the tables has at most; 0 for any number, in most runs."""
+    drawn = random.Random(f"cut {CUT_DRAW} {seed}")
+    return drawn.choice(MOST_ITEMS) if drawn.random() < CUT else 0
 
 
 def on_socket(schedule: Schedule) -> Schedule:

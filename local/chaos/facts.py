@@ -9,6 +9,7 @@ from handlers.connection.lease import LEASE_TTL_READS
 from handlers.connection.ledger import gaps
 from handlers.store import ledger_records, typed_values
 from handlers.store.control_record import to_record
+from handlers.store.control_table import Table
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
 from local.simulation.links import Link
@@ -92,9 +93,5 @@ def ledger_rows(world: World) -> list[typed_values.Item]:
 
 def rows_of(world: World, prefix: str) -> list[typed_values.Item]:
     """Returns the stream's items in the control table whose sort key begins with `prefix`."""
-    rows: list[typed_values.Item] = world.tables.query(
-        TableName=world.control_table,
-        KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
-        ExpressionAttributeValues={":stream": {"S": world.stream}, ":prefix": {"S": prefix}},
-    )["Items"]
-    return rows
+    values = {":stream": world.stream, ":prefix": prefix}
+    return [*Table(world.tables, world.control_table).each("PK = :stream AND begins_with(SK, :prefix)", values)]

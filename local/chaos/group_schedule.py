@@ -76,7 +76,7 @@ def generate_groups(seed: int, store: str = "") -> Schedule:
     streams = (replace(streams[0], faults=in_order((*streams[0].faults, *meanwhile))), *streams[1:])
     if any(one.policy == "forbids" for one in streams):
         whole = replace(whole, faults=tuple(bearable(fault, whole.skew_ms) for fault in whole.faults))
-    return _guarded(_people(replace(whole, group=streams)))
+    return _guarded(_people(replace(whole, most_items=draws.cut(seed), group=streams)))
 
 
 def _people(schedule: Schedule) -> Schedule:

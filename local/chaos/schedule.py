@@ -29,7 +29,7 @@ class Schedule:
 
     The run: `renews` lets an execution start its successor after few cycles; `skew_ms` bounds the error of a function's
     clock; `beside` has the other streams of the account, each with its own faults; `delivery` says where the events of
-    all go next, `repair` from where gaps are repaired.
+    all go next, `repair` from where gaps are repaired. With `most_items` other than 0 the tables cut their answers.
 
     With `group`, groups of streams run in place of a lone stream: `faults` affect all, and each has its own besides. A
     function keeps at most `together` of them. Each has a `name` and a POST at `joins_ms`; with `has_new_profile` its
@@ -66,6 +66,7 @@ class Schedule:
     socket: bool = False
     timed: bool = False
     token_lives_s: int = 0
+    most_items: int = 0
 
     @property
     def is_timed(self) -> bool:
@@ -122,12 +123,14 @@ class Schedule:
         traits += [f"stored in a log, flushed after {self.flush_s:g} s"] if self.store == "log" else []
         traits += ["a profile of the last deployment"] if self.has_new_profile else []
         traits += ["items in no order"] if self.store == "items" and self.order == "none" else []
+        traits += [f"pages of {self.most_items} at most"] if self.most_items else []
         head = f"seed {self.seed}: an upstream that {', '.join(traits)}; an event every {self.events_every_ms} ms"
         if self.name:
             head = f"{self.name}, which joins at {self.joins_ms / 1000:g} s, {head.partition(': ')[2]}"
         if self.group:
             ways = ["renews soon"] if self.renews else []
             ways += [f"clocks within ±{self.skew_ms} ms"] if self.skew_ms else []
+            ways += [f"pages of {self.most_items} at most"] if self.most_items else []
             head = f"seed {self.seed}: groups of {self.together} at most{''.join(f', {way}' for way in ways)}"
             return "\n".join([head, *(f"  {fault}" for fault in self.faults), *map(str, self.group)])
         lines = [head, *(f"  {fault}" for fault in self.faults)]

@@ -61,6 +61,7 @@ def run_world(schedule: Schedule, machine_of: Machines = DEPLOYED, more_ms: int 
     It goes on for a while after the last fault, and `more_ms` longer.
     """
     account = Account(schedule.seed, stages.names(STAGE), machine_of)
+    account.tables.most_items = schedule.most_items
     streams = enumerate(zip(schedule.all, schedule.group or (schedule, *schedule.beside), strict=True))
     world: World
     readers: list[ApiReader]
@@ -79,7 +80,9 @@ def run_world(schedule: Schedule, machine_of: Machines = DEPLOYED, more_ms: int 
         reader.end()
     if schedule.delivery is not None:
         redeployed_ms = [account.origin_ms + fault.at_ms for fault in schedule.faults if fault.kind == "redeploy"]
-        account.delivery = delivery_run.run(schedule.delivery, account.stream, account.origin_ms, redeployed_ms)
+        account.delivery = delivery_run.run(
+            schedule.delivery, account.stream, account.origin_ms, redeployed_ms, schedule.most_items
+        )
         world.log.extend(account.delivery.log)
     return world
 
@@ -138,7 +141,7 @@ def _without_faults(schedule: Schedule) -> list[Schedule]:
 def _plainer(schedule: Schedule) -> list[Schedule]:
     plain: dict[str, Any] = {"hot": False, "reconnect_tries": 0, "renews": False, "skew_ms": 0, "resumes": True}
     traits = {"partitions", "pace", "retry_after_s", "key", "store", "order", "reject_after_s", "memory", "beside"}
-    traits |= {"timed", "token_lives_s"}
+    traits |= {"timed", "token_lives_s", "most_items"}
     plain |= {field.name: field.default for field in fields(Schedule) if field.name in traits}
     # Only a path gives keys to the items of a repair address, and to the messages of a WebSocket.
     plain["key"] = schedule.key if schedule.repair is not None or schedule.socket else plain["key"]

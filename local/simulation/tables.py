@@ -7,14 +7,15 @@ botocore's ClientError with DynamoDB's code and changes nothing.
 import bisect
 import itertools
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from botocore.exceptions import ClientError
 
 from local.simulation.dynamodb_expressions import Item, condition, update
 
 Key = tuple[str, str]
+T = TypeVar("T", str, tuple[str, str])
 # The one form of PartiQL that handlers/store/event_writer.py writes.
 _INSERT = re.compile(r"""INSERT INTO "([A-Za-z0-9_.-]+)" VALUE \{((?:'\w+': \?(?:, )?)+)\}""")
 # The beginning of a query, which reads one partition.
@@ -48,7 +49,11 @@ def method(client: Any, operation: str) -> Callable[..., dict[str, Any]]:
 
 
 class MemoryDynamoDB:
-    """The named tables, all empty; `on_change` is called with table, key and item after each change of an item."""
+    """The named tables, all empty; `on_change` is called with table, key and item after each change of an item.
+
+    With `most_items` other than 0 answers are cut as those of DynamoDB are at a megabyte: a page of a Query has that
+    many items at most, and BatchGetItem leaves keys out.
+    """
 
     def __init__(self, *tables: str, on_change: Listener | None = None) -> None:
         self._tables: dict[str, dict[Key, Item]] = {name: {} for name in tables}
@@ -56,6 +61,7 @@ class MemoryDynamoDB:
         self._partitions: dict[tuple[str, str], list[str]] = {}
         self._indexed: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
         self._on_change = on_change
+        self.most_items = 0
 
     def get_item(self, *, TableName: str, Key: Item, **_reading: Any) -> dict[str, Any]:
         """Returns {"Item": …}, or {} if there is none; every read is consistent."""
@@ -125,61 +131,88 @@ class MemoryDynamoDB:
     def query(
         self, *, TableName: str, KeyConditionExpression: str, ScanIndexForward: bool = True, **rest: Any
     ) -> dict[str, Any]:
-        """Returns the items that the key condition selects, in the order of the sort key, in one page.
+        """Returns a page of the items that the key condition selects, in the order of the sort key.
 
-        Items of an index have only what it includes. The index of records is read as a scan.
+        Items of an index have only what it includes. A filter leaves items out of the page that was read.
         """
         table = self._table(TableName, "Query")
         holds = condition(KeyConditionExpression, rest.get("ExpressionAttributeNames"))
-        values = rest.get("ExpressionAttributeValues", {})
-        if rest.get("IndexName") == BY_RECORD:
-            shown = condition(rest.get("FilterExpression", "attribute_exists(PK)"), {})
-            records = (item for _, item in sorted(table.items()) if holds(item, values) and shown(item, values))
-            page = list(itertools.islice(records, limit := rest.get("Limit")))
-            last = {"LastEvaluatedKey": {name: page[-1][name] for name in ("PK", "SK")}} if len(page) == limit else {}
-            return {"Items": [{name: one[name] for name in OF_RECORDS if name in one} for one in page]} | last
-        place = _PARTITION.match(KeyConditionExpression)
-        if place is None:
-            raise _client_error("Query", "ValidationException", "the key condition must begin with PK =")
-        partition, index = values[place[1]]["S"], rest.get("IndexName", "")
-        if index:
-            entries = self._indexed.get((TableName, index, partition), [])
-            # Entries before the beginning of the page are skipped without reading them: a reader reads many pages.
-            first = bisect.bisect_right(entries, (values[":after"]["S"], LAST)) if ":after" in values else 0
-            names = ("PK", "SK", INDEXES[index])
-            found = ({name: table[partition, sort][name] for name in names} for _, sort in entries[first:])
+        values, start = rest.get("ExpressionAttributeValues", {}), rest.get("ExclusiveStartKey")
+        index = rest.get("IndexName", "")
+        if index == BY_RECORD:
+            found = self._records(table, start)
         else:
-            sorts = self._partitions.get((TableName, partition), [])
-            if (bound := _BOUND.search(KeyConditionExpression)) is not None:
-                # A log is read after or before a number, events after a key.
-                find = bisect.bisect_right if bound[1] == ">" else bisect.bisect_left
-                at = find(sorts, values[bound[2]]["S"])
-                sorts = sorts[:at] if bound[1] == "<" else sorts[at:]
-            if (prefix := _PREFIX.search(KeyConditionExpression)) is not None:
-                # Such keys are neighbours: a replay of a year reads 25 of 35,000 connections, 35,000 times.
-                first_sort = values[prefix[1]]["S"]
-                sorts = sorts[bisect.bisect_left(sorts, first_sort) : bisect.bisect_left(sorts, first_sort + LAST)]
-            if (start := rest.get("ExclusiveStartKey")) is not None:
-                at = (bisect.bisect_right if ScanIndexForward else bisect.bisect_left)(sorts, start["SK"]["S"])
-                sorts = sorts[at:] if ScanIndexForward else sorts[:at]
-            found = (table[partition, sort] for sort in (sorts if ScanIndexForward else reversed(sorts)))
-        selected = (item for item in found if holds(item, values))
-        if index and not ScanIndexForward:
-            selected = reversed(list(selected))  # type: ignore[assignment]
-        items = [dict(item) for item in itertools.islice(selected, rest.get("Limit"))]
+            place = _PARTITION.match(KeyConditionExpression)
+            if place is None:
+                raise _client_error("Query", "ValidationException", "the key condition must begin with PK =")
+            which = TableName, values[place[1]]["S"]
+            found = (
+                self._indexed_keys(index, which, values, start, is_forward=ScanIndexForward)
+                if index
+                else self._whole_items(KeyConditionExpression, which, values, start, is_forward=ScanIndexForward)
+            )
+        limit = min(filter(None, (rest.get("Limit"), self.most_items)), default=None)
+        read = [dict(item) for item in itertools.islice((item for item in found if holds(item, values)), limit)]
+        items = read
+        if "FilterExpression" in rest:
+            is_shown = condition(rest["FilterExpression"], rest.get("ExpressionAttributeNames"))
+            items = [item for item in read if is_shown(item, values)]
         answer = {"Items": items, "Count": len(items)}
-        if items and len(items) == rest.get("Limit"):
+        if read and len(read) == limit:
             # As in DynamoDB, a full page may or may not be followed by another.
-            answer["LastEvaluatedKey"] = {name: items[-1][name] for name in ("PK", "SK")}
+            answer["LastEvaluatedKey"] = {name: read[-1][name] for name in _names_of(index)}
         return answer
 
+    def _records(self, table: dict[Key, Item], start: Item | None) -> Iterator[Item]:
+        """Yields the entries of the index of records, which is read as a scan."""
+        after = ("", "") if start is None else _key(start)
+        for key, item in sorted(table.items()):
+            if key > after:
+                yield {name: item[name] for name in OF_RECORDS if name in item}
+
+    def _indexed_keys(
+        self, index: str, which: tuple[str, str], values: Item, start: Item | None, *, is_forward: bool
+    ) -> Iterator[Item]:
+        """Yields the entries of a partition of an index of keys."""
+        table, entries = self._tables[which[0]], self._indexed.get((which[0], index, which[1]), [])
+        if ":after" in values:
+            # Entries before the beginning of the page are skipped without reading them: a reader reads many pages.
+            entries = entries[bisect.bisect_right(entries, (values[":after"]["S"], LAST)) :]
+        if start is not None:
+            entries = _from(entries, (start[INDEXES[index]]["S"], start["SK"]["S"]), is_forward=is_forward)
+        for _, sort in entries if is_forward else reversed(entries):
+            yield {name: table[which[1], sort][name] for name in _names_of(index)}
+
+    def _whole_items(
+        self, expression: str, which: tuple[str, str], values: Item, start: Item | None, *, is_forward: bool
+    ) -> Iterator[Item]:
+        """Yields the items of a partition that a key condition may select."""
+        table, sorts = self._tables[which[0]], self._partitions.get(which, [])
+        if (bound := _BOUND.search(expression)) is not None:
+            # A log is read after or before a number, events after a key.
+            find = bisect.bisect_right if bound[1] == ">" else bisect.bisect_left
+            at = find(sorts, values[bound[2]]["S"])
+            sorts = sorts[:at] if bound[1] == "<" else sorts[at:]
+        if (prefix := _PREFIX.search(expression)) is not None:
+            # Such keys are neighbours: a replay of a year reads 25 of 35,000 connections, 35,000 times.
+            first = values[prefix[1]]["S"]
+            sorts = sorts[bisect.bisect_left(sorts, first) : bisect.bisect_left(sorts, first + LAST)]
+        if start is not None:
+            sorts = _from(sorts, start["SK"]["S"], is_forward=is_forward)
+        return (table[which[1], sort] for sort in (sorts if is_forward else reversed(sorts)))
+
     def batch_get_item(self, *, RequestItems: dict[str, Any]) -> dict[str, Any]:
-        """Returns the items of all keys."""
-        found = {
-            name: [dict(item) for key in wanted["Keys"] if (item := self._tables[name].get(_key(key))) is not None]
-            for name, wanted in RequestItems.items()
-        }
-        return {"Responses": found, "UnprocessedKeys": {}}
+        """Returns the items of the keys; if answers are cut, about half of the keys are left unprocessed."""
+        found, left = {}, {}
+        for name, wanted in RequestItems.items():
+            keys = [_key(key) for key in wanted["Keys"]]
+            if not 1 <= len(keys) <= 100 or len(set(keys)) < len(keys):
+                raise _client_error("BatchGetItem", "ValidationException", "1 to 100 keys, and none twice")
+            count = -(-len(keys) // 2) if self.most_items else len(keys)
+            found[name] = [dict(item) for key in keys[:count] if (item := self._tables[name].get(key)) is not None]
+            if count < len(keys):
+                left[name] = wanted | {"Keys": wanted["Keys"][count:]}
+        return {"Responses": found, "UnprocessedKeys": left}
 
     def _table(self, name: str, operation: str) -> dict[Key, Item]:
         if name not in self._tables:
@@ -218,6 +251,18 @@ def _inserted(statement: dict[str, Any]) -> tuple[str, Item]:
     if match is None or len(names) != len(statement["Parameters"]):
         raise _client_error("BatchExecuteStatement", "ValidationException", "no INSERT with a value for each place")
     return match[1], dict(zip(names, statement["Parameters"], strict=True))
+
+
+def _names_of(index: str) -> tuple[str, ...]:
+    """Returns the attributes of a key in the table or the index."""
+    return ("PK", "SK", INDEXES[index]) if index in INDEXES else ("PK", "SK")
+
+
+def _from(ordered: list[T], start: T, *, is_forward: bool) -> list[T]:
+    """Returns what follows `start` in the direction of reading."""
+    if is_forward:
+        return ordered[bisect.bisect_right(ordered, start) :]
+    return ordered[: bisect.bisect_left(ordered, start)]
 
 
 def _key(item: Item) -> Key:

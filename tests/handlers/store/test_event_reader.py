@@ -91,19 +91,11 @@ def test_what_a_batch_leaves_out_is_asked_for_again(memory: Memory) -> None:
     """An answer may hold a part; one that never holds anything is StoreUnavailable."""
     write(memory, 5, StoragePolicy())
 
-    def one_at_a_time(call: Callable[..., Any], RequestItems: dict[str, Any]) -> Any:
-        first, *rest = RequestItems[EVENTS]["Keys"]
-        answer = call(RequestItems={EVENTS: {"Keys": [first]}})
-        answer["UnprocessedKeys"] = {EVENTS: {"Keys": rest}} if rest else {}
-        return answer
-
     def nothing(_call: Callable[..., Any], RequestItems: dict[str, Any]) -> Any:
         return {"Responses": {}, "UnprocessedKeys": RequestItems, "ResponseMetadata": {"RequestId": "AWS3"}}
 
-    def read(way: Callable[..., Any]) -> Iterable[Entry]:
-        client = Client(memory.dynamodb, "batch_get_item", way)
-        return reader(memory, client).entries(STREAM, Layout(), NOW_MS, "", 100)
-
-    assert [event.data for event in events(read(one_at_a_time))] == ["0", "1", "2", "3", "4"]
+    memory.dynamodb.most_items = 1
+    assert [event.data for event in events(entries(memory))] == ["0", "1", "2", "3", "4"]
+    client = Client(memory.dynamodb, "batch_get_item", nothing)
     with pytest.raises(StoreUnavailable, match=r"^AWS left out keys of BatchGetItem in every try, request AWS3$"):
-        list(read(nothing))
+        list(reader(memory, client).entries(STREAM, Layout(), NOW_MS, "", 100))

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from handlers.connection.inputs import Written
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
+from handlers.store.control_table import STATEMENTS
 from handlers.store.event_items import StoragePolicy, partition_keys
-from handlers.store.event_writer import BATCH, DELAY_MOST_S, DELAY_S, DELAYS_IN_ALL_S, TRIES
+from handlers.store.event_writer import DELAY_MOST_S, DELAY_S, DELAYS_IN_ALL_S, TRIES
 from handlers.store.typed_values import MAX_ITEM_BYTES
 from tests.examples import examples
 from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, Counted, Memory, answer_is_lost, fails_with, never_arrives
@@ -68,7 +69,7 @@ def test_what_is_pending_goes_out_in_as_few_requests_as_may_be(memory: Memory) -
     assert (counted.requests, counted.statements) == (["put_item"], [1])
     assert memory.store(counted).write(STREAM, 1, 1, events(*range(1, 61))) == Written(60, 0)
     assert counted.requests[1:] == ["batch_execute_statement"] * 3
-    assert counted.statements[1:] == [BATCH, BATCH, 10]
+    assert counted.statements[1:] == [STATEMENTS, STATEMENTS, 10]
     positions = {key: int(item["position"].rpartition("/")[2]) for key, item in memory.items(EVENTS, STREAM).items()}
     assert positions == {str(number): number for number in range(61)}
     assert memory.store(counted).write(STREAM, 2, 0, []) == Written(0, 0)
@@ -114,26 +115,26 @@ def test_a_store_that_throttles_for_ever_is_unavailable(memory: Memory) -> None:
     store = memory.store(Client(memory.dynamodb, "batch_execute_statement", always))
     refused = r"^AWS refused statements of BatchExecuteStatement in every try, request AWS2$"
     with pytest.raises(StoreUnavailable, match=refused):
-        store.write(STREAM, 1, 0, events(*range(BATCH)))
+        store.write(STREAM, 1, 0, events(*range(STATEMENTS)))
     assert len(memory.delays) == TRIES - 1
     assert max(memory.delays) <= DELAY_MOST_S
     assert sum(min(DELAY_S * 2**tried, DELAY_MOST_S) for tried in range(TRIES - 1)) == 2.575
     assert keys(memory) == ["0"]
-    assert memory.store().write(STREAM, 2, 0, events(*range(BATCH))) == Written(BATCH - 1, 1)
+    assert memory.store().write(STREAM, 2, 0, events(*range(STATEMENTS))) == Written(STATEMENTS - 1, 1)
 
 
 def test_a_store_that_takes_a_few_at_a_time_gets_all(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it takes some, delays stay short and no try is used up; only all delays together are bounded."""
     monkeypatch.setattr("random.uniform", lambda _least, most: most)
-    few = answers(*[lambda place: "ThrottlingError" if place else ""] * BATCH)
+    few = answers(*[lambda place: "ThrottlingError" if place else ""] * STATEMENTS)
     store = memory.store(Client(memory.dynamodb, "batch_execute_statement", few))
-    assert store.write(STREAM, 1, 0, events(*range(BATCH))) == Written(BATCH, 0)
-    assert (len(memory.delays), max(memory.delays) <= DELAY_S) == (BATCH - 1, True)
+    assert store.write(STREAM, 1, 0, events(*range(STATEMENTS))) == Written(STATEMENTS, 0)
+    assert (len(memory.delays), max(memory.delays) <= DELAY_S) == (STATEMENTS - 1, True)
     endless = answers(*[lambda place: "ThrottlingError" if place else ""] * 10_000)
     store = memory.store(Client(memory.dynamodb, "batch_execute_statement", endless))
     with pytest.raises(StoreUnavailable, match="in every try"):
         store.write(STREAM, 1, 0, events(*range(1000, 1300)))
-    assert DELAYS_IN_ALL_S - DELAY_S <= sum(memory.delays[BATCH - 1 :]) <= DELAYS_IN_ALL_S
+    assert DELAYS_IN_ALL_S - DELAY_S <= sum(memory.delays[STATEMENTS - 1 :]) <= DELAYS_IN_ALL_S
 
 
 def test_a_statement_that_is_refused_goes_to_the_queue_alone(memory: Memory) -> None:

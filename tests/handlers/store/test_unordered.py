@@ -23,9 +23,9 @@ NONE = StoragePolicy(order="none")
 NOW_MS = 10**12
 
 
-def sent(*keys: str, at_ms: int = NOW_MS, data: str | bytes = "a") -> list[StreamEvent]:
+def sent(*keys: str, data: str | bytes = "a") -> list[StreamEvent]:
     """Return events with these keys."""
-    return [StreamEvent(key, data, key, None, None, at_ms) for key in keys]
+    return [StreamEvent(key, data, key, None, None, NOW_MS) for key in keys]
 
 
 def read(dynamodb: Any, layout: Layout, after: str = "", limit: int = 1000, now_ms: int = NOW_MS) -> list[Entry]:
@@ -192,17 +192,6 @@ def test_every_event_is_read_once_whatever_the_pages(memory: Memory, partitions:
         found += keys(entries)
         assert entries[-1].position == position_of(found[-1])
     assert found == expected
-
-
-def test_ids_that_sort_are_followed_in_the_upstreams_order(memory: Memory) -> None:
-    """Two connections write them late and mixed; read by key they have the upstream's order."""
-    ids = [f"01J{number:023d}" for number in range(30)]
-    layout = Layout(1, "none")
-    memory.store().write(STREAM, 2, 0, sent(*ids[10:20], at_ms=NOW_MS), NONE)
-    memory.store().write(STREAM, 1, 0, sent(*ids[:20], at_ms=NOW_MS + 5), NONE)
-    first = read(memory.dynamodb, layout)
-    memory.store().write(STREAM, 2, 10, sent(*ids[20:]), NONE)
-    assert keys(first) + keys(read(memory.dynamodb, layout, first[-1].position)) == ids
 
 
 def test_what_has_expired_is_not_shown(memory: Memory) -> None:
