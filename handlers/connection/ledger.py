@@ -61,7 +61,8 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
     cause = ""
     first = ordered[0]
     if first.since_ms is not None and all(record.fence == first.fence for record in ordered):
-        # There were so many unanswered tries before it that the last connection is not among the records read.
+        # There were so many unanswered tries before it that the last connection is not among the records read, or that
+        # has expired.
         covered_ms, cause = min(first.since_ms, first.opened_ms), UNRECORDED
     begin_ms = stop_ms = _answered_ms(first, now_ms, dead_after_ms) if covered_ms is None else covered_ms
     ends: list[int] = []
@@ -71,7 +72,8 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
             asked_until_ms = record.opened_ms
             # A stop that no connection saw before the next start has ended nothing.
             is_heeded = cause == STOPPED or max(covered_ms, alive_ms) <= (record.started_ms or _FOR_EVER)
-            if record.stopped_ms is not None and record.stopped_ms != before.stopped_ms and is_heeded:
+            is_new = record is first or record.stopped_ms != before.stopped_ms
+            if record.stopped_ms is not None and is_new and is_heeded:
                 # From a stop to the first answer after the next start nobody requested the stream. What a killed
                 # connection had read and not stored was requested, whatever the time of the stop.
                 answered_ms = _answered_ms(record, now_ms, dead_after_ms)

@@ -19,7 +19,7 @@ from handlers.connection.ledger import gaps, is_unfounded, unasked
 from handlers.group import GROUP
 from handlers.store import typed_values
 from handlers.store.control_table import IS_NEW, Table
-from handlers.store.typed_values import DAY_S, Item, count, key, number, read_as
+from handlers.store.typed_values import DAY_S, Item, count, has_expired, key, number, read_as
 
 # The prefix of the sort keys of gaps.
 GAP = "gap#"
@@ -193,7 +193,8 @@ class LedgerRecords:
         left.
         """
         rows = self._rows_back_to(stream_id, looked, dead_after_ms)
-        rows = [own, *(row for row in rows if row["fence"] != own["fence"])]
+        # What has expired goes in any order, and one that is gone would leave a gap between its neighbours.
+        rows = [own, *(row for row in rows if row["fence"] != own["fence"] and not has_expired(row, now_ms))]
         records = [record for row in rows for record in records_of(row)]
         shown = gaps(records, now_ms, dead_after_ms)
         # One that was relieved before it had caught up may have left an open gap that its successor has ended since.

@@ -22,7 +22,7 @@ from handlers.store.control_table import Table
 from handlers.store.group_store import GroupStore, group_lease, live_of_member, member_lease
 from handlers.store.leases import NEWEST as FEW
 from handlers.store.leases import Leases, Recent
-from handlers.store.typed_values import Item, count, key, read_as, text
+from handlers.store.typed_values import Item, count, has_expired, key, read_as, text
 
 # About a day at 15 minutes a connection, and far below the megabyte at which DynamoDB ends a page.
 NEWEST = 100
@@ -103,6 +103,9 @@ class StreamRecords:
         if group_id:
             group = self._leases.group(group_id) if groups is None else groups.get(group_id)
         items = self._table.newest(stream_id, "connection#", NEWEST) if recent is None else recent
+        now_ms = time.time_ns() // 1_000_000
+        # What has expired goes in any order, and one that is gone would leave a gap between its neighbours.
+        kept = [item for item in items if not has_expired(item, now_ms)]
         if group is not None:
             record = replace(record, lease=member_lease(lease, group), live=live_of_member(record.live, group))
         return Records(
@@ -111,11 +114,11 @@ class StreamRecords:
             together=1 if group is None else max(1, group.size),
             cursor=None,
             cursor_saved_ms=None,
-            connections=self._connections(stream_id, ledger_records.with_live(items, record.live)),
+            connections=self._connections(stream_id, ledger_records.with_live(kept, record.live)),
             rest=record.rest,
             epoch=record.epoch,
             is_all=len(items) < NEWEST if recent is None else record.lease.fence <= FEW,
-            kept_since_ms=_kept_since_ms(items),
+            kept_since_ms=_kept_since_ms(items, now_ms),
             damage=damage(lease),
             connected_ms=known.connected_ms if (known := record.known_after()).fence else None,
             repairs=_shown_repairs(lease),
@@ -220,11 +223,11 @@ def _shown_repairs(lease: Item) -> list[tuple[Gap, Repair]]:
     return [(Gap(0, at_ms, to_ms, "", OPEN), Repair(at_ms, to_ms, state=REPAIRED)) for at_ms, to_ms in shown]
 
 
-def _kept_since_ms(items: Sequence[Item]) -> int:
+def _kept_since_ms(items: Sequence[Item], now_ms: int) -> int:
     """Returns since when no connection's record has expired; 0 if none ever does, as far as these items show."""
     kept_ms = [
         expires_at * 1000 - seen_ms
         for item in items
         if (expires_at := count(item, "expires_at")) is not None and (seen_ms := count(item, "seen_ms")) is not None
     ]
-    return max(0, time.time_ns() // 1_000_000 - min(kept_ms)) if kept_ms else 0
+    return max(0, now_ms - min(kept_ms)) if kept_ms else 0

@@ -114,7 +114,7 @@ def test_the_records_say_whether_they_are_all(memory: Memory) -> None:
         save_connection(
             store,
             "demo",
-            Progress(fence=count, claimed_ms=1, seen_ms=2_000),
+            Progress(fence=count, claimed_ms=1, seen_ms=time.time_ns() // 10**9 * 1000),
             lane="A",
             execution="",
             request_id=str(count),
@@ -127,3 +127,14 @@ def test_the_records_say_whether_they_are_all(memory: Memory) -> None:
         assert sorted(one.fence for one in read.connections) == [*range(max(1, count - NEWEST + 1), count + 1)]
         assert (read.is_all, read.kept_since_ms > 0) == (is_all, expire)
     assert 2 * DAY_MS <= time.time_ns() // 1_000_000 - kept_since_ms < 3 * DAY_MS
+
+
+def test_an_expired_record_is_hidden_until_it_is_gone(memory: Memory) -> None:
+    """DynamoDB deletes them in any order, and the gap that one leaves between two others is none."""
+    memory.put_control("demo", "lease", generation={"N": "1"})
+    for fence, ends_ms in ((1, 0), (2, 2 * DAY_MS)):
+        expires = {"N": str((time.time_ns() // 1_000_000 + ends_ms) // 1000)}
+        memory.put_control("demo", f"connection#{fence:012d}", fence={"N": str(fence)}, expires_at=expires)
+    read = StreamRecords(memory.dynamodb, CONTROL).read("demo")
+    assert read is not None
+    assert [one.fence for one in read.connections] == [2]

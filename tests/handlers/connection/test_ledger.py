@@ -171,6 +171,15 @@ def test_a_stop_that_a_connection_outlived_has_ended_nothing(ended_by: str, to_m
     assert gaps([silent, after], NOW, DEAD_AFTER_MS) == [Gap(2, 50, to_ms, ended_by, OPEN)]
 
 
+@pytest.mark.parametrize(("stopped_ms", "started_ms", "to_ms"), [(52, 78, 52), (44, 46, 80)])
+def test_the_gap_behind_connections_that_have_expired_ends_with_a_stop(
+    stopped_ms: int, started_ms: int, to_ms: int
+) -> None:
+    """All until 50 was stored; after a start at 46 the upstream was away. No record is left of those before."""
+    only = Record(9, 80, NOW, None, "", False, since_ms=50, live_ms=80, stopped_ms=stopped_ms, started_ms=started_ms)
+    assert gaps([only], NOW, DEAD_AFTER_MS) == [Gap(9, 50, to_ms, "unrecorded", OPEN)]
+
+
 @pytest.mark.parametrize(
     "ended",
     [

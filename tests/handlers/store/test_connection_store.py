@@ -10,10 +10,10 @@ from handlers.connection.gap_record import DELIVERED, OPEN
 from handlers.connection.inputs import GapsRecorded
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
-from handlers.store import control_record
+from handlers.store import control_record, typed_values
 from handlers.store.connection_store import Store
 from handlers.store.control_writes import mark
-from handlers.store.ledger_records import LOOK_BACK
+from handlers.store.ledger_records import LOOK_BACK, connection_key
 from tests.handlers.aws import CONTROL, Client, Memory, answer_is_lost, never_arrives, record_gaps, save_connection
 from tests.handlers.store.events import STREAM
 
@@ -260,6 +260,22 @@ def test_records_of_the_ledger_may_expire(memory: Memory) -> None:
         "gap#000000000002": 9,
         "lease": -2 * 86_400,
     }
+
+
+@pytest.mark.parametrize("gone", [(), (2,), (1, 3), (1, 2, 3)])
+def test_records_that_expire_leave_no_gap_in_whatever_order_they_go(memory: Memory, gone: tuple[int, ...]) -> None:
+    """The stream was stopped for three days, and its records expire after two; DynamoDB deletes them when it likes."""
+    store, day_ms = memory.store(ledger_keep_days=2), 86_400_000
+    handed = Progress(fence=0, claimed_ms=0, ended_by="taken_over", resumed=True, reach_ms=100)
+    for fence, at_ms in ((1, 1_000), (2, 1_400), (3, 1_800)):
+        times: dict[str, Any] = {"opened_ms": at_ms, "since_ms": at_ms, "live_ms": at_ms}
+        keep(store, replace(handed, fence=fence, seen_ms=at_ms + 500, closed_ms=at_ms + 500, **times))
+    for fence in gone:
+        memory.dynamodb.delete_item(TableName=CONTROL, Key=typed_values.key(STREAM, connection_key(fence)))
+    stop: dict[str, Any] = {"stopped_ms": 2_200, "started_ms": 3 * day_ms - 9, "since_ms": 2_300, "live_ms": 3 * day_ms}
+    keep(store, replace(handed, fence=4, opened_ms=3 * day_ms, seen_ms=3 * day_ms + 50, ended_by="", **stop))
+    assert record_gaps(store, STREAM, 3 * day_ms + 60, dead_after_ms=20) == GapsRecorded(0, is_open=False)
+    assert gaps_of(memory) == {}
 
 
 def test_gaps_are_written_down_once(memory: Memory) -> None:
