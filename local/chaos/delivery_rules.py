@@ -4,6 +4,7 @@ It reads the tables with the readers' code, not with that of the delivery. Invar
 the sink and the key.
 """
 
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -110,21 +111,24 @@ def _missing(
 def _delayed(
     delivery: Delivery, target: Target, stored: dict[Name, _Stored], arrived: dict[Name, int]
 ) -> Iterator[tuple[str, str]]:
-    """Yields the events that came late to a sink that had no fault and nothing else to do.
+    """Yields the events that came late to a sink that had met no fault and had nothing else to do.
 
     A sink takes the events of a stream one after the other, so an event's time counts from the one before it, or from
     when Lambda could bring it. A dead call of the worker excuses its own place, any other dead call every place.
     """
     plan = delivery.plan
-    hit = {plan.victim(fault) for fault in plan.faults if fault.for_ms}
-    if target.label in hit or any(fault.kind in _EVERYBODYS for fault in plan.faults):
-        return
+    hits = [
+        one.at_ms for one in plan.faults if one.kind in _EVERYBODYS or (one.for_ms and plan.victim(one) == target.label)
+    ]
+    hit_ms = delivery.origin_ms + min(hits, default=sys.maxsize)
     free_ms: dict[str, int] = {}
     dead_ms = _UNANSWERED_MS + contract.sink(target.kind).PROMISES.longest_ms + DELAY_MS
     for name, at in sorted(arrived.items(), key=lambda one: one[1]):
         arrived_ms, one = delivery.sinks.arrived[at][2], stored.get(name)
         if one is None:
             continue
+        if arrived_ms >= hit_ms:
+            return
         since_ms = max(one.at_ms + POLL_MS, free_ms.get(name[0], 0)) + target.wait_ms
         place = Place(name[0], target.label)
         has_died = any(of in (place, None) and 0 <= arrived_ms - ms <= dead_ms for ms, of in delivery.deaths)

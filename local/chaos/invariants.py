@@ -122,17 +122,17 @@ def _running_on(group: Group) -> list[str]:
 
 
 def _disturbed(member: Member) -> list[str]:
-    """Returns when a stream without a fault was disturbed by others that were cut, flooded, joined or left.
+    """Returns when others that were cut, flooded, joined or left disturbed a stream, before any fault met that itself.
 
     It must join in time, whatever is deployed meanwhile, and stay connected.
     """
     opened = [link.opened_ms for link in member.upstream.links if link.opened_ms is not None]
-    if member.own or not opened:
+    if not opened:
         return []
     # A redeployment is a fault only if executions wait for longer than its functions live.
     shortens = shortened_until_ms(member.group) > 0
     faults = [fault for fault in member.group.schedule.faults if shortens or fault.kind != "redeploy"]
-    begins = [member.origin_ms + fault.at_ms for fault in faults]
+    begins = [member.origin_ms + fault.at_ms for fault in (*faults, *member.own)]
     until_ms = min([member.clock.now_ms(), *begins])
     due_ms = member.answered[0] + EFFECT_MS + PACED_MS
     late = due_ms < min(until_ms, opened[0])
@@ -228,8 +228,12 @@ def _unexplained(world: World) -> list[str]:
 
 def _of_functions(world: World) -> dict[str, list[str]]:
     """Returns the functions that Lambda had to end, or that had no time left for their records; and outdated ones."""
-    # A function that was frozen is excused.
-    awake = [function for function in world.functions if not function.was_frozen]
+    # A function is excused if a standstill took a part of its margin.
+    awake = [
+        one
+        for one in world.functions
+        if one.frozen_until_ms <= (who := one.task.invocation).deadline_ms - who.margin_ms - one.skew_ms
+    ]
     overdue = [f"{world.name(function)} was killed at its limit" for function in awake if function.timed_out]
     overdue += [f"{world.name(one)} ran out of time to ask the store" for one in awake if one.requests.ran_out]
     # A run goes on for longer than a function lives, so at its end all living functions have the newest version.

@@ -21,6 +21,8 @@ from local.simulation.slow_requests import MOST_MS
 
 # How long after the faults a gap may wait for its repair: a lost turn, the watch, a longer refusal, several pages.
 SPARE_MS = 30_000
+# The faults after which two functions may repair at once until a turn is over; as may one that was frozen and another.
+_OF_THE_STORE = ("slow store", "unknown outcomes")
 CLOSED_AFTER_MS = TURN_MS + CHECK_EVERY_MS + 40_000 + SPARE_MS
 
 
@@ -97,12 +99,13 @@ def _has_edges(world: World, gap: Gap) -> bool:
 
 
 def _crowded(world: World, repairers: Repairers) -> Iterator[str]:
-    """Yields the requests that came faster than the profile's pace, unless a function stood still or was slow."""
-    kinds = {fault.kind for fault in (*world.schedule.faults, *repairers.plan.faults)}
-    if kinds & {"freeze", "slow store", "unknown outcomes"}:
-        return
+    """Yields the requests that came faster than the profile's pace, unless a function stood still or was slow then."""
+    faults = [one for one in world.schedule.faults if one.kind in _OF_THE_STORE]
+    faults += [one for one in repairers.plan.faults if one.kind == "freeze"]
+    unsure = [(world.origin_ms + one.at_ms, world.origin_ms + one.at_ms + one.for_ms + TURN_MS) for one in faults]
     for earlier, later in pairwise(repairers.rest.asked):
-        if later - earlier < PACE_S * 1000 - 2 * MOST_MS:
+        is_sure = not any(from_ms <= later <= to_ms for from_ms, to_ms in unsure)
+        if later - earlier < PACE_S * 1000 - 2 * MOST_MS and is_sure:
             yield f"the address is asked at {world.at(earlier)} and again at {world.at(later)}"
 
 

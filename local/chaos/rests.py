@@ -8,6 +8,7 @@ import itertools
 
 from handlers.connection.backoff import JITTER, LIVED_MS, REFUSAL_PACE, TRY_MS, FailureKind
 from local.chaos.draws import REFUSALS
+from local.chaos.facts import standstills
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import CONNECT_TIMEOUT_MS
 from local.simulation.links import Link
@@ -71,7 +72,8 @@ def hasty(world: World) -> list[str]:
         refused_ms = [link.closed_ms or 0 for link in links if link.refused_with in PASSING]
         # Each function counts by its own clock, and a frozen one is notified late. A connection that was too short to
         # be recorded does not count.
-        frozen_ms = max((fault.for_ms for fault in world.schedule.faults if fault.kind == "freeze"), default=0)
+        still = [(from_ms, to_ms) for from_ms, to_ms in standstills(world) if from_ms < ended_ms]
+        frozen_ms = max((to_ms - from_ms for from_ms, to_ms in still if to_ms > min(refused_ms)), default=0)
         slack_ms = RENEWAL_MS + 2 * world.schedule.skew_ms + frozen_ms
         since_ms = max(refused_ms) - limit_ms + slack_ms
         lived = [link for link in links if link.marked_ms and link.opened_ms]

@@ -8,7 +8,7 @@ from typing import Any
 
 from local.chaos.deployments import OTHER_SETTINGS
 from local.chaos.draws import PAGE, generate
-from local.chaos.plans import Fault
+from local.chaos.plans import Fault, in_order
 from local.chaos.schedule import Schedule
 from local.simulation.upstream_memory import EVERYTHING, Memory
 
@@ -23,6 +23,11 @@ def outage(at_ms: int, for_ms: int) -> tuple[Fault, Fault]:
 ALONE = Schedule(0, "evicts", True, False, 0, False, 0, 300, ())
 # The second outage comes while the first is made up for. Each is shorter than the upstream goes back, both are longer.
 TWO_OUTAGES = replace(ALONE, faults=(*outage(10_000, 5_000), *outage(17_500, 5_000)), memory=Memory(keeps_ms=10_000))
+
+PAGED = replace(generate(9017), memory=Memory(keeps=6, word="status"))
+DELIVERED = generate(22)
+DELIVERS = DELIVERED.delivery
+assert DELIVERS is not None
 
 # --- groups -----------------------------------------------------------------------------------------------------------
 
@@ -43,6 +48,7 @@ def stream(policy: str, *faults: Fault, **ways: Any) -> Schedule:
 # A stream that nothing meets, beside which the others are put.
 CALM = stream("evicts")
 DROPPED = stream("evicts", Fault(20_000, "reset"))
+REFUSED = stream("evicts", Fault(9_500, "reset"), Fault(9_500, "refusals", 6_000, 429))
 OFTEN = stream("tolerates", events_every_ms=300)
 STOPPED = stream("evicts", Fault(9_500, "stop"))
 ABORT = Fault(12_000, "abort", 0, 30_000)
@@ -77,8 +83,18 @@ NAMED = {
     "a store that stays slow": replace(ALONE, faults=(Fault(12_000, "slow store", 30_000, 1_500),)),
     # Longer than a function lives, and shorter than the profile lets a refusal last.
     "a page for a minute": replace(ALONE, faults=(Fault(10_000, "rejection", 60_000, PAGE),), reject_after_s=300),
+    # The same, long after a standstill that was longer than the profile lets a refusal last.
+    "a page after a standstill": replace(
+        ALONE, faults=(Fault(3_000, "freeze", 9_000), Fault(30_000, "rejection", 20_000, PAGE)), reject_after_s=10
+    ),
     # The seed's own ways, and gaps that no resuming closes.
-    "repaired page by page": replace(generate(9017), memory=Memory(keeps=6, word="status")),
+    "repaired page by page": PAGED,
+    # A connection stands still for a moment, and no repair.
+    "repaired after a freeze": replace(PAGED, faults=in_order((Fault(700, "freeze", 100), *PAGED.faults))),
+    # The queue refuses once all is delivered.
+    "delivered before a fault": replace(
+        DELIVERED, delivery=replace(DELIVERS, faults=(*DELIVERS.faults, Fault(300_000, "no queue", 30_000)))
+    ),
     "forgets by a status": replace(
         ALONE,
         faults=outage(20_000, 9_000),
@@ -155,7 +171,9 @@ NAMED = {
         faults=tuple(Fault(at_ms, "unknown outcomes", 1_300, at_ms) for at_ms in (16_000, 24_000, 32_000, 48_000)),
         store="log",
     ),
-    "one of two is refused": group(stream("evicts", Fault(9_500, "reset"), Fault(9_500, "refusals", 6_000, 429)), CALM),
+    "one of two is refused": group(REFUSED, CALM),
+    # The other one is calm until then.
+    "one of two is refused, one cut later": group(REFUSED, stream("evicts", Fault(40_000, "reset"))),
     "one of two has many events": group(CALM, OFTEN),
     "killed with one that does not resume": group(
         stream("evicts", resumes=False), CALM, faults=(Fault(15_000, "kill"),)
