@@ -105,7 +105,7 @@ def _applied(gap: Gap, repair: Repair | None, proved: Sequence[Interval]) -> Gap
         return gap
     if covers(proved, gap.span):
         return replace(gap, state=REPAIRED, repair=repair)
-    if repair is None or repair.state == REPAIRED or repair.span != gap.span:
+    if repair is None or repair.span != gap.span:
         # The gap has changed since its repair.
         return gap
     return replace(gap, state=gap.state if repair.state == OPEN else repair.state, repair=repair)

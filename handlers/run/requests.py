@@ -175,7 +175,6 @@ class Requests:
 
     def _claim(self, step: Claim) -> Claimed | ClaimRefused | RestOwed:
         invocation, profile = self._invocation, self._profile
-        takes_turn = step.expires_at_ms and step.after_fence
         reply = self._store.claim(
             invocation.stream_id,
             execution=invocation.execution,
@@ -185,7 +184,7 @@ class Requests:
             order=profile.order,
             now_ms=self._now_ms(),
             rest_until_ms=step.rest_until_ms,
-            turn=mark(step.after_fence + 1, step.expires_at_ms, invocation.request_id) if takes_turn else None,
+            turn=mark(step.after_fence + 1, step.expires_at_ms, invocation.request_id) if step.expires_at_ms else None,
             try_until_ms=step.try_until_ms,
             rested_from_ms=self._began_ms if step.has_rested else None,
         )
