@@ -54,7 +54,7 @@ class Delivery:
         is_behind = len(brought) >= self.ports.batch and now_ms - newest_ms > BEHIND_MS
         tries = {} if is_behind else self._tries(found, targets)
         sent = {stream_id: one.sent for stream_id, one in tries.items()}
-        # A wrong profile's sinks are unknown, so one bell stands for all: they begin here once it is mended.
+        # Without a profile the sinks are unknown, so one bell stands for all: they begin here once there is one.
         labels = {one: [""] if of is None else [target.label for target in of] for one, of in targets.items()}
         wanted = {one: found[one][:2] for one in found if labels[one]}
         noted = self.arrivals.note(wanted, self.ports.now_ms(), sent, self._waits())
@@ -67,10 +67,10 @@ class Delivery:
         ])  # fmt: skip
 
     def _targets(self, stream_id: str) -> Sequence[Target] | None:
-        """Returns a stream's targets; None if its profile is wrong."""
+        """Returns a stream's targets; None if its profile is wrong, or cannot be read now."""
         try:
             return self.ports.targets(stream_id)
-        except ValueError:
+        except (ValueError, StoreUnavailable):
             return None
 
     def _target(self, place: Place) -> Target | None:

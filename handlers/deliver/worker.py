@@ -68,11 +68,11 @@ class Worked:
 class DeliveryPorts:
     """What the delivery works with.
 
-    `targets` returns a stream's targets, and raises ValueError if its profile is wrong; after `reread` it returns those
-    of the profile as it is now. `call` starts calls of `Delivery.answer` for bells and does not wait; a bell that it
-    loses is due again. `dead_letter` returns False if the queue does not take a letter. `left_ms` is the time left for
-    sending, `within` runs what a call sends at once, `each` makes several requests if the sink keeps no order; `batch`
-    is how many records a call has at most.
+    `targets` returns a stream's targets, and raises ValueError if its profile is wrong, StoreUnavailable if it cannot
+    be read; after `reread` it returns those of the profile as it is now. `call` starts calls of `Delivery.answer` for
+    bells and does not wait; a bell that it loses is due again. `dead_letter` returns False if the queue does not take a
+    letter. `left_ms` is the time left for sending, `within` runs what a call sends at once, `each` makes several
+    requests if the sink keeps no order; `batch` is how many records a call has at most.
     """
 
     targets: Callable[[str], Sequence[Target]]

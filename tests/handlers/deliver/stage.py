@@ -59,11 +59,11 @@ class Stage:
             self.client, "events", self.clock, self._targets, self._sending, self._dead_letter, Killed, layout
         )
         self.delivery = self.virtual.delivery
-        self.problem = ""
+        self.problem: Exception | None = None
 
     def _targets(self, _stream_id: str) -> Sequence[Target]:
         if self.problem:
-            raise ValueError(self.problem)
+            raise self.problem
         return self.targets
 
     def _sending(self, target: Target) -> Any:

@@ -1,6 +1,7 @@
 """A sink keeps its promises: its order, its limits to the byte, and what it refuses for good."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
@@ -14,6 +15,7 @@ from handlers.deliver.contract import Message, Order, Promises, Refusal, Tools
 from handlers.deliver.operating import Command
 from handlers.deliver.sending import LONGEST_REST_MS
 from handlers.deliver.sinks import s3
+from handlers.errors import StoreUnavailable
 from handlers.profile.deliver_field import Target
 from tests.handlers.deliver.records import NOW_MS, event
 from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Stage, of
@@ -179,11 +181,11 @@ def test_a_sink_is_left_alone_for_as_long_as_it_asks(asked_ms: int, rest_ms: int
 def test_a_profile_that_is_wrong_loses_nothing() -> None:
     """Events are noted meanwhile, and each sink begins with them once the profile is corrected."""
     stage = Stage(TARGET, OTHER)
-    stage.problem = "deliver: no such sink"
+    stage.problem = ValueError("deliver: no such sink")
     stage.come("a", event("1"))
     stage.come("a", event("2", at_ms=NOW_MS + 1))
     stage.run(30)
-    stage.problem = ""
+    stage.problem = None
     stage.run(120)
     assert (stage.keys(), stage.keys(OTHER.label), stage.is_over) == (["1", "2"], ["1", "2"], True)
 
@@ -192,15 +194,26 @@ def test_a_profile_that_is_wrong_loses_nothing() -> None:
 def test_a_new_sink_begins_with_what_came_while_its_profile_was_wrong(after_s: float) -> None:
     """Even if a later event rings for it first, before or while the bell of the wrong profile is answered."""
     stage = Stage(request_ms=300)
-    stage.problem = "deliver: no such sink"
+    stage.problem = ValueError("deliver: no such sink")
     stage.come("a", event("1"))
     stage.run(59.9)
-    stage.problem = ""
+    stage.problem = None
     stage.come("a", event("2", at_ms=stage.clock.now_ms))
     stage.run(after_s)
     stage.come("a", event("3", at_ms=stage.clock.now_ms))
     stage.run(150)
     assert (stage.keys(), stage.is_over) == (["1", "2", "3"], True)
+
+
+def test_a_profile_that_cannot_be_read_keeps_no_call_from_noting() -> None:
+    """A call's records are those of many streams, and S3 may not answer for one of their profiles."""
+    stage = Stage()
+    stage.problem = StoreUnavailable("AWS did not answer GetObject")
+    with suppress(StoreUnavailable):
+        stage.delivery.note(stage.stored("a", event("1")))
+    stage.problem = None
+    stage.run(1)
+    assert (stage.keys(), stage.is_over) == (["1"], True)
 
 
 def test_a_call_that_knows_an_older_profile_reads_it_anew_before_it_misses_a_sink() -> None:
