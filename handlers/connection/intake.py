@@ -119,6 +119,8 @@ class Intake:
             said, frames, end = self._talk.takes(now_ms, frames, self._decoder, failure)
             if not self._talk.is_connected:
                 self._discards = end is not None
+                if end is not None and end.is_expired and record.backlog.resumed:
+                    end = self._cursor_expired(now_ms, record, record.liveness.heard_ms, None)
                 return said, end
             if record.opened_ms is None:
                 record.opened(now_ms)

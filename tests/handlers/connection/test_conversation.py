@@ -13,6 +13,8 @@ from handlers.connection.effects import (
     Open,
     Outcome,
     RecordLoss,
+    Release,
+    ReplaceCursor,
     Send,
     Write,
 )
@@ -338,11 +340,15 @@ def test_the_close_code_decides(code: int, codes: dict[str, str], error: str, is
 
 
 def test_a_close_may_say_that_the_cursor_is_too_old() -> None:
-    """Then the next connection asks without a cursor, as after a frame that says so."""
-    manager = connected(Resumption("7"), close_codes={"4010": "expired"})
-    manager.handle(50, says(closing(4010)))
-    assert manager.progress.forgot_ms == 50
-    assert manager.ending.error == "StreamDropped"
+    """Then the next connection asks without a cursor, as after a frame that says so: even if it answers nothing else."""
+    codes = {"4010": "expired"}
+    for manager in (connected(Resumption("7"), close_codes=codes), talking(Resumption("7"), close_codes=codes)):
+        if manager.phase is Phase.OPENING:
+            manager.handle(30, Opened(101))
+        manager.handle(50, says(closing(4010)))
+        assert (manager.progress.forgot_ms, manager.ending.error) == (50, "StreamDropped")
+        effects = manager.handle(60, Closed("ended_by_upstream"))
+        assert [one.cursor for one in effects if isinstance(one, ReplaceCursor | Release)] == [""]
 
 
 @pytest.mark.parametrize(
