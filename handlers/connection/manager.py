@@ -91,7 +91,7 @@ class Manager:
         self.lease_due_ms = self._draining.lease_due_ms = None
         liveness = self._record.liveness
         liveness.arrived_ms, liveness.unread_ms = now_ms, unread_ms
-        if self.phase is Phase.OPENING:
+        if self.phase is Phase.OPENING and self._has_turn:
             return [effects.RenewTurn(self.fence, self._lifetime.expires_at_ms(now_ms))]
         if self.phase in LIVE and self._lease.connected_token <= self.fence and (due := self._progress_made(now_ms)):
             return due
@@ -149,10 +149,8 @@ class Manager:
             # The turn is this connection's. It was marked as connected before the request goes out, because the next
             # connection could not see it otherwise. The turn is renewed until the upstream answers.
             self._has_turn = True
-            if self._lifetime.runs_out(now_ms, self._lease):
-                return self._leave(now_ms, ends.NOT_RENEWED)
-            self.lease_due_ms = now_ms + self._invocation.lease_every_ms
-            return self._open(now_ms, resumption)
+            has_run_out = self._lifetime.runs_out(now_ms, self._lease)
+            return self._leave(now_ms, ends.NOT_RENEWED) if has_run_out else self._open(now_ms, resumption)
         following, end = turn(self._profile, self._lifetime, self._invocation, now_ms, self.fence, self._lease, view)
         if end is not None:
             return self._leave(now_ms, end)
@@ -161,6 +159,8 @@ class Manager:
 
     def _open(self, now_ms: int, at: inputs.Resumption) -> list[Effect]:
         self._enter(Phase.OPENING)
+        # The answer may take as long as the profile lets a stream be silent, and a stop must not wait for it.
+        self.lease_due_ms = now_ms + self._invocation.lease_every_ms
         self._record.resumes(now_ms, at, self._profile.asks(at.cursor), self._profile.reach_ms)
         return [effects.Open(at.cursor)]
 

@@ -15,6 +15,7 @@ from handlers.connection.effects import (
     Heartbeat,
     MarkConnected,
     Open,
+    ReadLease,
     Release,
     RenewTurn,
     ReplaceCursor,
@@ -43,6 +44,7 @@ from tests.handlers.connection.managers import (
     DEADLINE_MS,
     FENCE,
     MARGIN_MS,
+    MINE,
     SAVES,
     TURN,
     claimed,
@@ -174,6 +176,17 @@ def test_a_turn_is_asked_for_once_more_while_the_upstream_has_not_answered() -> 
     assert manager.handle(half_ms, Woken()) == []
     assert (manager.lease_due_ms, manager.wake_at_ms) == (half_ms, DEADLINE_MS - MARGIN_MS)
     assert kinds(manager.ask_lease(half_ms)) == [RenewTurn]
+
+
+def test_a_stop_is_noticed_while_the_upstream_has_not_answered() -> None:
+    """It may hang for all of `stall_after_s`, so the lease is read meanwhile; nothing but a stop ends the opening."""
+    manager = claimed()
+    for now_ms, lease in ((1_020, MINE), (2_020, replace(MINE, fence=FENCE + 1, execution="theirs"))):
+        assert (manager.phase, manager.lease_due_ms) == (Phase.OPENING, now_ms)
+        assert kinds(manager.ask_lease(now_ms)) == [ReadLease]
+        assert manager.handle(now_ms, LeaseRead(lease)) == []
+    effects = drained(manager, 3_020, manager.handle(3_020, LeaseRead(replace(MINE, stop=True))))
+    assert (kinds(effects), outcome(effects).status) == ([SaveRecord, Finish], "stopped")
 
 
 def test_a_lease_that_lasts_to_the_deadline_need_not_be_renewed() -> None:
