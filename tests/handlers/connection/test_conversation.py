@@ -340,7 +340,7 @@ def test_the_close_code_decides(code: int, codes: dict[str, str], error: str, is
 
 
 def test_a_close_may_say_that_the_cursor_is_too_old() -> None:
-    """Then the next connection asks without a cursor, as after a frame that says so: even if it answers nothing else."""
+    """Then the next connection asks without a cursor, as after a frame that says so, even if this one had no answer."""
     codes = {"4010": "expired"}
     for manager in (connected(Resumption("7"), close_codes=codes), talking(Resumption("7"), close_codes=codes)):
         if manager.phase is Phase.OPENING:
