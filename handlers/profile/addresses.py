@@ -66,11 +66,6 @@ def without_placeholders(text: str) -> str:
     return _PLACEHOLDER.sub("", text)
 
 
-def needs_name(text: str) -> bool:
-    """Returns whether `text` has a placeholder that takes the name."""
-    return any(match[1] == "name" or match[3] for match in _PLACEHOLDER.finditer(text))
-
-
 def has_id(text: str) -> bool:
     """Returns whether `text` has a placeholder for what an id says."""
     return any(match[1] or match[3] for match in _PLACEHOLDER.finditer(text))
@@ -219,7 +214,7 @@ def fill(address: str, stream_id: str, places: Mapping[str, str] = _NO_PLACES) -
 def need_name(text: str, stream_id: str) -> None:
     """Raises ProfileError if `text` has a placeholder for the name of the stream, but the id has no name."""
     profile, _, name = stream_id.partition(":")
-    if not name and needs_name(text):
+    if not name and any(match[1] == "name" or match[3] for match in _PLACEHOLDER.finditer(text)):
         raise ProfileError(f"the stream id {stream_id!r} needs a name after a colon, as in '{profile}:orders'")
 
 

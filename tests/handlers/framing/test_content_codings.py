@@ -131,10 +131,3 @@ def test_other_codings_are_refused(header: str) -> None:
     with pytest.raises(UnknownCoding) as caught:
         coding(header)
     assert str(caught.value) == "the body is compressed by a coding that was not requested"
-
-
-def test_a_body_without_a_coding_is_as_it_comes() -> None:
-    """Each read gives one piece."""
-    decoder = BodyDecoder("", MOST)
-    assert list(decoder.pieces(b"x" * 5000)) == [b"x" * 5000]
-    decoder.close()

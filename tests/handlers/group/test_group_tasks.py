@@ -55,15 +55,6 @@ def test_a_later_version_brings_the_heartbeat_forward() -> None:
     assert asked(group_tasks, 2 * CHECK_MS + 9) == CHECK
 
 
-@pytest.mark.parametrize("seen", [3, 2, 0, None])
-def test_any_other_look_changes_nothing(seen: int | None) -> None:
-    """It finds the same version, an older one, none, or its read failed."""
-    group_tasks = begun()
-    assert asked(group_tasks, CHECK_MS) == CHECK
-    group_tasks.answered(CHECK_MS + 5, seen)
-    assert asked(group_tasks, EVERY_MS) == HEARTBEAT
-
-
 @given(st.lists(st.sampled_from([0, 3, 4, None]), max_size=12), st.integers(0, 900))
 def test_a_heartbeat_is_never_late(checks: Sequence[int | None], late_ms: int) -> None:
     """Whatever checks return and however long they take, heartbeats keep their distance, with a check between."""

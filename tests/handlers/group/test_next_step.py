@@ -65,8 +65,3 @@ def test_a_defect_rests_as_long_as_a_lane() -> None:
 def test_each_end_has_its_next_step(outcome: Outcome, expected: NextStep) -> None:
     """No end of a stream's connection is an end of the function."""
     assert next_step(outcome, is_hot=False) is expected
-
-
-def test_a_hot_standby_is_wanted_again_beside_the_other() -> None:
-    """Its lane starts at once; any other that reached its deadline was relieved or is lost."""
-    assert next_step(ends.EXPIRED, is_hot=True) is NextStep.STANDBY

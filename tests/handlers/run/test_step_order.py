@@ -4,7 +4,7 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-from handlers.connection.effects import Claim, Heartbeat, MarkConnected, Release, Write
+from handlers.connection.effects import Heartbeat, Release, Write
 from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
 from handlers.connection.steps import Await, Step
 from tests.handlers.scripted import Functions, Script, plain_store
@@ -60,15 +60,3 @@ def test_an_event_that_is_too_long_is_sent_before_the_cursor_passes_it() -> None
     assert [(letter["id"], letter["size_bytes"], letter["is_whole"]) for letter in sent] == [("2", 60, True)]
     cursors = [step.cursor for step in steps if isinstance(step, Heartbeat | Release) and step.cursor is not None]
     assert cursors == ["1", "3"]
-
-
-def test_claim_then_connect_then_mark() -> None:
-    """This is the order of a handover, of the first connection, and of the next in the same invocation."""
-    steps = performed(
-        [OPENED, (800, Chunk(event(1))), (2_000, Closed("reset"))],
-        [OPENED, (300, Chunk(event(2))), (900, Closed("reset"))],
-        reconnect_tries=1,
-    )
-    claims = [step for step in steps if isinstance(step, Claim | MarkConnected)]
-    assert [type(step) for step in claims] == [Claim, MarkConnected] * 2
-    assert [step.after_fence for step in claims if isinstance(step, Claim)] == [0, 1]
