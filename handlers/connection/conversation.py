@@ -226,7 +226,8 @@ class Conversation:
         """Returns the end if the frame refuses a first message: one that is awaited, or else the last that it may."""
         exchanges = (*self._awaited, *reversed(self._profile.subscribe))
         exchange = next((one for one in exchanges if _fits(one.refuse, frame)), None)
-        if exchange is None:
+        # A cursor that is too old is refused like anything else, but must not end the stream: another one helps.
+        if exchange is None or self._profile.marks.kind(frame) is Kind.EXPIRED:
             return None
         said = None if exchange.reason is None else text_at(parse_json(frame.data), exchange.reason)
         said = said if said is not None else frame.data if isinstance(frame.data, str) else "no text"

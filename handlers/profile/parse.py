@@ -86,7 +86,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
     talk = _reader("conversation")(fields) if any(name in table for name in _OF_SOCKETS) else None
     by_message = talk is not None and talk.holds_cursor
     resume, expired = parse_resume(fields, BY_MESSAGE if by_message else LAST_EVENT_ID if cursor == "id" else None)
-    marked = [*(talk.marks if talk is not None else []), *expired, *_marks(fields)]
+    marked = [*expired, *(talk.marks if talk is not None else []), *_marks(fields)]
     time = _time(fields, table)
     address = fields.checked("address", check)
     key = sections.rule(fields, "key", ("id", "hash", "each"), has_ids, split) or ("id" if has_ids else "hash")
