@@ -106,11 +106,6 @@ class Inbox(Generic[T]):
             self._changed.notify_all()
             return taken
 
-    @property
-    def has_rested(self) -> bool:
-        """Whether there was a rest since the last item, and nothing has shown that no item waited."""
-        return self._rest_since is not None
-
     def rest(self, for_s: float) -> None:
         """Returns after `for_s`, or when the inbox is closed; the next item may have come since the call."""
         with self._changed:

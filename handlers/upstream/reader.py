@@ -159,7 +159,7 @@ class Upstream:
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
         """Returns the next bytes, b"" at the end; notes how old they may be after a standstill or a rest."""
-        if self._old_s is None and not self._inbox.has_rested:
+        if self._old_s is None and not self._rest_s:
             return response.read1(self._chunk_bytes)
         is_waiting, began_s, data = self._is_waiting(), elapsed_s(), b""
         try:
