@@ -1,8 +1,6 @@
 """The HTTP API over sockets, with the deployed templates: its routes, and the machine that answers a POST."""
 
-import asyncio
 import contextlib
-import copy
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
@@ -45,12 +43,11 @@ KEYS = SignatureCheck("local", "secret")
 async def service(
     folder: Path,
     invoke: Invoke = no_function,
-    template: Any = None,
     streams: Sequence[str] = (),
     call: CallStates | None = None,
     perform: Callable[[Any], Awaitable[Any]] | None = None,
 ) -> AsyncIterator[tuple[str, list[Any]]]:
-    """Yields the gateway of a template, by default the deployed one, and the inputs of the executions started.
+    """Yields the gateway of the deployed template, and the inputs of the executions started.
 
     `invoke` replaces the sandboxes, `call` Step Functions, `perform` the Tasks of machines: by default no stream has a
     lease, and each start succeeds. The machine holds MOST streams, and `streams` run.
@@ -63,7 +60,7 @@ async def service(
         started.append(task.parameters["Input"])
         return {"ExecutionArn": ARN, "StartDate": 5000}
 
-    stack = read(template or osls.template("test"), {})
+    stack = read(osls.template("test"), {})
     states = StepFunctions(folder, RealClock(), loaded_stack(stack.machines))
     executions = states.executions
     executions.perform = perform or start
@@ -141,18 +138,6 @@ def test_a_start_that_fails_is_429_or_503(tmp_path: Path, code: str, is_in_the_m
     way = {"perform": perform} if is_in_the_machine else {"call": refuse}
     expected = (429, "5", {"detail": NO_MORE}) if "Throttling" in code else (503, None, {"detail": COULD_NOT})
     assert failed_start(tmp_path, **way) == expected
-
-
-def test_a_start_that_times_out_is_503(tmp_path: Path) -> None:
-    """The template's machine, limited to 1 s instead of 28 s, ends as TIMED_OUT: its Task does not answer."""
-
-    async def never(_call: Any) -> Any:
-        await asyncio.Event().wait()
-
-    template = copy.deepcopy(osls.template("test"))
-    start = template["Resources"]["Start"]["Properties"]
-    start["DefinitionString"] = json.dumps(json.loads(start["DefinitionString"]) | {"TimeoutSeconds": 1})
-    assert failed_start(tmp_path, template=template, perform=never) == (503, None, {"detail": COULD_NOT})
 
 
 def test_a_post_starts_an_execution(api: tuple[str, list[Any]]) -> None:
