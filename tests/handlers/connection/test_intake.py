@@ -221,6 +221,13 @@ def test_a_heartbeat_does_not_cover_what_waits_to_be_read() -> None:
     assert heartbeat.progress.seen_ms == 4_000
 
 
+def test_what_comes_is_never_later_than_now() -> None:
+    """Two clocks that are read may differ by a millisecond."""
+    manager = connected()
+    manager.handle(1_000, Chunk(event(8)), arrived_ms=1_001)
+    assert manager.progress.heard_ms == 1_000
+
+
 def test_a_cursor_that_expires_while_connected_loses_what_came_since_the_last_event() -> None:
     """What the connection brought before is known; the fallback is saved instead of the cursor."""
     resume = {"header": "Last-Event-ID", "fallback": "start", "expired": {"event": "gone"}}

@@ -55,20 +55,6 @@ def test_an_end_is_written_down_with_what_was_stored_until_then() -> None:
     assert (record.saved_at_ms, saved.seen_ms) == (4_100, 1_500)
 
 
-def test_a_close_that_came_before_the_leaving_counts() -> None:
-    """The upstream may have closed while the connection was about to leave; a later close changes nothing."""
-    record = opened()
-    arrives(record.liveness, 4_000, None, None)
-    record.ends("expired", LEFT)
-    record.closes()
-    arrives(record.liveness, 4_200, 3_900, None)
-    record.closed("ended_by_upstream")
-    assert record.closed_ms == 3_900
-    arrives(record.liveness, 4_300, None, None)
-    record.closed("closed_here")
-    assert record.closed_ms == 3_900
-
-
 @pytest.mark.parametrize("ended_by", ["let_go", "reset", "ended_by_upstream"])
 def test_one_that_ends_inside_a_frame_was_good_until_before_that(ended_by: str) -> None:
     """Whoever ends it, what had arrived by then may bring the other half."""
@@ -294,11 +280,3 @@ def test_none_is_known_good_after_the_arrival_of_what_is_not_stored(steps: list[
         unstored = [*waiting, *([] if unread_ms is None else [unread_ms])]
         assert seen_ms == max(before_ms, min([now_ms, *unstored]))
         assert all(seen_ms <= at_ms for at_ms in unstored)
-
-
-def test_what_comes_is_never_later_than_now() -> None:
-    """Two clocks that are read may differ by a millisecond."""
-    liveness = Liveness()
-    arrives(liveness, 1_000, 1_001, None)
-    liveness.heard()
-    assert liveness.heard_ms == 1_000
