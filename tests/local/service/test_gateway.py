@@ -43,11 +43,12 @@ KEYS = SignatureCheck("local", "secret")
 async def service(
     folder: Path,
     invoke: Invoke = no_function,
+    template: Any = None,
     streams: Sequence[str] = (),
     call: CallStates | None = None,
     perform: Callable[[Any], Awaitable[Any]] | None = None,
 ) -> AsyncIterator[tuple[str, list[Any]]]:
-    """Yields the gateway of the deployed template, and the inputs of the executions started.
+    """Yields the gateway of a template, by default the deployed one, and the inputs of the executions started.
 
     `invoke` replaces the sandboxes, `call` Step Functions, `perform` the Tasks of machines: by default no stream has a
     lease, and each start succeeds. The machine holds MOST streams, and `streams` run.
@@ -60,7 +61,7 @@ async def service(
         started.append(task.parameters["Input"])
         return {"ExecutionArn": ARN, "StartDate": 5000}
 
-    stack = read(osls.template("test"), {})
+    stack = read(template or osls.template("test"), {})
     states = StepFunctions(folder, RealClock(), loaded_stack(stack.machines))
     executions = states.executions
     executions.perform = perform or start
