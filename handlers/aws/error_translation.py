@@ -21,7 +21,7 @@ _SERVICES = {
     "Invoke": "Lambda",
 }
 # What DynamoDB, Lambda, SQS and S3 call too many requests; Step Functions says it as DynamoDB does.
-_TOO_MANY = THROTTLED | {"TooManyRequestsException", "RequestThrottled", "SlowDown"}
+_TOO_MANY = THROTTLED | {"TooManyRequestsException", "SlowDown"}
 _ID = re.compile(r"[A-Za-z0-9+/=-]{1,128}")
 
 

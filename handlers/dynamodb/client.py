@@ -34,6 +34,7 @@ THROTTLED = frozenset(
     {
         "ProvisionedThroughputExceededException",
         "RequestLimitExceeded",
+        "RequestThrottled",  # SQS's
         "ThrottlingException",
         "TransactionInProgressException",
     }

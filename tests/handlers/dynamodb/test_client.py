@@ -151,7 +151,7 @@ def test_a_connection_that_breaks_is_tried_again_and_then_named(script: Script, 
         *(refusal("InternalServerError", status) for status in (500, 503)),
         *(answer(b"<html>", status) for status in (200, 502, 503, 504)),
         *(refusal(code) for code in ("ThrottlingException", "ProvisionedThroughputExceededException")),
-        *(refusal(code) for code in ("RequestLimitExceeded", "TransactionInProgressException")),
+        *(refusal(code) for code in ("RequestLimitExceeded", "TransactionInProgressException", "RequestThrottled")),
     ],
 )
 def test_what_passes_is_tried_again(bad: bytes) -> None:
@@ -159,7 +159,7 @@ def test_what_passes_is_tried_again(bad: bytes) -> None:
     with serving(answers(bad, bad, answer({"n": 1}))) as server:
         small = Small(server)
         assert small.call() == {"n": 1, "ResponseMetadata": metadata(2)}
-        base_s = THROTTLED_DELAY_S if b"Exc" in bad else TRANSIENT_DELAY_S
+        base_s = THROTTLED_DELAY_S if b"Exc" in bad or b"Throttled" in bad else TRANSIENT_DELAY_S
         assert all(0 <= delay_s <= base_s * 2**n for n, delay_s in enumerate(small.delays))
         assert len(small.delays) == 2
 
