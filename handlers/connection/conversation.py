@@ -67,7 +67,8 @@ class Conversation:
         self._ping_ms: int | None = None
         self._awaits_pong = False
         self._is_over = False
-        self._is_connected = False
+        # Whether events count: the conversation is complete, or more has come than may be kept until then.
+        self.is_connected = False
         self._early: list[Frame] = []  # frames that came before it was connected
         self._early_bytes = 0
         # Replies to events, each with the number of the write that stores it; None for a write that has not begun.
@@ -85,11 +86,6 @@ class Conversation:
         return f"{self._name_of(self._awaited[0])}{self._instead}" if self._awaited else ""
 
     @property
-    def is_connected(self) -> bool:
-        """Whether events count: the conversation is complete, or more has come than may be kept until then."""
-        return self._is_connected
-
-    @property
     def due_ms(self) -> int | None:
         """When to call `passes`; None for never."""
         answer_by_ms = None if self._answer_by_ms is None else max(self._answer_by_ms, self._unread_until_ms)
@@ -101,7 +97,7 @@ class Conversation:
         self._secrets = {**self._secrets, **(places or {})}
         self._left, self._cursor = list(self._profile.subscribe), cursor
         said = self._next(now_ms)
-        self._is_connected = self.is_complete
+        self.is_connected = self.is_complete
         return said
 
     def _says(self, exchange: Exchange, heard: Any = None) -> Effect:
@@ -138,7 +134,7 @@ class Conversation:
         said, end = self._hears(now_ms, as_frames(decoded)) if listens else ([], None)
         if self._profile.reply:
             said += self._replies(as_frames(decoded), to_events=False)
-        if not self._is_connected:
+        if not self.is_connected:
             decoded = self._keeps(as_frames(decoded))
         if self._profile.reply:
             self._owed += [(None, one) for one in self._replies(as_frames(decoded), to_events=True)]
@@ -152,7 +148,7 @@ class Conversation:
                 end = self._closed(decoder.ended)
         if failure is not None:
             said += self.leaves(failure.code if isinstance(failure, BadMessage) else TOO_BIG)
-            if not self._is_connected:
+            if not self.is_connected:
                 end = end or End(Outcome("StreamDropped", "", str(failure)), failure.reason)
         return said, decoded, end
 
@@ -164,7 +160,7 @@ class Conversation:
         has_stopped = any(kind(frame) in _STOPS for frame in frames)
         if not (self.is_complete or has_stopped or self._early_bytes > EARLY_BYTES):
             return ()
-        self._is_connected = True
+        self.is_connected = True
         early, self._early = self._early, []
         return early
 

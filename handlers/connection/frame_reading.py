@@ -123,7 +123,7 @@ def taken_apart(profile: Profile, frame: Frame, now_ms: int) -> tuple[Kind, Sequ
     """Returns the kind of `frame` for a profile that splits, and its elements' events; none if it is not a batch."""
     # This comes first: it parses the frame as `kind` does, and also notes where its elements are.
     batch = profile.events(frame, now_ms)
-    kind = profile.kind(frame)
+    kind = profile.marks.kind(frame)
     if not batch:
         is_empty = batch is not None and kind is Kind.EVENT
         return (Kind.HEARTBEAT if is_empty else kind), ()

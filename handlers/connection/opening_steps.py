@@ -73,6 +73,7 @@ class Call:
 
 # Makes a token for a cluster of EKS in a region: it, and for how many milliseconds it is good, or why there is none.
 SignToken = Callable[[str, str], tuple[str, int] | Closed]
+Lock = Callable[[], AbstractContextManager[Any]]
 Preparation = Generator[Ask | Call | Try, Any, None]
 
 
@@ -119,12 +120,7 @@ class Tokens:
     `sign` there is no token of EKS.
     """
 
-    def __init__(
-        self,
-        lock: Callable[[], AbstractContextManager[Any]],
-        replacements: Replacements | None = None,
-        sign: SignToken | None = None,
-    ) -> None:
+    def __init__(self, lock: Lock, replacements: Replacements | None = None, sign: SignToken | None = None) -> None:
         self._lock = lock
         self._turns: dict[str, AbstractContextManager[Any]] = {}
         self.replacements = replacements

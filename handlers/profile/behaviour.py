@@ -181,10 +181,6 @@ class Profile:
         skips = self.oversize == "dead-letter"
         return decoder(self.framing, self.max_frame_bytes, comments=self.marks.read_comments, skips=skips)
 
-    def kind(self, frame: Frame) -> Kind:
-        """Returns what `frame` is."""
-        return self.marks.kind(frame)
-
     def event(self, frame: Frame, received_at_ms: int) -> StreamEvent:
         """Returns the event of `frame` with this profile's dedup key and cursor."""
         return to_event(frame, received_at_ms, key=self.whole_key, cursor=self.cursor)

@@ -75,10 +75,10 @@ def test_a_frame_is_what_the_first_mark_that_fits_says() -> None:
         (Frame(b"\xff"), Kind.EVENT),
         (Frame("[" * 5000), Kind.EVENT),
     ]
-    assert [parsed.kind(frame) for frame, _ in frames] == [kind for _, kind in frames]
-    assert profile(heartbeat={"json": {"$.a": "*"}}).kind(Frame('{"a":[]}')) is Kind.HEARTBEAT
-    assert profile(heartbeat={"json": {"$.a": "*"}}).kind(Frame('{"a":null}')) is Kind.EVENT
-    assert profile(end={"event": "message"}).kind(Frame("x")) is Kind.END
+    assert [parsed.marks.kind(frame) for frame, _ in frames] == [kind for _, kind in frames]
+    assert profile(heartbeat={"json": {"$.a": "*"}}).marks.kind(Frame('{"a":[]}')) is Kind.HEARTBEAT
+    assert profile(heartbeat={"json": {"$.a": "*"}}).marks.kind(Frame('{"a":null}')) is Kind.EVENT
+    assert profile(end={"event": "message"}).marks.kind(Frame("x")) is Kind.END
 
 
 def test_secrets_stand_where_the_profile_refers_to_them_and_nowhere_else() -> None:

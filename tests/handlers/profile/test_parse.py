@@ -290,7 +290,7 @@ def test_any_table_is_a_profile_or_is_refused_in_sentences(framing: str, table: 
     for cursor in (None, "", "3", "2026-01-01T00:00:00Z", "\r\n"):
         assert "s3cret" not in repr(request_of(parsed, "demo:one", cursor, values))
     for frame in (Frame("x"), Frame('{"a": [1, "2"]}', "7", "x", "7"), Frame(b"\xff")):
-        assert parsed.event(frame, 0).key or parsed.kind(frame)
+        assert parsed.event(frame, 0).key or parsed.marks.kind(frame)
 
 
 @pytest.mark.parametrize(

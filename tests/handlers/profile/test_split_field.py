@@ -85,7 +85,7 @@ def test_a_path_into_the_element_keeps_its_spelling() -> None:
 def test_a_mark_may_ask_that_nothing_stands_somewhere(text: str, kind: Kind) -> None:
     """Nothing, or null; what is not an object or a list has no fields that could be absent."""
     parsed = profile(framing="ndjson", heartbeat={"absent": ["$.e", "$.c.d"]})
-    assert parsed.kind(Frame(text)) is kind
+    assert parsed.marks.kind(Frame(text)) is kind
 
 
 def test_the_elements_of_a_snapshot_have_its_name() -> None:
