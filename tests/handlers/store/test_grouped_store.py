@@ -262,10 +262,9 @@ def test_a_connection_that_a_heartbeat_answers_for_is_not_silent_for_its_lag() -
         live, GroupLease(1, EXECUTION, heartbeats={REQUEST: GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000)})
     )
     assert shown_live is not None
-    before = Record(1, 700_000, 800_000, 800_000, "reset", resumed=False)
-    assert gaps([before, *ledger_records.records_of(shown_live)], NOW_MS + 8_000, 8_000) == [
-        Gap(2, 800_000, 900_000, "reset", OPEN)
-    ]
+    before, (now,) = Record(1, 700_000, 800_000, 800_000, "reset", resumed=False), ledger_records.records_of(shown_live)
+    assert now.end_ms(NOW_MS + 8_000, 8_000) is None
+    assert gaps([before, now], NOW_MS + 8_000, 8_000) == [Gap(2, 800_000, 900_000, "reset", OPEN)]
 
 
 @pytest.mark.parametrize(
