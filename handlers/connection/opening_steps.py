@@ -9,13 +9,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
 from handlers.connection.inputs import Closed
+from handlers.framing.numbers import loads
 from handlers.profile.secret_references import Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.values import dataclass
@@ -39,7 +39,7 @@ class Answer(NamedTuple):
     def json(self) -> Any:
         """The body as JSON; None if it is not JSON."""
         try:
-            return json.loads(self.body)
+            return loads(self.body)
         except (ValueError, RecursionError):
             return None
 

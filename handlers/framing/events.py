@@ -19,6 +19,7 @@ import re
 from typing import Any, Literal, NamedTuple
 
 from handlers.framing.frames import Body, Frame, new_tuple
+from handlers.framing.numbers import LongNumber, is_exact, loads, parts, raw_decode
 from handlers.framing.oversize import Oversize
 from handlers.values import dataclass
 
@@ -60,22 +61,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _number(text: str) -> int | float:
     double = float(text)
-    digits, power = _parts(text)
-    if (digits, power) != _parts(repr(double)):
+    if not is_exact(text, double):
         raise ValueError("a double cannot hold this number exactly")
+    digits, power = parts(text)
     # A whole number has one spelling, however large: all its digits, without a point or a power.
     return double if power < 0 else int(digits or "0") * 10**power
-
-
-def _parts(text: str) -> tuple[str, int]:
-    """Returns sign and digits without zeros at either end, and the power of ten: equal only for equal numbers."""
-    mantissa, _, power = text.lower().partition("e")
-    whole, _, fraction = mantissa.lstrip("-").partition(".")
-    digits = (whole + fraction).lstrip("0")
-    short = digits.rstrip("0")
-    if not short:
-        return "", 0
-    return "-" * mantissa.startswith("-") + short, int(power or 0) - len(fraction) + len(digits) - len(short)
 
 
 def _refuse(text: str) -> Any:
@@ -90,7 +80,6 @@ _MOST_BYTES_A_CHARACTER = 4  # of UTF-8
 # Far more than any server takes in a header or an address, and far less than an item holds.
 MAX_CURSOR_CHARACTERS = 65_536
 _compact = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
-_raw_decode = json.JSONDecoder().raw_decode
 _last_parsed: list[tuple[Body, Any]] = [(b"", None)]
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(0|-?[1-9][0-9]{0,8})\]")
 # If a known key comes with another body: the first stays and the later one is counted; or both are stored; or the later
@@ -249,7 +238,7 @@ def _parsed(data: Body) -> Any:
     try:
         if isinstance(data, str):
             # json.loads takes twice as long, because it skips blanks around the value, which are rare.
-            value, end = _raw_decode(data)
+            value, end = raw_decode(data)
             if end == len(data):
                 return value
     except ValueError:  # also if blanks precede the value
@@ -257,7 +246,7 @@ def _parsed(data: Body) -> Any:
     except RecursionError:
         return None
     try:
-        return json.loads(data)
+        return loads(data)
     except (ValueError, RecursionError):
         return None
 
@@ -280,7 +269,7 @@ def text_at(body: Any, path: JsonPath) -> str | None:
     if type(value) is int:
         return str(value)
     try:
-        text = value if isinstance(value, str) else _compact(value)
+        text = value if isinstance(value, str) else value.text if type(value) is LongNumber else _compact(value)
     except RecursionError:  # nested so deeply that it could be read but cannot be written
         return None
     # JSON may spell half of a surrogate pair, which is not text: neither DynamoDB nor a header can carry it.

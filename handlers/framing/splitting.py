@@ -41,6 +41,7 @@ from handlers.framing.events import (
 )
 from handlers.framing.frames import Frame
 from handlers.framing.marks import Mark
+from handlers.framing.numbers import raw_decode
 from handlers.framing.selection import Keep
 from handlers.values import dataclass
 
@@ -48,7 +49,6 @@ from handlers.values import dataclass
 ELEMENT = "[*]"
 # An event takes some 300 bytes besides its text, and the smallest function has 128 MB.
 MOST_ELEMENTS = 100_000
-_value_at = json.JSONDecoder().raw_decode
 _blanks = re.compile(r"[ \t\n\r]*").match
 # The members of an object to read, by name: LIST has the elements, KEPT is stored with each.
 LIST, KEPT = "list", "kept"
@@ -248,7 +248,7 @@ class _Reader:
             return self._list(at + 1)
         if first == "{" and not isinstance(wanted, str):
             return self._object(at + 1, wanted, kept)
-        return _value_at(self._text, at)
+        return raw_decode(self._text, at)
 
     def _object(self, at: int, wanted: _Members, kept: dict[str, Any]) -> tuple[dict[str, Any], int]:
         text = self._text
@@ -263,11 +263,11 @@ class _Reader:
                 raise ValueError("a colon is missing")
             begin = _skip(text, at + 1)
             if name not in wanted:
-                members[name], at = _value_at(text, begin)
+                members[name], at = raw_decode(text, begin)
             elif name in members:
                 raise ValueError("a name occurs twice, so it is unclear which of the two lists is meant")
             elif wanted[name] == KEPT:
-                members[name], at = _value_at(text, begin)
+                members[name], at = raw_decode(text, begin)
                 if members[name] is not None:
                     kept[name] = text[begin:at]
             else:
@@ -288,7 +288,7 @@ class _Reader:
         self.texts = texts = []
         at = _skip(text, at)
         while text[at] != "]" or values:
-            value, end = _value_at(text, at)
+            value, end = raw_decode(text, at)
             values.append(value)
             texts.append(text[at:end])
             at = _skip(text, end)

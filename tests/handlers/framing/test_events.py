@@ -3,6 +3,7 @@
 import hashlib
 import json
 import tracemalloc
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -64,6 +65,9 @@ def test_what_is_no_path_is_refused(text: str) -> None:
         ('{"seq": "12-abc"}', "$.seq", "12-abc"),
         ('{"seq": 12}', "$.seq", "12"),
         ('{"a": {"b": [{"c": 1.5}]}}', "$.a.b[0].c", "1.5"),
+        ('{"a": 0.10000000000000000}', "$.a", "0.1"),
+        ('{"a": 1732950000.123456789}', "$.a", "1732950000.123456789"),
+        ('{"a": [[1.00000000000000001]]}', "$.a[0][0]", "1.00000000000000001"),
         ('{"a": true}', "$.a", "true"),
         ('{"a": {"y": [1, 2], "x": "é"}}', "$.a", '{"x":"\\u00e9","y":[1,2]}'),
         ("[1, [2, 3]]", "$[1][0]", "2"),
@@ -85,6 +89,14 @@ def test_what_is_no_path_is_refused(text: str) -> None:
 def test_a_json_path_finds_the_key_or_the_hash_stands_in(data: str, rule: str, expected: str | None) -> None:
     """The value at the path is the key; if it is not usable, the frame's hash is."""
     assert key_of(Frame(data), path(rule)) == (sha(canonical(Frame(data))) if expected is None else expected)
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False), st.integers(-3, 3))
+def test_two_numbers_never_give_one_key(number: Decimal, ulps: int) -> None:
+    """Instants may differ in their last digits alone, which a double would drop."""
+    other = number + ulps * Decimal((0, (1,), int(number.as_tuple().exponent)))
+    keys = [key_of(Frame(f'{{"a": {one:e}}}'), path("$.a")) for one in (number, other)]
+    assert (keys[0] == keys[1]) is (number == other)
 
 
 def test_an_id_that_an_event_inherited_is_no_key() -> None:
