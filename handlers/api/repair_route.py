@@ -7,6 +7,7 @@ Invariant: a gap that was given up is tried again as if for the first time; repa
 """
 
 import json
+import time
 from functools import partial
 from typing import Any
 
@@ -23,18 +24,21 @@ from handlers.store.ledger_records import LedgerRecords
 # API Gateway waits for 29 seconds, and the function behind it for 20.
 DRY_RUN_S = 17
 MOST_GAPS = 500
-# Makes the client that waits for a dry run.
-_functions = partial(boto3_client, "lambda", 1, DRY_RUN_S)
+# Makes the client that waits so many seconds for a dry run.
+_functions = partial(boto3_client, "lambda", 1)
 
 
-def answer(stage: ControlStage, asked: Asked) -> dict[str, Any]:
-    """Returns the answer; raises BadQuery, Problem and StoreUnavailable."""
+def answer(stage: ControlStage, asked: Asked, ends_s: float) -> dict[str, Any]:
+    """Returns the answer, of a dry run by `ends_s` of the monotonic clock.
+
+    Raises BadQuery, Problem and StoreUnavailable.
+    """
     if "repair" not in stage.known.fields(asked.profile):
         raise Problem("no-repair", f"the profile {asked.profile!r} names no address for repairs", "streamId")
     stream_id, now_ms, table = asked.stream_id, stage.now_ms(), stage.settings.control_table
     from_ms, to_ms, is_dry = _read(asked.query)
     if is_dry:
-        shown = _dry_run(stage.settings.repair_function, stream_id, from_ms, to_ms)
+        shown = _dry_run(stage.settings.repair_function, stream_id, from_ms, to_ms, ends_s)
         return {"stream": stream_id, "is_dry_run": True, "gaps": shown}
     gaps, ledger = left(stage.store.newest_gaps(stream_id, MOST_GAPS)), LedgerRecords(stage.client, table, 0)
     wanted = [gap for gap in reversed(gaps) if gap.from_ms < to_ms and gap.to_ms >= from_ms]
@@ -42,7 +46,7 @@ def answer(stage: ControlStage, asked: Asked) -> dict[str, Any]:
         ledger.save_repair(stream_id, gap, again(gap, now_ms))
     if wanted:
         RepairWork(stage.client, table).request(stream_id, now_ms, now_ms)
-        start(_functions, stage.settings.repair_function, stream_id)
+        start(partial(_functions, DRY_RUN_S), stage.settings.repair_function, stream_id)
     shown = [{"from_at": at(gap.from_ms), "to_at": at(gap.to_ms), "state": gap.state} for gap in wanted]
     return {"stream": stream_id, "is_dry_run": False, "gaps": shown}
 
@@ -53,17 +57,20 @@ def _read(query: object) -> tuple[int, int, bool]:
     return from_ms or 0, FOR_EVER if to_ms is None else to_ms, is_dry_run(given, "repair")
 
 
-def _dry_run(function: str, stream_id: str, from_ms: int, to_ms: int) -> list[dict[str, Any]]:
+def _dry_run(function: str, stream_id: str, from_ms: int, to_ms: int, ends_s: float) -> list[dict[str, Any]]:
     payload = json.dumps({"stream": stream_id, "dry_run": True, "from_ms": from_ms, "to_ms": to_ms}).encode()
     from botocore.exceptions import ReadTimeoutError
 
+    words = f"the dry run takes longer than {DRY_RUN_S} s"
+    late, left_s = BadQuery("from", words, "Ask for a shorter time with from and to."), round(ends_s - time.monotonic())
+    if left_s < 1:
+        raise late
     with translate_errors("Invoke"):
         try:
-            said = _functions().invoke(FunctionName=function, Payload=payload)
+            said = _functions(left_s).invoke(FunctionName=function, Payload=payload)
             body = json.loads(said["Payload"].read())
         except ReadTimeoutError:
-            words = f"the dry run takes longer than {DRY_RUN_S} s"
-            raise BadQuery("from", words, "Ask for a shorter time with from and to.") from None
+            raise late from None
     if "FunctionError" in said:
         raise Problem("bad-answer", "the repair function failed")
     if body["status"] != "done":

@@ -3,15 +3,18 @@
 import io
 import json
 import re
+import time
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from handlers.api import dead_letter_pages, routes
+from handlers.api import dead_letter_pages, repair_route, routes
 from handlers.api.bill import bill, cost, rates
 from handlers.api.connection_records import Records
+from handlers.api.control_stage import Asked
+from handlers.api.queries import BadQuery
 from handlers.api.views import current, graph, machine, timeline
 from handlers.connection.inputs import LOG
 from handlers.connection.lease import Lease
@@ -260,14 +263,14 @@ def test_what_is_asked_of_a_sink_is_checked_and_handed_on(control: ModuleType, d
 def test_a_dry_run_of_a_repair_says_what_failed(
     memory: Memory, control: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A function that failed, or takes too long, repairs no gaps meanwhile."""
+    """A function that failed, or takes too long, repairs no gaps meanwhile. Parts share the time that there is."""
     profile = 'address = "https://example.org"\nframing = "sse"\nrepair = { address = "https://example.org/old" }\n'
     (control.stage.settings.streams_dir / "demo.toml").write_text(profile)
     connected(memory)
     resource = "/connections/{streamId}/repair"
 
     def dry_run(invoke: Any) -> tuple[int, Any]:
-        monkeypatch.setattr("handlers.api.repair_route._functions", lambda: SimpleNamespace(invoke=invoke))
+        monkeypatch.setattr("handlers.api.repair_route._functions", lambda _left_s: SimpleNamespace(invoke=invoke))
         return asked(control, "POST", resource=resource, queryStringParameters={"dry_run": "true"})
 
     busy = {"Payload": io.BytesIO(b'{"status": "busy"}')}
@@ -276,6 +279,9 @@ def test_a_dry_run_of_a_repair_says_what_failed(
     assert dry_run(lambda **_: failed) == (502, {"detail": "The repair function failed."})
     code, late = dry_run(lambda **_: never_arrives(print))
     assert (code, late["detail"]) == (400, "The dry run takes longer than 17 s.")
+    request = Asked("demo", "demo", {"dry_run": "true"}, {})
+    with pytest.raises(BadQuery, match="takes longer than 17 s"):
+        repair_route.answer(control.stage, request, ends_s=time.monotonic())
 
 
 def test_the_whole_queue_is_seen_and_given_back_in_few_requests(aws: Aws) -> None:
