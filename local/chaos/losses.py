@@ -233,15 +233,16 @@ def _unheard(world: World, records: list[Record]) -> list[Link]:
 
 
 def _told_until(world: World, records: list[Record]) -> dict[Link, int]:
-    """Returns, for each killed connection, until when it has recorded that it was connected, by the world's clock.
+    """Returns until when each connection recorded that it was connected, if it could not record its end.
 
-    Its upstream may have closed it before, while its function stood still.
+    It was killed, or the store refused the record; its upstream may have closed it before, while its function stood
+    still. The instants are by the world's clock.
     """
     seen_ms = {record.fence: record.seen_ms for record in records if record.closed_ms is None}
     return {
         link: seen_ms[link.fence] - link.function.skew_ms
         for link in world.upstream.links
-        if link.fence in seen_ms and link.function.died_ms is not None
+        if link.fence in seen_ms and link.over_ms is not None
     }
 
 
