@@ -421,6 +421,21 @@ def test_a_gap_keeps_its_beginning_when_the_connection_before_it_is_no_longer_re
     assert set(shown) == {(95, 100, "let_go")}
 
 
+def test_no_gap_comes_up_once_the_connection_that_covered_it_is_no_longer_read(memory: Memory) -> None:
+    """A hot standby outlived one that was killed: whoever looked back first saw that, later ones see the hole alone."""
+    store = memory.store()
+    lasted = Progress(1, 5, opened_ms=10, seen_ms=150, closed_ms=150, ended_by="expired")
+    killed = Progress(2, 15, opened_ms=20, seen_ms=90)
+    keep(store, lasted, killed, Progress(3, 95, opened_ms=100, seen_ms=180, closed_ms=180, ended_by="expired"))
+    for last in range(4, LOOK_BACK + 4):
+        at_ms = 120 + 40 * (last - 3)
+        keep(
+            store, Progress(last, at_ms, opened_ms=at_ms, seen_ms=at_ms + 60, closed_ms=at_ms + 60, ended_by="expired")
+        )
+        record_gaps(store, STREAM, at_ms + 60, dead_after_ms=20, looked=last - 1)
+    assert gaps_of(memory) == {}
+
+
 def test_a_gap_that_is_known_costs_no_write(memory: Memory) -> None:
     """The next look back finds it: with any number of gaps, a stream that is down costs two queries."""
     for fence in range(1, 6):
