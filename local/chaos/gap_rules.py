@@ -32,7 +32,7 @@ from local.simulation.upstream_memory import SPEED
 # A connection counts from the upstream's answer, but its cursor is older: by the claim, the reads of the tables and the
 # upstream's time to answer, each at its slowest, and by a save that was not made yet.
 ASKED_BEFORE_MS = 6_000
-# How old the record of an open connection is at most, from which its successor begins (`progress_every_s`).
+# How old an open connection's record is at most, from which its successor begins (`progress_every_s`).
 LATE_RECORD_MS = 2_000
 # A gap is recorded this long after its end at the latest: when a silent connection counts as dead, plus two heartbeats.
 RECORDED_AFTER_MS = 12_000
@@ -40,8 +40,7 @@ RECORDED_AFTER_MS = 12_000
 
 def invented(world: World) -> list[str]:
     """Returns a sentence for each open gap that nothing explains, and for each recorded loss that was not announced."""
-    records = ledger(world)
-    texts = []
+    records, texts = ledger(world), []
     for gap, ended_by in _together(open_gaps(world, records)):
         why = _unexplained(world, records, gap, ended_by)
         if why:
@@ -266,14 +265,15 @@ def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) ->
 def _is_after_an_outage(world: World, from_ms: int, to_ms: int) -> bool:
     """Returns whether a group's connections that resumed by default made up for an outage then, as far as they knew.
 
-    What they bring counts by time alone, although the upstream may have forgotten most of it: so all of them together
-    take as long as the outage, and as what each knew too late of the one before.
+    What they bring counts by time alone, even what the upstream forgot: so all of them together take as long as the
+    outage, and as what each knew too late of the one before, by another clock.
     """
+    late_ms = LATE_RECORD_MS + 2 * world.schedule.skew_ms
     if not (world.schedule.is_left_to_default and world.schedule.together):
         return False
     for began_ms, over_ms in uncovered(world, world.origin_ms, from_ms):
-        since = [link for link in world.upstream.links if over_ms <= (link.opened_ms or 0) <= to_ms]
-        if to_ms <= over_ms + (over_ms - began_ms) + len(since) * LATE_RECORD_MS:
+        count = sum(over_ms <= (link.opened_ms or 0) <= to_ms for link in world.upstream.links)
+        if to_ms <= over_ms + (over_ms - began_ms) + count * late_ms:
             return True
     return False
 
