@@ -56,6 +56,7 @@ def test_who_gave_no_token_or_ticket_is_named(seed: int, words: set[str]) -> Non
     unready = {link.fence: link.unready for link in world.upstream.links if link.unready}
     details = {count(row, "fence"): text(row, "detail") for row in ledger_rows(world)}
     assert set(unready.values()) == words
+    assert {link.unready for link in world.upstream.links if link.refused_with == 403} == words & {TICKET_REFUSED}
     assert unready == {fence: details[fence] for fence in unready}
 
 
