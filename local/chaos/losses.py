@@ -12,7 +12,7 @@ from handlers.connection.evidence import STOPPED, Record
 from handlers.connection.gap_record import LOST, Gap
 from handlers.connection.ledger import corrected
 from handlers.store.control_record import to_record
-from local.chaos.facts import lease, ledger, open_gaps, uncovered
+from local.chaos.facts import lease, ledger, noticed_ms, open_gaps, uncovered
 from local.chaos.schedule import requests
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
@@ -174,7 +174,7 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
     unheard = _unheard(world, records)
     for link in links:
         if link in unheard or _was_killed(link):
-            late = [number for number in link.delayed if _was_on_its_way(link, number)]
+            late = [number for number in link.delayed if _was_on_its_way(world, link, number)]
             yield from ((number, CAME_LATE) for number in [*late, *_halves(world, link)])
         elif link.ended_by in LET_GO:
             yield from ((number, PEER_DIED) for number in link.waiting)
@@ -259,10 +259,14 @@ def _told_span(world: World, told_until_ms: dict[Link, int], link: Link, opened_
     return opened_ms, max(opened_ms, min(ends, default=sys.maxsize))
 
 
-def _was_on_its_way(link: Link, number: int) -> bool:
-    """Returns whether an event of a silence had not come, or only just, when the connection ended."""
-    came_ms = link.came_ms.get(number)
-    return came_ms is None or (link.over_ms or came_ms) - came_ms <= ON_ITS_WAY_MS
+def _was_on_its_way(world: World, link: Link, number: int) -> bool:
+    """Returns whether an event of a silence had not come, or only just, when the connection ended.
+
+    What comes while the function stands still has come when that goes on.
+    """
+    if (came_ms := link.came_ms.get(number)) is None or link.over_ms is None:
+        return True
+    return link.over_ms - (noticed_ms(world, came_ms) if link.function.was_frozen else came_ms) <= ON_ITS_WAY_MS
 
 
 def _halves(world: World, link: Link) -> Iterator[int]:
