@@ -8,7 +8,6 @@
 const Ajv = require('ajv');
 const { definitions } = require('../env/profile.schema.json');
 const { LIMITS } = require('./aws-limits.cjs');
-const { show } = require('./resources/alarms.cjs');
 const { allow, named } = require('./resources/roles.cjs');
 const { choose, table } = require('./shipped-profiles.cjs');
 const { STAGES: NEVER_DEPLOYED } = require('./never-deployed.cjs');
@@ -146,10 +145,12 @@ function filters(names) {
   return found.length > LIMITS.filters ? [WRITTEN] : found;
 }
 
-// Puts a row for each stream and sink onto the dashboard.
-function showSinks(sub) {
+// Puts the delivery onto the dashboard: its alarms, and a row for each stream and sink.
+function show(sub, keys) {
   const [text, variables] = sub;
   const board = JSON.parse(text);
+  const alarms = board.widgets.find(({ type }) => type === 'alarm').properties.alarms;
+  alarms.push(...keys.filter((key) => key.endsWith('Alarm')).map((key) => `\${${key}.Arn}`));
   const query =
     "SOURCE '${DeliveryLog}' | filter ispresent(Delivered) | stats sum(Delivered) as delivered, sum(DeliveryFailed) as failed, " +
     'sum(DeliveryDeadLettered) as dead_lettered by stream, sink';
@@ -196,8 +197,7 @@ class Delivery {
       allow('lambda', 'InvokeFunction', named('lambda', `function:${CONNECTION_DELIVERY}`)),
     );
     Object.assign(all, custom.delivery);
-    show(all, Object.keys(custom.delivery).filter((key) => key.endsWith('Alarm')));
-    showSinks(all.Dashboard.Properties.DashboardBody['Fn::Sub']);
+    show(all.Dashboard.Properties.DashboardBody['Fn::Sub'], Object.keys(custom.delivery));
   }
 }
 

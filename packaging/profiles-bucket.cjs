@@ -4,7 +4,7 @@
 // gets none of this.
 'use strict';
 
-const { ONCE_IN_5_MINUTES, alarm, filter, show } = require('./resources/alarms.cjs');
+const { ONCE_IN_5_MINUTES, alarm, filter } = require('./resources/alarms.cjs');
 const { allow, sub } = require('./resources/roles.cjs');
 const { choose } = require('./shipped-profiles.cjs');
 
@@ -81,7 +81,6 @@ class ProfilesBucket {
     all.WrongProfilesFilter = filter(metrics, 'WrongProfiles', WRONG);
     all.WrongProfilesAlarm = alarm(metrics, 'WrongProfiles', null, ONCE_IN_5_MINUTES,
       `The newest version of a profile in the bucket is wrong; the log of ${manager} says why.`);
-    show(all, ['WrongProfilesAlarm']);
   }
 }
 

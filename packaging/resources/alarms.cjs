@@ -130,15 +130,7 @@ const Resources = {
 for (const [name, row] of Object.entries(ALARMS)) Resources[`${name}Alarm`] = alarm(...row);
 for (const [name, row] of Object.entries(FILTERS)) Resources[`${name}Filter`] = filter(METRICS, ...row);
 
-// Puts more alarms onto the dashboard: those that not every stage has.
-function show(all, keys) {
-  const sub = all.Dashboard.Properties.DashboardBody['Fn::Sub'];
-  const board = JSON.parse(sub[0]);
-  board.widgets.find(({ type }) => type === 'alarm').properties.alarms.push(...keys.map((key) => `\${${key}.Arn}`));
-  sub[0] = JSON.stringify(board);
-}
-
 // The alarms for the dashboard (dashboard.yml).
 const shown = Object.keys(ALARMS).map((name) => `"\${${name}Alarm.Arn}"`).join(', ');
 
-module.exports = { METRICS, ONCE_IN_5_MINUTES, Resources, SERVICE, alarm, dimensions, filter, late, show, shown };
+module.exports = { METRICS, ONCE_IN_5_MINUTES, Resources, SERVICE, alarm, dimensions, filter, late, shown };

@@ -72,7 +72,6 @@ def test_the_alarm_looks_for_the_words_of_the_log(prod: dict[str, Any]) -> None:
     assert source.count(words) == 1
     alarm, other = (prod["Resources"][name]["Properties"] for name in ("WrongProfilesAlarm", "StuckAlarm"))
     assert alarm["AlarmActions"] == other["AlarmActions"] != []
-    assert '"${WrongProfilesAlarm.Arn}"' in prod["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"][0]
 
 
 def test_its_profiles_may_deliver_to_what_the_stage_names(prod: dict[str, Any]) -> None:
