@@ -85,7 +85,7 @@ def an_event(stream_id: Any = "demo", **fields: Any) -> dict[str, Any]:
 def test_a_stream_of_a_group_whose_profile_is_wrong_is_in_the_log(
     sandbox: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It has no connection whose end would be there; a person is told as well. The alarm Rejections counts the line."""
+    """No connection ends for it, so nothing else logs it. The alarm Rejections counts the line."""
     told: list[Any] = []
     with cold_start(MANAGER) as module:
         for error in ("InvalidRequest", "StreamRejected"):
