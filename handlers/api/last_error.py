@@ -49,7 +49,8 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
     if lease.ending not in _EXPLAINED:
         words = f"{status_words.of_execution(lease)}; not tried again: {status_words.again(lease)}"
         said = {"message": words, "cause": lease.ending, "detail": status_words.of_cause(lease.ending_cause) or None}
-        return _NOTHING | said | {"at": at(lease.ended_at_ms), "since": at(lease.ended_at_ms), "failures": 1}
+        ended = at(lease.ended_at_ms or None)
+        return _NOTHING | said | {"at": ended, "since": ended, "failures": 1}
     one = last_failed(connections)
     if one is None:
         return None

@@ -147,11 +147,11 @@ def check_order(arguments: argparse.Namespace) -> None:
         )
 
 
-def in_colour(word: str, of: str = "") -> str:
-    """The word in the colour of a status, on a terminal; no colour with NO_COLOR (no-color.org) or a dumb terminal."""
-    code = _COLOURS.get(of or word)
+def in_colour(status: str) -> str:
+    """A status in its colour, on a terminal; no colour with NO_COLOR (no-color.org) or a dumb terminal."""
+    code = _COLOURS.get(status)
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty()
-    return word if code is None or is_plain else f"\x1b[{code}m{word}\x1b[0m"
+    return status if code is None or is_plain else f"\x1b[{code}m{status}\x1b[0m"
 
 
 def repair_words(repair: dict[str, Any]) -> str:

@@ -197,6 +197,7 @@ def test_the_last_error_is_the_executions_where_it_ended_by_one() -> None:
             "lane": None,
             "fence": None,
         }
+    assert error(**RELEASED | {"ended_at_ms": 0}, ending="RenewalFailed")["at"] is None  # it was unreadable
 
 
 def test_a_refusal_that_may_pass_says_from_when_on_it_is_final() -> None:
