@@ -128,6 +128,8 @@ def test_names_that_aws_refuses(states: Any, name: str) -> None:
         ("StartExecution", {**DEPLOYED, "input": "NaN"}, "InvalidExecutionInput"),
         ("StartExecution", {**DEPLOYED, "input": '{"a": [-Infinity]}'}, "InvalidExecutionInput"),
         ("StartExecution", {**DEPLOYED, "input": "[" * 100_000}, "InvalidExecutionInput"),
+        ("StartExecution", {**DEPLOYED, "input": f'"{"é" * 131_072}"'}, "InvalidExecutionInput"),
+        ("StartExecution", {**DEPLOYED, "name": [[]] * 100_000}, "SerializationException"),
         ("StartExecution", {**DEPLOYED, "input": '"\ud800"'}, "InvalidExecutionInput"),
         ("StartExecution", {**DEPLOYED, "name": "\ud800"}, "InvalidName"),
         ("ListExecutions", {**DEPLOYED, "nextToken": 5}, "ValidationException"),

@@ -11,20 +11,19 @@ from collections.abc import Iterator
 from states_language import TokenClosed, Tokens, TokenUnknown
 from states_language.server.activities import OWNED_KEY, Activities, Activity
 from states_language.server.json_messages import message_and_place
-from states_language.server.machine_actions import added
+from states_language.server.machine_actions import added, checked_encryption
 from states_language.server.requests import (
-    INPUT_LIMIT_BYTES,
     Actions,
     Answer,
     Parameters,
     Refusal,
     arn,
-    checked_encryption,
     checked_name,
     page,
     prefix,
+    read_data,
 )
-from states_language.values import compact, parsed
+from states_language.values import compact
 
 _POLL_S = 60.0
 """How long GetActivityTask waits for work."""
@@ -83,11 +82,9 @@ class ActivityActions(Actions):
         with _translated_errors():
             self._tokens.check(parameters["taskToken"])
         try:
-            too_long, output = len(text.encode()) > INPUT_LIMIT_BYTES, parsed(text)
+            output = read_data(text)
         except ValueError as problem:
             raise Refusal("InvalidOutput", f"Invalid Output: '{message_and_place(text, problem)[0]}'") from None
-        if too_long:
-            raise Refusal("InvalidOutput", "Invalid Output: 'It is longer than 262144 bytes of UTF-8.'")
         with _translated_errors():
             self._tokens.succeed(parameters["taskToken"], output)
         return {}

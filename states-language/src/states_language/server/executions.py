@@ -32,7 +32,7 @@ from states_language.server.journals import (
 from states_language.server.known_executions import KnownExecution, Registry, Retention, ended
 from states_language.server.machines import Machines, Started, deleting
 from states_language.server.map_runs import kept
-from states_language.server.requests import INPUT_LIMIT_BYTES, Refusal, checked_name, read_input
+from states_language.server.requests import Refusal, checked_name, read_input
 from states_language.server.skipping import SkippingClock
 from states_language.values import Document, parsed, same
 
@@ -97,8 +97,6 @@ class Executions(Registry):
             raise deleting(machine_arn)
         if isinstance(document, Refusal):
             raise document
-        if len(text.encode()) > INPUT_LIMIT_BYTES:
-            raise Refusal("InvalidExecutionInput", "The input is longer than 262144 bytes of UTF-8.")
         if name is not None:
             checked_name(name)
         return started, document

@@ -1,4 +1,4 @@
-"""Says why a text is not valid JSON, in AWS's words.
+"""Says why a text is not valid JSON, in AWS's words, and how much of it is outside its strings.
 
 Python's decoder finds the problem. AWS's parser is Jackson: it names the token or the character that it did not expect,
 and the place after it. The message for an unrecognized token is recorded; the others are Jackson's.
@@ -15,6 +15,7 @@ _LONGEST_TOKEN = 256
 _TOKEN = re.compile(r"[A-Za-z_$][\w$]*")
 _VALUES = "(JSON String, Number, Array, Object or token 'null', 'true' or 'false')"
 _SKIPPED = re.compile(r'"(?:[^"\\]|\\.)*"?|[^"\[\]{}]+', re.DOTALL)
+_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _EXPECTED = {
     "Expecting property name": "was expecting double-quote to start field name",
     "Illegal trailing comma": "was expecting double-quote to start field name",
@@ -44,7 +45,9 @@ def _message(text: str, problem: ValueError) -> tuple[str, int]:
     if isinstance(problem, UnicodeError):
         return "Incomplete surrogate pair", len(text)
     if not isinstance(problem, json.JSONDecodeError):
-        word = str(problem).removesuffix(" is not a valid JSON number")
+        word, is_number, _ = str(problem).partition(" is not a valid JSON number")
+        if not is_number:
+            return word, len(text)
         at = text.find(word) + len(word) if word in text else len(text)
         return f"Non-standard token '{word}': enable JsonParser.Feature.ALLOW_NON_NUMERIC_NUMBERS to allow", at
     at, reason = problem.pos, problem.msg
@@ -95,3 +98,13 @@ def _brackets(text: str) -> list[tuple[str, int]]:
             unclosed.pop()
         at += 1
     return unclosed
+
+
+def outside_texts(body: bytes, most: int) -> int:
+    """Returns how many bytes of a JSON text are outside its strings; it stops counting above `most`."""
+    outside, at = 0, 0
+    for text in _TEXT.finditer(body):
+        outside, at = outside + 1 + text.start() - at, text.end()
+        if outside > most:
+            return outside
+    return outside + len(body) - at

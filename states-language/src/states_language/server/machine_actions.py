@@ -19,7 +19,6 @@ from states_language.server.requests import (
     Parameters,
     Refusal,
     arn,
-    checked_encryption,
     checked_name,
     page,
     prefix,
@@ -215,6 +214,15 @@ def _role(parameters: Parameters) -> str:
 def _check_description(parameters: Parameters) -> None:
     if parameters.get("versionDescription") is not None and not parameters.get("publish"):
         raise Refusal("ValidationException", "Version description can only be set when publish is true")
+
+
+def checked_encryption(parameters: Parameters) -> dict[str, Any] | None:
+    """Returns the encryption that a request asks for; raises Refusal for a customer's key without its id."""
+    encryption: dict[str, Any] | None = parameters.get("encryptionConfiguration")
+    if encryption and encryption.get("type") != "AWS_OWNED_KEY" and not encryption.get("kmsKeyId"):
+        message = "Invalid Encryption Configuration: 'kmsKeyId is required for a key of the customer'"
+        raise Refusal("InvalidEncryptionConfiguration", message)
+    return encryption
 
 
 def added(tags: dict[str, str], more: list[dict[str, str]]) -> dict[str, str]:

@@ -24,7 +24,7 @@ from botocore.regions import EndpointResolver
 
 from states_language.scheduling.lanes import yield_for
 from states_language.scheduling.writing import text_in_turns
-from states_language.server.json_messages import message_and_place
+from states_language.server.json_messages import message_and_place, outside_texts
 from states_language.values import Document, parse_as_spelled, parsed
 
 Parameters = dict[str, Any]
@@ -96,24 +96,14 @@ def checked_name(name: str) -> str:
     return name
 
 
-def checked_encryption(parameters: Parameters) -> dict[str, Any] | None:
-    """Returns the encryption that a request asks for; raises Refusal for a customer's key without its id."""
-    encryption: dict[str, Any] | None = parameters.get("encryptionConfiguration")
-    if encryption and encryption.get("type") != "AWS_OWNED_KEY" and not encryption.get("kmsKeyId"):
-        message = "Invalid Encryption Configuration: 'kmsKeyId is required for a key of the customer'"
-        raise Refusal("InvalidEncryptionConfiguration", message)
-    return encryption
-
-
 def read_input(text: str) -> Document | Refusal:
     """Returns the input that a text holds, or the refusal of one that holds none.
 
     Others have turns while it reads a long text.
     """
     try:
-        text.encode()  # Half of a surrogate pair in the request itself is refused.
         yield_for(text)
-        value = parsed(text)
+        value = read_data(text)
         return Document(value, text_in_turns(value, sys.maxsize))
     except RecursionError:
         problem = ValueError("it is nested too deeply")
@@ -123,8 +113,22 @@ def read_input(text: str) -> Document | Refusal:
     return Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{message}'")
 
 
+def read_data(text: str) -> Any:
+    """Returns the JSON value in a member of a request; raises ValueError, also for a text that is too long."""
+    # Half of a surrogate pair in the request itself is refused.
+    if len(text.encode()) > INPUT_LIMIT_BYTES:
+        raise ValueError(f"it is longer than {INPUT_LIMIT_BYTES} bytes of UTF-8")
+    return parsed(text)
+
+
+MOST_OUTSIDE = 262_144
+"""The bytes of a request outside its texts. 15 MB of brackets would take seconds, in which nobody else is answered."""
+
+
 def parsed_request(body: bytes) -> Any:
     """Returns the value of a request's body; surrogate halves stay, so that a name with one is refused."""
+    if len(body) > MOST_OUTSIDE and outside_texts(body, MOST_OUTSIDE) > MOST_OUTSIDE:
+        raise Refusal("SerializationException", f"The request has more than {MOST_OUTSIDE} bytes outside its texts.")
     try:
         return parse_as_spelled(body.decode())
     except RecursionError:

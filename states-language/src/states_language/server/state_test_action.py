@@ -18,12 +18,12 @@ from states_language.server.executions import Executions
 from states_language.server.json_messages import message_and_place
 from states_language.server.mock_validation import STRICT, check_result
 from states_language.server.reading import Reader
-from states_language.server.requests import PREFIX, Actions, Answer, Parameters, Refusal, read_input
+from states_language.server.requests import PREFIX, Actions, Answer, Parameters, Refusal, read_data, read_input
 from states_language.server.single_state import NAME, StateTest, StateTestRequest, machine
 from states_language.tasks.calls import Exchange
 from states_language.tasks.resources import Resource, read_resource
 from states_language.timestamps import written
-from states_language.values import compact, once, parse_json, parsed
+from states_language.values import compact, once, parse_json
 
 _DEFAULT_COUNT = 100
 _TEXTS = ("output", "error", "cause", "nextState", "status")
@@ -236,7 +236,7 @@ def _check_cause(parameters: Parameters, state: dict[str, Any]) -> None:
 
 def _json(parameters: Parameters, name: str) -> Any:
     try:
-        return parsed(parameters[name])
+        return read_data(parameters[name])
     except ValueError as problem:
         message, _ = message_and_place(parameters[name], problem)
         raise Refusal("ValidationException", f"Invalid JSON in {name}: {message}") from None
