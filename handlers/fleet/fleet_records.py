@@ -1,9 +1,9 @@
 """Keeps a fleet's records in the control table: the last applied document, and how far its application is.
 
 The record `fleet` in the partition of the groups names the execution that applies the document. The document lies
-beside it, compressed, in parts of PART bytes. A dry run has records of its own. Invariants: only the execution that the
-record names changes it; a document is read whole or not at all; any answer of AWS but a refused condition raises
-`StoreUnavailable`.
+beside it, compressed, in parts of PART bytes; their sort keys have its digest, so that two requests at once overwrite
+no part of each other's. A dry run has a record of its own. Invariants: only the execution that the record names changes
+it; any answer of AWS but a refused condition raises `StoreUnavailable`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from handlers.values import dataclass
 
 # An item of DynamoDB has 400 KB at most.
 PART = 300_000
+# All steps of an application take a day or two at most.
+KEEP_DAYS = 7
 APPLYING, DONE = "applying", "done"
 
 
@@ -74,7 +76,7 @@ class FleetRecords:
         parts = [packed[first : first + PART] for first in range(0, len(packed), PART)]
         before = self.read()
         for number, part in enumerate(parts):
-            self._table.set(self._part(number), {"data": part})
+            self._table.set(_part(digest, number), {"data": part, **typed_values.expiry(now_ms, KEEP_DAYS)})
         counts = wanted.counts()
         fleet = Fleet(
             execution, digest, APPLYING, "", len(parts), counts["connected"], counts["stopped"], counts["patterns"],
@@ -87,16 +89,11 @@ class FleetRecords:
         return fleet
 
     def document(self, fleet: Fleet) -> Wanted:
-        """Returns the document that is applied; raises Replaced if there is another by now."""
-        items = [self._table.get(GROUP, self._part(number)["SK"]["S"]) or {} for number in range(fleet.parts)]
-        try:
-            text = zlib.decompress(b"".join(item["data"]["B"] for item in items)).decode("utf-8", "surrogatepass")
-        except (KeyError, zlib.error):
-            raise Replaced from None
-        wanted = read_again(text)
-        if digest_of(wanted) != fleet.digest:
-            raise Replaced
-        return wanted
+        """Returns the document that is applied."""
+        keys = [_part(fleet.digest, number) for number in range(fleet.parts)]
+        items = [self._table.get(GROUP, one["SK"]["S"]) or {} for one in keys]
+        packed = b"".join(item["data"]["B"] for item in items)
+        return read_again(zlib.decompress(packed).decode("utf-8", "surrogatepass"))
 
     def note(
         self,
@@ -119,10 +116,11 @@ class FleetRecords:
         if not self._table.set(place, values, "#execution = :me" if execution else "", **still_mine):
             raise Replaced
 
-    def _part(self, number: int) -> dict[str, Any]:
-        return typed_values.key(GROUP, f"{self._name}-document#{number:04d}")
-
 
 def digest_of(wanted: Wanted) -> str:
     """Returns the document's digest."""
     return hashlib.sha256(wanted.text().encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+def _part(digest: str, number: int) -> dict[str, Any]:
+    return typed_values.key(GROUP, f"fleet-document#{digest}#{number:04d}")

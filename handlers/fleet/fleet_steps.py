@@ -48,7 +48,6 @@ def step(ports: Ports, execution: str, *, is_dry: bool) -> dict[str, Any]:
     """Continues the recorded work; returns {"is_done", "wait_s"}: whether nothing is left, else when to continue."""
     fleet, is_through = ports.records.read(), True
     if fleet.execution == execution and fleet.state != DONE:
-        # After Replaced the record decides: the other request may have failed before it named its own execution there.
         with contextlib.suppress(Replaced):
             is_through = _round(ports, fleet, is_dry=is_dry)
         fleet = ports.records.read()

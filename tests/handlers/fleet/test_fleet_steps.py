@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -199,7 +200,7 @@ def test_a_later_document_ends_the_earlier_one() -> None:
 
 
 def test_a_large_document_is_kept_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It exceeds an item of DynamoDB's; parts of another document are never mistaken for its own."""
+    """It exceeds an item of DynamoDB's."""
     monkeypatch.setattr("handlers.fleet.fleet_records.PART", 3_000)
     world, draws = World(), random.Random(3)
     world.begin("\n".join(f"s:{draws.getrandbits(200):x}" for _ in range(200)))
@@ -250,14 +251,21 @@ def test_a_request_that_raises_ends_the_step() -> None:
         step(world.ports(False), ME, is_dry=False)
 
 
-def test_a_document_that_another_request_overwrites_is_not_taken_for_done() -> None:
-    """That request may have failed before its own execution began: then the step is tried again, and it can be seen."""
+def test_two_documents_at_once_spoil_neither() -> None:
+    """While a PUT is written a second one begins, or dies half way: the document that the record names is applied."""
     world = World()
-    world.begin("s:1")
     other = FleetRecords(world.dynamodb, CONTROL)
+    write = world.records._write
+
+    def late(values: Mapping[str, Any], execution: str) -> None:
+        other.begin(read("b:{1..3}", LINES), "other", 0)
+        write(values, execution)
+
+    world.records._write = late  # type: ignore[method-assign]
+    world.begin("a:{1..3}")
     other._write = lambda *_: None  # type: ignore[method-assign]
-    other.begin(read("a:1", LINES), "later", 0)
-    assert step(world.ports(False), ME, is_dry=False)["is_done"] is False
-    world.begin("s:1")
+    other.begin(read("c:1", LINES), "killed", 0)
+    assert world.apply("other") == 1
+    world.records._write = write  # type: ignore[method-assign]
     world.apply()
-    assert world.status == {"s:1": "running"}
+    assert world.status == dict.fromkeys(("a:1", "a:2", "a:3"), "running")
