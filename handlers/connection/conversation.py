@@ -43,8 +43,9 @@ from handlers.profile.upstream_requests import message_of
 
 NORMAL = 1000
 _HIDDEN = "…"
-# How many bytes that come before the last answer are kept; an upstream that sends more has begun to stream.
-EARLY_BYTES = 64 * 1024
+# How many bytes that come before the last answer are kept; an upstream that sends more has begun to stream. A message
+# takes some memory besides its own bytes.
+EARLY_BYTES, MESSAGE_BYTES = 64 * 1024, 64
 # How soon an overdue answer is looked for again while bytes wait to be read.
 UNREAD_POLL_MS = 100
 _STOPS = frozenset({Kind.END, Kind.DISCONNECT, Kind.EXPIRED})
@@ -156,7 +157,8 @@ class Conversation:
         """Returns all frames that have come once events count; until then keeps them and returns nothing."""
         kind = self._profile.marks.kind
         self._early += frames
-        self._early_bytes += sum(len(one.data) for one in frames if not isinstance(one.data, Oversize))
+        bodies = (one.data.head if isinstance(one.data, Oversize) else one.data for one in frames)
+        self._early_bytes += sum(MESSAGE_BYTES + len(body) for body in bodies)
         has_stopped = any(kind(frame) in _STOPS for frame in frames)
         if not (self.is_complete or has_stopped or self._early_bytes > EARLY_BYTES):
             return ()
@@ -258,14 +260,17 @@ class Conversation:
     def _name_of(self, exchange: Exchange) -> str:
         return f"subscribe[{self._profile.subscribe.index(exchange)}]"
 
-    def leaves(self, code: int = NORMAL) -> list[Effect]:
-        """Returns the last messages: the profile's own, and the close with this code. A second call returns nothing."""
+    def leaves(self, code: int | None = None) -> list[Effect]:
+        """Returns the last messages: the profile's own, and a close; only the close where it answers or has a `code`.
+
+        A second call returns nothing.
+        """
         was_over, self._is_over = self._is_over, True
         if was_over:
             return []
         leave = self._profile.leave
-        words = [] if leave is None or code != NORMAL else [self._says(leave)]
-        return [*words, Send(CLOSE, close_payload(code))]
+        words = [] if leave is None or code is not None else [self._says(leave)]
+        return [*words, Send(CLOSE, close_payload(NORMAL if code is None else code))]
 
 
 def _fits(marks: Sequence[Mark], frame: Frame) -> bool:

@@ -235,6 +235,15 @@ def test_what_floods_before_the_answer_has_begun() -> None:
     assert manager.wake_at_ms == 10_030
 
 
+@pytest.mark.parametrize(("message", "count"), [(b"", EARLY_BYTES // 64), (b"x" * 70_000, 1)])
+def test_no_message_before_the_answer_is_kept_for_nothing(message: bytes, count: int) -> None:
+    """Empty messages and the beginnings of oversize ones count too: an upstream could fill the memory with them."""
+    manager = talking(max_frame_bytes=1_000)
+    manager.handle(30, Opened(101))
+    assert manager.handle(40, says(*[encoded_frame(TEXT, message)] * (count - 1))) == []
+    assert isinstance(manager.handle(50, says(*[encoded_frame(TEXT, message)] * 2))[0], MarkConnected)
+
+
 def test_the_end_may_come_before_the_answer() -> None:
     """Nothing is awaited then; what came before it is stored."""
     manager = talking(end={"json": {"$.op": "over"}})
@@ -372,14 +381,14 @@ def test_what_breaks_the_protocol_is_closed_with_its_code(wire: bytes, code: int
 
 
 def test_the_last_words_are_said_once() -> None:
-    """If this side closes, the profile's words come first, then the close; none if the upstream is gone."""
+    """If this side closes, the profile's words come first, then the close; none if the upstream closes or is gone."""
     manager = connected(leave={"send": {"op": "bye", "channel": "{name}"}})
     effects = manager.handle(DEADLINE_MS - MARGIN_MS // 2, Woken())
     effects += manager.handle(DEADLINE_MS - MARGIN_MS // 2 + 1, Woken())
     said = [one for one in effects if isinstance(one, Send | CloseUpstream)]
     assert (sent(effects), said[-1]) == ([{"op": "bye", "channel": "EUR"}, (CLOSE, b"\x03\xe8")], CloseUpstream())
-    gone = connected(leave={"send": "bye"})
-    assert sent(gone.handle(50, Closed("reset"))) == []
+    assert sent(connected(leave={"send": "bye"}).handle(50, says(closing(1000)))) == [(CLOSE, b"\x03\xe8")]
+    assert sent(connected(leave={"send": "bye"}).handle(50, Closed("reset"))) == []
 
 
 def test_a_hole_in_the_numbers_is_a_loss_of_so_many() -> None:
