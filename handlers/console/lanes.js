@@ -222,7 +222,7 @@ function drawTicks(parent, windowMs, now, at, width) {
     const x = at(ms);
     set(group.firstChild, 'x1', x.toFixed(1));
     set(group.firstChild, 'x2', x.toFixed(1));
-    set(group.lastChild, 'x', Math.min(width - 28, Math.max(LABEL + 28, x)).toFixed(1));
+    set(group.lastChild, 'x', Math.min(width - 34, Math.max(LABEL + 34, x)).toFixed(1));
     text(group.lastChild, CLOCK.format(ms));
   });
 }

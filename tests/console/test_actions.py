@@ -45,7 +45,7 @@ def test_a_key_is_asked_for_and_kept_by_the_tab_alone(service: LocalRun, browser
 
 
 def test_all_of_it_can_be_done_by_keyboard(service: LocalRun, browser: Chromium, demo: str) -> None:
-    """Tab reaches the search, Enter starts a stream, and Escape answers the question with no."""
+    """Tab reaches every button, Escape answers the question with no, and a button leads past the list of events."""
     shown(browser, address(service, demo))
     steps = browser.do(
         """const names = [];
@@ -59,10 +59,15 @@ def test_all_of_it_can_be_done_by_keyboard(service: LocalRun, browser: Chromium,
         await page.keyboard.press('Escape');
         await page.getByRole('dialog').waitFor({ state: 'hidden' });
         names.push(await page.evaluate(() => document.activeElement.textContent));
+        await page.locator('.events li').first().waitFor();
+        await page.getByRole('button', { name: 'Export' }).focus();
+        await page.keyboard.press('Tab');
+        await page.keyboard.press('Enter');
+        names.push(await page.evaluate(() => document.activeElement.textContent));
         return names"""
     )
     assert [name for name in steps if name][:4] == ["Skip to the content", "Streamkeeper", "← Streams", "Stop"]
-    assert steps[-1] == "Stop"
+    assert steps[-2:] == ["Stop", "End of the events."]
     assert service.ask("GET", demo)[1]["stop_requested_at"] is None
 
 

@@ -2,6 +2,7 @@
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +85,27 @@ def test_the_streams_of_a_function(service: LocalRun, browser: Chromium) -> None
     assert found[0][:3] == ["ended", "1", "30\u00a0s"]
     assert (found[1], found[2].startswith("0 of 2 streams running, as of ")) == (1, True)
     assert violations(browser) == []
+
+
+def test_the_empty_first_page_offers_a_button_for_each_demonstration(service: LocalRun, browser: Chromium) -> None:
+    """A press starts the stream; one whose profile serves many has a name."""
+    browser.do("await page.route(/limit=100$/, (route) => route.fulfill({ json: { streams: [], next: null } }))")
+    shown(browser, address(service))
+    names, url = browser.do(
+        """const buttons = page.locator('.empty button');
+        await buttons.first().waitFor();
+        const names = await buttons.allTextContents();
+        await page.route(/eur-usd/, (route) => route.fulfill({ json: {} }));
+        const posted = page.waitForRequest((one) => one.method() === 'POST');
+        await page.getByRole('button', { name: 'Start demo-socket:eur-usd' }).click();
+        const url = (await posted).url();
+        await page.goto('about:blank');
+        await page.unrouteAll();
+        return [names, url]"""
+    )
+    profiles = sorted(path.stem for path in Path("env/streams").glob("demo*.toml"))
+    assert sorted(names) == [f"Start {name.replace('-socket', '-socket:eur-usd')}" for name in profiles]
+    assert url.endswith("/connections/demo-socket%3Aeur-usd")
 
 
 @pytest.mark.parametrize("many", [105, pytest.param(1_000, marks=pytest.mark.long)])
