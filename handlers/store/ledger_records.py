@@ -170,7 +170,8 @@ class LedgerRecords:
             "(#seen_ms <= :seen_ms AND (attribute_not_exists(#closed_ms) OR #closed_ms = :closed_ms))"
         )
         place = key(stream_id, connection_key(count(record, "fence") or 0))
-        return self._table.set(place, record, condition, **closed)
+        # Once the upstream has shown that it goes back to the cursor, a record has no `reach_ms` any more.
+        return self._table.set(place, record, condition, removes=[*{"reach_ms"} - record.keys()], **closed)
 
     def record_gaps(
         self,

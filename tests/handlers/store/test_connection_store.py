@@ -188,12 +188,12 @@ def test_a_cursor_that_the_upstream_refused_is_replaced_once(memory: Memory) -> 
 
 
 def test_the_ledger_records_a_connection(memory: Memory) -> None:
-    """There is one record a fence; an instant that has not come is absent, and counts are the latest."""
+    """There is one record a fence; what the last write does not have is absent, and counts are the latest."""
 
     def save(progress: Progress) -> bool:
         return save_connection(memory.store(), STREAM, progress, lane="A", execution="arn:1", request_id="r")
 
-    assert save(Progress(fence=3, claimed_ms=10, opened_ms=20, seen_ms=20))
+    assert save(Progress(fence=3, claimed_ms=10, opened_ms=20, seen_ms=20, reach_ms=2_000))
     assert save(Progress(fence=3, claimed_ms=10, opened_ms=20, seen_ms=30, frames=2, bytes=9, stored=1, duplicates=1))
     assert not save(Progress(fence=3, claimed_ms=10, opened_ms=20, seen_ms=25))
     closed = Progress(
