@@ -53,7 +53,7 @@ def answer(
     """Returns the answer about a stream as JSON; if `is_brief`, the verdict covers its newest connection alone.
 
     A connection other than the holder counts as open until it was silent for longer than `dead_after_ms`. Instants are
-    texts in UTC and end in `_at`; lengths are milliseconds. handlers/api/status_words.py lists the statuses. `keeps_ms`
+    texts in UTC; lengths are milliseconds. handlers/api/status_words.py lists the statuses. `keeps_ms`
     is how far back the upstream goes, 0 if unknown. With `whole`, the verdict says what is missing there.
     """
     connections = Connections(records, now_ms, dead_after_ms)
