@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from machines import line, raising, task
+from states_language import load
 from states_language.__main__ import main
-from states_language.drawing.histories import Attempt, attempts, draw
+from states_language.drawing.histories import Attempt, attempts, draw, marks
 
 FOLDER = Path(__file__).parent / "retries"
 FACTS = json.loads((Path(__file__).parents[1] / "language" / "data" / "retry-and-catch.json").read_text())
@@ -67,5 +69,30 @@ def test_the_lines_say_what_followed(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_what_runs_still_is_drawn_to_the_end() -> None:
     """An attempt without an end has no error and no successor."""
-    running = [Attempt("Work", 1, 0, None, "", "")]
+    running = [Attempt("Work", 1, 0, None, "", "", 0)]
     assert draw(running, 1000, 10) == [f"{'Work #1':<28} {'━' * 10} {1:>9.3f} s  running"]
+
+
+def test_each_iteration_waits_for_its_own_retrier() -> None:
+    """The same state may be tried in several iterations at once."""
+    waits = {"Type": "Wait", "SecondsPath": "$", "Next": "Do"}
+    tried = task(Retry=[{"ErrorEquals": ["X"], "IntervalSeconds": 4}])
+    each = {"Type": "Map", "ItemProcessor": line(("Wait", waits), ("Do", tried))}
+    history = load(line(("Each", each))).execute([1, 2], functions={"work": raising("X", "X")}).history
+    found = [(attempt.number, attempt.rest_ms, attempt.from_ms) for attempt in attempts(history)]
+    assert found == [(1, 1000, 1000), (1, 2000, 2000), (2, 1000, 5000), (2, 2000, 6000)]
+
+
+def test_a_redriven_execution_is_followed_to_its_end() -> None:
+    """The redriven attempt follows the state's entry, and no state is marked as the one that failed."""
+    kinds = ("TaskStateEntered", "TaskScheduled", "TaskFailed", "ExecutionFailed", "ExecutionRedriven")
+    history: Any = [
+        {"id": number, "previousEventId": before, "type": kind, "timestamp": number}
+        for number, (kind, before) in enumerate([*zip(kinds, range(5), strict=True), ("TaskScheduled", 1)], 1)
+    ]
+    history[0]["stateEnteredEventDetails"] = {"name": "Do"}
+    assert [(one.number, one.from_ms, one.then) for one in attempts(history)] == [
+        (1, 1, "nobody caught it"),
+        (2, 5, ""),
+    ]
+    assert (marks(history[:4]).failed, marks(history).failed) == ("Do", None)

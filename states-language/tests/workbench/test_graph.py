@@ -23,6 +23,7 @@ MACHINE: dict[str, Any] = line(
     ("Bad", {"Type": "Fail"}),
 )
 ALL = {"ErrorEquals": ["States.ALL"]}
+A_IS_1 = {"Variable": "$.a", "NumericEquals": 1}
 MERMAID = """flowchart TD
   start(( ))
   s4["Do"]
@@ -90,13 +91,25 @@ def test_a_history_of_aws_gives_the_same_marks() -> None:
         ("`a` b", "#96;a#96; b"),
         ("<b>&amp;", "#lt;b>#amp;amp;"),
         ("#1; of 2", "#35;1; of 2"),
-        ("1. First", "1#46; First"),
+        ("10. Last", "#49;0. Last"),
+        ("- b_c_d _e_", "#45; b_c_d #95;e#95;"),
+        ("*a* [b] ~~c~~ \\n", "#42;a#42; #91;b] #126;#126;c#126;#126; #92;n"),
+        ("$$.a is $$.b", "#36;$.a is #36;$.b"),
+        ("a@b.c https://d www.e", "a#64;b.c https:#47;/d www#46;e"),
         ("a\n{}", "a {}"),
     ],
 )
 def test_a_name_is_not_markup_in_mermaid(name: str, shown: str) -> None:
-    """Backticks would begin Mermaid's Markdown, # its entities and < its HTML; 1. would be a list, which it refuses."""
+    """Neither its Markdown, in which a list, an address or emphasis is not shown as it is, nor an entity, HTML or
+    mathematics, which stands between $$."""
     assert f'  s0["{shown}"]' in picture(line((name, {"Type": "Pass"})), "mermaid").splitlines()
+
+
+def test_the_end_is_marked_only_for_what_ended() -> None:
+    """A state whose error was caught did not end there."""
+    states = ("Do", task(Catch=[{"ErrorEquals": ["X"], "Next": "Over"}])), ("Over", {"Type": "Pass"})
+    taken = marks(load(line(*states)).execute(functions={"work": raising("X")}).history)
+    assert (taken.ended, taken.ways["Do", "Over"]) == ({"Do": 0, "Over": 1}, 1)
 
 
 def test_jsonata_and_map_are_drawn() -> None:
@@ -146,6 +159,10 @@ def test_too_large_a_result_is_any_error() -> None:
         (
             {"Or": [{"Variable": "$.a", "IsPresent": True}, {"Variable": "$.b", "IsNull": True}]},
             "$.a is there or $.b is null",
+        ),
+        (
+            {"And": [{"Or": [A_IS_1, {"Not": {"And": [A_IS_1, A_IS_1]}}]}, A_IS_1]},
+            "($.a = 1 or not ($.a = 1 and $.a = 1)) and $.a = 1",
         ),
     ],
 )

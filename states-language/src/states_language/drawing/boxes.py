@@ -51,9 +51,9 @@ def words(rule: Definition) -> str:
     """Return a Choice Rule in words, such as `$.a = 1`."""
     for joint in ("And", "Or"):
         if joint in rule:
-            return f" {joint.lower()} ".join(words(one) for one in rule[joint])
+            return f" {joint.lower()} ".join(_enclosed(one) for one in rule[joint])
     if "Not" in rule:
-        return f"not {words(rule['Not'])}"
+        return f"not {_enclosed(rule['Not'])}"
     if "Condition" in rule:
         return plain(rule["Condition"])
     ((operator, value),) = ((name, one) for name, one in rule.items() if name not in _OTHER_FIELDS)
@@ -66,6 +66,11 @@ def words(rule: Definition) -> str:
         name = name.removeprefix(kind)
     shown = json.dumps(value) if isinstance(value, bool) or value == "" else plain(value)
     return f"{rule['Variable']} {_OPERATORS.get(name, 'matches' if name == 'Matches' else operator)} {shown}"
+
+
+def _enclosed(rule: Definition) -> str:
+    """Return a rule within another in words, in brackets if it joins several."""
+    return f"({words(rule)})" if rule.keys() & {"And", "Or"} else words(rule)
 
 
 def duration(state: Definition) -> str:

@@ -87,7 +87,7 @@ def times(arrow: Arrow, boxes: dict[str, Box], marks: Marks) -> int:
     if source.kind == START:
         return 1 if marks.states[target.state] else 0
     if target.kind in (JOIN, END):
-        return 1 if source.state in marks.left else 0
+        return marks.ended[source.state]
     return marks.ways[source.state, target.state]
 
 

@@ -5,7 +5,7 @@ Call #2       ···━━━━━             2.000 s  States.Timeout, caught:
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ _LABEL = 28
 class Attempt:
     """One attempt of a Task; times count from the execution's start, `to_ms` is None while it lasts.
 
-    `error` is "" if it did not fail; `then` says what followed.
+    `error` is "" if it did not fail; `then` says what followed; from `rest_ms` on it was waited for.
     """
 
     state: str
@@ -33,6 +33,7 @@ class Attempt:
     to_ms: int | None
     error: str
     then: str
+    rest_ms: int
 
 
 def attempts(history: Sequence[Event]) -> list[Attempt]:
@@ -41,33 +42,24 @@ def attempts(history: Sequence[Event]) -> list[Attempt]:
     after: dict[int, list[Event]] = {}
     for event in history:
         after.setdefault(event.get("previousEventId", 0), []).append(event)
-    found: list[Attempt] = []
-    for event in history:
-        if event["type"] == "TaskStateEntered":
-            found += _visit(event, after, start_ms)
-    return sorted(found, key=lambda attempt: attempt.from_ms)
+    visits = (_visit(event, after, start_ms) for event in history if event["type"] == "TaskStateEntered")
+    return sorted((attempt for visit in visits for attempt in visit), key=lambda attempt: attempt.from_ms)
 
 
-def _visit(entered: Event, after: dict[int, list[Event]], start_ms: int) -> list[Attempt]:
-    """Return the attempts of one visit of a Task."""
-    name = _name(entered)
-    found: list[Attempt] = []
-    begun = _next(entered, after)
-    while begun is not None and begun["type"] in _BEGUN:
-        over = _ended(begun, after)
-        following = None if over is None else _next(over, after)
-        found.append(
-            Attempt(
-                state=name,
-                number=len(found) + 1,
-                from_ms=begun["timestamp"] - start_ms,
-                to_ms=None if over is None else over["timestamp"] - start_ms,
-                error="" if over is None else _error(over),
-                then="" if over is None else _then(over, following, after),
-            )
-        )
-        begun = following
-    return found
+def _visit(entered: Event, after: dict[int, list[Event]], start_ms: int) -> Iterator[Attempt]:
+    """Yield the attempts of one visit of a Task; after a redrive they begin again where it was entered."""
+    number = 0
+    for first in after.get(entered["id"], ()):
+        begun: Event | None = first
+        rest_ms = first["timestamp"] - start_ms
+        while begun is not None and begun["type"] in _BEGUN:
+            number += 1
+            over = _ended(begun, after)
+            following = None if over is None else _next(over, after)
+            to_ms = None if over is None else over["timestamp"] - start_ms
+            error, then = ("", "") if over is None else (_error(over), _then(over, following, after))
+            yield Attempt(_name(entered), number, begun["timestamp"] - start_ms, to_ms, error, then, rest_ms)
+            begun, rest_ms = following, to_ms or 0
 
 
 def _ended(begun: Event, after: dict[int, list[Event]]) -> Event | None:
@@ -109,14 +101,11 @@ def _error(over: Event) -> str:
 def draw(found: Sequence[Attempt], until_ms: int, width: int) -> list[str]:
     """Return a line for each attempt: its bar of `width` columns, its length, and what followed."""
     lines = []
-    ended: dict[str, int] = {}
     for attempt in found:
         label = f"{attempt.state} #{attempt.number}"
         label = label if len(label) < _LABEL else f"{label[: _LABEL - 6]}… #{attempt.number}"
         to_ms = until_ms if attempt.to_ms is None else attempt.to_ms
-        rest_ms = ended.get(attempt.state, attempt.from_ms) if attempt.number > 1 else attempt.from_ms
-        ended[attempt.state] = to_ms
-        bar = _bar(rest_ms, attempt.from_ms, to_ms, until_ms, width, FAILED if attempt.error else RUNNING)
+        bar = _bar(attempt.rest_ms, attempt.from_ms, to_ms, until_ms, width, FAILED if attempt.error else RUNNING)
         said = ", ".join(filter(None, (attempt.error, attempt.then))) or "running"
         lines.append(f"{label:<{_LABEL}} {bar} {(to_ms - attempt.from_ms) / 1000:>9.3f} s  {said}")
     return lines
@@ -133,13 +122,13 @@ def _bar(rest_ms: int, from_ms: int, to_ms: int, until_ms: int, width: int, last
 
 @dataclass
 class Marks:
-    """How often each state and each transition between two was taken; `left` are the states that were left, `failed`
-    is the one in which the execution failed.
+    """How often each state and each transition between two was taken; `ended` says how often a state was left for no
+    other, `failed` is the one in which the execution failed.
     """
 
     states: Counter[str] = field(default_factory=Counter)
     ways: Counter[tuple[str, str]] = field(default_factory=Counter)
-    left: set[str] = field(default_factory=set)
+    ended: Counter[str] = field(default_factory=Counter)
     failed: str | None = None
 
 
@@ -151,17 +140,20 @@ def marks(history: Iterable[Mapping[str, Any]]) -> Marks:
     counted = Marks()
     by_id: dict[int, Mapping[str, Any]] = {}
     for event in sorted(history, key=lambda one: int(one["id"])):
-        by_id[event["id"]] = event
+        by_id[event["id"]], previous = event, event.get("previousEventId", 0)
         if EXITED in event:
-            counted.left.add(event[EXITED]["name"])
+            counted.ended[event[EXITED]["name"]] += 1
         if ENTERED in event:
             name = event[ENTERED]["name"]
             counted.states[name] += 1
-            before = _owner(by_id, event.get("previousEventId", 0))
+            before = _owner(by_id, previous)
             if before is not None:
                 counted.ways[before, name] += 1
+                counted.ended[before] -= EXITED in by_id[previous]
         if event["type"] in ("ExecutionFailed", "ExecutionTimedOut", "ExecutionAborted"):
-            counted.failed = _owner(by_id, event.get("previousEventId", 0))
+            counted.failed = _owner(by_id, previous)
+        elif event["type"] == "ExecutionRedriven":
+            counted.failed = None
     return counted
 
 

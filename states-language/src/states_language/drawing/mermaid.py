@@ -21,9 +21,9 @@ _SHAPES = {
     "Map": '[["{}"]]',
 }
 _RECTANGLE = '["{}"]'
-_ENTITIES = str.maketrans({"#": "#35;", '"': "#quot;", "<": "#lt;", "&": "#amp;", "`": "#96;"})
-_LIST = re.compile(r"^(\d+)\.(?= )")
-"""A label that Mermaid's Markdown would read as a numbered list."""
+_MARKUP = re.compile(r"""[#"<&`*~\[\\@]|(?<!\w)_|_(?!\w)|\$(?=\$)|(?<=:)/|(?<=www)\.|^[-+>=]|^\d(?=\d*[.)])""")
+"""What Mermaid reads as an entity, the end of the text, HTML, Markdown, mathematics or an address."""
+_NAMED = {"#": "#35;", '"': "#quot;", "<": "#lt;", "&": "#amp;"}
 
 
 def mermaid(drawing: Drawing, marks: Marks | None = None) -> str:
@@ -65,7 +65,7 @@ def _box(box: Box) -> str:
 
 def _quoted(*rows: str) -> str:
     """Return rows of text in the form that Mermaid takes between quotes."""
-    return "<br/>".join(_LIST.sub(r"\1#46;", plain(row).translate(_ENTITIES)) for row in rows)
+    return "<br/>".join(_MARKUP.sub(lambda sign: _NAMED.get(sign[0], f"#{ord(sign[0])};"), plain(row)) for row in rows)
 
 
 def _marked(drawing: Drawing, marks: Marks) -> Iterator[str]:
