@@ -24,7 +24,6 @@ from handlers.aws.eks_tokens import signed
 from handlers.aws.error_translation import translate_errors
 from handlers.aws.lambda_environment import TimedContext, now_ms, plain_aws
 from handlers.aws.secret_values import SecretValues
-from handlers.connection.effects import Outcome
 from handlers.connection.gap_record import Gap, Repair
 from handlers.errors import InvalidRequest
 from handlers.profile.behaviour import Profile
@@ -35,7 +34,7 @@ from handlers.repair.function import repairs
 from handlers.repair.gap_ports import Deps
 from handlers.repair.work import RepairWork
 from handlers.run.deployed_profiles import read_profile
-from handlers.run.group_ports import Ask, Needs
+from handlers.run.group_ports import performed
 from handlers.run.profile_source import Profiles
 from handlers.run.refresh_tokens import RefreshTokens
 from handlers.settings import RepairSettings
@@ -80,27 +79,11 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
         steps = dry_run(deps, stream_id, int(event.get("from_ms", 0)), int(event.get("to_ms", 1 << 62)))
     else:
         steps = repairs(deps, stream_id)
-    outcome = perform(steps)
+    outcome = performed(steps, lambda request: request(), lambda for_s: time.sleep(max(0, for_s)))
     for stream, gap, repair in deps.done:
         said = {"stream_id": stream, "from_at": at(gap.from_ms), "to_at": at(gap.to_ms)}
         logger.info(f"gap {repair.state}", extra={**said, **shown_repair(repair)})
     return {"status": outcome.status, "gaps": [_answer(gap, repair) for _, gap, repair in deps.done]}
-
-
-def perform(steps: Needs) -> Outcome:
-    """Carries out what the steps ask for, and returns what they return."""
-    answer: Any = None
-    try:
-        while True:
-            need = steps.send(answer)
-            if isinstance(need, Ask):
-                answer = need.request()
-            else:
-                time.sleep(max(0, need.for_s))
-                answer = set()
-    except StopIteration as ended:
-        outcome: Outcome = ended.value
-        return outcome
 
 
 def profile_of(stream_id: str) -> Profile | None:

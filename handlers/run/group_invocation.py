@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
@@ -23,7 +22,7 @@ from handlers.group.next_step import Delays
 from handlers.profile.behaviour import Profile
 from handlers.run.connection_metrics import numbers
 from handlers.run.group_function import group_steps
-from handlers.run.group_ports import Ask, GroupPorts, GroupTables, Needs, ReadProfiles, Reports
+from handlers.run.group_ports import GroupPorts, GroupTables, ReadProfiles, Reports, performed
 from handlers.run.ports import LogReport, hard_stop_ms, open_upstream
 from handlers.run.threads import Bell, Pool, SystemClock, ask_until
 from handlers.upstream.standstill import Ticker
@@ -47,7 +46,8 @@ def run_group(
         ports = GroupPorts(
             clock, bell, pool, opens, secrets, log_report, kept=keeps_one, profiles=profiles, reports=reports
         )
-        return _perform(group_steps(invocation, tables, delays, ports), stop_ms, clock, bell)
+        steps = group_steps(invocation, tables, delays, ports)
+        return performed(steps, functools.partial(ask_until, stop_ms, clock), bell.wait)
 
 
 # The maximum of these counts; all others are summed.
@@ -81,18 +81,3 @@ class GroupLog:
     def summed(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Returns the sums of each profile that has any, by the names of their metrics."""
         yield from sorted(self._sums.items())
-
-
-def _perform(steps: Needs, stop_ms: int, clock: SystemClock, bell: Bell) -> Outcome:
-    move: Callable[[], Any] = functools.partial(next, steps)
-    try:
-        while True:
-            need = move()
-            try:
-                answer = ask_until(stop_ms, clock, need.request) if isinstance(need, Ask) else bell.wait(need.for_s)
-                move = functools.partial(steps.send, answer)
-            except Exception as error:
-                move = functools.partial(steps.throw, error)
-    except StopIteration as ended:
-        outcome: Outcome = ended.value
-        return outcome

@@ -5,6 +5,7 @@ It decides nothing. Invariant: the performer of a function does not know of grou
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
@@ -69,6 +70,22 @@ class Wait:
 
 
 Needs = Generator[Ask | Wait, Any, Outcome]
+
+
+def performed(steps: Needs, ask: Callable[[Callable[[], Any]], Any], wait: Callable[[float], Any]) -> Outcome:
+    """Returns what the steps return, after all that they need; what `ask` or `wait` raises is thrown in."""
+    move: Callable[[], Any] = functools.partial(next, steps)
+    try:
+        while True:
+            need = move()
+            try:
+                answer = ask(need.request) if isinstance(need, Ask) else wait(need.for_s)
+                move = functools.partial(steps.send, answer)
+            except Exception as error:
+                move = functools.partial(steps.throw, error)
+    except StopIteration as ended:
+        outcome: Outcome = ended.value
+        return outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

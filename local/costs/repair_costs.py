@@ -5,6 +5,7 @@ The function, the store and the tables are the product's own; the address is sim
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from handlers.profile.parse import parse
 from handlers.repair.function import repairs
 from handlers.repair.gap_ports import Deps
 from handlers.repair.work import RepairWork
-from handlers.run.group_ports import Ask
+from handlers.run.group_ports import performed
 from handlers.store.event_items import StoragePolicy
 from handlers.store.event_reader import EventReader
 from handlers.store.ledger_records import connection_item, connection_key, gap_item
@@ -87,15 +88,17 @@ def counted(events: int, event_bytes: int = 200) -> Counted:
         work, StreamRecords(client, "control", "events"), store, EventReader(client, "events", lambda _: None),
         lambda _: profile, lambda _: {}, rest.fetch, lambda *_: None, lambda: now[0], lambda: 1 << 40, "cost",
     )  # fmt: skip
-    steps, answer = repairs(deps, "cost"), None
-    try:
-        while True:
-            need, asked = steps.send(answer), len(rest.asked)
-            answer = need.request() if isinstance(need, Ask) else set()
-            took_ms = REQUEST_MS if isinstance(need, Ask) else round(need.for_s * 1000)
-            now[0] += ANSWER_MS if len(rest.asked) > asked else took_ms
-    except StopIteration:
-        return Counted(meter.counts - before, now[0] - began_ms + START_MS, len(rest.asked))
+
+    def ask(request: Callable[[], Any]) -> Any:
+        asked, answer = len(rest.asked), request()
+        now[0] += ANSWER_MS if len(rest.asked) > asked else REQUEST_MS
+        return answer
+
+    def wait(for_s: float) -> None:
+        now[0] += round(for_s * 1000)
+
+    performed(repairs(deps, "cost"), ask, wait)
+    return Counted(meter.counts - before, now[0] - began_ms + START_MS, len(rest.asked))
 
 
 def gap_usd(of: Counted, memory_mb: int, prices: Prices) -> dict[str, float]:

@@ -15,7 +15,7 @@ from handlers.repair.dry_run import dry_run
 from handlers.repair.function import repairs
 from handlers.repair.gap_ports import Deps
 from handlers.repair.work import RepairWork
-from handlers.run.group_ports import Ask
+from handlers.run.group_ports import performed
 from handlers.store.event_items import StoragePolicy
 from handlers.store.event_reader import EventReader
 from handlers.store.ledger_records import connection_item, connection_key, gap_item
@@ -101,23 +101,18 @@ class Rig:
             lambda _stream, _gap, repair: self.alerts.append(repair.reason), lambda: self.now, lambda: left_ms,
             f"h{self.now}",
         )  # fmt: skip
-        steps, answer = dry_run(deps, "s", 0, self.now) if is_dry else repairs(deps, "s"), None
-        while True:
-            try:
-                need = steps.send(answer)
-            except StopIteration as ended:
-                outcome: Outcome = ended.value
-                return outcome
-            if not isinstance(need, Ask):
-                self.now += round(need.for_s * 1000)
-                answer = set()
-                continue
-            if self.dies_after is not None:
-                self.dies_after -= 1
-                if self.dies_after < 0:
-                    raise Killed
-            self.now += 7
-            answer = need.request()
+        return performed(dry_run(deps, "s", 0, self.now) if is_dry else repairs(deps, "s"), self._ask, self._wait)
+
+    def _ask(self, request: Callable[[], Any]) -> Any:
+        if self.dies_after is not None:
+            self.dies_after -= 1
+            if self.dies_after < 0:
+                raise Killed
+        self.now += 7
+        return request()
+
+    def _wait(self, for_s: float) -> None:
+        self.now += round(for_s * 1000)
 
     @property
     def repaired(self) -> Any:
