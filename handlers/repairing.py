@@ -79,10 +79,12 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
         steps = dry_run(deps, stream_id, int(event.get("from_ms", 0)), int(event.get("to_ms", 1 << 62)))
     else:
         steps = repairs(deps, stream_id)
-    outcome = performed(steps, lambda request: request(), lambda for_s: time.sleep(max(0, for_s)))
-    for stream, gap, repair in deps.done:
-        said = {"stream_id": stream, "from_at": at(gap.from_ms), "to_at": at(gap.to_ms)}
-        logger.info(f"gap {repair.state}", extra={**said, **shown_repair(repair)})
+    try:
+        outcome = performed(steps, lambda request: request(), lambda for_s: time.sleep(max(0, for_s)))
+    finally:
+        for stream, gap, repair in deps.done:
+            said = {"stream_id": stream, "from_at": at(gap.from_ms), "to_at": at(gap.to_ms)}
+            logger.info(f"gap {repair.state}", extra={**said, **shown_repair(repair)})
     return {"status": outcome.status, "gaps": [_answer(gap, repair) for _, gap, repair in deps.done]}
 
 

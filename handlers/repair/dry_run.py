@@ -23,14 +23,16 @@ def dry_run(deps: Deps, stream_id: str, from_ms: int, to_ms: int) -> Needs:
     if not (yield Ask(lambda: deps.turn(profile_name))):
         return Outcome("", "busy", "another function repairs the gaps of this profile")
     gaps = yield from newest_gaps(deps, stream_id, deps.profile_of(stream_id), _DryPorts)
+    rest_until_ms = 0
     for gap in reversed(left(list(gaps))):
-        if gap.from_ms < to_ms and gap.to_ms >= from_ms and deps.has_time:
+        if gap.from_ms < to_ms and gap.to_ms >= from_ms and deps.has_time and rest_until_ms <= deps.now_ms():
             try:
                 repair: Repair = yield from repair_gap(gaps[gap], replace(gap, repair=again(gap, 0)))
             except TakenOver:
                 return Outcome("", "busy", "another function has taken over")
             deps.done.append((stream_id, gap, replace(repair, next_ms=0)))
-    yield Ask(lambda: deps.work.leave(profile_name, deps.holder, deps.pace.next_ms))
+            rest_until_ms = repair.rest_until_ms
+    yield Ask(lambda: deps.work.leave(profile_name, deps.holder, max(rest_until_ms, deps.pace.next_ms)))
     return Outcome("", "done", "")
 
 

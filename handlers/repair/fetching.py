@@ -41,9 +41,9 @@ def fetch(request: UpstreamRequest) -> Fetched:
         with opened(request, timeout, lambda _socket: None, StrictResponse) as response:
             # A field with several lines, such as Link, becomes one list (RFC 9110, section 5.3).
             headers = {name.lower(): response.headers[name] for name in response.headers}
+            retry_s = retry_after_s(headers.get("retry-after", ""), headers.get("date", ""))
+            retry_s = rate_limit_s(headers) if retry_s is None else retry_s
             if not 200 <= response.status < 300:
-                retry_s = retry_after_s(headers.get("retry-after", ""), headers.get("date", ""))
-                retry_s = rate_limit_s(headers) if retry_s is None else retry_s
                 return Fetched(response.status, headers, problem=f"answered {response.status}", retry_after_s=retry_s)
             decoder = BodyDecoder(coding(headers.get("content-encoding")), MOST_BYTES)
             while data := response.read1(64 * 1024):
@@ -54,7 +54,7 @@ def fetch(request: UpstreamRequest) -> Fetched:
                 if time.monotonic() - began_s > MOST_S:
                     return Fetched(problem=f"the answer did not come whole in {MOST_S} s")
             decoder.close()
-            return Fetched(response.status, headers, bytes(body))
+            return Fetched(response.status, headers, bytes(body), retry_after_s=retry_s)
     except (UnknownCoding, Corrupt, Unfinished, AddressRefused, RedirectRefused) as problem:
         return Fetched(problem=str(problem))
     except (urllib3.exceptions.HTTPError, OSError, ValueError) as problem:

@@ -7,12 +7,13 @@ stored.
 """
 
 from collections.abc import Generator
+from functools import partial
 from typing import Any
 
 from handlers.api.verdict import counted
 from handlers.connection.effects import Outcome
 from handlers.connection.gap_record import REPAIRED, Gap
-from handlers.errors import StreamDropped, StreamRejected
+from handlers.errors import StoreUnavailable, StreamDropped, StreamRejected
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
 from handlers.repair.gap_edges import repaired_spans, to_repair
@@ -26,11 +27,17 @@ SOON_MS = 30_000
 MOST_GAPS = 500
 # A stream without a valid profile is tried again after this time, for a week after its request.
 NO_PROFILE_REST_MS, NO_PROFILE_KEPT_MS = 600_000, 7 * 86_400_000
+# A stream whose records cannot be read now is tried again after this time.
+UNREADABLE_REST_MS = 60_000
 
 
 def repairs(deps: Deps, stream_id: str) -> Needs:
-    """Repairs what is due of the stream and of its profile's others; the outcome's status is "done" or "busy"."""
+    """Repairs what is due of the stream and of its profile's others; the outcome's status is "done" or "busy".
+
+    Raises StoreUnavailable, after the others' repair if the records of one stream were refused.
+    """
     profile, rest_until_ms = stream_id.partition(":")[0], 0
+    unreadable: StoreUnavailable | None = None
     while deps.has_time and not rest_until_ms:
         # Each time anew: several waits outlast a turn.
         if not (yield Ask(lambda: deps.turn(profile))):
@@ -47,7 +54,13 @@ def repairs(deps: Deps, stream_id: str) -> Needs:
             rest_until_ms = yield from _stream(deps, due[0])
         except TakenOver:
             return Outcome("", "busy", "another function has taken over")
+        except StoreUnavailable as problem:
+            # It may be this stream's own record that is damaged, and the others go on.
+            unreadable, now_ms = problem, deps.now_ms()
+            yield Ask(partial(deps.work.done, due[0], now_ms, now_ms + UNREADABLE_REST_MS))
     yield Ask(lambda: deps.work.leave(profile, deps.holder, rest_until_ms or deps.pace.next_ms))
+    if unreadable is not None:
+        raise unreadable
     return Outcome("", "done", f"{counted(len(deps.done), 'gap')} tried")
 
 

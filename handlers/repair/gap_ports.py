@@ -43,11 +43,19 @@ class Pace:
 
     next_ms: int = 0
 
+    def left_s(self, now_ms: int) -> float:
+        """Returns how long to wait before a request."""
+        return max(0, self.next_ms - now_ms) / 1000
+
     def wait_s(self, now_ms: int, pace_s: float) -> float:
         """Returns how long to wait before a request, which is then counted as made."""
-        at_ms = max(now_ms, self.next_ms)
-        self.next_ms = at_ms + round(pace_s * 1000)
-        return (at_ms - now_ms) / 1000
+        wait_s = self.left_s(now_ms)
+        self.next_ms = max(now_ms, self.next_ms) + round(pace_s * 1000)
+        return wait_s
+
+    def rest(self, now_ms: int, rest_s: float) -> None:
+        """Puts the next request off: the last answer used up what the address accepts."""
+        self.next_ms = max(self.next_ms, now_ms + round(rest_s * 1000))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,7 @@ class Deps:
     @property
     def has_time(self) -> bool:
         """Whether it has time for another request, which must wait for its pace."""
-        return self.left_ms() > max(0, self.pace.next_ms - self.now_ms())
+        return self.left_ms() > 1000 * self.pace.left_s(self.now_ms())
 
     def turn(self, profile: str) -> bool:
         """Returns whether this function alone may ask the profile's upstream, until TURN_MS after its next request."""

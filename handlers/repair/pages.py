@@ -37,7 +37,10 @@ class BadPage(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An answer; `problem` is why there is none, "" if there is one. The names of headers are in lower case."""
+    """An answer; `problem` is why there is none, "" if there is one. The names of headers are in lower case.
+
+    `retry_after_s` is for how long the address accepts no further request, None if it does not say so.
+    """
 
     status: int = 0
     headers: Mapping[str, str] | None = None

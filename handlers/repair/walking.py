@@ -151,6 +151,8 @@ class _Walk:
             yield Wait(wait_s)
         wanted = request(ports.profile, field, address, ports.secrets)
         answer: Fetched = yield Ask(lambda: ports.deps.fetch(wanted))
+        if not answer.problem:
+            ports.deps.pace.rest(ports.deps.now_ms(), answer.retry_after_s or 0)
         return answer
 
     def _looked_back(self, repair: Repair, begin: str) -> Generator[Ask | Wait, Any, tuple[Repair, str, float]]:
@@ -161,6 +163,11 @@ class _Walk:
         """
         if not (repair.way == UP and repair.saw_before and repair.saw_after):
             return repair, "", 0
+        deps = self._ports.deps
+        if not deps.has_time:
+            # The address's limit is used up for longer than this function lives.
+            problem = "no request is left to see whether the address forgot events"
+            return repair, problem, deps.pace.left_s(deps.now_ms())
         answer = yield from self._fetched(begin)
         if answer.problem:
             return repair, answer.problem, answer.retry_after_s or 0

@@ -60,6 +60,7 @@ def test_a_token_server_that_is_down_is_named() -> None:
         sent(profile_of(server.address), OwnTokens(lambda: 0))
 
 
+@pytest.mark.parametrize("status", [200, 403])
 @pytest.mark.parametrize(
     ("headers", "rest_s"),
     [
@@ -70,12 +71,12 @@ def test_a_token_server_that_is_down_is_named() -> None:
         ("RateLimit-Remaining: 0\r\nRateLimit-Reset: soon", None),
     ],
 )
-def test_a_used_up_rate_limit_is_a_back_off(headers: str, rest_s: float | None) -> None:
+def test_a_used_up_rate_limit_is_a_back_off(headers: str, rest_s: float | None, status: int) -> None:
     """A header gives a duration, or an instant of the upstream's clock; a Retry-After says more."""
-    lines = ("HTTP/1.1 403 X", "Date: Sat, 29 Nov 2025 09:03:20 GMT", headers, "Content-Length: 0", "", "")
+    lines = (f"HTTP/1.1 {status} X", "Date: Sat, 29 Nov 2025 09:03:20 GMT", headers, "Content-Length: 0", "", "")
     with serving(sends("\r\n".join(lines).encode())) as server:
         answer = fetch(UpstreamRequest("GET", server.address, {}, None, allow_private=True))
-    assert (answer.status, answer.retry_after_s) == (403, rest_s)
+    assert (answer.status, answer.retry_after_s) == (status, rest_s)
 
 
 def test_a_header_in_several_lines_is_one_list() -> None:

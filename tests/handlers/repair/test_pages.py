@@ -279,3 +279,24 @@ def test_a_refusal_of_the_look_back_is_obeyed() -> None:
     rig.now = rig.repaired.next_ms
     rig.run(request=False)
     assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
+
+
+@pytest.mark.parametrize("page", range(6))
+def test_a_limit_that_an_answer_uses_up_is_obeyed(page: int) -> None:
+    """The next request waits until the limit begins anew, in this function or a later one; the walk then goes on."""
+    rig = Rig(RestWays(limit=3))
+    fetch, used_up_ms = rig.rest.fetch, list[int]()
+
+    def limits(request: UpstreamRequest) -> Fetched:
+        is_last = len(rig.rest.asked) == page
+        used_up_ms.extend([rig.now] * is_last)
+        return replace(fetch(request), retry_after_s=400.0 if is_last else None)
+
+    rig.rest.fetch = limits  # type: ignore[method-assign]
+    rig.run(left_ms=60_000)
+    assert max(rig.rest.asked) == used_up_ms[0]
+    rig.now = used_up_ms[0] + 399_000
+    assert rig.run(left_ms=60_000).status == "busy"
+    rig.now += 2_000
+    rig.run(left_ms=60_000)
+    assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)

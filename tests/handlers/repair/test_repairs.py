@@ -6,16 +6,18 @@ from typing import Any
 import pytest
 
 from handlers.connection.gap_record import DELIVERED, FAILED, LOST, OPEN, PARTLY, REPAIRED, Gap, Repair
+from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference
 from handlers.repair.fetching import MOST_S
-from handlers.repair.function import NO_PROFILE_KEPT_MS
+from handlers.repair.function import NO_PROFILE_KEPT_MS, UNREADABLE_REST_MS
 from handlers.repair.gap_ports import TURN_MS
+from handlers.repair.pages import Fetched
 from handlers.repair.proof import NO_EVENT_AFTER, NO_EVENT_BEFORE
 from handlers.repair.work import DONE_KEPT_DAYS, SETTLED_MS
 from handlers.store.ledger_records import gap_item
-from handlers.store.typed_values import DAY_S
+from handlers.store.typed_values import DAY_S, key, number
 from local.simulation.virtual_rest import RestWays
 from tests.handlers.repair.rigs import MISSED, REPAIR, STREAM, Killed, Rig, body, brought, item
 
@@ -389,3 +391,30 @@ def test_a_request_that_was_repeated_meanwhile_stays() -> None:
     rig.work.request("s", rig.now, rig.now)
     rig.work.done(read, rig.now, None)
     assert [one.asks for one in rig.work.requested()] == [2]
+
+
+def test_a_stream_whose_records_cannot_be_read_keeps_no_other_from_its_repair() -> None:
+    """A later version wrote them: the others of its profile are repaired, and it is tried again in a minute."""
+    rig = Rig(RestWays(limit=100))
+    later = key("s:later", "lease") | {"layout": number(99), "partitions": number(1)}
+    rig.tables.put_item(TableName="control", Item=later)
+    rig.work.request("s:later", rig.now, rig.now - 1)
+    with pytest.raises(StoreUnavailable, match="the control record has layout 99"):
+        rig.run()
+    assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
+    (left,) = rig.work.read(["s:later"])
+    assert rig.now < left.due_ms <= rig.now + UNREADABLE_REST_MS
+
+
+def test_a_dry_run_obeys_a_refusal() -> None:
+    """It tries no further gap, nobody has the next turn before the rest is over, and nothing is stored."""
+    rig = Rig(RestWays(limit=100))
+    rig.tables.put_item(TableName="control", Item=gap_item("s", Gap(2, rig.at(16), rig.at(17), "loss", LOST, 1)))
+    stored, fetch = rig.stored(), rig.rest.fetch
+    refusal = Fetched(429, problem="answered 429", retry_after_s=400.0)
+    rig.rest.fetch = lambda request: fetch(request) and refusal  # type: ignore[method-assign]
+    rig.run(is_dry=True)
+    assert len(rig.rest.asked) == 1
+    rig.now += 399_000
+    assert rig.run().status == "busy"
+    assert (rig.stored(), [gap.repair for gap in rig.records.newest_gaps("s", 9)]) == (stored, [None, None])
