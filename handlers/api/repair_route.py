@@ -17,13 +17,12 @@ from handlers.api.problems import Problem
 from handlers.api.queries import FOR_EVER, TIMES, BadQuery, instant_ms, is_dry_run, parameters_of
 from handlers.aws.clients import boto3_client
 from handlers.aws.error_translation import translate_errors
-from handlers.repair.gap_edges import again, left
+from handlers.repair.gap_edges import MOST_GAPS, again, gaps_since, left
 from handlers.repair.work import RepairWork, start
 from handlers.store.ledger_records import LedgerRecords
 
 # API Gateway waits for 29 seconds, and the function behind it for 20.
 DRY_RUN_S = 17
-MOST_GAPS = 500
 # Makes the client that waits so many seconds for a dry run.
 _functions = partial(boto3_client, "lambda", 1)
 
@@ -40,8 +39,8 @@ def answer(stage: ControlStage, asked: Asked, ends_s: float) -> dict[str, Any]:
     if is_dry:
         shown = _dry_run(stage.settings.repair_function, stream_id, from_ms, to_ms, ends_s)
         return {"stream": stream_id, "is_dry_run": True, "gaps": shown}
-    gaps, ledger = left(stage.store.newest_gaps(stream_id, MOST_GAPS)), LedgerRecords(stage.client, table, 0)
-    wanted = [gap for gap in reversed(gaps) if gap.from_ms < to_ms and gap.to_ms >= from_ms]
+    gaps, ledger = left(gaps_since(stage.store, stream_id, from_ms)), LedgerRecords(stage.client, table, 0)
+    wanted = [gap for gap in gaps if gap.from_ms < to_ms and gap.to_ms >= from_ms][MOST_GAPS - 1 :: -1]
     for gap in wanted:
         ledger.save_repair(stream_id, gap, again(gap, now_ms))
     if wanted:

@@ -16,7 +16,7 @@ from handlers.connection.gap_record import REPAIRED, Gap
 from handlers.errors import StoreUnavailable, StreamDropped, StreamRejected
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
-from handlers.repair.gap_edges import repaired_spans, to_repair
+from handlers.repair.gap_edges import gaps_since, repaired_spans, to_repair
 from handlers.repair.gap_ports import Deps, GapPorts
 from handlers.repair.walking import TakenOver, repair_gap
 from handlers.repair.work import Request
@@ -24,11 +24,12 @@ from handlers.run.group_ports import Ask, Needs, Wait
 
 # How soon a repair must be due for the function to wait for it.
 SOON_MS = 30_000
-MOST_GAPS = 500
 # A stream without a valid profile is tried again after this time, for a week after its request.
 NO_PROFILE_REST_MS, NO_PROFILE_KEPT_MS = 600_000, 7 * 86_400_000
 # A stream whose records cannot be read now is tried again after this time.
 UNREADABLE_REST_MS = 60_000
+# How long after the address's reach a gap may still wait for its last try, after which a person is told.
+GIVEN_UP_MS = 86_400_000
 
 
 def repairs(deps: Deps, stream_id: str) -> Needs:
@@ -103,12 +104,13 @@ def _stream(deps: Deps, request: Request) -> Generator[Ask | Wait, Any, int]:
 def newest_gaps(
     deps: Deps, stream_id: str, profile: Profile | None, ports: type[GapPorts] = GapPorts
 ) -> Generator[Ask, Any, dict[Gap, GapPorts]]:
-    """Returns the stream's gaps, each with what its repair calls; none if its profile has no repair."""
+    """Returns the gaps that may be repaired, each with what that calls; none if the profile has no repair."""
     layout = yield Ask(lambda: deps.records.layout(stream_id))
     if profile is None or profile.repair is None or layout is None:
         return {}
     held, problem = yield Ask(lambda: _secrets(deps, profile))
-    gaps = yield Ask(lambda: deps.records.newest_gaps(stream_id, MOST_GAPS))
+    since_ms = deps.now_ms() - profile.repair.reach_ms - GIVEN_UP_MS
+    gaps = yield Ask(lambda: gaps_since(deps.records, stream_id, since_ms))
     return {gap: ports(deps, stream_id, profile, layout, held, problem) for gap in gaps}
 
 

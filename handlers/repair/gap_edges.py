@@ -28,6 +28,16 @@ EACH, MORE, MOST_EACH = 2, 2, 30
 MOST_READ = 20_000
 # How many connections from the one that ended the gap on are searched for such an event.
 MOST_LATER = 100
+# How many gaps of a stream are read; and how many at most, if these do not reach back far enough.
+MOST_GAPS, FARTHEST = 500, 20_000
+
+
+def gaps_since(records: StreamRecords, stream_id: str, since_ms: int) -> list[Gap]:
+    """Returns the gaps that ended since then, and some that ended before, newest first; raises StoreUnavailable."""
+    gaps = records.newest_gaps(stream_id, MOST_GAPS)
+    if len(gaps) == MOST_GAPS and gaps[-1].to_ms > since_ms:
+        return records.newest_gaps(stream_id, FARTHEST)
+    return gaps
 
 
 def left(gaps: Sequence[Gap]) -> list[Gap]:

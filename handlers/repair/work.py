@@ -19,7 +19,7 @@ from handlers.aws.error_translation import translate_errors
 from handlers.connection.gap_record import Interval
 from handlers.errors import StoreUnavailable
 from handlers.store.control_table import BY_RECORD, Table
-from handlers.store.typed_values import expiry, key, number, read_as
+from handlers.store.typed_values import count, expiry, key, number, read_as
 from handlers.values import dataclass
 
 REPAIR, REPAIRING = "repair", "repairing"
@@ -90,6 +90,13 @@ class RepairWork:
         turn = {"holder": holder, "until_ms": until_ms}
         return self._table.set(key(profile, REPAIRING), turn, condition, now=now_ms)
 
+    def free(self, profiles: Iterable[str], now_ms: int) -> list[str]:
+        """Returns the profiles whose turn can be taken now."""
+        named = list(profiles)
+        turns = self._table.items([key(profile, REPAIRING) for profile in named], consistent=True)
+        taken = {turn["PK"]["S"] for turn in turns if (count(turn, "until_ms") or 0) > now_ms}
+        return [profile for profile in named if profile not in taken]
+
     def leave(self, profile: str, holder: str, until_ms: int) -> None:
         """Ends the turn; the next one begins at that instant at the earliest."""
         turn = {"holder": "", "until_ms": until_ms}
@@ -112,9 +119,9 @@ def start(functions: Callable[[], Any], name: str, stream_id: str) -> bool:
 
 
 def start_due(work: RepairWork, now_ms: int, start_one: Callable[[str], bool]) -> list[str]:
-    """Starts the function for each profile with something due; returns the streams for which it was started.
+    """Starts the function for each profile with something due and a free turn; returns the streams it was started for.
 
     Raises StoreUnavailable.
     """
     due = {one.stream_id.partition(":")[0]: one.stream_id for one in work.requested() if one.due_ms <= now_ms}
-    return [stream_id for stream_id in list(due.values())[:MOST_STARTED] if start_one(stream_id)]
+    return [due[profile] for profile in work.free(due, now_ms)[:MOST_STARTED] if start_one(due[profile])]

@@ -10,12 +10,13 @@ from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference
+from handlers.repair import gap_edges
 from handlers.repair.fetching import MOST_S
 from handlers.repair.function import NO_PROFILE_KEPT_MS, UNREADABLE_REST_MS
 from handlers.repair.gap_ports import TURN_MS
 from handlers.repair.pages import Fetched
 from handlers.repair.proof import NO_EVENT_AFTER, NO_EVENT_BEFORE
-from handlers.repair.work import DONE_KEPT_DAYS, SETTLED_MS
+from handlers.repair.work import DONE_KEPT_DAYS, MOST_STARTED, SETTLED_MS, start_due
 from handlers.store.ledger_records import gap_item
 from handlers.store.typed_values import DAY_S, key, number
 from local.simulation.virtual_rest import RestWays
@@ -352,6 +353,17 @@ def test_by_time_the_address_is_asked_around_the_gap() -> None:
     assert rig.repaired.state == REPAIRED
 
 
+def test_a_profile_whose_turn_is_taken_is_not_started() -> None:
+    """However many rest because their addresses say so, the watch starts those that may ask."""
+    rig = Rig()
+    for number_ in range(MOST_STARTED):
+        rig.work.request(f"p{number_}:a", rig.now, rig.now - 1)
+        rig.work.take_turn(f"p{number_}", "", rig.now, rig.now + 1_000)
+    rig.work.request("s", rig.now, rig.now)
+    assert start_due(rig.work, rig.now, lambda _: True) == ["s"]
+    assert len(start_due(rig.work, rig.now + 1_000, lambda _: True)) == MOST_STARTED
+
+
 def test_a_request_that_is_done_is_no_longer_listed() -> None:
     """It stays for a minute, because its gap may still be on its way. A later request is listed again."""
     rig = Rig()
@@ -418,3 +430,15 @@ def test_a_dry_run_obeys_a_refusal() -> None:
     rig.now += 399_000
     assert rig.run().status == "busy"
     assert (rig.stored(), [gap.repair for gap in rig.records.newest_gaps("s", 9)]) == (stored, [None, None])
+
+
+def test_of_many_gaps_none_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those within the address's reach are repaired, however many came after them."""
+    monkeypatch.setattr(gap_edges, "MOST_GAPS", 3)
+    rig = Rig(RestWays(limit=100, is_inclusive=True), events=30)
+    for place in range(1, 5):
+        loss = Gap(2, rig.at(15 + place), rig.at(15 + place), "loss", LOST, place)
+        rig.tables.put_item(TableName="control", Item=gap_item("s", loss))
+    rig.run()
+    assert gap_edges.left(rig.records.newest_gaps("s", 9)) == []
+    assert brought(rig) == MISSED
