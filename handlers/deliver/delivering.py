@@ -23,8 +23,8 @@ from handlers.values import dataclass
 # For how many sinks a sweep measures how far they are behind, and how many due bells it gathers before it rings them.
 MEASURED, GATHERED = 200, 100
 # How often to try a command: a worker saves every few seconds, so it cannot interfere each time. So often, and after
-# this time each, a skip waits for events that are stored to be noted.
-TRIES, NOTED_AFTER_MS = 10, 1_000
+# this time each, a skip waits for events that are stored to be noted: for half as long as the API waits for the answer.
+TRIES, NOTED_AFTER_MS = 10, 500
 # How long, each time, statements wait that a busy table did not take.
 BUSY_MS = (50, 100, 200, 400, 800, 1_600)
 # How old a full batch of records must be to count as late.

@@ -13,7 +13,7 @@ from typing import Any
 
 from handlers.api.event_pages import shown
 from handlers.connection.inputs import Order
-from handlers.deliver.arrivals import Arrival, Arrivals, Entry
+from handlers.deliver.arrivals import KEPT_MS, Arrival, Arrivals, Entry
 from handlers.deliver.contract import Message, Step
 from handlers.deliver.delivery_records import ALL, SinkRecord, settled
 from handlers.errors import StoreUnavailable
@@ -66,16 +66,17 @@ class Feed:
     in_order: Any
 
     def page(self, stream_id: str, record: SinkRecord, most: int, now_ms: int) -> Page:
-        """Returns the first messages after the record's place, `most` at most; raises StoreUnavailable."""
+        """Returns the first messages and broken entries after the place, about `most`; raises StoreUnavailable."""
         if record.is_replaying:
             return self._replayed(stream_id, record, most, now_ms)
         found = self.arrivals.since(stream_id, record.number, min(ARRIVALS, most + 1))
-        if found and not _follows(found[0], record):
-            # The arrivals in between have expired; the events may still be there.
+        if _have_expired(found, record, now_ms):
+            # The events may still be there.
+            number, done, until_ms = (found[0].number, 0, found[0].at_ms) if found else (0, ALL, now_ms)
             since_ms = max(record.newest_ms - LATE_MS, record.replay_from_ms, 0)
             lost = replace(
-                record, number=found[0].number, done=0,
-                replay_from_ms=since_ms, replay_until_ms=found[0].at_ms, replay_after="", is_backfill=True, left_ms=0,
+                record, number=number, done=done,
+                replay_from_ms=since_ms, replay_until_ms=until_ms, replay_after="", is_backfill=True, left_ms=0,
             )  # fmt: skip
             return self._replayed(stream_id, lost, most, now_ms)
         return self._arrived(stream_id, record, found, most)
@@ -94,8 +95,8 @@ class Feed:
             if arrival.number == record.number and record.done == ALL:
                 continue
             done = record.done if arrival.number == record.number else 0
-            left = arrival.after(done)
-            while left:
+            left, is_full = arrival.after(done), False
+            while left and not is_full:
                 # If the events so far are small, a request reads as many as DynamoDB allows.
                 is_small = messages and size * KEYS < MOST_BYTES * len(messages)
                 count = min(KEYS if is_small else BATCH, max(1, most - len(messages)))
@@ -114,11 +115,11 @@ class Feed:
                     ]
                     size += sum(one.size_bytes for one in made)
                 oldest_ms = oldest_ms or (arrival.at_ms if messages else 0)
-                end = replace(record, number=arrival.number, done=done if done < arrival.events else ALL)
-                if left and (len(messages) >= most or size > MOST_BYTES):
-                    return Page(messages, record, end, oldest_ms, broken=broken)
-            if len(messages) >= most or size > MOST_BYTES:
-                is_last = arrival is found[-1] and is_last
+                is_full = len(messages) + len(broken) >= most or size > MOST_BYTES
+            # A skip may have passed its last event.
+            end = replace(record, number=arrival.number, done=done if left else ALL)
+            if is_full:
+                is_last = not left and arrival is found[-1] and is_last
                 break
         return Page(messages, record, end, oldest_ms, broken=broken, is_last=is_last)
 
@@ -182,10 +183,12 @@ def _wanted(stored: Stored, record: SinkRecord) -> StoredEvent | None:
     return event if record.replay_from_ms <= event.received_at_ms < record.replay_until_ms else None
 
 
-def _follows(arrival: Arrival, record: SinkRecord) -> bool:
-    """Returns whether the sink has taken everything before the arrival."""
-    is_next = record.done == ALL and arrival.before == record.number
-    return record.sink in arrival.taken or arrival.number == record.number or is_next
+def _have_expired(found: Sequence[Arrival], record: SinkRecord, now_ms: int) -> bool:
+    """Returns whether arrivals between the record and those found have expired, or may have if none is found."""
+    if not found:
+        return 0 < max(record.newest_ms, record.replay_from_ms) < now_ms - KEPT_MS
+    is_next = record.done == ALL and found[0].before == record.number
+    return not (record.sink in found[0].taken or found[0].number == record.number or is_next)
 
 
 def messages_of(stream_id: str, item: Item | None) -> tuple[list[Message], str]:

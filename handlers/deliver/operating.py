@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from handlers.deliver.arrivals import Arrival, Arrivals, Entry
 from handlers.deliver.bells import Place
 from handlers.deliver.delivery_records import ALL, SinkRecord, settled
-from handlers.deliver.feed import ARRIVALS, Feed, advanced
+from handlers.deliver.feed import ARRIVALS, LATE_MS, Feed, advanced
 from handlers.deliver.table_records import NO_NEW_EVENT, TIMED, entry_of
 from handlers.profile.deliver_field import Target
 from handlers.store.control_table import KEYS, Table
@@ -107,7 +107,10 @@ def new(arrivals: Arrivals, place: Place, arrival: int, from_ms: int | None, now
     number, done = (arrival, 0) if arrival else (end.number, ALL) if end else (0, ALL)
     record = SinkRecord(place.label, number=number, done=done)
     if from_ms is None:
-        return record
+        # If arrivals expire before it has taken one, it gets nothing from before them.
+        first = arrivals.since(place.stream_id, arrival, 1) if arrival else []
+        came_ms = (entry.received_at_ms - LATE_MS for one in first for entry in one.entries)
+        return replace(record, replay_from_ms=min(came_ms, default=0 if arrival else now_ms))
     return replace(record, replay_from_ms=from_ms, replay_until_ms=now_ms, is_backfill=True)
 
 
@@ -136,9 +139,11 @@ class Command:
             return replaying if record.turn else record
         if self.is_all:
             skipped, end = lag(arrivals, place.stream_id, record).events, new(arrivals, place, 0, None, now_ms)
-            record = replace(record, number=end.number, done=end.done, replay_until_ms=0, backfill_until_ms=0)
+            record = replace(
+                record, number=end.number, done=end.done, replay_from_ms=now_ms, replay_until_ms=0, backfill_until_ms=0
+            )  # fmt: skip
         else:
-            messages = feed.page(place.stream_id, record, 1, now_ms).messages
-            skipped = len(messages[:1])
-            record = advanced(record, messages[0].step) if messages else record
+            page = feed.page(place.stream_id, record, 1, now_ms)
+            skipped = len(page.broken or page.messages[:1])
+            record = advanced(page.begin, page.messages[0].step) if page.messages else page.end
         return replace(record, skipped=record.skipped + skipped, failures=0, rest_until_ms=0, waits="")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from handlers.api.control_stage import COMMAND_S
 from handlers.connection.inputs import Layout
 from handlers.deliver import feed
 from handlers.deliver.arrivals import KEEP_DAYS
@@ -77,8 +78,9 @@ def test_what_is_stored_and_not_noted_yet_is_behind_and_skipped(*, is_log: bool)
     late = stored(5, 6)
     assert lag(delivery.arrivals, "a", of(stage), delivery.feed.events) == (2, NOW_MS + 5 * (not is_log))
     stage.answer = lambda _target, batch: dict.fromkeys(range(len(batch)), AWAY)
-    not_noted = "the newest events of a are stored and not noted yet; try again"
+    not_noted, asked_ms = "the newest events of a are stored and not noted yet; try again", stage.clock.now_ms
     assert delivery.carry_out(Command("skip"), PLACE) == not_noted
+    assert stage.clock.now_ms - asked_ms <= COMMAND_S * 1000 / 2  # The API still waits for this answer.
     object.__setattr__(delivery.ports, "sleep", lambda _ms: delivery.note(late))
     assert asked(stage, "skip").skipped == 1
     late = stored(8, 9)
@@ -101,6 +103,20 @@ def test_what_is_in_the_way_is_skipped_alone_or_with_all_behind_it() -> None:
     stage.come("a", event("5", at_ms=stage.clock.now_ms))
     stage.run(40)
     assert (stage.keys(), stage.is_over) == (["5"], True)
+
+
+def test_once_the_only_event_that_waits_is_skipped_nothing_is_left_to_do() -> None:
+    """A worker that found the sink behind what it has passed would ring for itself, again and again."""
+    stage = Stage()
+    stage.answer = lambda _target, _batch: {0: AWAY}
+    stage.come("a", event("0"))
+    stage.run(40)
+    delivery, skipped = stage.virtual.delivery, asked(stage, "skip")
+    end = delivery.arrivals.end("a")
+    assert end is not None
+    assert delivery.feed.page("a", skipped, 1, stage.clock.now_ms).end.is_at(end)
+    stage.run(40)
+    assert stage.is_over
 
 
 @pytest.mark.parametrize("layout", [Layout(), Layout(3), Layout(1, "none")])
@@ -161,24 +177,37 @@ def test_a_new_sink_begins_now_or_with_what_its_profile_says(from_ms: int | None
     assert (stage.keys(), stage.is_over) == (["0", "1", "2", "3"], True)
 
 
-def test_what_an_expired_arrival_had_is_read_from_the_events() -> None:
-    """A sink that was away longer than arrivals are kept gets what came since it last took something."""
+@pytest.mark.parametrize("later", [[], ["4"]], ids=["nothing more comes", "one more comes"])
+@pytest.mark.parametrize("is_new", [False, True])
+def test_what_an_expired_arrival_had_is_read_from_the_events(later: list[str], *, is_new: bool) -> None:
+    """A sink that was away longer than arrivals are kept gets what came since it last took something, or it began.
+
+    Its lag is the age of the oldest of these events, which a skip passes over.
+    """
     stage = Stage()
     stage.come("a", event("0"))
-    stage.run()
-    asked(stage, "pause")
+    stage.run(2)
+    stage.clock.now_ms += 86_400_000
+    place = Place("a", OTHER.label) if is_new else PLACE
+    stage.targets = (OTHER,) if is_new else (TARGET,)
+    stage.taken.clear()
+    first_ms = stage.clock.now_ms + 1 if is_new else NOW_MS
+    stage.answer = lambda _target, _batch: {0: AWAY}
     for n in range(1, 4):
         stage.come("a", event(str(n), at_ms=stage.clock.now_ms + n), at_ms=stage.clock.now_ms + n)
-    stage.run(1)
+    stage.run(600)
     for arrival in stage.virtual.delivery.arrivals.since("a", 0, 10):
-        key = {"PK": {"S": "a"}, "SK": {"S": f"arrival#{arrival.number:015d}"}}
-        stage.client.delete_item(TableName="delivery", Key=key)
+        stage.client.delete_item(TableName="delivery", Key=typed_values.key("a", f"arrival#{arrival.number:015d}"))
     stage.virtual.restart()
     stage.clock.now_ms += KEEP_DAYS * 86_400_000
-    asked(stage, "resume")
-    stage.come("a", event("4", at_ms=stage.clock.now_ms))
-    stage.run(120)
-    assert list(dict.fromkeys(stage.keys())) == ["0", "1", "2", "3", "4"]
+    for key in later:
+        stage.come("a", event(key, at_ms=stage.clock.now_ms))
+    stage.run(600)
+    assert lag(stage.virtual.delivery.arrivals, "a", of(stage, place)).oldest_ms == first_ms
+    assert asked(stage, "skip", place).skipped == 1
+    stage.answer = lambda _target, _batch: TAKE
+    stage.run(600)
+    assert list(dict.fromkeys(stage.keys(place.label))) == [*["1"] * (not is_new), "2", "3", *later]
     assert stage.is_over
 
 
@@ -194,9 +223,7 @@ def test_an_arrival_that_expired_before_an_earlier_one_leaves_no_sink_behind() -
     stage.client.delete_item(TableName="delivery", Key=typed_values.key("a", f"arrival#{newest.number:015d}"))
     stage.virtual.restart()
     stage.clock.now_ms += KEEP_DAYS * 86_400_000 - 60_000
-    asked(stage, "resume")
-    stage.run(70)
-    assert stage.is_over
+    assert lag(arrivals, "a", of(stage)) == (0, 0)
     stage.come("a", event("3", at_ms=stage.clock.now_ms))
     stage.run(120)
     assert (list(dict.fromkeys(stage.keys())), stage.is_over) == (["0", "1", "2", "3"], True)

@@ -18,7 +18,7 @@ from handlers.deliver.sinks import s3
 from handlers.errors import StoreUnavailable
 from handlers.profile.deliver_field import Target
 from tests.handlers.deliver.records import NOW_MS, event
-from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Stage, of
+from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Stage, asked, of
 
 refusals = st.sampled_from(["taken", "taken", "waits", "poison"])
 
@@ -114,16 +114,23 @@ def test_an_event_that_cannot_be_buried_waits() -> None:
     "damage",
     [{"received_at_ms": {"S": "x"}}, {"encoding": {"S": "text+gzip"}, "data": {"B": b"?"}}, {"layout": {"N": "9"}}],
 )
-def test_an_event_that_cannot_be_read_is_buried(damage: dict[str, Any]) -> None:
-    """An item that a newer release wrote, for example, does not stop the stream."""
+@pytest.mark.parametrize("is_queue_open", [True, False], ids=["", "skipped"])
+def test_an_event_that_cannot_be_read_is_buried(damage: dict[str, Any], *, is_queue_open: bool) -> None:
+    """An item that a newer release wrote, for example, does not stop the stream.
+
+    If the dead-letter queue does not take it, a skip passes over it, and not over the next event.
+    """
     stage = Stage()
+    stage.is_queue_open = is_queue_open
     one, two = stage.stored("a", event("1"), event("2", at_ms=NOW_MS + 1))
     key = {name: {"S": text} for name, text in (("PK", "a"), ("SK", "1"))}
     item = stage.client.get_item(TableName="events", Key=key)["Item"] | damage
     stage.client.put_item(TableName="events", Item=item)
     stage.virtual.at(NOW_MS, lambda: stage.virtual.delivery.note([one, two]))
     stage.run()
-    assert ([letter.key for letter in stage.letters], stage.keys()) == (["1"], ["2"])
+    assert is_queue_open or asked(stage, "skip").skipped == 1
+    stage.run()
+    assert ([letter.key for letter in stage.letters], stage.keys()) == (["1"] * is_queue_open, ["2"])
 
 
 def test_what_surrounds_a_message_counts() -> None:
