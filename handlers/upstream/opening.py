@@ -90,8 +90,12 @@ class KeptConnections:
             with contextlib.suppress(exceptions.HTTPError, OSError):
                 if (connection := response.connection) is not None and connection.sock is not None:
                     connection.sock.settimeout(DROPPED_WITHIN_S)
-                    if not response.read1(DROPPED_BYTES) or not response.read1(1):
-                        response.release_conn()
+                    left, until_s = DROPPED_BYTES, time.monotonic() + DROPPED_WITHIN_S
+                    while left > 0 and time.monotonic() < until_s:
+                        if not (data := response.read1(left)):
+                            response.release_conn()
+                            break
+                        left -= len(data)
             return response.status, response.headers
         finally:
             response.close()

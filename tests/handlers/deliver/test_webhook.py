@@ -95,6 +95,26 @@ def test_a_2xx_takes_the_event_whatever_becomes_of_its_body(body: bytes, *, keep
         assert len(raw.peers) == 2
 
 
+@pytest.mark.parametrize(
+    "body", [b"Content-Length: 2\r\n\r\nok", b"Transfer-Encoding: chunked\r\n\r\n1;\r\no\r\n1;\r\nk\r\n0\r\n\r\n"]
+)
+def test_a_connection_is_kept_for_the_next_event(body: bytes) -> None:
+    """The answer's body is read for that, even if it comes in several chunks."""
+
+    def script(peer: Peer) -> None:
+        for _ in range(3):
+            peer.read_body()
+            peer.send(b"HTTP/1.1 200 OK\r\n" + body)
+            peer.request = b""
+            peer.read_request()
+
+    with serving(script) as raw:
+        sender = Server()
+        sender.url = f"{raw.address}/hook"
+        assert [sender.send(key) for key in "123"] == [None] * 3
+        assert len(raw.peers) == 1
+
+
 def test_a_redirect_is_not_followed(server: Server) -> None:
     """There is only one request, even if the new place is on the same server; the event waits."""
     server.head = {"location": server.url}
