@@ -54,7 +54,7 @@ def pandas(pages: Iterable[list[dict[str, Any]]]) -> Any:
     frames = imported("pandas")
     rows = [tuple(row(event).values()) for page in pages for event in page]
     # The same types, however many events there are.
-    kinds = {"received_at": "datetime64[ms, UTC]", "repaired": "bool"}
+    kinds = dict.fromkeys(("position", *_TEXTS), "string") | {"received_at": "datetime64[ms, UTC]", "repaired": "bool"}
     return frames.DataFrame.from_records(rows, columns=COLUMNS).astype(kinds)
 
 

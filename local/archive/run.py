@@ -127,8 +127,9 @@ class Archive:
                 )
             return known_ms if by_key else self._next(known_ms)
         if from_ms is not None:
-            # Earlier events are not in the archive, so the client reads them elsewhere.
+            # Earlier events are not in the archive, so the client reads them elsewhere. Its first hour may not be over.
             self._state["from"] = written(hour_of(from_ms))
+            self._save(hour_of(from_ms), columns.table((), {}, ()))
             return hour_of(from_ms)
         if by_key:
             raise UserError(f"{self.stream_id} has no order, so its first event is unknown: give --from.")

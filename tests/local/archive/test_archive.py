@@ -282,6 +282,15 @@ def test_a_run_goes_on_or_says_why_not(tmp_path: Path) -> None:
         rig.archive().run(ORIGIN_MS)
 
 
+@pytest.mark.parametrize("store", STORES)
+def test_a_beginning_is_kept_until_its_hour_is_over(tmp_path: Path, store: str) -> None:
+    """With --follow, or after a kill, a later run begins there too, and archives nothing before it."""
+    rig = Rig(tmp_path, [0, HOUR_MS, 5 * HOUR_MS], store)
+    assert rig.archive().run(ORIGIN_MS + 4 * HOUR_MS, ORIGIN_MS + 5 * HOUR_MS) == 0
+    assert rig.archive().run(ORIGIN_MS + 6 * HOUR_MS) == 1
+    assert [row["key"] for _, row in rig.rows()] == ["2"]
+
+
 def test_events_that_may_have_left_unarchived_are_told(tmp_path: Path) -> None:
     """It is reported if the last run is longer ago than the profile keeps events; the run then goes on."""
     rig = Rig(tmp_path, [0, 30 * HOUR_MS])
