@@ -2,13 +2,14 @@
 
 Two threads must not read and write a TLS connection at the same time, and the deciding thread must not wait for an
 upstream that reads nothing. So frames to send go into an outbox, and the thread that waits for the socket waits for the
-outbox too. Invariants: only one thread touches the socket once it has switched; at most `MOST_UNSENT_BYTES` wait to be
-sent; an answer that is not a switch is read like any other.
+outbox too. Invariants: only one thread touches the socket once it has switched; behind the message that is being sent,
+at most `MOST_UNSENT_BYTES` wait; an answer that is not a switch is read like any other.
 """
 
 import base64
 import hashlib
 import os
+import re
 import select
 import socket
 import ssl
@@ -50,21 +51,19 @@ def check_switch(asked: Mapping[str, bytes], answer: Mapping[str, str], version:
     chosen = [part.strip() for part in answer.get("Sec-WebSocket-Extensions", "").split(",") if part.strip()]
     if len(chosen) > 1 or any(one.partition(";")[0].strip().lower() != (offered or None) for one in chosen):
         raise BadAnswer("the upstream chose an extension of WebSocket that was not offered")
-    if chosen and not _PARAMETERS.issuperset(_parameters(chosen[0])):
-        raise BadAnswer(f"the upstream chose {DEFLATE} with a parameter that was not offered")
+    parameters = [part.strip().lower() for part in chosen[0].split(";")[1:]] if chosen else []
+    names = [part.partition("=")[0].strip() for part in parameters]
+    if len(names) > len(set(names)) or not all(map(_PARAMETER.fullmatch, parameters)):
+        raise BadAnswer(f"the upstream chose {DEFLATE} with a parameter that was not offered, is wrong or comes twice")
     protocols = [one.strip() for one in asked.get("sec-websocket-protocol", b"").decode().split(",")]
     protocol = answer.get("Sec-WebSocket-Protocol")
     if protocol is not None and protocol.strip() not in protocols:
         raise BadAnswer("the upstream chose a subprotocol of WebSocket that was not offered")
 
 
-# RFC 7692, section 7.1: what a server may choose if only the extension's name was offered. The largest window reads
-# whatever a smaller one wrote.
-_PARAMETERS = frozenset({"server_no_context_takeover", "client_no_context_takeover", "server_max_window_bits"})
-
-
-def _parameters(chosen: str) -> list[str]:
-    return [part.partition("=")[0].strip().lower() for part in chosen.split(";")[1:]]
+# RFC 7692, section 7.1: what a server may choose if only the extension's name was offered; a client must refuse any
+# other value. The largest window reads whatever a smaller one wrote.
+_PARAMETER = re.compile(r'(server|client)_no_context_takeover|server_max_window_bits *= *("?)([89]|1[0-5])\2')
 
 
 def _has(answer: Mapping[str, str], name: str, token: str) -> bool:
@@ -118,8 +117,6 @@ class Outbox:
     def flush(self, sock: socket.socket) -> int:
         """Sends what the socket takes at once; returns the events to wait for, 0 if nothing is left to send."""
         with self._lock:
-            if self._bytes > MOST_UNSENT_BYTES:
-                raise BadAnswer("the upstream does not read what is sent to it")
             try:
                 while self._frames:
                     count = sock.send(self._frames[0])
@@ -127,10 +124,11 @@ class Outbox:
                     self._frames[0] = self._frames[0][count:]
                     if not self._frames[0]:
                         self._frames.popleft()
-            except ssl.SSLWantReadError:
-                return select.POLLIN
-            except _WOULD_BLOCK:
-                return select.POLLOUT
+            except _WOULD_BLOCK as error:
+                # A first message may itself be longer.
+                if self._bytes - len(self._frames[0]) > MOST_UNSENT_BYTES:
+                    raise BadAnswer("the upstream does not read what is sent to it") from None
+                return select.POLLIN if isinstance(error, ssl.SSLWantReadError) else select.POLLOUT
             return 0
 
     def receive(self, sock: socket.socket, most_bytes: int, limit_s: float | None) -> bytes:

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import hashlib
 import re
+import select
 import socket
 import zlib
 from collections.abc import Callable
@@ -89,7 +90,7 @@ def test_a_handshake_that_is_none_is_a_drop(aws: Aws, what: str) -> None:
 
 
 def test_what_was_offered_may_be_chosen(aws: Aws) -> None:
-    """This is compression with its parameters, and one of the subprotocols; another parameter is refused."""
+    """This is compression with its parameters, and one of the subprotocols; any other parameter is refused."""
     chosen: dict[str, Any] = {
         "Sec_WebSocket_Extensions": b"Permessage-Deflate; server_max_window_bits=10; server_no_context_takeover",
         "Sec_WebSocket_Protocol": b"v2",
@@ -98,9 +99,12 @@ def test_what_was_offered_may_be_chosen(aws: Aws) -> None:
     closing = encoded_frame(CLOSE, b"\x0f\xa0")
     assert ending(aws, switches(EVENT, closing, **chosen), **offers)[1].endswith("closed the socket with 4000")
     assert len(aws.items(EVENTS, STREAM)) == 1
-    wrong: dict[str, Any] = {"Sec_WebSocket_Extensions": b"permessage-deflate; client_max_window_bits=9"}
-    message = "(protocol): the upstream chose permessage-deflate with a parameter that was not offered"
-    assert ending(aws, switches(**wrong), **offers) == ("StreamDropped", f"{NOT_OPENED} {message}")
+    why = "with a parameter that was not offered, is wrong or comes twice"
+    message = f"{NOT_OPENED} (protocol): the upstream chose permessage-deflate {why}"
+    bits = "server_max_window_bits"
+    for wrong in ("client_max_window_bits=9", f"{bits}=7", f"{bits}=16", bits, f"{bits}=9; {bits}=10"):
+        script = switches(Sec_WebSocket_Extensions=f"permessage-deflate; {wrong}".encode())
+        assert ending(aws, script, **offers) == ("StreamDropped", message)
 
 
 def test_a_socket_that_falls_silent_is_a_stall(aws: Aws) -> None:
@@ -173,13 +177,18 @@ def test_pings_without_end_are_answered_within_bounds(aws: Aws) -> None:
 
 
 def test_a_server_that_reads_nothing_is_left_by_name() -> None:
-    """This happens once more than 256 KB wait for it: decisions never wait for the socket, and memory does not grow."""
+    """This happens once more than 256 KB wait behind a message: decisions never wait, and memory does not grow.
+
+    The message itself may be longer: it takes its time.
+    """
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
         outbox = Outbox()
-        for _ in range(MOST_UNSENT_BYTES // 1000 + 1):
-            outbox.put(b"x" * 1000)
+        outbox.put(b"x" * 20 * MOST_UNSENT_BYTES)
+        outbox.put(b"y" * MOST_UNSENT_BYTES)
+        assert outbox.flush(ours) == select.POLLOUT
+        outbox.put(b"z")
         with pytest.raises(BadAnswer, match=r"^the upstream does not read what is sent to it$"):
             outbox.flush(ours)
 
