@@ -13,6 +13,7 @@ from states_language.__main__ import main
 from states_language.drawing.boxes import targets, words
 from states_language.drawing.histories import marks
 from states_language.drawing.mermaid import flowchart
+from states_language.workbench import Mistake, files
 from states_language.workbench.graph import picture
 
 BRANCH = line(("In", {"Type": "Pass", "Next": 'The "end"'}), ('The "end"', {"Type": "Pass"}))
@@ -169,6 +170,13 @@ def test_too_large_a_result_is_any_error() -> None:
 def test_rules_in_words(rule: dict[str, Any], label: str) -> None:
     """Every form of rule can be read at its arrow."""
     assert words(rule) == label
+
+
+def test_a_program_that_takes_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instead of its picture the user gets a sentence."""
+    monkeypatch.setattr(files, "DRAW_LIMIT_S", 0.1)
+    with pytest.raises(Mistake, match=r"`sleep` took more than 0.1 s"):
+        files.drawn("", ("sleep", "9"))
 
 
 @pytest.mark.parametrize("content", [{}, [1], {"events": 3}, [{"id": "1", "type": "A"}], [{"id": 1}]])

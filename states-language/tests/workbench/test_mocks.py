@@ -95,3 +95,4 @@ def test_run_takes_a_test_case(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "Nowhere"]) == 2
     assert "there is no test case 'Nowhere'; there is HappyPath, RetryPath, HybridPath." in capsys.readouterr().err
     assert main(["run", str(DEFINITION), "--case", "RetryPath"]) == 2
+    assert main(["mocks", str(CONFIG), "--of", "Nothing"]) == 2

@@ -56,11 +56,19 @@ def test_what_a_function_prints_is_not_the_result(tmp_path: Path, capsys: pytest
 
 
 def test_functions_of_a_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A function has its name, and its name with - for _; the class of what it raises is the error's name."""
-    code = """def do_work(payload, context):
-        if 'n' not in payload:
-            raise KeyError('n')
-        return payload['n']"""
+    """A function has its name, and its name with - for _; the class of what it raises is the error's name. The file is
+    a module like any other, so its dataclasses find it.
+    """
+    code = """
+from __future__ import annotations
+from dataclasses import dataclass
+
+@dataclass
+class Answer:
+    n: int
+
+def do_work(payload, context):
+    return Answer(payload['n']).n"""
     machine = written(tmp_path, "a.json", line(("A", task("do-work", OutputPath="$.Payload"))))
     functions = written(tmp_path, "f.py", code)
     status, result = ran(capsys, machine, "--virtual", "--functions", functions, "--input", '{"n": 3}')
@@ -106,6 +114,7 @@ def test_the_history_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ("work: {sequence: [{delay_s: -1}]}", "work: sequence[0]: delay_s must be a number of seconds"),
         ("work: {delay_s: 1.0e+306}", "work: delay_s must be a number of seconds from 0 to 31622400, a year"),
         ("work: {cause: X}", "work: cause is allowed only with error"),
+        ("StateMachines: {}", "--case names one of its test cases"),
         ("[1]", "must be a mapping from functions' names"),
         ("a: {", "is neither YAML nor JSON"),
     ],
@@ -127,6 +136,7 @@ def test_a_mistake_in_the_file_of_functions(
         (["--input", "[" * 100_000], "--input is not valid JSON: it is nested too deeply"),
         (["--input", "@nowhere.json"], "The input nowhere.json cannot be read"),
         (["--functions", "no_such_module"], "no_such_module cannot be imported"),
+        (["--functions", "no_such_file.py"], "no_such_file.py: there is no such file"),
     ],
 )
 def test_a_mistake_on_the_command_line(

@@ -56,10 +56,10 @@ def mocks(name: str, wanted: Callable[[MockConfig], T]) -> T:
 def _module(name: str, path: Path) -> ModuleType:
     try:
         if path.suffix == ".py":
-            spec = importlib.util.spec_from_file_location(path.stem, path)
+            spec = importlib.util.spec_from_file_location(f"functions.{path.stem}", path)
             if spec is None or spec.loader is None or not path.is_file():
                 raise Mistake(f"{name}: there is no such file.")
-            module = importlib.util.module_from_spec(spec)
+            module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
             return module
         sys.path.insert(0, "")
@@ -69,7 +69,7 @@ def _module(name: str, path: Path) -> ModuleType:
             sys.path.remove("")
     except Mistake:
         raise
-    except Exception as problem:  # whatever the user's module does when it is imported
+    except (Exception, SystemExit) as problem:  # whatever the user's module does when it is imported
         raise Mistake(f"{name} cannot be imported: {type(problem).__name__}: {problem}.") from None
 
 
@@ -91,6 +91,8 @@ def _functions(module: ModuleType) -> dict[str, Function]:
 def _behaviours(where: str, value: Any) -> dict[str, InTurn]:
     if not isinstance(value, dict):
         raise Mistake(f"{where}: must be a mapping from functions' names to their answers.")
+    if "StateMachines" in value:
+        raise Mistake(f"{where} is a mock configuration of Step Functions Local: --case names one of its test cases.")
     return {str(name): in_turn(*_sequence(f"{where}: {name}", behaviour)) for name, behaviour in value.items()}
 
 

@@ -30,9 +30,12 @@ def drawn(text: str, command: tuple[str, ...] = ("dot", "-Tsvg"), folder: Path |
     if shutil.which(command[0]) is None:
         needed = "Graphviz (`dot`)" if command[0] == "dot" else f"`{command[0]}`"
         raise Mistake(f"An SVG needs {needed}; --format dot and --format mermaid do not.")
-    done = subprocess.run(
-        command, input=text, capture_output=True, text=True, timeout=DRAW_LIMIT_S, check=False, cwd=folder
-    )
+    try:
+        done = subprocess.run(
+            command, input=text, capture_output=True, encoding="utf-8", timeout=DRAW_LIMIT_S, check=False, cwd=folder
+        )
+    except subprocess.TimeoutExpired:
+        raise Mistake(f"`{command[0]}` took more than {DRAW_LIMIT_S} s; --format dot needs it not.") from None
     if done.returncode != 0:
         raise Mistake(f"The picture could not be laid out: {' '.join(done.stderr.split())[:300]}")
     return done.stdout

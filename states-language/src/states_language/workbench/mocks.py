@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the test cases, or their results, and return the exit status."""
     config = answers.mocks(args.config, lambda config: config)
     if args.file is None:
-        found = {name: cases for name, cases in config.cases.items() if args.of in (None, name)}
+        found = config.cases if args.of is None else {args.of: config.cases[_name(config, args.of)]}
         print(json.dumps(_as_json(found), indent=1) if args.json else "\n".join(_listed(found)))
         return 0
     name, machine, data = _name(config, args.of), files.machine(args.file, args), runs.read_input(args.input)
