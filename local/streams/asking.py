@@ -154,8 +154,10 @@ def in_colour(status: str) -> str:
     return status if code is None or is_plain else f"\x1b[{code}m{status}\x1b[0m"
 
 
-def repair_words(repair: dict[str, Any]) -> str:
-    """The outcome of a gap's repair, to be printed after the gap's state."""
+def repair_words(gap: dict[str, Any]) -> str:
+    """The outcome of a gap's repair, to be printed after the gap's state; "" without one."""
+    if (repair := gap.get("repair")) is None:
+        return ""
     said = [f"{counted(repair['stored'], 'event')} fetched"] if repair["stored"] else []
     said += [repair["reason"]] if repair["reason"] else []
     said += [f"next try {clock(repair['next_at'])}"] if repair["next_at"] else []

@@ -16,7 +16,7 @@ from streamkeeper.transport import path_of
 POLL_S = 1.0
 # The function itself repeats failed tries for half a minute; later tries are made by the watch, and nobody waits.
 WAIT_S = 60.0
-WAITS = ("open", "lost")
+WAITS, CLOSED = ("open", "lost"), ("repaired", "delivered")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         ended = _wait(streams, stream_id, times | {"from": min(wanted)}, wanted, is_json=arguments.json)
     left = len(wanted) - len(ended) + _left(ended)
     if not arguments.json:
-        stored = sum(gap["repair"]["stored"] for gap in ended)
+        stored = sum(gap["repair"]["stored"] for gap in ended if "repair" in gap)
         cost = f"about ${cost_usd(len(wanted), stored):.6f}"
         print(f"{counted(stored, 'event')} fetched, {counted(left, 'gap')} still open; {cost}")
     return NOT_RUNNING if left else DONE
@@ -61,9 +61,9 @@ def _wait(
         time.sleep(POLL_S)
         for page in streams.pages(path_of(stream_id, "/gaps"), times):
             for gap in page["gaps"]:
-                is_over = gap["state"] not in WAITS and gap.get("repair", {}).get("tries", 0) > 0
+                is_tried = gap["state"] not in WAITS and gap.get("repair", {}).get("tries", 0) > 0
                 key = gap.get("stream"), gap["from_at"], gap["cause"]
-                if gap["from_at"] in wanted and key not in ended and is_over:
+                if gap["from_at"] in wanted and key not in ended and (is_tried or gap["state"] in CLOSED):
                     ended[key] = gap
                     _show(gap, is_json)
     return ended.values()
@@ -71,9 +71,9 @@ def _wait(
 
 def _left(gaps: Iterable[dict[str, Any]]) -> int:
     """How many of the gaps are, or would be, still open."""
-    return sum(gap["state"] not in ("repaired", "delivered") for gap in gaps)
+    return sum(gap["state"] not in CLOSED for gap in gaps)
 
 
 def _show(gap: dict[str, Any], is_json: bool, would: str = "") -> None:
-    line = f"{period(gap)}  {would}{gap['state']}{repair_words(gap['repair'])}"
+    line = f"{period(gap)}  {would}{gap['state']}{repair_words(gap)}"
     print(json.dumps(gap)) if is_json else show(line)

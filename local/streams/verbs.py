@@ -184,7 +184,7 @@ def gaps(arguments: argparse.Namespace) -> int:
         for gap in page["gaps"]:
             part = f"{gap['stream']}  " if "stream" in gap else ""
             line = f"{part}{period(gap)}  {spelled(gap['length_ms']):<12}  {gap['cause']}  {gap['state']}"
-            line += repair_words(gap["repair"]) if "repair" in gap else ""
+            line += repair_words(gap)
             print(json.dumps(gap)) if arguments.json else show(line)
     if count == 0 and not arguments.json:
         print(printable(f"streamkeeper: {arguments.stream_id} has no gaps."), file=sys.stderr)

@@ -243,15 +243,18 @@ def test_a_repair_without_a_gap_says_for_which_time(
 def test_gaps_that_begin_at_one_instant_are_repaired_each(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The pause after a connection, and a loss that the upstream announced; no earlier gap is read meanwhile."""
+    """The pause after a connection, and a loss that the upstream announced; no earlier gap is read meanwhile.
+
+    Of a third a connection brings all meanwhile, without a repair.
+    """
     monkeypatch.setattr("time.sleep", lambda _: None)
     when = {"from_at": "2026-11-28T00:00:00.000Z", "to_at": "2026-11-28T00:00:09.000Z"}
     repair = {"repair": {"stored": 2, "tries": 1, "reason": None, "next_at": None}}
     pause, loss = (when | {"cause": cause, "state": "repaired"} | repair for cause in ("reset", "announced"))
-    pages = [
-        {"stream": "demo", "gaps": gaps, "next": None} for gaps in ([pause, loss | {"state": "open"}], [pause, loss])
-    ]
-    with serving(answers({"stream": "demo", "gaps": [when, when]}), *map(answers, pages)) as server:
+    brought = when | {"cause": "expired", "state": "delivered"}
+    shown = [pause, loss | {"state": "open"}, brought], [pause, loss, brought]
+    pages = [{"stream": "demo", "gaps": gaps, "next": None} for gaps in shown]
+    with serving(answers({"stream": "demo", "gaps": [when] * 3}), *map(answers, pages)) as server:
         assert cli.main(["repair", "demo", "--url", server.address]) == 0
         assert asked(server)[1:] == ["GET /connections/demo/gaps?from=2026-11-28T00%3A00%3A00.000Z&limit=1000"] * 2
     assert "4 events fetched, 0 gaps still open" in capsys.readouterr().out
