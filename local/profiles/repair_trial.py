@@ -8,7 +8,7 @@ from handlers.framing.events import StreamEvent, canonical_json
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
 from handlers.repair.fetching import fetch
-from handlers.repair.pages import BadPage, is_end, page, request
+from handlers.repair.pages import BadPage, is_end, numbered, page, request
 from local.printable import printable
 
 # The request lies between an event at each end, and something must lie between them.
@@ -29,7 +29,8 @@ def compare(
     edges = {"after": events[0].key, "before": events[-1].key}
     times = (events[0].received_at_ms - 5_000, events[-1].received_at_ms + 5_000)
     edges |= dict(zip(("from", "to"), map(field.time.spelled, times), strict=True))
-    address, items, pages = field.address_for(stream_id, edges, secrets), dict[str, StreamEvent](), 0
+    address = numbered(field, field.address_for(stream_id, edges, secrets), 0)
+    items, pages = dict[str, StreamEvent](), 0
     while address and pages < field.pages:
         answer = fetch(request(profile, field, address, secrets))
         if is_end(field, pages, answer):
