@@ -1,5 +1,6 @@
 """What the pages name exists, and the pages stay readable: short lines, a short README, every decision listed."""
 
+import ast
 import re
 import tomllib
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from handlers.connection.evidence import CURSOR_EXPIRED, CURSOR_UNKNOWN, UNRECORDED
+from handlers.connection.spending import OVER_BUDGET
 from local.cli import main
 from local.site_pages import REFERENCE, pages
 
@@ -91,6 +94,23 @@ def test_each_row_of_what_an_upgrade_may_change_names_its_test() -> None:
     _, _, table = (ROOT / "docs" / "upgrade.md").read_text(encoding="utf-8").partition("| the test |\n")
     rows = [line for line in table.splitlines()[1:] if line.startswith("|")]
     assert [TEST.search(row) is not None for row in rows] == [True] * 14
+
+
+def test_each_cause_of_a_gap_is_in_its_table() -> None:
+    """The table in docs/api.md; an end before the answer, and the stream's own, cause none."""
+    none = {"ended", "refused", "unreadable", "unreachable", "no_token", "no_ticket", "closed_here"}
+    sources = [path for room in ("connection", "upstream") for path in (ROOT / "handlers" / room).glob("*.py")]
+    calls = [node for path in sources for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    ends = {
+        str(word.value)
+        for call in calls
+        if isinstance(call.func, ast.Name) and call.func.id in ("End", "Closed")
+        for word in call.args
+        if isinstance(word, ast.Constant) and re.fullmatch("[a-z_]+", str(word.value))
+    }
+    causes = ends - none | {CURSOR_EXPIRED, CURSOR_UNKNOWN, UNRECORDED, OVER_BUDGET}
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert [cause for cause in sorted(causes) if f"`{cause}`" not in page.partition("| `cause` |")[2]] == []
 
 
 def test_lines_of_prose_end_before_column_100() -> None:
