@@ -15,14 +15,14 @@ const { STAGES: NEVER_DEPLOYED } = require('./never-deployed.cjs');
 const FUNCTION = 'connectionDelivery';
 const HERE = 'arn:${AWS::Partition}:SERVICE:${AWS::Region}:${AWS::AccountId}:';
 
-// The permissions to send to a sink of each kind: [actions, ARN of the target by its name].
+// The permissions to send to a sink of each kind: [actions, the beginning of its ARN, its name].
 const SINKS = {
-  sqs: (name) => [['sqs:GetQueueAttributes', 'sqs:GetQueueUrl', 'sqs:SendMessage'], arn('sqs', name)],
-  eventbridge: (name) => [['events:PutEvents'], arn('events', `event-bus/${name}`)],
-  kinesis: (name) => [['kinesis:PutRecords'], arn('kinesis', `stream/${name}`)],
-  firehose: (name) => [['firehose:PutRecordBatch'], arn('firehose', `deliverystream/${name}`)],
-  s3: (name, { prefix = '' }) => [['s3:PutObject'], `arn:\${AWS::Partition}:s3:::${name}/${prefix}*`],
-  lambda: (name) => [['lambda:InvokeFunction'], arn('lambda', `function:${name}`)],
+  sqs: (name) => [['sqs:GetQueueAttributes', 'sqs:GetQueueUrl', 'sqs:SendMessage'], arn('sqs', ''), name],
+  eventbridge: (name) => [['events:PutEvents'], arn('events', 'event-bus/'), name],
+  kinesis: (name) => [['kinesis:PutRecords'], arn('kinesis', 'stream/'), name],
+  firehose: (name) => [['firehose:PutRecordBatch'], arn('firehose', 'deliverystream/'), name],
+  s3: (name, { prefix = '' }) => [['s3:PutObject'], 'arn:${AWS::Partition}:s3:::', `${name}/${prefix}*`],
+  lambda: (name) => [['lambda:InvokeFunction'], arn('lambda', 'function:'), name],
 };
 // How many characters of ARNs the role's policy may have; the statements of resources/delivery.cjs take a tenth of what
 // AWS allows.
@@ -74,43 +74,45 @@ function delivering(stage, upstreams) {
 }
 
 // The statements for these sinks, one for all targets of a kind; `secrets` begins the names of the stage's secrets. If
-// the names have more than `room` characters, those with a common beginning are allowed by it: market-events-* for
-// market-events-1 and market-events-2. The common beginning must have a part of the name.
+// the ARNs have more than `room` characters, names with a common beginning are allowed by it: market-events-* for
+// market-events-1 and market-events-2. The common beginning must have a part of the name, so that no statement allows
+// all targets of a kind, or another stage's secrets.
 function statements(sinks, secrets, room = ROOM) {
   const targets = new Map();
-  for (const [actions, target] of sinks.flatMap((sink) => needed(sink, secrets))) {
-    const key = JSON.stringify(actions);
-    targets.set(key, (targets.get(key) ?? new Set()).add(target));
+  for (const [actions, begins, name] of sinks.flatMap((sink) => needed(sink, secrets))) {
+    const key = JSON.stringify([actions, begins]);
+    targets.set(key, (targets.get(key) ?? new Set()).add(name));
   }
-  const groups = [...targets].sort().map(([key, names]) => [JSON.parse(key), [...names].sort()]);
-  const isShort = () => groups.reduce((sum, [, names]) => sum + names.join('').length, 0) <= room;
+  const groups = [...targets].sort().map(([key, names]) => [...JSON.parse(key), [...names].sort()]);
+  const isShort = () => groups.flatMap(([, begins, names]) => names.map((name) => begins + name)).join('').length <= room;
   for (let parts = 1; parts <= MOST_PARTS && !isShort(); parts++) {
-    for (const group of groups) group[1] = alike(group[1], parts);
+    for (const group of groups) group[2] = alike(group[2], parts);
   }
-  const resources = (names) => names.map((name) => ({ 'Fn::Sub': name }));
-  return groups.map(([Action, names]) => ({ Effect: 'Allow', Action, Resource: resources(names) }));
+  const resources = (begins, names) => names.map((name) => ({ 'Fn::Sub': begins + name }));
+  return groups.map(([Action, begins, names]) => ({ Effect: 'Allow', Action, Resource: resources(begins, names) }));
 }
 
-// [actions, ARN] that the sink needs; nothing for a sink that the profile's own check refuses.
+// [actions, the beginning of the ARN, name] that the sink needs; nothing for one that the profile's own check refuses.
 function needed(sink, secrets) {
   const kind = Object.keys(SINKS).find((name) => typeof sink[name] === 'string');
   if (kind !== undefined) return [SINKS[kind](sink[kind], sink)];
   const [, kept, name] = SECRET.exec(sink.secret ?? '') ?? [];
   if (kept === undefined) return [];
-  const whole = name.startsWith('/') ? name : `${secrets}${name}`;
+  // A whole name is one of the stage too (shipped-profiles.cjs).
+  const own = name.startsWith(secrets) ? name.slice(secrets.length) : name;
   return kept === 'ssm'
-    ? [[['ssm:GetParameter'], arn('ssm', `parameter${whole}`)]]
+    ? [[['ssm:GetParameter'], arn('ssm', `parameter${secrets}`), own]]
     : // Secrets Manager adds six characters to a name.
-      [[['secretsmanager:GetSecretValue'], arn('secretsmanager', `secret:${whole}-??????`)]];
+      [[['secretsmanager:GetSecretValue'], arn('secretsmanager', `secret:${secrets}`), `${own}-??????`]];
 }
 
-// The ARNs; those that differ only in their last `parts` parts become one, with a `*` in place of these.
-function alike(arns, parts) {
-  const left = `(?:[^-_./:]*[-_./]){0,${parts - 1}}[^-_./:]*`;
-  const pattern = new RegExp(`^(.*:[^:]*?[A-Za-z0-9][^:]*?[-_./])${left}$`);
+// The names; those that differ only in their last `parts` parts become one, with a `*` in place of these.
+function alike(names, parts) {
+  const left = `(?:[^-_./]*[-_./]){0,${parts - 1}}[^-_./]*`;
+  const pattern = new RegExp(`^(.*?[A-Za-z0-9].*?[-_./])${left}$`);
   const beginning = (one) => pattern.exec(one.replace(/\*$/, ''))?.[1] ?? one;
   const groups = new Map();
-  for (const one of arns) groups.set(beginning(one), [...(groups.get(beginning(one)) ?? []), one]);
+  for (const one of names) groups.set(beginning(one), [...(groups.get(beginning(one)) ?? []), one]);
   return [...groups].flatMap(([text, members]) => (members.length > 1 ? [`${text}*`] : members));
 }
 

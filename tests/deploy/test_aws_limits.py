@@ -138,11 +138,18 @@ def test_a_sink_that_no_role_could_allow_is_refused() -> None:
 
 
 def test_nothing_is_allowed_whose_names_begin_differently() -> None:
-    """However long they are, names without a common beginning stay unchanged."""
-    sinks = "[{sqs: 'a'.repeat(70)}, {sqs: 'b'.repeat(70)}, {sqs: 'orders-1'}, {sqs: 'orders-2'}]"
-    (statement,) = asked(f"{DELIVERY}.statements({sinks}, '/s/', 100)")
-    names = [one["Fn::Sub"].rsplit(":", 1)[1] for one in statement["Resource"]]
-    assert names == ["a" * 70, "b" * 70, "orders-*"]
+    """However long they are, names without a common beginning stay, also within a stage's secrets or a kind's ARNs."""
+    kinds = {
+        "sqs": [*("a" * 70, "b" * 70), "orders-1", "orders-2"],
+        "kinesis": ["a-1-2-3", "b-1-2-3"],
+        "secret": [f"${{ssm:{name}}}" for name in ("hook-1", "hook-2", "/streamkeeper/dev/token-1", "token-2", "ab")],
+    }
+    sinks = [{kind: name} for kind, names in kinds.items() for name in names]
+    statements = asked(f"{DELIVERY}.statements(given, '/streamkeeper/dev/', 100)", sinks)
+    assert {one["Fn::Sub"].rsplit(":", 1)[1] for statement in statements for one in statement["Resource"]} == {
+        *("a" * 70, "b" * 70), "orders-*", "stream/a-1-2-3", "stream/b-1-2-3",
+        *(f"parameter/streamkeeper/dev/{name}" for name in ("hook-*", "token-*", "ab")),
+    }  # fmt: skip
 
 
 def test_a_group_that_cannot_hand_over_in_time_is_refused() -> None:
