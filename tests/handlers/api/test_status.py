@@ -51,9 +51,8 @@ def test_a_running_stream_is_shown_whole() -> None:
     assert body.pop("bill")["since_at"] == body["started_at"]
     assert body == {
         **dict.fromkeys(("stop_requested_at", "ended_at", "last_event_at", "ids_restarted_at")),
+        **dict.fromkeys(("stuck_at_cursor", "budget")),
         "reason": "1 event went to the dead-letter queue",
-        "stuck_at_cursor": None,
-        "budget": None,
         "stream": "demo",
         "status": "running",
         "verdict": "Connected 15 min. 1 event went to the dead-letter queue.",
