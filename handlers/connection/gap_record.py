@@ -33,7 +33,8 @@ class Repair:
     [open_from_ms, open_to_ms) is still open; the whole gap if that is unknown. The next try is at `next_ms`, 0 for
     never; until `rest_until_ms` the address accepts no requests. A walk that is under way continues at the address
     `at`, after `pages`; `walk` is its number. `way` is the direction of its pages: up (1), down (-1), unknown (0) or
-    without an order (NO_ORDER); the last page went from the place `low` to `high`. `stamp` counts the writes.
+    without an order (NO_ORDER); the last page had `items` and went from the place `low` to `high`, and the first page
+    began with the event `first`. `stamp` counts the writes.
     """
 
     from_ms: int = 0
@@ -56,6 +57,8 @@ class Repair:
     way: int = 0
     low: int | None = None
     high: int | None = None
+    items: int = 0
+    first: str = ""
     stamp: int = 0
 
     @property

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import urljoin
 
+from handlers.connection.gap_record import Repair as Walk
 from handlers.framing.events import JsonPath, StreamEvent, at, text_at
 from handlers.framing.frames import Body, Frame
 from handlers.framing.selection import keeps
@@ -119,15 +120,16 @@ def numbered(repair: Repair, address: str, pages: int) -> str:
     return with_query(address, named.number, str(named.first + step * pages))
 
 
-def is_counted(repair: Repair, begin: str, address: str, pages: int, keys: Collection[str]) -> bool:
+def is_counted(repair: Repair, begin: str, address: str, walk: Walk, keys: Collection[str]) -> bool:
     """Returns whether a page was requested by counting the pages or items before it, rather than after an item.
 
     That shows in its address, which the page before may have given: the address has a number that `begin`, that of the
-    first page, lacks. `keys` are those of the page before.
+    first page, lacks. `walk` is what the record says of it; `keys` are those of the page before, none if another
+    invocation read that.
     """
-    if not pages or repair.next is None or repair.next.number:
-        return pages > 0
-    counts = {first + pages * step for first in (0, 1) for step in (1, len(keys))}
+    if not walk.pages or repair.next is None or repair.next.number:
+        return walk.pages > 0
+    counts = {first + walk.pages * step for first in (0, 1) for step in (1, walk.items)}
     added = Counter(_COUNT.findall(address)) - Counter(_COUNT.findall(begin))
     return any(int(count) in counts and count not in keys for count in added)
 

@@ -67,7 +67,7 @@ def repair_gap(ports: GapPorts, gap: Gap) -> Steps:
             problem = str(why)
         if problem or proof.proves(ports.field, repair) or repair.walk == WIDE or not proof.can_widen(borders):
             break
-        repair = replace(repair, walk=WIDE, at="", pages=0, saw_before=False, saw_after=False)
+        repair = replace(repair, walk=WIDE, at="")
         uncounted = None  # What the first walk has counted would count again.
     if problem == UNFINISHED:
         return repair
@@ -81,7 +81,8 @@ def repair_gap(ports: GapPorts, gap: Gap) -> Steps:
 
 
 def _anew(repair: Repair) -> Repair:
-    return replace(repair, at="", pages=0, saw_before=False, saw_after=False, way=0, low=None, high=None)
+    seen = replace(repair, saw_before=False, saw_after=False, way=0, low=None, high=None)
+    return replace(seen, at="", pages=0, items=0, first="")
 
 
 # The function's time is up: the next invocation continues the walk.
@@ -99,7 +100,6 @@ class _Walk:
         self._before = borders.before[0].key if borders.before else None
         self._after = borders.after[0].key if borders.after else None
         self._keys: set[str] = set()  # The keys of the page before.
-        self._first: str | None = None  # The first key of the first page.
         self._uncounted = uncounted
 
     def steps(self, repair: Repair) -> Generator[Ask | Wait, Any, tuple[Repair, str, float]]:
@@ -137,7 +137,7 @@ class _Walk:
                     raise BadPage("the address names its items in another form than the stream, so none would be known")
             except BadPage as problem:
                 return replace(repair, at=""), str(problem), 0
-            is_step = is_counted(field, begin, address, repair.pages, self._keys)
+            is_step = is_counted(field, begin, address, repair, self._keys)
             if self._is_same(repair, read) or (is_step and not self._continues(repair, read)):
                 repair = replace(repair, way=NO_ORDER)
             repair, is_over = yield from self._take(repair, read)
@@ -175,7 +175,7 @@ class _Walk:
             again = page(self._ports.field, begin, 0, answer, self._ports.deps.now_ms())
         except BadPage as problem:
             return repair, str(problem), 0
-        is_there = any(event.key in (self._before, self._first) for event in again.events)
+        is_there = any(event.key in (self._before, repair.first) for event in again.events)
         return (repair if is_there else replace(repair, way=NO_ORDER)), "", 0
 
     def _take(self, repair: Repair, read: Page) -> Generator[Ask, Any, tuple[Repair, bool]]:
@@ -204,12 +204,12 @@ class _Walk:
             )
         keys = {event.key for event in read.events}
         if not repair.pages and read.events:
-            self._first = read.events[0].key
+            repair = replace(repair, first=read.events[0].key)
         # A page that has nothing new comes again and again.
         is_over = not read.next or bool(keys and keys <= self._keys) or self._is_whole(repair)
         self._keys = keys
         at = "" if is_over or self._has_secret(read.next) else read.next
-        repair = replace(repair, at=at, pages=repair.pages + 1, next_ms=self._ports.deps.now_ms())
+        repair = replace(repair, at=at, pages=repair.pages + 1, items=len(keys), next_ms=self._ports.deps.now_ms())
         # If no record can name the next page, a killed walk begins anew, and counts again from its last record on.
         is_saved = bool(at) or is_over
         if not (yield Ask(lambda: self._ports.save(self._gap, repair) if is_saved else self._ports.renew())):

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from handlers.connection.gap_record import DELIVERED, LACKING, OPEN, REPAIRED, Gap, applied
+from handlers.profile.repair_field import MOST_PAGES
+from handlers.repair.gap_edges import MOST_EACH
 from handlers.repair.gap_ports import TURN_MS
 from handlers.repair.work import REPAIR
 from handlers.store import ledger_records
 from local.chaos.facts import ledger, rows_of
-from local.chaos.plans import AFTER_S, PACE_S
+from local.chaos.plans import AFTER_S, PACE_S, RepairPlan
 from local.chaos.repair_world import CHECK_EVERY_MS, Repairers
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
@@ -80,22 +82,31 @@ def _unrepaired(world: World, repairers: Repairers, calm_at_ms: int) -> Iterator
         bound_ms = since_ms + (since_ms - gap.to_ms) + CLOSED_AFTER_MS
         # Several pages without an order prove nothing.
         is_kept = not reach_ms and not plan.rest.is_shuffled and gap.from_ms > first_ms
-        if gap.state not in (REPAIRED, DELIVERED) and is_kept and now_ms > bound_ms and _has_edges(world, gap):
+        if gap.state not in (REPAIRED, DELIVERED) and is_kept and now_ms > bound_ms and _is_in_reach(world, gap, plan):
             reason = gap.repair.reason if gap.repair is not None else "nobody has tried"
             yield f"the gap to {world.at(gap.to_ms)} is {gap.state} ({reason}), due at {world.at(bound_ms)}"
 
 
-def _has_edges(world: World, gap: Gap) -> bool:
-    """Returns whether two events before the gap and two after it are stored, from connections that had caught up."""
+def _is_in_reach(world: World, gap: Gap, plan: RepairPlan) -> bool:
+    """Returns whether two events before the gap and two after it are stored, from connections that had caught up.
+
+    More pages than a walk reads must not lie between them, nor between those to which later tries widen it.
+    """
     good = {one.fence: (one.live_ms if one.resumed else one.opened_ms, one) for one in ledger(world) if not one.refused}
     rows = [event for event in world.watch.arrivals if event[1]]
-    before = sum(at_ms <= gap.from_ms and fence < gap.fence for at_ms, fence in rows)
-    after = sum(
-        (since_ms := good[fence][0]) is not None and max(gap.to_ms + 1, since_ms) <= at_ms <= good[fence][1].last_ms
+    before = sorted(at_ms for at_ms, fence in rows if at_ms <= gap.from_ms and fence < gap.fence)
+    after = sorted(
+        at_ms
         for at_ms, fence in rows
-        if fence >= gap.fence and fence in good
+        if fence >= gap.fence
+        and fence in good
+        and (since_ms := good[fence][0]) is not None
+        and max(gap.to_ms + 1, since_ms) <= at_ms <= good[fence][1].last_ms
     )
-    return before >= 2 and after >= 2
+    if len(before) < 2 or len(after) < 2:
+        return False
+    between = sum(before[-2] <= at_ms <= after[1] for at_ms in world.upstream.emitted_ms)
+    return between + 2 * MOST_EACH <= plan.rest.limit * MOST_PAGES
 
 
 def _crowded(world: World, repairers: Repairers) -> Iterator[str]:

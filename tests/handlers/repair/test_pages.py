@@ -1,5 +1,6 @@
 """The pages of a repair address: their order, their end, the next one, and a walk that was interrupted."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -29,9 +30,12 @@ def test_an_address_without_an_order_hides_nothing(address: str, limit: int) -> 
 
 
 class Numbered(VirtualRest):
-    """An address of numbered pages of three: behind the last, or behind page `ends_after`, it has none."""
+    """An address of numbered pages of three: behind the last, or behind page `ends_after`, it has none.
 
-    ends_after, begins = 1000, 1
+    Its links count pages, or items if it `skips`.
+    """
+
+    ends_after, begins, skips = 1000, 1, False
     gone: tuple[int, ...] = ()
 
     def fetch(self, request: UpstreamRequest) -> Fetched:
@@ -44,7 +48,8 @@ class Numbered(VirtualRest):
         page, rest = left[:3], left[3:]
         if not page or number > self.ends_after:
             return Fetched(404, problem="answered 404")
-        following = with_query(request.address, "page", str(number + 1)) if rest else ""
+        count = ("skip", skipped + 3) if self.skips else ("page", number + 1)
+        following = with_query(request.address, count[0], str(count[1])) if rest else ""
         events = f'{{"events":[{",".join(map(body, page))}],"next":"{following}"}}'
         return Fetched(200, {"link": f"<{following}>; rel=next"}, events.encode())
 
@@ -118,6 +123,20 @@ def test_an_item_that_is_deleted_between_two_counted_pages_hides_no_other(page: 
     rig.now = rig.repaired.next_ms
     rig.run(left_ms=1_000)
     assert (sorted(brought(rig)), rig.repaired.state) == (list(range(10, 20)), REPAIRED)
+
+
+@pytest.mark.parametrize("skips", [False, True])
+def test_an_item_that_is_deleted_after_a_kill_hides_no_other(skips: bool) -> None:
+    """The next function knows how the page before the kill was counted, and sees the hole behind it."""
+    rig = Rig(next={"link": "next"}, missed=range(10, 20), events=30)
+    rest = rig.rest = Numbered(RestWays(), lambda: rig.now, rig.emitted_ms, body)
+    rest.skips, rig.dies_after = skips, 9
+    with pytest.raises(Killed):
+        rig.run()
+    assert rig.repaired.pages == 1
+    rest.gone, rig.dies_after, rig.now = (11,), None, rig.now + TURN_MS + rig.pace_ms
+    rig.run()
+    assert (rig.repaired.state, sorted(brought(rig))) == (REPAIRED, list(range(10, 20)))
 
 
 @pytest.mark.parametrize(
@@ -257,10 +276,19 @@ def test_an_order_is_that_of_the_pages(pages: list[list[int]], way: int) -> None
 
 
 def test_the_edge_may_lie_behind_the_first_page() -> None:
-    """An address by time is asked from some seconds before the gap on; it still has that page after the walk."""
-    rig = Rig(RestWays(limit=4), address="https://rest.example/events?from={from}&to={to}")
-    rig.run()
-    assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
+    """An address by time is asked from some seconds before the gap on; it still has that page after the walk.
+
+    So it is too if another function goes on with the walk: it repeats one request at most.
+    """
+    for count in (None, *range(24)):
+        rig = Rig(RestWays(limit=4), address="https://rest.example/events?from={from}&to={to}")
+        rig.dies_after = count
+        with nullcontext() if count is None else pytest.raises(Killed):
+            rig.run()
+        rig.dies_after, rig.now = None, rig.now + TURN_MS + rig.pace_ms
+        rig.run()
+        assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
+        assert len(rig.rest.asked) in (6, 7)
 
 
 def test_a_refusal_of_the_look_back_is_obeyed() -> None:
