@@ -30,7 +30,6 @@ const BY_CAUSE = {
 const BY_REASON = [
   [/ are stored under new keys$/, 'Nothing: new events are stored. The upstream has probably restarted.', 'Unconnected'],
   [/ids start over/, 'Set on_conflict = "epoch" in its profile, and deploy.', 'Unconnected'],
-  [/its lease cannot be read/, 'Correct the named attributes in the record lease of the control table.', 'Unconnected'],
   [/ budget /, 'Raise the budget in its profile and deploy, or find out why the upstream sends so much.', 'Unconnected'],
   [/ dead-letter queue$/, 'Look into the queue below: it says why. Redrive stores the events that are whole.', 'DeadLetters'],
   [/ lost/, 'Each loss is among the gaps, with its cause.', 'Missing'],
@@ -48,6 +47,7 @@ const USUAL = ['Nothing, if it ends soon: it is tried again automatically.', 'Un
 /** What to do, and the runbook's section about it; null if all is well. */
 function advice({ status, reason, counts, last_error: error, stuck_at_cursor: stuck, delivery }) {
   const section = status === 'rejected' ? 'Rejections' : 'Unconnected';
+  if (reason?.startsWith('its lease cannot be read')) return ['Correct the named attributes in the record lease of the control table.', section];
   if (stuck) return ['Ask the operator of the upstream: it fails at one event. Tries become less and less frequent.', 'Stuck'];
   if (status === 'broken') {
     // For a request that is made once, the reason names another id to start.
@@ -105,7 +105,7 @@ function facts({ verdict, since_at: away, last_error: error, stuck_at_cursor: st
   const { cause, failures, since, at, tried_again_at: from, tried_again_by: by, final_at: final } = error;
   const isSaid = verdict.startsWith('Away');
   if (failures > 1 && cause !== 'over_budget') said.push(`${counted(failures, 'failure')} in a row${isSaid ? '' : ` since ${clock(since)}`}, the last at ${clock(at)}.`);
-  else if (cause !== 'over_budget' && !(isSaid && clock(away) === clock(at))) said.push(`It failed at ${clock(at)}.`);
+  else if (at && cause !== 'over_budget' && !(isSaid && clock(away) === clock(at))) said.push(`It failed at ${clock(at)}.`);
   if (from) said.push(`The next try comes after ${clock(from)}.`);
   else if (by) said.push(`The next try comes by ${clock(by)}.`);
   if (final) said.push(`If the upstream still refuses at ${clock(final)}, the stream is rejected and not tried again.`);
