@@ -7,6 +7,7 @@ alone; one that was started is stopped, whatever happens in between.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -74,12 +75,13 @@ def played(api: Api, account: Account, deployed: Deployed, stream_id: str) -> Ge
         return
     try:
         streams.ask("POST", path)
-    except (Refused, UserError) as problem:
+    except (Refused, UserError, KeyboardInterrupt) as problem:
+        with contextlib.suppress(Refused, UserError):
+            streams.ask("DELETE", path)  # the request may have started it
+        if isinstance(problem, KeyboardInterrupt):
+            raise
         yield Finding(State.WRONG, f"{what}, start", str(problem).rstrip("."), "started", _LOG)
         return
-    except KeyboardInterrupt:
-        streams.ask("DELETE", path)  # the request may have started it
-        raise
     try:
         yield from _handed_over(streams, account, deployed, stream_id, what, before["generation"])
     finally:

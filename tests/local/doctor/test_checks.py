@@ -1,5 +1,6 @@
 """The findings of `streamkeeper doctor` for answers of AWS's services, and for their refusals."""
 
+import contextlib
 import signal
 import threading
 from collections.abc import Mapping
@@ -295,7 +296,7 @@ def status(word: str, generation: int, holder: dict[str, Any] | None = None) -> 
 
 def test_a_start_is_awaited_until_the_execution_has_claimed_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until then the API answers as before the start, which says nothing about it. A started stream is stopped, even
-    after a Ctrl-C before the answer to its start.
+    after a Ctrl-C before the answer to its start, or an answer that says nothing about it.
     """
     monkeypatch.setattr("time.sleep", lambda _: None)
     started, connected = api_server.answers({"executionArn": "arn"}), status("running", 4, {"fence": 9})
@@ -309,7 +310,10 @@ def test_a_start_is_awaited_until_the_execution_has_claimed_the_stream(monkeypat
     def interrupt(_: Peer) -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
-    with serving(status("rejected", 3), interrupt, api_server.answers({"stream": "demo"})) as server:
-        with pytest.raises(KeyboardInterrupt):
-            next(played(Api(server.address), Account(lambda _: None, HERE), Deployed("local", ()), "demo"))
-        assert api_server.asked(server)[1:] == ["POST /connections/demo", "DELETE /connections/demo"]
+    unanswered = api_server.answers(api_server.problem("unavailable"), 503)
+    for answer in (interrupt, unanswered):
+        with serving(status("rejected", 3), answer, api_server.answers({"stream": "demo"})) as server:
+            with pytest.raises(KeyboardInterrupt) if answer is interrupt else contextlib.nullcontext():
+                (found,) = played(Api(server.address), Account(lambda _: None, HERE), Deployed("local", ()), "demo")
+                assert (found.state, found.what) == (State.WRONG, "demonstration demo, start")
+            assert api_server.asked(server)[1:] == ["POST /connections/demo", "DELETE /connections/demo"]
