@@ -19,6 +19,7 @@ DATA: dict[str, Any] = {
     "items": [{"n": 1, "t": "x"}, {"n": 2}, {"n": 3, "t": "y", "on": True}],
     "empty": [],
     "null": None,
+    "texts": ["it's", "\\é\n😀"],
 }
 
 
@@ -56,6 +57,7 @@ SELECTED = [
     ("$.items[?(@.n != 2)].n", [1, 3]),
     ("$.items[?(@.t==x)].n", [1]),
     ("$.items[?(@.on == 1)].n", []),
+    (r"""$.texts[?(@ == 'it\'s' || @ == "\\\u00e9\n\ud83d\ude00")]""", ["it's", "\\é\n😀"]),
     ("$.empty[*]", []),
     ("$.nowhere[*].x", []),
     ("$.nowhere.deeper[1:]", []),

@@ -153,6 +153,7 @@ def test_an_action_that_no_service_has_is_refused(states: Any, action: str) -> N
     code, message = refusal(states.create_state_machine, **request)
     assert (code, f"aws-sdk:{action} is not recognized" in message) == ("InvalidDefinition", True)
     assert "at /States/S/Resource" in message
+    assert refusal(states.test_state, definition=json.dumps(definition["States"]["S"]))[0] == "InvalidDefinition"
     for known in ("emrserverless:startJobRun", "cognitoidentityprovider:listUsers", "rds:describeDBInstances"):
         good = calling(f"arn:aws:states:::aws-sdk:{known}", {}, End=True)
         assert states.validate_state_machine_definition(definition=json.dumps(good))["result"] == "OK"

@@ -26,7 +26,7 @@ from states_language.jsonpath.steps import (
     sliced,
     union,
 )
-from states_language.values import MISSING
+from states_language.values import MISSING, joined
 
 
 class PathSyntaxError(ValueError):
@@ -36,6 +36,9 @@ class PathSyntaxError(ValueError):
 _DOT_NAME = re.compile(r"[^\s.\[\](),'\"*?@$!&|<>=+/~^;:{}\\-][^\s.\[\](),'\"*?@!&|<>=+/~^;:{}\\]*")
 _CALL = re.compile(r"\([^()]*\)")
 _QUOTED = re.compile(r"'((?:\\'|[^'])*)'|\"((?:\\\"|[^\"])*)\"")
+_TEXT = re.compile(r"'((?:\\.|[^'\\])*)'|\"((?:\\.|[^\"\\])*)\"", re.DOTALL)
+_ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _VARIABLE = re.compile(r"[^\W\d]\w*")
 _INDEX = re.compile(r"-?\d{1,4000}")
 _SLICE = re.compile(r"(-?\d{1,4000})?\s*:\s*(-?\d{1,4000})?(?:\s*:\s*(-?\d{1,4000}))?")
@@ -227,8 +230,11 @@ class _Parser(Scanner):
             self.is_whole = is_whole
             path = Path("$" + self.text[start : self.at], tuple(inner))
             return lambda here, root: path.find(here if at_node else root)
-        if match := self.match(_QUOTED):
-            text = match.group(1) if match.group(1) is not None else match.group(2)
+        if match := self.match(_TEXT):
+            # Jayway reads the escapes of Java.
+            quoted = match.group(1) if match.group(1) is not None else match.group(2)
+            plain = _ESCAPED.sub(lambda one: chr(int(one[1], 16)) if one[1] else _CONTROLS.get(one[2], one[2]), quoted)
+            text = joined(plain)
             return lambda _here, _root: text
         if match := self.match(_LITERAL):
             word = match.group()

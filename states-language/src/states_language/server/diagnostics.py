@@ -95,7 +95,7 @@ def _examine(text: str) -> Examined:
             return Examined([_error(_SCHEMA, "Definition must be a valid JSON object")], [], None)
         try:
             machine = load(definition, deployed=True)
-            if unknown := list(_unknown_actions(definition)):
+            if unknown := list(unknown_actions(definition)):
                 return Examined([_diagnostic(problem, definition) for problem in unknown], [], None)
             return Examined([], _express(definition), machine)
         except DefinitionError:
@@ -112,7 +112,7 @@ def _examine(text: str) -> Examined:
         return Examined([_error("INVALID_JSON_DESCRIPTION", message, place)], [], None)
 
 
-def _unknown_actions(definition: dict[str, Any]) -> Iterator[DefinitionError]:
+def unknown_actions(definition: dict[str, Any]) -> Iterator[DefinitionError]:
     """Yields a problem for each action of an SDK integration that no service has."""
     for path, state in states_of(definition):
         resource = read_resource(state["Resource"]) if state["Type"] == "Task" else ""

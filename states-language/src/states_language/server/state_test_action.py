@@ -13,7 +13,7 @@ from states_language.clock import Clock, RealClock
 from states_language.definition.pointers import LINES, Key, states_of
 from states_language.failures import StateError
 from states_language.scheduling.lanes import yield_for
-from states_language.server.diagnostics import diagnostics, invalid, refuse_bad
+from states_language.server.diagnostics import diagnostics, invalid, refuse_bad, unknown_actions
 from states_language.server.executions import Executions
 from states_language.server.json_messages import message_and_place
 from states_language.server.mock_validation import STRICT, check_result
@@ -168,6 +168,8 @@ def _state(parameters: Parameters) -> tuple[dict[str, Any], bool]:
         state = {name: definition[name] for name in ("QueryLanguage",) if name in definition} | named
     try:
         machine(state)
+        for problem in unknown_actions({"States": {NAME: state}}):
+            raise problem
     except DefinitionError as problem:
         raise invalid(problem, {"States": {NAME: state}}) from None
     return state, any(field in LINES and inner == "States" for field, inner in pairwise(path))
