@@ -187,10 +187,16 @@ def test_a_server_that_reads_nothing_is_left_by_name() -> None:
         outbox = Outbox()
         outbox.put(b"x" * 20 * MOST_UNSENT_BYTES)
         outbox.put(b"y" * MOST_UNSENT_BYTES)
-        assert outbox.flush(ours) == select.POLLOUT
+        assert flushed(outbox, ours) == select.POLLOUT
         outbox.put(b"z")
-        with pytest.raises(BadAnswer, match=r"^the upstream does not read what is sent to it$"):
-            outbox.flush(ours)
+        assert flushed(outbox, ours) == "the upstream does not read what is sent to it"
+
+
+def flushed(outbox: Outbox, sock: socket.socket) -> int | str:
+    try:
+        return outbox.flush(sock)
+    except BadAnswer as error:
+        return str(error)
 
 
 def test_a_bomb_ends_it_by_name(aws: Aws) -> None:
