@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handlers.store.typed_values import typed_item
 from handlers.upgrade.health import Limits, State, Stream, Stretch, back, judged, worse
+from handlers.upgrade.upgrade_items import MARK, stretches
 
 LIMITS = Limits(answer_ms=60_000, away_ms=10_000, watch_ms=900_000)
 BEFORE = Stretch(length_ms=600_000, connections=1, frames=600, kept=600, memory_mb=60)
@@ -48,6 +50,7 @@ def test_what_is_worse_is_said(stream: Stream, reason: str) -> None:
         replace(WELL, has_handed_over=False, asked_ms=59_000),
         replace(WELL, has_handed_over=False, was_away=True),
         replace(WELL, away_ms=99_000, was_away=True),
+        replace(WELL, failures=2),
         replace(WELL, failures=6, had_failures=3),
         replace(WELL, is_ours=False, away_ms=99_000),
         replace(WELL, ending="StreamEnded"),
@@ -130,3 +133,10 @@ def test_those_that_went_back_must_be_connected_again() -> None:
     assert back([replace(away, asked_ms=71_000)], LIMITS).state is State.WORSE
     late = back([WELL, replace(gone, asked_ms=71_000)], LIMITS)
     assert (late.state, late.reasons) == (State.WORSE, {"demo:1": "it has not handed over again"})
+
+
+def test_only_the_newest_connections_of_a_stream_may_be_alive() -> None:
+    """A version that dies again and again leaves a fresh record each time; three may overlap at a handover."""
+    rows = [typed_item({"fence": n, "claimed_ms": n, "seen_ms": 900, "execution": "new"}) for n in range(1, 7)]
+    _, after = stretches(typed_item({MARK: {"at_ms": 0, "execution": "old"}}), [rows], 1_000, 60_000)
+    assert (after.connections, after.killed) == (6, 3)

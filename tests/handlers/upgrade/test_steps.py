@@ -205,6 +205,14 @@ def test_a_changed_definition_alone_goes_in_waves() -> None:
     assert (world.steps.count("plan"), set(of_streams(world).values())) == (2, {("1", "D2")})
 
 
+def test_a_first_upgrade_to_what_streams_run_asks_none_of_them() -> None:
+    """No upgrade has recorded a definition yet, so the deployed one counts as theirs."""
+    world = World(IDS)
+    world.code, before = "1", of_streams(world)
+    world.tables.put_item(TableName=CONTROL, Item=typed_values.key("#", "upgrade"))
+    assert (world.upgrade()[0], world.steps, of_streams(world)) == ("Success", ["check", "promote"], before)
+
+
 def test_versions_of_the_machine_that_nothing_refers_to_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Step Functions keeps a thousand, and would refuse another; the newest ones stay, and the one that streams run."""
     monkeypatch.setattr("handlers.upgrade.deployed.MOST_VERSIONS", 2)
