@@ -97,6 +97,10 @@ class Backlog:
         self.resumed = False
         self.forgot_ms = self.live_ms = now_ms
 
+    def restarted(self, opened_ms: int) -> None:
+        """Records that the upstream's ids started over: nothing proves that it sent what came after the cursor."""
+        self.resumed, self.live_ms = False, opened_ms
+
     def expired(self, now_ms: int, *, has_moved: bool) -> None:
         """Records that the upstream has forgotten what came after the cursor, unless it `has_moved` since."""
         self.forgot_ms = now_ms

@@ -161,10 +161,15 @@ class Record:
             if self._pauses_from_ms is not None:
                 self._pause_ms = max(self._pause_ms or 0, came_ms - self._pauses_from_ms)
             self._event_ms = self._pauses_from_ms = max(came_ms, self._event_ms or 0)
+        is_odd = self._stored + self._duplicates + self._dead_lettered == self._conflicts
         self._stored += written.stored
         self._duplicates += written.duplicates
         self._dead_lettered += written.dead_lettered
         self._conflicts += written.conflicts
+        if is_odd and self._conflicts >= IN_A_ROW and self.backlog.resumed and not written.is_beside:
+            # It brought nothing else before: the ids start over, and the cursor is one of the former count.
+            self.backlog.restarted(self.opened_ms or came_ms)
+            self._told = -1
         if drops and written.conflicts:
             return self._drops(came_ms, written)
         if written.stored:

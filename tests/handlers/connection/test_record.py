@@ -158,6 +158,32 @@ def test_other_bodies_under_known_keys_are_lost_where_they_are_dropped_in_a_row(
     assert lost(2_900, dropped) == [RecordLoss(3, 3, 2_800, 2_900, cause, 10)]
 
 
+@pytest.mark.parametrize(
+    ("writes", "resumes"),
+    [
+        ([Written(1, 0, conflicts=1), Written(0, 2, conflicts=2)], False),
+        ([Written(25, 0, conflicts=3)], False),
+        ([Written(1, 0, conflicts=1), Written(1, 0, conflicts=1), Written(1, 0)], True),
+        ([Written(1, 0), Written(9, 0, conflicts=9)], True),
+        ([Written(0, 1), Written(9, 0, conflicts=9)], True),
+        ([Written(9, 0, conflicts=9, is_beside=True)], True),
+    ],
+)
+def test_a_connection_that_begins_with_ids_that_start_over_has_requested_nothing(
+    writes: list[Written], resumes: bool
+) -> None:
+    """Its cursor is from before the restart, so nobody knows what came in the gap, which is recorded again."""
+    record = opened(behind_ms=200)
+    hears(record, 2_300, 1)
+    assert [len(record.gaps(10)), record.has_caught_up] == [1, True]
+    for written in writes:
+        record.pending.sent([event(None)], record.liveness.arrived_ms)
+        record.stored(written)
+    progress = record.save(2_400, is_open=True)
+    assert (progress.resumed, progress.live_ms) == (resumes, 2_100 if resumes else 1_500)
+    assert len(record.gaps(10)) == (0 if resumes else 1)
+
+
 def test_who_has_ended_an_open_gap_looks_again_at_its_own_end() -> None:
     """It does so once; a connection that has ended no open gap has nothing to look for."""
     for is_open, looks in ((True, [RecordGaps(9, again=True)]), (False, [])):
