@@ -123,7 +123,8 @@ def _figures(answer: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def _next_step(answer: dict[str, Any]) -> str:
     """When a stream that is away is tried again, or what a person must do; "" if nothing has to follow."""
     if answer["status"] in ("stopped", "ended", "rejected", "broken"):
-        return (answer["reason"] or "").rpartition("; ")[2]
+        what, _, step = (answer["reason"] or "").rpartition("; ")
+        return step if what else ""
     if answer["status"] == "running" or (error := answer["last_error"]) is None or error["over_at"]:
         return ""
     at, by, final = (error[name] for name in ("tried_again_at", "tried_again_by", "final_at"))

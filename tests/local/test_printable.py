@@ -102,10 +102,7 @@ class Terminal(io.StringIO):
 
 
 def test_a_closed_pipe_ends_nothing() -> None:
-    """`make run
-
-    head`: the service goes on without the display, and says so once on standard error.
-    """
+    """`make run | head`: the service goes on without the display, and says so once on standard error."""
     code = "\n".join([
         "import os, sys",
         "from local.service.screen import Screen",
