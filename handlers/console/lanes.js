@@ -5,7 +5,7 @@
 
 import { ask, streamPath } from './api.js';
 import { announce, attempt, element, keyed, scrolled, set, svg, text } from './dom.js';
-import { CLOCK, clock, counted, length, serverNow, setServerTime, words } from './words.js';
+import { CLOCK, clock, counted, length, number, serverNow, setServerTime, words } from './words.js';
 
 const LABEL = 60;
 const ROWS = { A: 26, B: 60, stream: 104 };
@@ -103,7 +103,7 @@ export function lanesPart() {
 const cells = (one) => {
   const ms = Date.parse(one.until_at) - Date.parse(one.opened_at);
   const until = one.is_open ? 'now' : clock(one.until_at);
-  return [one.lane, clock(one.opened_at), until, length(ms), words(one.ended_by) || '–', one.stored, one.duplicates];
+  return [one.lane, clock(one.opened_at), until, length(ms), words(one.ended_by) || '–', number(one.stored), number(one.duplicates)];
 };
 
 // Two gaps may begin at one instant: the pause after a connection, and a loss that the upstream announced.

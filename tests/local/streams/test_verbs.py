@@ -91,7 +91,7 @@ def test_a_status_has_the_next_step(
     with serving(answers(shown(away, **lease, **more))) as server:
         assert cli.main(["status", "demo", "--url", server.address]) == 3
     said = capsys.readouterr().out
-    assert (re.search(rf"^  next      {line}$", said, re.MULTILINE) if line else "  next" not in said), said
+    assert re.search(rf"^  next      {line}$", said, re.MULTILINE) if line else "  next" not in said, said
     assert "connected 99.99 %" in said or lease
 
 
