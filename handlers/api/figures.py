@@ -247,14 +247,17 @@ def shown_repair(repair: Repair) -> dict[str, Any]:
 
 
 def lost_events(gaps: Iterable[Gap]) -> int | None:
-    """Returns how many events are missing in the gaps; None if that is unknown for one of them."""
+    """Returns how many events are missing in the gaps; None if that is unknown for one of them.
+
+    It is unknown too if two connections lost some at the same time, because these may be the same events.
+    """
     total = 0
-    for gap in gaps:
-        if gap.state not in LACKING:
-            continue
-        if gap.state != LOST or gap.events is None:
+    last: Gap | None = None
+    for gap in sorted((gap for gap in gaps if gap.state in LACKING), key=lambda gap: gap.from_ms):
+        if gap.state != LOST or gap.events is None or (last and gap.fence != last.fence and gap.from_ms < last.to_ms):
             return None
         total += gap.events
+        last = gap if last is None or gap.to_ms > last.to_ms else last
     return total
 
 

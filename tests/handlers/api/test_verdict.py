@@ -76,6 +76,17 @@ CONNECTED = [
         lost(announced(12), announced(None, 2)),
         "Connected 15 min. Events lost in 2 gaps of 4 s in all, as the upstream said.",
     ),
+    # Two connections were open at once, and both may have dropped the same events.
+    (
+        [connection(1, "A", 100_000), replace(WHOLE, fence=2)],
+        lost(announced(3), replace(announced(4), fence=2, from_ms=506_999)),
+        "Connected 15 min. Events lost in 2 gaps of 2 s in all, as the upstream said.",
+    ),
+    (
+        [connection(1, "A", 100_000), replace(WHOLE, fence=2)],
+        lost(announced(3), replace(announced(4, 2), fence=2, from_ms=507_000)),
+        "Connected 15 min. 7 events lost, as the upstream said.",
+    ),
     ([WHOLE], lost(announced(None, 1, "not_stored")), "Connected 15 min. Events lost in 1 gap of 2 s."),
     (
         [FIRST, LEAVES],
