@@ -193,12 +193,12 @@ def test_a_telephone_shows_whole_lines(service: LocalRun, browser: Chromium) -> 
 
 
 def test_long_names_leave_room_for_the_rest(service: LocalRun, browser: Chromium) -> None:
-    """Of a part's verdict beside its name, of a stream in a function, and of a sink's commands in a narrow window."""
+    """A part's verdict, a function's figures, a sink's commands in a narrow window, and the answers to a question."""
     shown(browser, address(service))
     browser.do("await page.evaluate(() => { location.hash = '#/runbook'; })")
     browser.do(
         """await page.evaluate(async (id) => {
-          const [{ partsPart }, { deliveryPart }, { scrolled }] = await Promise.all(
+          const [{ partsPart }, { deliveryPart }, { confirmed, scrolled }] = await Promise.all(
             ['parts', 'delivery', 'dom'].map((name) => import(`./console/${name}.js`)));
           const [parts, delivery] = [partsPart(), deliveryPart('demo')];
           const table = scrolled('Streams', ['Stream', 'Status']);
@@ -206,11 +206,13 @@ def test_long_names_leave_room_for_the_rest(service: LocalRun, browser: Chromium
           delivery.show({ delivery: [{ sink: id, delivered: 0, failed: 0, dead_lettered: 0, waiting: 0 }] });
           table.rows.innerHTML = `<tr><th scope="row">${id}</th><td>running</td></tr>`;
           document.getElementById('main').replaceChildren(parts.node, delivery.node, table.node);
+          confirmed(`Stop ${id}?`, id, 'Stop');
         }, input)""",
         "demo:" + "p" * 200,
     )
     assert min(browser.do(LETTERS, ".parts li span:last-child")) >= 30
-    beyond = "return page.locator('.scroll').last().evaluate((one) => one.scrollWidth - one.clientWidth)"
-    assert browser.do(beyond) == 0
-    seen_as(browser, "light", {"width": 360, "height": 860})
-    assert browser.do(beyond) == 0
+    beyond = "(all) => all.map((one) => one.scrollWidth - one.clientWidth)"
+    for width in (1200, 360):
+        seen_as(browser, "light", {"width": width, "height": 860})
+        table, dialog = browser.do(f"return page.locator('.scroll, dialog').evaluateAll({beyond})")[-2:]
+        assert (table, dialog) == (0, 0)
