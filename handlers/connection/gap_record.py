@@ -32,9 +32,9 @@ class Repair:
     It has `stored` events, which happened from `first_ms` to `last_ms` if the profile names their time. The interval
     [open_from_ms, open_to_ms) is still open; the whole gap if that is unknown. The next try is at `next_ms`, 0 for
     never; until `rest_until_ms` the address accepts no requests. A walk that is under way continues at the address
-    `at`, after `pages`; `walk` is its number. `way` is the direction of its pages: up (1), down (-1), unknown (0) or
-    without an order (NO_ORDER); the last page had `items` and went from the place `low` to `high`, and the first page
-    began with the event `first`. `stamp` counts the writes.
+    `at`, after `pages`, if its profile still asks as `of` says; `walk` is its number. `way` is the direction of its
+    pages: up (1), down (-1), unknown (0) or without an order (NO_ORDER); the last page had `items` and went from the
+    place `low` to `high`, and the first page began with the event `first`. `stamp` counts the writes.
     """
 
     from_ms: int = 0
@@ -50,6 +50,7 @@ class Repair:
     next_ms: int = 0
     rest_until_ms: int = 0
     walk: int = 0
+    of: str = ""
     at: str = ""
     pages: int = 0
     saw_before: bool = False

@@ -11,6 +11,7 @@ Invariant: a `Repair` that is returned without a note in `Fields` is valid.
 import re
 from collections.abc import Mapping
 from dataclasses import field
+from hashlib import sha256
 from urllib.parse import urlsplit
 
 from handlers.framing.events import JsonPath, Rule, parse_path
@@ -70,6 +71,11 @@ class Repair:
     def edges(self) -> frozenset[str]:
         """Which of EDGES the address has."""
         return frozenset(_EDGE.findall(self.address))
+
+    @property
+    def mark(self) -> str:
+        """Changes with the pages for which a walk asks, and with what is read in them."""
+        return sha256(repr((self.address, self.split.path, self.key, self.next)).encode()).hexdigest()[:16]
 
     @property
     def after_ms(self) -> int:

@@ -23,7 +23,6 @@ from typing import Any
 from handlers.connection.gap_record import DOWN, NO_ORDER, REPAIRED, UP, Gap, Interval, Repair
 from handlers.connection.inputs import Written
 from handlers.framing.events import StreamEvent
-from handlers.profile.addresses import origin
 from handlers.repair import proof
 from handlers.repair.gap_ports import GapPorts, Unstorable
 from handlers.repair.pages import (
@@ -106,11 +105,11 @@ class _Walk:
         """Returns the repair after the walk, why it is not whole ("" if it is), and the address's back-off."""
         ports, field = self._ports, self._ports.field
         begin = address = numbered(field, field.address_for(ports.stream_id, self._edges(), ports.secrets), 0)
-        # The profile may name another host since, whose credentials no former one gets.
-        if repair.at and origin(repair.at) == origin(address):
+        # The profile may name another address since: it has other pages, and no former host gets its credentials.
+        if repair.at and repair.of == field.mark:
             address = repair.at
         else:
-            repair = _anew(repair)
+            repair = replace(_anew(repair), of=field.mark)
         patience = PATIENT_TIMES
         while True:
             if not ports.deps.has_time:

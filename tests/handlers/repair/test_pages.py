@@ -229,16 +229,20 @@ def test_a_cursor_that_has_expired_is_replaced_by_a_new_one() -> None:
     ]  # fmt: skip
 
 
-def test_a_walk_does_not_continue_at_a_former_profiles_host() -> None:
-    """It begins anew at the host that the profile names now, because the credentials are meant for that."""
+@pytest.mark.parametrize("address", ["https://new.example/events", "https://rest.example/all"])
+def test_a_walk_does_not_continue_at_a_former_profiles_address(address: str) -> None:
+    """It begins anew at the one that the profile names now: the credentials are meant for that, and it has other pages.
+
+    A former address may have asked for a part of the events.
+    """
     rig, rest = linked("old", "old", next_={"cursor": "$.next", "query": "page"})
     rig.run(left_ms=1_000)
     rest.dead = ()
-    changed = {"address": "https://new.example/events?after={after}", "next": {"cursor": "$.next", "query": "page"}}
+    changed = {"address": f"{address}?after={{after}}", "next": {"cursor": "$.next", "query": "page"}}
     rig.profile = parse("s", {**STREAM, "repair": REPAIR | changed}, {})
     rig.now = rig.repaired.next_ms
     rig.run(left_ms=1_000)
-    assert [urlsplit(one).netloc for one in rest.addresses[2:]] == ["new.example"] * 3
+    assert [one.partition("?")[0] for one in rest.addresses[2:]] == [address] * 3
     assert rig.repaired.state == REPAIRED
 
 
