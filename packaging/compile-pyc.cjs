@@ -25,8 +25,8 @@ def compile_file(path, source):
 compile_file
 `;
 const TAG = 'cpython-313';
-// One time for every file: the same sources make the same zip.
-const DATE = new Date('1980-01-01T00:00:00Z');
+// Of every file: the same sources make the same zip, under any umask, and Lambda's user can read it.
+const SAME = { date: new Date('1980-01-01T00:00:00Z'), unixPermissions: 0o100644 };
 
 async function compiler() {
   const { loadPyodide } = await import('pyodide');
@@ -72,7 +72,7 @@ async function addCompiled(zip, folder) {
   const sources = await Promise.all(zip.file(/\.py$/).map(bytes));
   for (const [number, content] of (await compiled(sources, folder)).entries()) {
     const [, place, module] = /^(.*\/)?([^/]+)\.py$/.exec(sources[number][0]);
-    zip.file(`${place ?? ''}__pycache__/${module}.${TAG}.pyc`, content, { unixPermissions: 0o644, createFolders: false });
+    zip.file(`${place ?? ''}__pycache__/${module}.${TAG}.pyc`, content, { createFolders: false });
   }
 }
 
@@ -80,8 +80,8 @@ async function addCompiled(zip, folder) {
 async function finishZip(artifact, folder, upstreams) {
   const zip = await JSZip.loadAsync(await fs.readFile(artifact));
   if (!process.env.STREAMKEEPER_TEMPLATE_ONLY) await addCompiled(zip, folder);
-  zip.file('env/upstreams.json', JSON.stringify(upstreams), { unixPermissions: 0o644, createFolders: false });
-  for (const file of Object.values(zip.files)) file.date = DATE;
+  zip.file('env/upstreams.json', JSON.stringify(upstreams), { createFolders: false });
+  for (const file of Object.values(zip.files)) Object.assign(file, SAME);
   const options = { type: 'nodebuffer', platform: 'UNIX', compression: 'DEFLATE', compressionOptions: { level: 9 } };
   await fs.writeFile(artifact, await zip.generateAsync(options));
 }

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,14 @@ from tests.deploy.account import copied
 # importlib's magic number of CPython 3.13, and the flags of a hash-based file that is never checked (PEP 552).
 MAGIC = struct.pack("<H", 3571) + b"\r\n"
 UNCHECKED_HASH = struct.pack("<I", 0b01)
+FINISH = """
+process.env.STREAMKEEPER_TEMPLATE_ONLY = '1';
+const service = { package: { artifact: given }, custom: { upstreams: {} } };
+const plugin = new (require('./packaging/compile-pyc.cjs'))({ service, serviceDir: '.' });
+return plugin.hooks['after:package:createDeploymentArtifacts']().finally(() => {
+  delete process.env.STREAMKEEPER_TEMPLATE_ONLY;
+});
+"""
 
 
 def test_the_zip_holds_the_handlers_and_the_profiles(archive: dict[str, bytes]) -> None:
@@ -175,6 +184,21 @@ def test_sls_ends_with_that_sentence(tmp_path: Path) -> None:
     refused = "env/streams/x-filtered.toml holds ${FOO}, which no stage sets: "
     assert (run.returncode, refused in run.stdout + run.stderr) == (1, True), run.stdout + run.stderr
     assert not (folder / ".serverless" / "streamkeeper.zip").exists()
+
+
+def test_a_umask_changes_nothing_in_the_zip(tmp_path: Path) -> None:
+    """pip leaves files that only their owner can read; Lambda runs the functions as another user."""
+    artifact, made = tmp_path / "streamkeeper.zip", []
+    for mode in (0o600, 0o664):
+        with zipfile.ZipFile(artifact, "w") as file:
+            info = zipfile.ZipInfo("urllib3/__init__.py")
+            info.external_attr = (0o100000 | mode) << 16
+            file.writestr(info, "")
+        node.run(FINISH, str(artifact))
+        with zipfile.ZipFile(artifact) as file:
+            assert {one.external_attr >> 16 for one in file.infolist()} == {0o100644}
+        made.append(artifact.read_bytes())
+    assert made[0] == made[1]
 
 
 @pytest.mark.long
