@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from handlers.connection.gap_record import DELIVERED, FAILED, LOST, OPEN, PARTLY, REPAIRED, Gap, Repair
+from handlers.connection.inputs import Layout
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.profile.parse import parse
@@ -275,6 +276,25 @@ def test_what_an_older_connection_brings_after_the_gap_is_no_edge() -> None:
     assert brought(rig) == MISSED
 
 
+def test_what_the_next_connection_brings_by_a_late_clock_is_no_edge_before_the_gap() -> None:
+    """It came after the gap, whatever its function's clock said."""
+    rig = Rig(RestWays(limit=100))
+    rig.store.write("s", 2, 90, [StreamEvent("99", body(99), None, None, None, rig.gap.from_ms)])
+    rig.run()
+    assert rig.rest.addresses[0].partition("?")[2] == "after=9&before=15"
+
+
+def test_each_try_that_proves_nothing_begins_earlier_and_ends_later() -> None:
+    """If clocks differ, the edges may lie within the gap."""
+    rig = Rig(RestWays(limit=100, lie="is empty", lies_ms=10**9))
+    for _ in range(2):
+        rig.run(request=not rig.rest.asked, left_ms=1_000)
+        rig.now = rig.repaired.next_ms
+    asked = [address.partition("?")[2] for address in rig.rest.addresses]
+    literal = "after=9&before=15"
+    assert asked == [literal, "after=8&before=16", literal, "after=6&before=18"]
+
+
 def test_the_profile_may_say_why_no_overlap_can_be_seen() -> None:
     """Then one walk to the end is enough, and the record has the reason."""
     rig = Rig(RestWays(limit=100), unproved="the edges are left out")
@@ -301,12 +321,42 @@ def test_a_page_that_is_its_own_next_one_proves_nothing() -> None:
 
 def test_the_last_page_of_an_order_may_come_again() -> None:
     """Some addresses name a next page to the end, and answer with the last one."""
-    rig = Rig(RestWays(limit=2, is_inclusive=True))
-    fetch, last = rig.rest.fetch, b'"next":"015"'
-    rig.rest.fetch = lambda request: replace(fetch(request), body=fetch(request).body.replace(b'"next":null', last))  # type: ignore[method-assign]
+    rig, pages = Rig(RestWays(limit=2, is_inclusive=True)), list[Fetched]()
+    fetch = rig.rest.fetch
+
+    def again(request: Any) -> Fetched:
+        pages.append(pages[-1] if "again" in request.address else fetch(request))
+        return replace(pages[-1], body=pages[-1].body.replace(b'"next":null', b'"next":"again%d"' % len(pages)))
+
+    rig.rest.fetch = again  # type: ignore[method-assign]
     rig.run()
     assert rig.repaired.state == REPAIRED
     assert brought(rig) == MISSED
+
+
+def test_a_short_refusal_is_waited_for_three_times() -> None:
+    """Then the walk ends, and the gap is tried again later."""
+    rig, asked = Rig(), list[int]()
+
+    def refuses(request: Any) -> Fetched:
+        assert len(asked) < 9, request.address
+        asked.append(rig.now)
+        return Fetched(429, problem="the address answered 429", retry_after_s=2.0)
+
+    rig.rest.fetch = refuses  # type: ignore[method-assign]
+    rig.run(left_ms=1_000)
+    assert (len(asked), rig.repaired.state, rig.repaired.reason) == (4, FAILED, "the address answered 429")
+    assert asked[-1] - asked[0] >= 6_000
+
+
+def test_an_event_whose_key_is_its_id_has_it_too() -> None:
+    """An item has no id of its own, and a reader of the stream expects one."""
+    rig = Rig(RestWays(limit=100))
+    rig.profile = parse("s", {"address": "https://s.example", "framing": "sse", "repair": REPAIR}, {})
+    rig.run()
+    entries = rig.reader.entries("s", rig.records.layout("s") or Layout(), rig.now, "", 100)
+    events = [entry.event for entry in entries if entry.event is not None]
+    assert [event.id for event in events if event.is_repaired] == [str(number) for number in MISSED]
 
 
 def test_what_the_profile_does_not_keep_is_not_stored() -> None:
@@ -342,6 +392,15 @@ def test_an_announced_loss_is_repaired_as_well(live: int, before: int) -> None:
     assert gap.repair.state == REPAIRED
     assert rig.rest.addresses[0].partition("?")[2] == f"after=9&before={before}"
     assert brought(rig) == MISSED
+
+
+def test_the_event_before_an_announced_loss_may_be_of_the_same_connection() -> None:
+    """It was connected all the time."""
+    rig = Rig(RestWays(limit=100), events=30)
+    rig.tables.put_item(TableName="control", Item=gap_item("s", replace(rig.gap, state=DELIVERED)))
+    rig.store.ledger._table.put(gap_item("s", Gap(2, rig.at(20), rig.at(21), "announced_by_upstream", LOST, 1, 5)))
+    rig.run()
+    assert rig.rest.addresses[0].partition("?")[2] == "after=20&before=22"
 
 
 def test_by_time_the_address_is_asked_around_the_gap() -> None:
