@@ -19,7 +19,7 @@ from typing import Any
 from handlers.errors import StoreUnavailable
 from handlers.fleet.fleet_records import DONE, Fleet, FleetRecords, Replaced
 from handlers.fleet.fleet_round import Round
-from handlers.fleet.turns import AT_ONCE, Ask, Asking, Outcome, Rate
+from handlers.fleet.turns import AT_ONCE, Ask, Asking, Outcome, Rate, Unpaced
 from handlers.values import dataclass
 
 # Started streams take some seconds to connect; those that are not connected after all rounds are named.
@@ -61,7 +61,8 @@ def _round(ports: Ports, fleet: Fleet, *, is_dry: bool) -> bool:
         one.counts |= Counter(as_wanted=fleet.as_wanted, left=fleet.left)
         place = fleet.position.encode()
         one.not_yet += [found for found in json.loads(fleet.not_yet or "[]") if found["stream"].encode() <= place]
-    asking = Asking(one.asks(fleet.position), Rate(ports.most_per_s, ports.now_ms()), ports.draw, fleet.position)
+    rate = (Unpaced if is_dry else Rate)(ports.most_per_s, ports.now_ms())
+    asking = Asking(one.asks(fleet.position), rate, ports.draw, fleet.position)
     before = Counter(started=fleet.started, stopped=fleet.stopped, refused=fleet.refused)
 
     def note(*, is_through: bool = False) -> None:

@@ -83,6 +83,14 @@ class Rate:
             self._refused_ms, self._growth = now_ms, GROWTH_AFTER
 
 
+class Unpaced(Rate):
+    """The rate of a dry run, which sends no request."""
+
+    def take(self, now_ms: int) -> int:  # noqa: ARG002
+        """Returns 0: a request may be sent now."""
+        return 0
+
+
 class Asking:
     """The requests for the streams, in their order unless one is refused; `draw` returns a number from 0 to 1.
 

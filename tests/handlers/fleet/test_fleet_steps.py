@@ -130,6 +130,16 @@ def test_a_long_round_without_a_request_takes_several_steps() -> None:
     assert [one["stream"] for one in json.loads(fleet.not_yet)] == [ids[7]]
 
 
+def test_a_dry_run_is_not_paced() -> None:
+    """It requests nothing, so any number of streams takes no time but that of reading them."""
+    world = World()
+    records = FleetRecords(world.dynamodb, CONTROL, is_dry=True)
+    records.begin(read("s:{1..500}", LINES), ME, 0)
+    ports = replace(world.ports(True), now_ms=lambda: 1, is_late=lambda: False)
+    assert step(ports, ME, is_dry=True)["is_done"]
+    assert (records.read().started, world.asked) == (500, {})
+
+
 def test_what_matches_nothing_is_said() -> None:
     """A misspelt pattern changes no stream, and the answer says so."""
     world = World({"a:1": "running"})
