@@ -8,8 +8,8 @@ from pathlib import Path
 STREAMS = Path(__file__).resolve().parent.parent / "env" / "streams"
 DEMOS = ("demo", "demo-exclusive", "demo-log", "demo-ndjson", "demo-socket", "demo-standby", "demo-token")
 PROVIDERS = (
-    *("alpaca", "binance", "coinbase", "companies-house", "completions", "couchdb", "etcd", "jetstream", "kraken"),
-    *("kubernetes", "mastodon", "mcp", "mercure", "oanda", "okx", "responses", "wikimedia", "x-filtered"),
+    *("alpaca", "binance", "coinbase", "companies-house", "completions", "couchdb", "etcd", "finnhub", "jetstream"),
+    *("kraken", "kubernetes", "mastodon", "mcp", "mercure", "oanda", "okx", "responses", "wikimedia", "x-filtered"),
 )
 NAMES = (*DEMOS, *PROVIDERS)
 

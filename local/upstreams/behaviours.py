@@ -222,6 +222,13 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
             refusal='{"type": "error", "message": "Failed to subscribe", "reason": "no such product"}',
         ),
     ),
+    "finnhub": Behaviour(
+        event='{"type": "trade", "data": [{"s": "BINANCE:BTCUSDT", "p": 1, "t": <n>, "v": 1}]}\n',
+        heartbeat='{"type": "ping"}\n',
+        has_key=False,
+        second="refuses",
+        talk=Talk(asks={"type": "subscribe"}, refusal='{"type": "error", "msg": "Invalid type"}'),
+    ),
     "jetstream": Behaviour(
         event='{"did": "did:plc:a", "time_us": <n>, "kind": "commit", "commit": {"operation": "create", "rev": "r<n>", '
         '"collection": "app.bsky.feed.post", "rkey": "k<n>"}}\n',

@@ -54,8 +54,9 @@ async def subscribed(websocket: WebSocket, talk: Talk) -> tuple[bool, str | None
             await websocket.send_text(talk.refusal)
         await websocket.close(SUBSCRIBE_FIRST, "subscribe first")
         return False, None
-    channel = json.dumps(message.get("channel"))
-    await websocket.send_text(talk.answer.replace('"<channel>"', channel))
+    if talk.answer:
+        channel = json.dumps(message.get("channel"))
+        await websocket.send_text(talk.answer.replace('"<channel>"', channel))
     since = message.get(talk.since) if talk.since else None
     return True, None if since is None else str(since)
 

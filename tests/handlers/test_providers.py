@@ -120,7 +120,8 @@ def test_every_profile_that_ships_is_played() -> None:
     assert set(PROVIDERS) == set(BEHAVIOURS)
 
 
-@pytest.mark.parametrize("name", one_in(4, FOLLOWED))
+# Finnhub forbids two connections and cannot resume: its handovers are gaps.
+@pytest.mark.parametrize("name", one_in(4, [name for name in FOLLOWED if name != "finnhub"]))
 def test_a_handover_loses_nothing_and_stores_each_once(aws: Aws, name: str) -> None:
     """Two lanes, one provider: the older is taken over, and the stored events have no hole and no duplicate."""
     with played(aws, name, **BUSY) as stage:
