@@ -8,17 +8,18 @@ lost in one part is lost.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from typing import Any
 
 from handlers.api import status, status_words
 from handlers.api.connection_records import Connections, Records
-from handlers.api.figures import Coverage, coverage
+from handlers.api.figures import Coverage, coverage, lost_events
 from handlers.api.last_error import Retries
 from handlers.api.verdict import Situation, verdict
-from handlers.connection.gap_record import Interval
+from handlers.connection.gap_record import LOST, Gap, Interval
 
 WORST_FIRST = (
     "broken", "rejected", "unknown", "reconnecting", "starting", "stopping", "stopped", "ended", "running",
@@ -112,7 +113,7 @@ def _whole(records: Iterable[Records | None], now_ms: int, dead_after_ms: int) -
         return None
     since_ms, to_ms = min(one.since_ms for one in covered), max(one.to_ms for one in covered)
     lacking = [part for one in covered for part in _outside(one.spans, one.since_ms, one.to_ms)]
-    gaps = [gap for one in covered for gap in (*one.gaps, *((one.away,) if one.away is not None else ()))]
+    gaps = [gap for one in covered for gap in _of_part(one)]
     connected = [one.connected_since_ms for one in every if one is not None and one.connected_since_ms is not None]
     return Coverage(
         since_ms, to_ms, tuple(_outside(lacking, since_ms, to_ms)), tuple(sorted(gaps, key=lambda gap: gap.from_ms)),
@@ -121,6 +122,13 @@ def _whole(records: Iterable[Records | None], now_ms: int, dead_after_ms: int) -
         sum(one.dead_lettered for one in covered),
         min((one.waiting_since_ms for one in covered if one.waiting_since_ms is not None), default=None),
     )  # fmt: skip
+
+
+def _of_part(covered: Coverage) -> Iterator[Gap]:
+    """Yields the gaps of a part: what it has lost is something else than what other parts lose at that time."""
+    is_known = lost_events(gap for gap in covered.gaps if gap.state == LOST) is not None
+    for gap in (*covered.gaps, *((covered.away,) if covered.away is not None else ())):
+        yield replace(gap, fence=0, events=gap.events if is_known else None)
 
 
 def _outside(intervals: Iterable[Interval], from_ms: int, to_ms: int) -> list[Interval]:

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
+from handlers.api import part_status
 from handlers.api.connection_records import Records
 from handlers.api.fleet_routes import document
-from handlers.api.part_status import cost
 from handlers.connection.effects import Progress
+from handlers.connection.gap_record import LOST, Gap
 from handlers.connection.lease import Lease
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import StoragePolicy
+from tests.handlers.api.shown import DEAD_AFTER_MS, NOW, RETRIES, connection
 from tests.handlers.api.test_views import Delivery
 from tests.handlers.api_requests import MINE, asked, connected, events_of, streams_of, walked
 from tests.handlers.aws import CONTROL, Memory, save_connection
@@ -96,6 +98,20 @@ def test_the_verdict_has_what_is_missing_in_all_parts(memory: Memory, control: M
     assert (whole["status"], whole["verdict"]) == ("stopped", said)
 
 
+@pytest.mark.parametrize(("from_ms", "events"), [(502_000, 9), (501_999, None)])
+def test_what_parts_lose_at_the_same_time_is_added(from_ms: int, events: int | None) -> None:
+    """They have other events; two connections of one part may have lost the same ones."""
+    losses = {
+        "prices:btc": [Gap(1, 500_000, 502_000, "ids_restarted", LOST, 1, 2), Gap(2, from_ms, 503_000, "", LOST, 1, 3)],
+        "prices:eth": [Gap(7, 501_000, 502_000, "announced_by_upstream", LOST, 1, 4)],
+    }
+    lease = Lease(execution=MINE, fence=1, connected_token=1, expires_at_ms=NOW + 1)
+    records = {one: Records(lease, None, None, [connection(1, "A", 100_000)], lost) for one, lost in losses.items()}
+    whole = part_status.answer("prices", records, NOW, DEAD_AFTER_MS, RETRIES)
+    assert whole is not None
+    assert whole["coverage"]["missing"]["events"] == events
+
+
 def test_a_part_that_was_never_started_is_named(memory: Memory, control: ModuleType) -> None:
     """The others are as they are."""
     connected(memory, PARTS[0])
@@ -112,7 +128,7 @@ def test_sums_are_rounded_like_what_they_are_made_of() -> None:
         | {"from_at": None, "to_at": None, "parts": {"events_usd": value}}
         for value in (0.1, 0.2)
     )
-    whole = cost("prices", [one, two])
+    whole = part_status.cost("prices", [one, two])
     assert (whole["about_usd"], whole["parts"]["events_usd"]) == (0.3, 0.3)
 
 

@@ -42,7 +42,7 @@ FAULTS_IN_A_ROW = 4
 CALM_S = 12.0
 # A lane that waits after a drop takes longer; what is sound takes three, and ten on a busy machine.
 RECOVERED_WITHIN_S = 25.0
-# A gap counts as delivered once the connection after it has lived half as long again as it was behind.
+# A gap counts as delivered once the connection after it has lasted for as long as it was behind, at the latest.
 CLOSED_WITHIN_S = 60.0
 ANSWERED_WITHIN_S = 600.0
 
