@@ -98,14 +98,6 @@ class Decoder:
         self._head = Head()
 
     @property
-    def unfinished_bytes(self) -> int:
-        """How many bytes of something unfinished are held: of a line, or of the message that a length announced.
-
-        A chunk that ends nothing makes it grow by the chunk's length; from that the caller can recognize a drip.
-        """
-        return self._skipped_bytes + self._head.held_bytes
-
-    @property
     def held_bytes(self) -> int:
         """How many bytes are kept, or will be kept for a frame whose length was announced; within the bound."""
         return 0 if self._skipped is None else self._skipped.held_bytes

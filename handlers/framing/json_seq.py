@@ -36,10 +36,6 @@ class JsonSeqDecoder(Decoder):
         self._is_done = False
 
     @property
-    def unfinished_bytes(self) -> int:
-        return len(self._text) - self._counted + super().unfinished_bytes
-
-    @property
     def held_bytes(self) -> int:
         return len(self._text) + super().held_bytes
 
@@ -65,7 +61,7 @@ class JsonSeqDecoder(Decoder):
 
     def close(self) -> int:
         self._drop()
-        return self._dropped_bytes + super().unfinished_bytes
+        return self._dropped_bytes + self._skipped_bytes + self._head.held_bytes
 
     def _take(self, piece: bytes, frames: list[Body]) -> None:
         if self._skipped is not None:

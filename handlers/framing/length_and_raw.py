@@ -24,10 +24,6 @@ class LengthDecoder(Decoder):
         self._failure: FramingError | None = None
 
     @property
-    def unfinished_bytes(self) -> int:
-        return len(self._held) + super().unfinished_bytes
-
-    @property
     def held_bytes(self) -> int:
         return super().held_bytes if self._skipped is not None else max(len(self._held), self._wanted or 0)
 

@@ -20,10 +20,6 @@ class NdjsonDecoder(Decoder):
         self._failed = False
 
     @property
-    def unfinished_bytes(self) -> int:
-        return len(self._line) + super().unfinished_bytes
-
-    @property
     def held_bytes(self) -> int:
         return len(self._line) + super().held_bytes
 

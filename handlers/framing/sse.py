@@ -33,8 +33,8 @@ class SseDecoder(Decoder):
         self._id_buffer: str | None = None
 
     @property
-    def unfinished_bytes(self) -> int:
-        return len(self._line) + self._gone_bytes + self._head.held_bytes
+    def _begun_bytes(self) -> int:
+        return self._block_bytes + len(self._line) + self._gone_bytes + self._head.held_bytes
 
     @property
     def held_bytes(self) -> int:
@@ -72,7 +72,7 @@ class SseDecoder(Decoder):
             data = self._head.strip(data)
         if self._after_cr or data.find(b"\r") >= 0:
             data = self._with_lf_alone(data)
-        is_bounded = self._block_bytes + self.unfinished_bytes + len(data) <= self._max_frame_bytes
+        is_bounded = self._begun_bytes + len(data) <= self._max_frame_bytes
         # Lines taken one by one need less memory: a line this long takes several times its size.
         is_bounded = is_bounded and len(self._line) < LONG_LINE_BYTES
         if not is_bounded or self._failed or self._skipped is not None or self._gone_bytes:
@@ -96,7 +96,7 @@ class SseDecoder(Decoder):
 
     def close(self) -> int:
         # "Once the end of the file is reached, any pending data must be discarded." Comments in it do not count.
-        dropped = self._block_bytes + self.unfinished_bytes
+        dropped = self._begun_bytes
         self._line.clear()
         self._gone_bytes = 0
         self._forget_block()

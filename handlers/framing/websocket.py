@@ -94,10 +94,6 @@ class WebSocketDecoder(Decoder):
         self._failure: FramingError | None = None
 
     @property
-    def unfinished_bytes(self) -> int:
-        return len(self._held) + self._wire_bytes
-
-    @property
     def held_bytes(self) -> int:
         return super().held_bytes + len(self._message) + len(self._held)
 
@@ -126,7 +122,7 @@ class WebSocketDecoder(Decoder):
         return messages
 
     def close(self) -> int:
-        dropped, self._held = self.unfinished_bytes, b""
+        dropped, self._held = len(self._held) + self._wire_bytes, b""
         self._forget_message()
         return dropped
 

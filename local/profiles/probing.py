@@ -165,7 +165,8 @@ def _taken(seen: Probe, data: bytes, decoder: Decoder, talking: Talking) -> bool
         seen.has_ended, seen.end = True, end.outcome.message
         return False
     # A reconnection time comes only once, at the beginning.
-    if not frames and not decoder.unfinished_bytes and b"retry:" not in data:
+    is_begun = decoder.is_inside_frame or decoder.unfinished_oversize() is not None
+    if not (frames or is_begun or b"retry:" in data):
         seen.heartbeats_s.append(time.monotonic())
     return True
 

@@ -254,7 +254,8 @@ def _read(upstream: Upstream, trial: Trial, talking: Talking, until: float) -> b
                 frames, failure = decoder.feed(arrival.data), None
             except FramingError as error:
                 frames, failure = error.frames, error
-            if not frames and failure is None and not decoder.unfinished_bytes and not trial.profile.is_socket:
+            is_begun = decoder.is_inside_frame or decoder.unfinished_oversize() is not None
+            if not (frames or failure or is_begun or trial.profile.is_socket):
                 trial.counts[KEEP_ALIVE] += 1
             frames, end = talking.takes(frames, decoder, failure)
             for frame in as_frames(frames):

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from handlers.framing.decoders import Framing, decoder
-from handlers.framing.frames import Decoder, Frame, FramingError, as_frames
+from handlers.framing.frames import Frame, FramingError, as_frames
 from handlers.framing.oversize import Oversize
 
 MAX = 1024
@@ -45,7 +45,7 @@ def says(
             frames += as_frames(error.frames)
             failed = error.reason
         # A control frame of a socket has 127 bytes at most, and is kept until it is whole.
-        assert skips or made.unfinished_bytes <= most + 128
+        assert skips or made.held_bytes <= most + 128
     unfinished, is_inside = made.unfinished_oversize(), made.is_inside_frame
     return Said(frames, failed, made.close(), made.last_event_id, made.reconnection_ms, unfinished, is_inside)
 
@@ -65,12 +65,3 @@ def cut(wire: bytes, places: Iterable[int]) -> list[bytes]:
     """Return the wire cut at some places; places beyond its end do not count."""
     edges = sorted({0, len(wire), *(place for place in places if place < len(wire))})
     return [wire[a:b] for a, b in itertools.pairwise(edges)]
-
-
-def grows_as_promised(made: Decoder, chunk: bytes) -> bool:
-    """Return whether `unfinished_bytes` grows by a chunk that ends nothing, as the stall clock needs.
-
-    The chunk must hold neither a line end nor a separator.
-    """
-    before = made.unfinished_bytes
-    return not made.feed(chunk) and made.unfinished_bytes == before + len(chunk)

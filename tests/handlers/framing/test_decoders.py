@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from handlers.framing.decoders import FRAMINGS, Framing, decoder, refuses
 from handlers.framing.frames import BadFrame, Frame, FrameTooLong, as_frames
-from tests.handlers.connection.wires import MAX, cut, grows_as_promised, one_by_one, says
+from tests.handlers.connection.wires import MAX, cut, one_by_one, says
 
 ALL: list[Framing] = list(FRAMINGS)
 CUT_ANYWHERE: list[Framing] = [framing for framing in ALL if framing != "raw"]
@@ -157,26 +157,6 @@ WRITE = 'write framing = "{}" in the profile'
 def test_a_content_type_that_is_no_stream_is_named(framing: Framing, content_type: str | None, phrase: str) -> None:
     """An event stream must say that it is one; the type of another framing is refused with that framing's name."""
     assert refuses(framing, content_type) == phrase
-
-
-@pytest.mark.parametrize(
-    ("framing", "begin", "drip"),
-    [
-        ("sse", b"id: 1\nda", b"ta"),
-        ("ndjson", b"1\n{", b"}"),
-        ("json-seq", b"\x1e[\n", b"12"),
-        ("length", b"9\n1", b"23"),
-    ],
-)
-def test_a_drip_differs_from_progress(framing: Framing, begin: bytes, drip: bytes) -> None:
-    """Bytes that end nothing make `unfinished_bytes` grow by as many; the end of a line does not."""
-    made = decoder(framing, MAX)
-    made.feed(begin)
-    assert grows_as_promised(made, drip)
-    assert grows_as_promised(made, drip)
-    before = made.unfinished_bytes
-    made.feed(b"\n\n\n\n\n\n")
-    assert made.unfinished_bytes < before
 
 
 def is_linear(cost_s: Callable[[int], float], size: int) -> bool:
