@@ -81,9 +81,12 @@ def connected(client: Client) -> GroupedStore:
     return store
 
 
-def test_a_second_claim_of_a_function_is_not_answered_by_its_first(client: Client) -> None:
+@pytest.mark.parametrize("was_connected", [True, False])
+def test_a_second_claim_of_a_function_is_not_answered_by_its_first(client: Client, was_connected: bool) -> None:
     """Its name is the same; if the answer was lost, the recorded claim is the older one."""
-    store = connected(client)
+    store = connected(client) if was_connected else store_of(client)
+    if not was_connected:
+        claim(store)
     with unanswered(client, never_arrives):
         claim(store)
     assert claim(store) == 2
@@ -407,10 +410,23 @@ def test_what_a_function_knows_holds_for_as_long_as_its_heartbeats_do(client: Cl
 
 
 def test_a_stream_that_a_newer_function_has_claimed_is_its_own(client: Client) -> None:
-    """The older one's connection ends as superseded, whichever execution they belong to."""
-    client.put_item(TableName=CONTROL, Item=record(client) | {"group_fence": {"N": "2"}})
-    reply = store_of(client).claim(STREAM, execution=EXECUTION, holder=f"B/{REQUEST}")
+    """The older one's connection ends as superseded, unless both lanes of one execution stay connected."""
+    store, newer = store_of(client), {"group_fence": {"N": "2"}, "execution": {"S": EXECUTION}}
+    client.put_item(TableName=CONTROL, Item=record(client) | newer)
+    reply = store.claim(STREAM, execution=EXECUTION, holder=f"B/{REQUEST}")
     assert (reply.is_done, reply.record.lease.execution) == (False, NEWER)
+    store.hot.add(STREAM)
+    assert claim(store) == 1
+    client.put_item(TableName=CONTROL, Item=record(client) | newer | {"execution": {"S": "another"}})
+    assert not store.claim(STREAM, execution=EXECUTION, holder=f"B/{REQUEST}").is_done
+
+
+def test_a_turn_that_outlasts_the_function_is_written(client: Client) -> None:
+    """Otherwise a heartbeat answers for it, which lasts until the function's limit at most."""
+    store = connected(client)
+    for expires_at_ms, written in ((NOW_MS + 60_000, NOW_MS + 60_000), (NOW_MS + 60_001, NOW_MS + 60_001)):
+        assert store.renew(STREAM, 1, expires_at_ms).is_done
+        assert typed_values.count(record(client), "expires_at_ms") == written
 
 
 def test_a_log_s_events_may_wait_beside_the_lag_of_the_heartbeats(client: Client) -> None:
