@@ -16,12 +16,14 @@ const CONTROL = /[\0-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]/;
 // What a sentence may repeat: one line, and no more than a word or an address.
 const SHORT = /^[ -~]{0,40}$/;
 
-// streamkeeper-<stage>-events-<account>-<region> is a bucket, whose name has 63 characters at most; the longest region has 14.
+// streamkeeper-<stage>-events-<account>-<region> is a bucket, whose name has 63 characters at most; the longest region
+// has 14.
 const STAGE = /^[a-z][a-z0-9-]{0,14}$/;
 const NAME_RULE = "A stage's name must be at most 15 lowercase letters, digits and hyphens, a letter first";
 
 const scalar = (name, pattern, construct) =>
-  new yaml.Type(`tag:yaml.org,2002:${name}`, { kind: 'scalar', resolve: (text) => pattern.test(text ?? ''), construct });
+  new yaml.Type(`tag:yaml.org,2002:${name}`,
+    { kind: 'scalar', resolve: (text) => pattern.test(text ?? ''), construct });
 // The same patterns as in the interpreter of the machines (states_language.definition.source).
 const JSON_TYPES = yaml.FAILSAFE_SCHEMA.extend({
   implicit: [
@@ -80,7 +82,10 @@ function found(value) {
 // What is wrong with a table of settings, without a full stop at its end; '' for a valid one.
 function problem(table) {
   const unknown = Object.keys(table).filter((name) => !Object.hasOwn(schema.properties, name)).sort();
-  if (unknown.length > 0) return `there is no setting ${SHORT.test(unknown[0]) ? unknown[0] : 'of such a name'}; env/README.md lists them all`;
+  if (unknown.length > 0) {
+    const named = SHORT.test(unknown[0]) ? unknown[0] : 'of such a name';
+    return `there is no setting ${named}; env/README.md lists them all`;
+  }
   if (validate(table)) return '';
   const errors = validate.errors.map((error) => ({ ...error, place: error.instancePath.slice(1).split('/') }));
   for (const [name, rules] of Object.entries(schema.properties)) {

@@ -53,7 +53,8 @@ function lookups(config, account) {
     },
     'AWS::S3::Bucket': async (name) => {
       const input = { Bucket: name, ExpectedBucketOwner: account };
-      return (await unless(['NotFound', 'NoSuchBucket'], new S3Client(config).send(new HeadBucketCommand(input)))) && { BucketName: name };
+      return (await unless(['NotFound', 'NoSuchBucket'], new S3Client(config).send(new HeadBucketCommand(input))))
+        && { BucketName: name };
     },
     'AWS::SQS::Queue': async (name) => {
       const absent = ['QueueDoesNotExist', 'AWS.SimpleQueueService.NonExistentQueue'];
@@ -110,7 +111,8 @@ async function importInto(client, stack, found, upload) {
       })),
     }),
   );
-  const created = await cloudFormation.waitUntilChangeSetCreateComplete({ client, ...WAIT }, changeSet).catch(() => null);
+  const created = await cloudFormation.waitUntilChangeSetCreateComplete({ client, ...WAIT }, changeSet)
+    .catch(() => null);
   if (created === null) {
     const { StatusReason } = await client.send(new cloudFormation.DescribeChangeSetCommand(changeSet));
     throw new Error(StatusReason);
@@ -150,7 +152,8 @@ class AdoptRetained {
       const folder = service.package.artifactDirectoryName;
       await importInto(client, stack, found, (text) => uploaded(provider, config, folder, text));
     } catch (error) {
-      throw new this.serverless.classes.Error(`The stack ${stack} cannot adopt what exists already (${names}): ${error.message}`);
+      throw new this.serverless.classes.Error(
+        `The stack ${stack} cannot adopt what exists already (${names}): ${error.message}`);
     }
     this.log.notice(`Adopted what an earlier stack left: ${names}`);
   }

@@ -14,8 +14,8 @@ const KEYS = ['AWS::ApiGateway::ApiKey', 'AWS::ApiGateway::UsagePlan', 'AWS::Api
 // The fields of a log line: who called what, and how it ended, but no query, body or signature. It has the type of an
 // error, not its message, which quotes the signed headers, a session token among them.
 const FORMAT = [
-  'requestId', 'requestTime', 'identity.sourceIp', 'identity.userArn', 'identity.apiKeyId', 'httpMethod', 'path', 'status',
-  'responseLength', 'responseLatency', 'error.responseType',
+  'requestId', 'requestTime', 'identity.sourceIp', 'identity.userArn', 'identity.apiKeyId', 'httpMethod', 'path',
+  'status', 'responseLength', 'responseLatency', 'error.responseType',
 ];
 
 class Api {
@@ -44,11 +44,13 @@ class Api {
   // Whether it is the resource `console`, or one below it.
   isPage(resources, id) {
     const { PathPart, ParentId } = resources[id]?.Properties ?? {};
-    return ParentId !== undefined && ((ParentId['Fn::GetAtt'] && PathPart === 'console') || this.isPage(resources, ParentId.Ref));
+    return ParentId !== undefined
+      && ((ParentId['Fn::GetAtt'] && PathPart === 'console') || this.isPage(resources, ParentId.Ref));
   }
 
   addStage(resources, { settings, names }) {
-    const [deploymentId, deployment] = Object.entries(resources).find(([, one]) => one.Type === 'AWS::ApiGateway::Deployment');
+    const [deploymentId, deployment] = Object.entries(resources)
+      .find(([, one]) => one.Type === 'AWS::ApiGateway::Deployment');
     const { RestApiId, StageName } = deployment.Properties;
     delete deployment.Properties.StageName;
     const { api_requests_per_s: ThrottlingRateLimit, api_burst: ThrottlingBurstLimit } = settings;

@@ -50,14 +50,19 @@ function wrongSink(name, { deliver = [] }) {
   const says = (place, words) => `env/streams/${name}.toml: ${place} ${words}.`;
   for (const sink of [deliver].flat()) {
     const kinds = [...CHECKS.keys()].filter((kind) => Object.hasOwn(Object(sink), kind));
-    if (kinds.length !== 1) return says('deliver', `must be tables with one of ${[...CHECKS.keys()].sort().join(', ')} each`);
+    if (kinds.length !== 1) {
+      return says('deliver', `must be tables with one of ${[...CHECKS.keys()].sort().join(', ')} each`);
+    }
     const [kind] = kinds;
     const check = CHECKS.get(kind);
     // To the schema, an instant of TOML is a text.
-    if (check(JSON.parse(JSON.stringify(sink, (_, value) => (typeof value === 'bigint' ? Number(value) : value))))) continue;
+    const plain = JSON.stringify(sink, (_, value) => (typeof value === 'bigint' ? Number(value) : value));
+    if (check(JSON.parse(plain))) continue;
     const [{ instancePath, message, params }] = check.errors;
     const field = params.additionalProperty ?? instancePath.slice(1);
-    if (params.additionalProperty !== undefined) return says(`deliver.${field}`, `is no field of a sink of the kind ${kind}`);
+    if (params.additionalProperty !== undefined) {
+      return says(`deliver.${field}`, `is no field of a sink of the kind ${kind}`);
+    }
     if (field !== kind) return says(`deliver.${field}`, message);
     const given = kind === 'webhook' ? '' : `, not ${JSON.stringify(sink[kind])}`;
     return says(`deliver.${kind}`, `must be ${check.schema.properties[kind].description}${given}`);
@@ -84,7 +89,8 @@ function statements(sinks, secrets, room = ROOM) {
     targets.set(key, (targets.get(key) ?? new Set()).add(name));
   }
   const groups = [...targets].sort().map(([key, names]) => [...JSON.parse(key), [...names].sort()]);
-  const isShort = () => groups.flatMap(([, begins, names]) => names.map((name) => begins + name)).join('').length <= room;
+  const joined = () => groups.flatMap(([, begins, names]) => names.map((name) => begins + name)).join('');
+  const isShort = () => joined().length <= room;
   for (let parts = 1; parts <= MOST_PARTS && !isShort(); parts++) {
     for (const group of groups) group[2] = alike(group[2], parts);
   }
@@ -154,8 +160,8 @@ function show(sub, keys) {
   const alarms = board.widgets.find(({ type }) => type === 'alarm').properties.alarms;
   alarms.push(...keys.filter((key) => key.endsWith('Alarm')).map((key) => `\${${key}.Arn}`));
   const query =
-    "SOURCE '${DeliveryLog}' | filter ispresent(Delivered) | stats sum(Delivered) as delivered, sum(DeliveryFailed) as failed, " +
-    'sum(DeliveryDeadLettered) as dead_lettered by stream, sink';
+    "SOURCE '${DeliveryLog}' | filter ispresent(Delivered) | stats sum(Delivered) as delivered, " +
+    'sum(DeliveryFailed) as failed, sum(DeliveryDeadLettered) as dead_lettered by stream, sink';
   const y = Math.max(...board.widgets.map((widget) => widget.y + widget.height));
   const properties = { title: 'Delivery, by stream and sink', region: '${AWS::Region}', view: 'table', query };
   board.widgets.push({ type: 'log', x: 0, y, width: 24, height: 6, properties });
@@ -182,8 +188,8 @@ class Delivery {
     if (names.length === 0 && ofBucket === '') return;
     const { DeliveryMapping: mapping, ConnectionDeliveryRole: role } = custom.delivery;
     functions[FUNCTION] = custom.delivery_function;
-    // While events wait it calls itself again and again. If botocore sends the calls, as in China, Lambda would take them
-    // for a runaway loop after sixteen ("Use Lambda recursive loop detection to prevent infinite loops").
+    // While events wait it calls itself again and again. If botocore sends the calls, as in China, Lambda would take
+    // them for a runaway loop after sixteen ("Use Lambda recursive loop detection to prevent infinite loops").
     resources.extensions.ConnectionDeliveryLambdaFunction = { Properties: { RecursiveLoop: 'Allow' } };
     const all = resources.Resources;
     all.EventsTable.Properties.StreamSpecification = { StreamViewType: 'NEW_IMAGE' };

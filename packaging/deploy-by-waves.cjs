@@ -20,7 +20,8 @@ class DeployByWaves {
     };
     // Without a timestamp osls only lists the deployments.
     if (options.timestamp) {
-      Object.assign(this.hooks, { 'before:rollback:rollback': () => this.begin(), 'after:rollback:rollback': () => this.hold() });
+      Object.assign(this.hooks,
+        { 'before:rollback:rollback': () => this.begin(), 'after:rollback:rollback': () => this.hold() });
     }
   }
 
@@ -30,7 +31,8 @@ class DeployByWaves {
     const { DynamoDBClient } = require('@aws-sdk/client-dynamodb');
     const { LambdaClient } = require('@aws-sdk/client-lambda');
     const { SFNClient } = require('@aws-sdk/client-sfn');
-    Object.assign(this, { table: new DynamoDBClient(config), functions: new LambdaClient(config), states: new SFNClient(config) });
+    const [table, functions, states] = [DynamoDBClient, LambdaClient, SFNClient].map((Client) => new Client(config));
+    Object.assign(this, { table, functions, states });
     this.names = this.serverless.service.custom.names;
   }
 
@@ -38,7 +40,8 @@ class DeployByWaves {
   async alias() {
     const { GetAliasCommand } = require('@aws-sdk/client-lambda');
     try {
-      return await this.functions.send(new GetAliasCommand({ FunctionName: this.names.connection_manager, Name: ALIAS }));
+      const FunctionName = this.names.connection_manager;
+      return await this.functions.send(new GetAliasCommand({ FunctionName, Name: ALIAS }));
     } catch (error) {
       if (error.name === 'ResourceNotFoundException') return null;
       throw error;
@@ -58,11 +61,13 @@ class DeployByWaves {
     if (alias === null) return null;
     const { ListExecutionsCommand } = require('@aws-sdk/client-sfn');
     const stateMachineArn = this.machine(alias, this.names.upgrade);
-    const running = await this.states.send(new ListExecutionsCommand({ stateMachineArn, statusFilter: 'RUNNING', maxResults: 1 }));
+    const asked = { stateMachineArn, statusFilter: 'RUNNING', maxResults: 1 };
+    const running = await this.states.send(new ListExecutionsCommand(asked));
     if (running.executions.length > 0) {
       const stage = this.serverless.getProvider('aws').getStage();
       throw new this.serverless.classes.Error(
-        `An upgrade of the streams is running (${running.executions[0].name}) and checks what is deployed: wait for its end ` +
+        `An upgrade of the streams is running (${running.executions[0].name}) and checks what is deployed: ` +
+          'wait for its end ' +
           `(streamkeeper upgrade --stage ${stage} --follow), or have it go back (--abort).`,
       );
     }
@@ -75,8 +80,8 @@ class DeployByWaves {
     const { PublishVersionCommand, UpdateAliasCommand } = require('@aws-sdk/client-lambda');
     const FunctionName = this.names.connection_manager;
     const { Version } = await this.functions.send(new PublishVersionCommand({ FunctionName }));
-    // The record comes first, because an alias that names a version means that all is done. Until then, a record that is
-    // there already names the machine of a stage that was removed.
+    // The record comes first, because an alias that names a version means that all is done. Until then, a record that
+    // is there already names the machine of a stage that was removed.
     await this.write('definition', await this.published(alias));
     await this.functions.send(new UpdateAliasCommand({ FunctionName, Name: ALIAS, FunctionVersion: Version }));
   }

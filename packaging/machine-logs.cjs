@@ -8,7 +8,8 @@ const { allow } = require('./resources/roles.cjs');
 const ROLES = { Connections: 'ConnectionsRole', Start: 'StartRole', Upgrade: 'UpgradeRole', Fleet: 'FleetRole' };
 const DELIVERY = allow(
   'logs',
-  'CreateLogDelivery DeleteLogDelivery DescribeLogGroups DescribeResourcePolicies GetLogDelivery ListLogDeliveries PutResourcePolicy UpdateLogDelivery',
+  'CreateLogDelivery DeleteLogDelivery DescribeLogGroups DescribeResourcePolicies GetLogDelivery ListLogDeliveries ' +
+    'PutResourcePolicy UpdateLogDelivery',
   '*',
 );
 

@@ -10,7 +10,8 @@ module.exports = class NeverDeployed {
       'before:deploy:deploy': () => {
         const stage = serverless.getProvider('aws').getStage();
         throw new serverless.classes.Error(
-          `The stage ${stage} is for a laptop and cannot be deployed: deploy dev, prod, or a stage of your own (docs/deploy.md).`,
+          `The stage ${stage} is for a laptop and cannot be deployed: deploy dev, prod, or a stage of your own ` +
+            '(docs/deploy.md).',
         );
       },
     };

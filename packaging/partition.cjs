@@ -29,7 +29,8 @@ function write({ service, configurationInput, classes }) {
   const [, partition] = PARTITIONS.find(([regions]) => regions.test(region)) ?? [];
   if (partition === undefined) {
     throw new classes.Error(
-      `Streamkeeper cannot be deployed to the region ${region}: only regions of AWS, AWS China and AWS GovCloud (US) are known.`,
+      `Streamkeeper cannot be deployed to the region ${region}: only regions of AWS, AWS China and AWS GovCloud ` +
+        '(US) are known.',
     );
   }
   for (const machine of Object.values(configurationInput.stepFunctions.stateMachines)) {

@@ -12,6 +12,10 @@ module.exports = async ({ resolveVariable }) => {
   const { shipped } = choose(stage, await resolveVariable('self:custom.upstreams'));
   const parts = shipped.map((name) => [name, table(name, stage).parts]).filter(([, listed]) => listed !== undefined);
   const wrong = parts.find(([, listed]) => !Array.isArray(listed) || !listed.every((one) => PART.test(one)));
-  if (wrong) throw new Error(`env/streams/${wrong[0]}.toml has wrong parts: \`streamkeeper profile check\` names the problem.`);
-  return `{${parts.map(([name, listed]) => `"${name}": '${JSON.stringify(listed.map((one) => `${name}:${one}`))}'`).join(', ')}}`;
+  if (wrong) {
+    const path = `env/streams/${wrong[0]}.toml`;
+    throw new Error(`${path} has wrong parts: \`streamkeeper profile check\` names the problem.`);
+  }
+  const ids = ([name, listed]) => `"${name}": '${JSON.stringify(listed.map((one) => `${name}:${one}`))}'`;
+  return `{${parts.map(ids).join(', ')}}`;
 };

@@ -29,5 +29,6 @@ module.exports = async ({ resolveVariable }) => {
     './packaging/deploy-by-waves.cjs',
   ];
   // The last one checks the template and the zip when they are whole.
-  return [...always, ...(STAGES.includes(stage) ? ['./packaging/never-deployed.cjs'] : deployed), './packaging/aws-limits.cjs'];
+  return [...always, ...(STAGES.includes(stage) ? ['./packaging/never-deployed.cjs'] : deployed),
+    './packaging/aws-limits.cjs'];
 };

@@ -7,9 +7,11 @@ const kinds = require('../handlers/api/problems.json');
 const SEVERAL = 'Step Functions starts no more executions now. Try again in 5 s.';
 const NOT_STARTED = 'Step Functions could not start the execution.';
 const STREAM_ID =
-  "A stream id is a profile's name, optionally with a colon and any text in UTF-8: 256 characters at most, none of them a control character, and no part between colons '.' or '..'.";
+  "A stream id is a profile's name, optionally with a colon and any text in UTF-8: 256 characters at most, none of " +
+  "them a control character, and no part between colons '.' or '..'.";
 const UNKNOWN = 'There is no such stream: no profile has the name that the stream id begins with.';
 const MEANT = "Did you mean '$meant'? GET / lists all profiles.";
+const UNKNOWN_FIX = `#if($meant != '')${MEANT}#{else}${kinds['unknown-stream'].fix}#end`;
 
 // `detail` is a text, or a variable of API Gateway that holds JSON already.
 function problem(kind, detail, field = null, fix = kinds[kind].fix) {
@@ -34,5 +36,5 @@ module.exports = {
   starts_no_more: answer('throttled', problem('throttled', SEVERAL), { 'Retry-After': '5' }),
   not_started: answer('unavailable', problem('unavailable', NOT_STARTED)),
   malformed: answer('bad-stream-id', problem('bad-stream-id', STREAM_ID, 'streamId')),
-  unknown: answer('unknown-stream', problem('unknown-stream', UNKNOWN, 'streamId', `#if($meant != '')${MEANT}#{else}${kinds['unknown-stream'].fix}#end`)),
+  unknown: answer('unknown-stream', problem('unknown-stream', UNKNOWN, 'streamId', UNKNOWN_FIX)),
 };

@@ -47,7 +47,8 @@ function states(first, bucket, folder, shipped) {
     },
     'No such profile': {
       Type: 'Succeed',
-      Comment: 'The API answers 404 (packaging/start-responses.yml). As a failure it would raise the alarm StartFailed.',
+      Comment: 'The API answers 404 (packaging/start-responses.yml). As a failure it would raise the alarm ' +
+        'StartFailed.',
       Output: "{% 'UnknownStream' %}",
     },
   };

@@ -25,6 +25,7 @@ const ROUTES = {
 const PAGE = { console: ['get'], 'console/{file}': ['get'] };
 
 const events = (routes, more) =>
-  Object.entries(routes).flatMap(([path, methods]) => [...methods, 'any'].map((method) => ({ http: { path, method, ...more } })));
+  Object.entries(routes)
+    .flatMap(([path, methods]) => [...methods, 'any'].map((method) => ({ http: { path, method, ...more } })));
 
 module.exports = [...events(ROUTES, { private: true }), ...events(PAGE, {})];

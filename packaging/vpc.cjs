@@ -10,7 +10,8 @@ const FUNCTIONS = ['connectionManager', 'connectionRepair', 'connectionDelivery'
 // AWSLambdaVPCAccessExecutionRole for network interfaces, none of which takes a resource.
 const STATEMENT = allow(
   'ec2',
-  'AssignPrivateIpAddresses CreateNetworkInterface DeleteNetworkInterface DescribeNetworkInterfaces DescribeSubnets UnassignPrivateIpAddresses',
+  'AssignPrivateIpAddresses CreateNetworkInterface DeleteNetworkInterface DescribeNetworkInterfaces ' +
+    'DescribeSubnets UnassignPrivateIpAddresses',
   '*',
 );
 

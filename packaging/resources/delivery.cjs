@@ -52,7 +52,8 @@ module.exports = {
   DeliverySweep: {
     Type: 'AWS::Events::Rule',
     Properties: {
-      Description: 'Rings again for each sink whose bell was lost or whose function died, and measures how far they are behind',
+      Description: 'Rings again for each sink whose bell was lost or whose function died, and measures how far ' +
+        'they are behind',
       ScheduleExpression: 'rate(1 minute)',
       Targets: [{ Id: 'delivery', Arn: arn(FUNCTION), Input: '{"sweep": true}' }],
     },
@@ -60,7 +61,8 @@ module.exports = {
   DeliverySweepPermission: {
     Type: 'AWS::Lambda::Permission',
     Properties: {
-      Action: 'lambda:InvokeFunction', FunctionName: arn(FUNCTION), Principal: 'events.amazonaws.com', SourceArn: arn('DeliverySweep'),
+      Action: 'lambda:InvokeFunction', FunctionName: arn(FUNCTION), Principal: 'events.amazonaws.com',
+      SourceArn: arn('DeliverySweep'),
     },
   },
   ConnectionDeliveryRole: functionRole('delivery', [
@@ -80,7 +82,8 @@ module.exports = {
   // A sweep measures this each minute. Without a sweep, the alarm on the function's errors acts, or nothing runs at
   // all.
   DeliveryLagAlarm: alarm(METRICS, 'DeliveryLagMs', SERVICE, late(2, 300000),
-    'A sink has not taken an event for five minutes or more. `streamkeeper sinks ID` and the log of ' + `${NAME} name the sink and why.`),
+    'A sink has not taken an event for five minutes or more. `streamkeeper sinks ID` and the log of ' +
+    `${NAME} name the sink and why.`),
   DeliveryErrorsAlarm: alarm('AWS/Lambda', 'Errors', dimensions({ FunctionName: NAME }), ONCE_IN_5_MINUTES,
     'The function that delivers events failed; its log says why. A sink that refuses is no such failure.'),
 };

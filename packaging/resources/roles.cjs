@@ -50,7 +50,8 @@ const FUNCTIONS = {
     allow('dynamodb', 'Query', BY_POSITION),
     allow('s3', 'GetObject PutObject', BODIES),
     // For the graph of the machine with its current states.
-    allow('states', 'DescribeExecution DescribeStateMachineForExecution GetExecutionHistory', executions('connections')),
+    allow('states', 'DescribeExecution DescribeStateMachineForExecution GetExecutionHistory',
+      executions('connections')),
     // An execution applies a document about the fleet, one at a time.
     allow('states', 'StartExecution', ref('Fleet')),
     allow('states', 'DescribeExecution', executions('fleet')),
@@ -88,7 +89,8 @@ const FUNCTIONS = {
     // Versions that nothing has been started by for long.
     allow('states', 'DeleteStateMachineVersion', [ref('Connections'), versions('Connections')]),
     // The machine keeps its role. AWS lists this as dependent of UpdateStateMachine (service authorization reference).
-    allow('iam', 'PassRole', arn('ConnectionsRole'), { StringEquals: { 'iam:PassedToService': 'states.amazonaws.com' } }),
+    allow('iam', 'PassRole', arn('ConnectionsRole'),
+      { StringEquals: { 'iam:PassedToService': 'states.amazonaws.com' } }),
     // To read the definition of an execution that is in no wave.
     allow('states', 'DescribeStateMachineForExecution', executions('connections')),
     // To know whether another upgrade runs.
@@ -135,7 +137,10 @@ const MACHINES = {
     // Each part of a stream is started by an execution of the machine itself.
     allow('states', 'StartSyncExecution', named('states', 'stateMachine:${self:custom.names.start}')),
   ],
-  upgrade: [allow('lambda', 'InvokeFunction', arn('ConnectionUpgradeLambdaFunction')), allow('sns', 'Publish', ref('AlertsTopic'))],
+  upgrade: [
+    allow('lambda', 'InvokeFunction', arn('ConnectionUpgradeLambdaFunction')),
+    allow('sns', 'Publish', ref('AlertsTopic')),
+  ],
   fleet: [allow('lambda', 'InvokeFunction', arn('ConnectionFleetLambdaFunction'))],
 };
 
@@ -159,7 +164,11 @@ function functionRole(name, statements) {
 
 const capital = (name) => name[0].toUpperCase() + name.slice(1);
 const Resources = { ApiRole: role('apigateway', 'start', [allow('states', 'StartSyncExecution', ref('Start'))]) };
-for (const [name, statements] of Object.entries(FUNCTIONS)) Resources[`Connection${capital(name)}Role`] = functionRole(name, statements);
-for (const [name, statements] of Object.entries(MACHINES)) Resources[`${capital(name)}Role`] = role('states', name, statements);
+for (const [name, statements] of Object.entries(FUNCTIONS)) {
+  Resources[`Connection${capital(name)}Role`] = functionRole(name, statements);
+}
+for (const [name, statements] of Object.entries(MACHINES)) {
+  Resources[`${capital(name)}Role`] = role('states', name, statements);
+}
 
 module.exports = { BY_POSITION, CONTROL, EVENTS, LETTERS, Resources, allow, arn, functionRole, named, ref, sub };

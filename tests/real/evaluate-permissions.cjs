@@ -1,5 +1,5 @@
-// Evaluates requests against the statements of roles with @cloud-copilot/iam-simulate. Reads {account, requests} as JSON, where a
-// request has role, statements, action and resource; writes a verdict for each, in order.
+// Evaluates requests against the statements of roles with @cloud-copilot/iam-simulate. Reads {account, requests} as
+// JSON, where a request has role, statements, action and resource; writes a verdict for each, in order.
 'use strict';
 
 const fs = require('node:fs');

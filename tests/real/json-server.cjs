@@ -7,4 +7,5 @@ const jsonServer = require('json-server');
 const app = jsonServer.create();
 app.use(jsonServer.bodyParser);
 app.use(jsonServer.router({ trades: [] }));
-const server = app.listen(Number(process.argv[2]), '127.0.0.1', () => console.log(`json-server listens on http://127.0.0.1:${server.address().port}`));
+const server = app.listen(Number(process.argv[2]), '127.0.0.1',
+  () => console.log(`json-server listens on http://127.0.0.1:${server.address().port}`));

@@ -11,8 +11,10 @@ if (!Number.isInteger(port) || port < 0 || port > 65535) {
   process.exit(2);
 }
 const app = express();
-app.use(require('express-pouchdb')(PouchDB.defaults({ adapter: 'memory' }), { inMemoryConfig: true, mode: 'minimumForPouchDB' }));
-const server = app.listen(port, '127.0.0.1', () => console.log(`PouchDB listens on http://127.0.0.1:${server.address().port}`));
+app.use(require('express-pouchdb')(PouchDB.defaults({ adapter: 'memory' }),
+  { inMemoryConfig: true, mode: 'minimumForPouchDB' }));
+const server = app.listen(port, '127.0.0.1',
+  () => console.log(`PouchDB listens on http://127.0.0.1:${server.address().port}`));
 server.on('error', (error) => {
   console.error(error.message);
   process.exit(1);
