@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.store.typed_values import typed_item
+from handlers.store.typed_values import Item, instant, typed_item
 from handlers.upgrade.health import Limits, State, Stream, Stretch, back, judged, worse
-from handlers.upgrade.upgrade_items import MARK, stretches
+from handlers.upgrade.upgrade_items import MARK, Lost, loss, stretches, was_ended
 
 LIMITS = Limits(answer_ms=60_000, away_ms=10_000, watch_ms=900_000)
 BEFORE = Stretch(length_ms=600_000, connections=1, frames=600, kept=600, memory_mb=60)
@@ -135,8 +135,27 @@ def test_those_that_went_back_must_be_connected_again() -> None:
     assert (late.state, late.reasons) == (State.WORSE, {"demo:1": "it has not handed over again"})
 
 
+def asked(at_ms: int) -> Item:
+    """Return the lease of a stream that was asked to hand over, as far as the mark goes."""
+    return {MARK: {"M": typed_item({"at_ms": at_ms, "execution": "old"})}}
+
+
 def test_only_the_newest_connections_of_a_stream_may_be_alive() -> None:
     """A version that dies again and again leaves a fresh record each time; three may overlap at a handover."""
     rows = [typed_item({"fence": n, "claimed_ms": n, "seen_ms": 900, "execution": "new"}) for n in range(1, 7)]
-    _, after = stretches(typed_item({MARK: {"at_ms": 0, "execution": "old"}}), [rows], 1_000, 60_000)
+    _, after = stretches(asked(0), [rows], 1_000, 60_000)
     assert (after.connections, after.killed) == (6, 3)
+
+
+@pytest.mark.parametrize(("ended_ms", "is_later"), [(999, False), (1_000, True)])
+def test_only_an_end_since_a_stream_was_asked_may_be_the_versions_fault(ended_ms: int, is_later: bool) -> None:
+    """A stream may be asked to go back once its execution has ended."""
+    ended = {"ending": "RenewalFailed", "ended_at": instant(ended_ms)}
+    assert was_ended(asked(1_000) | typed_item({"PK": "demo", **ended})) is is_later
+
+
+def test_a_loss_ends_no_earlier_than_it_began() -> None:
+    """By another clock, the connection that ends it opened before the last event was stored."""
+    live = {"M": typed_item({"fence": 4, "seen_ms": 450, "opened_ms": 400, "execution": "new"})}
+    gap, has_ended = loss(asked(300), typed_item({"PK": "demo"}) | {"live": live}, Lost(500, 3), 900)
+    assert (gap["from_ms"], gap["to_ms"], has_ended) == ({"N": "500"}, {"N": "500"}, True)
