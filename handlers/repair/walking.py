@@ -18,6 +18,7 @@ Invariant: what a page brings is stored before the gap's record says that the pa
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from handlers.connection.gap_record import DOWN, NO_ORDER, REPAIRED, UP, Gap, Interval, Repair
@@ -43,6 +44,8 @@ from handlers.run.group_ports import Ask, Wait
 # How long a walk waits after a refusal at most, and how often.
 PATIENT_S, PATIENT_TIMES = 10.0, 3
 CURSOR_LOST = (400, NOT_FOUND, 410, 422)
+# How many events are stored before the turn is renewed: a page may have 100,000, which takes minutes.
+AT_ONCE = 1_000
 # Because clocks differ and transport takes time, an event at the edge of a gap happened earlier or later.
 APART_MS = 5_000
 Steps = Generator[Ask | Wait, Any, Repair]
@@ -190,9 +193,14 @@ class _Walk:
         if wanted:
             events = [self._event(read.events[at]) for at in wanted]
             since_ms = self._borders.since_ms(self._gap)
-            written: Written = yield Ask(lambda: self._ports.store(events, since_ms))
-            new = written.stored + written.dead_lettered
-            if written.duplicates and (time := self._uncounted) is not None:
+            new = known_now = 0
+            for begin in range(0, len(events), AT_ONCE):
+                if begin and not (yield Ask(self._ports.renew)):
+                    raise TakenOver
+                written: Written = yield Ask(partial(self._ports.store, events[begin : begin + AT_ONCE], since_ms))
+                new += written.stored + written.dead_lettered
+                known_now += written.duplicates
+            if known_now and (time := self._uncounted) is not None:
                 new += yield Ask(lambda: self._ports.uncounted({event.key for event in events} - self._keys, time))
             times = [at_ms for at in wanted if (at_ms := read.times[at]) is not None]
             repair = replace(

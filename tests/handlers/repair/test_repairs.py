@@ -11,7 +11,7 @@ from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference
-from handlers.repair import gap_edges
+from handlers.repair import gap_edges, walking
 from handlers.repair.fetching import MOST_S
 from handlers.repair.function import NO_PROFILE_KEPT_MS, UNREADABLE_REST_MS
 from handlers.repair.gap_ports import TURN_MS
@@ -198,6 +198,24 @@ def test_the_turn_lasts_until_each_request(
     assert rig.run(request=False, is_dry=is_dry).status == "done"
     assert len(left_ms) > 5
     assert min(left_ms) > MOST_S * 1000
+
+
+def test_the_turn_lasts_while_a_large_page_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is renewed meanwhile, so that no other function asks for the same page and stores it too."""
+    monkeypatch.setattr(walking, "AT_ONCE", 1)
+    rig = Rig(RestWays(limit=100))
+    left_ms, write = list[int](), rig.store.write
+
+    def slow(*what: Any) -> Any:
+        rig.now += TURN_MS - 1_000
+        left_ms.append(int(item(rig.tables, "s", "repairing")["until_ms"]["N"]) - rig.now)
+        return write(*what)
+
+    monkeypatch.setattr(rig.store, "write", slow)
+    rig.run()
+    assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
+    assert len(left_ms) > len(MISSED)
+    assert min(left_ms) > 0
 
 
 def test_a_function_does_not_wait_for_a_request_that_it_has_no_time_for() -> None:
