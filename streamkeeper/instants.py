@@ -2,11 +2,11 @@
 
 import email.utils
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 _AGO = re.compile(r"([0-9]{1,6})([smhd])")
 _UNIT = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-Instant = str | datetime | timedelta
+Instant = str | date | timedelta
 
 
 def instant(written: Instant) -> str:
@@ -15,7 +15,7 @@ def instant(written: Instant) -> str:
     Raises ValueError that says which forms are allowed.
     """
     try:
-        at = _read(written) if isinstance(written, str) else written
+        at = written if isinstance(written, datetime | timedelta) else _read(str(written))
         at = datetime.now(UTC) - at if isinstance(at, timedelta) else at
         at = at.astimezone(UTC) if at.tzinfo is not None else at.replace(tzinfo=UTC)
     except (ValueError, OverflowError):

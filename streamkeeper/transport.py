@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote, urlencode
 from urllib.request import getproxies, proxy_bypass
 
 import urllib3
-from urllib3.exceptions import HTTPError, LocationParseError, SSLError
+from urllib3.exceptions import HTTPError, LocationParseError, ProxySchemeUnknown, SSLError
 from urllib3.util import Timeout, Url, make_headers, parse_url
 
 from streamkeeper.exceptions import InvalidRequest, Unreachable
@@ -77,9 +77,14 @@ def _pool(address: Url, timeout_s: float) -> urllib3.PoolManager:
     proxy = None if is_direct else getproxies().get(address.scheme or "")
     if proxy is None:
         return urllib3.PoolManager(**options)
-    auth = parse_url(proxy).auth
-    headers = make_headers(proxy_basic_auth=unquote(auth)) if auth else None
-    return urllib3.ProxyManager(proxy, proxy_headers=headers, **options)
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    try:
+        auth = parse_url(proxy).auth
+        headers = make_headers(proxy_basic_auth=unquote(auth)) if auth else None
+        return urllib3.ProxyManager(proxy, proxy_headers=headers, **options)
+    except (LocationParseError, ProxySchemeUnknown):
+        # It may hold a password.
+        raise InvalidRequest("The proxy of the environment must be like http://proxy.example.org:3128.") from None
 
 
 def _parsed(url: str) -> Url:

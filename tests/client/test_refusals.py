@@ -4,7 +4,7 @@ import email.utils
 import logging
 import re
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -111,6 +111,20 @@ def test_a_key_goes_over_tls_or_to_this_machine_alone() -> None:
         assert KEY not in str(refused.value)
 
 
+def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It needs no scheme, as for curl; one that cannot be used is a sentence without its password."""
+    monkeypatch.delenv("no_proxy", raising=False)
+    with serving(answers({"stream": STREAM})) as server:
+        monkeypatch.setenv("http_proxy", server.address.replace("http://", "me:p%20w@"))
+        assert Client("http://api.example").status(STREAM)["stream"] == STREAM
+        assert asked(server) == [f"GET http://api.example/connections/{STREAM}"]
+        assert b"proxy-authorization: Basic bWU6cCB3" in server.peers[0].request
+    for proxy in ("socks5://me:s3cret@proxy", "http://me:s3cret@["):
+        monkeypatch.setenv("http_proxy", proxy)
+        with pytest.raises(InvalidRequest, match=r"^The proxy of the environment must be like http://[^@]+\.$"):
+            Client("http://api.example")
+
+
 def test_a_body_that_is_no_json_is_a_value_error() -> None:
     """Binary bodies and JSON that is nested too deeply are no exceptions."""
     for body in ({"data": "{"}, {"data": "[" * 100_000}, {"data_base64": "AA=="}):
@@ -137,7 +151,7 @@ def test_what_is_asked_for() -> None:
     """An id is one segment of the path, an instant is in UTC, `limit` counts over all pages."""
     at = datetime(2026, 11, 24, 12, tzinfo=UTC)
     with serving(page(1, 2, is_last=False), page(3)) as server:
-        events = Client(f"{server.address}/").events("p:a/b ..", since=at, until="2026-11-25", limit=3)
+        events = Client(f"{server.address}/").events("p:a/b ..", since=at, until=date(2026, 11, 25), limit=3)
         assert [event.json() for event in events] == [1, 2, 3]
     assert asked(server) == [
         f"GET /connections/p%3Aa%2Fb%20../events?from={times}&{more}"
