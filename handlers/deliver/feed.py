@@ -72,7 +72,7 @@ class Feed:
         found = self.arrivals.since(stream_id, record.number, min(ARRIVALS, most + 1))
         if _have_expired(found, record, now_ms):
             # The events may still be there.
-            number, done, until_ms = (found[0].number, 0, found[0].at_ms) if found else (0, ALL, now_ms)
+            number, done, until_ms = (found[0].number, 0, found[0].at_ms) if found else (record.number, ALL, now_ms)
             since_ms = max(record.newest_ms - LATE_MS, record.replay_from_ms, 0)
             lost = replace(
                 record, number=number, done=done,
@@ -184,10 +184,13 @@ def _wanted(stored: Stored, record: SinkRecord) -> StoredEvent | None:
 
 
 def _have_expired(found: Sequence[Arrival], record: SinkRecord, now_ms: int) -> bool:
-    """Returns whether arrivals between the record and those found have expired, or may have if none is found."""
+    """Returns whether arrivals between the record and those found have expired, or may have."""
+    came_ms = found[0].at_ms if found else now_ms
+    is_old = 0 < max(record.newest_ms, record.replay_from_ms) < came_ms - KEPT_MS
     if not found:
-        return 0 < max(record.newest_ms, record.replay_from_ms) < now_ms - KEPT_MS
-    is_next = record.done == ALL and found[0].before == record.number
+        return is_old
+    # The first arrival of all follows 0, and so does the first after all others have expired.
+    is_next = record.done == ALL and found[0].before == record.number and (record.number > 0 or not is_old)
     return not (record.sink in found[0].taken or found[0].number == record.number or is_next)
 
 
