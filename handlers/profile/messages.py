@@ -22,8 +22,8 @@ from handlers.values import dataclass
 
 # The cursor, and a path into the message that is answered.
 _PLACE = re.compile(r"\{(cursor(?:\|text)?|\$[.\[][^{}]*)\}")
-# The whole numbers that every JSON reader takes without rounding.
-_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,14}")
+# RFC 8259, section 6: the whole numbers that every JSON reader takes without rounding, such as microseconds since 1970.
+_NUMBER, _MOST_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,15}"), 2**53 - 1
 # A longer part of the upstream's message is left out of a reply, which many streams may owe at a time.
 MOST_PART_CHARACTERS = 4096
 _LEFT_OUT = object()
@@ -110,7 +110,8 @@ def _value(place: str, cursor: str | None, heard: Any) -> Any:
         value = None if path is None else at(heard, path)[1]
         return value if isinstance(value, int | float) else _part(place, heard) if isinstance(value, str) else None
     # A cursor that is a number is sent as one: nearly every feed counts with numbers.
-    return int(cursor) if cursor and place == "cursor" and _NUMBER.fullmatch(cursor) else cursor or None
+    is_number = cursor and place == "cursor" and _NUMBER.fullmatch(cursor) and abs(int(cursor)) <= _MOST_NUMBER
+    return int(cursor or 0) if is_number else cursor or None
 
 
 def _part(place: str, heard: Any) -> str | None:

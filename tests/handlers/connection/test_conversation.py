@@ -107,11 +107,13 @@ def test_it_is_connected_once_its_first_message_is_answered() -> None:
 
 
 def test_it_goes_on_behind_the_cursor() -> None:
-    """A whole number is sent as one, any other cursor as text; `resume` may add what it adds elsewhere."""
+    """A whole number below 2^53 is sent as one, any other cursor as text; `resume` may add what it adds elsewhere."""
     for cursor, since, more in (
         ("41", 41, {}),
         ("a1", "a1", {}),
         ("041", "041", {}),
+        ("-9007199254740991", -(2**53) + 1, {}),
+        ("9007199254740992", "9007199254740992", {}),
         ("41", 42, {"resume": {"add": 1}}),
     ):
         manager = talking(Resumption(cursor), **more)
