@@ -122,7 +122,7 @@ class DeployByWaves {
       this.log.notice(`To check that it works: streamkeeper doctor --stage ${stage} --demo`);
       return;
     }
-    if (provider.shouldNotDeploy) return;
+    // Also if nothing was deployed now: an earlier deployment may have been killed before it came here.
     const stateMachineArn = this.machine(alias, this.names.connections);
     const [before, now] = await Promise.all([this.definition(former), this.definition(stateMachineArn)]);
     if (now.trim() !== before.trim()) {
@@ -130,6 +130,7 @@ class DeployByWaves {
       const { UpdateStateMachineCommand } = require('@aws-sdk/client-sfn');
       await this.states.send(new UpdateStateMachineCommand({ stateMachineArn, definition: `${before.trim()} ` }));
     }
+    if (provider.shouldNotDeploy) return;
     this.log.notice(
       `Streams run version ${alias.FunctionVersion} as before. To move them to the deployed version, a few first: ` +
         `streamkeeper upgrade --stage ${stage}`,

@@ -7,7 +7,7 @@ from typing import Any
 from tests.deploy import node
 from tests.http_server import Answer, Request, answering
 
-# Deploys definitions one after the other, as osls does: a hook, the stack's change, a hook. Returns what was said.
+# Deploys definitions as osls does, null if nothing has changed: a hook, the stack, a hook. Returns what was said.
 SCRIPT = """
 const Plugin = require('./packaging/deploy-by-waves.cjs');
 const [endpoint, deploy_by_waves, definitions, command] = given;
@@ -23,9 +23,10 @@ const all = [];
 for (const definition of definitions) {
   const said = [];
   const {hooks} = new Plugin(serverless, {timestamp: '1'}, {log: {notice: (line) => said.push(line)}});
+  serverless.service.provider.shouldNotDeploy = definition === null;
   try {
     await hooks[`before:${command}:${command}`]();
-    await fetch(endpoint + '/stack', {method: 'POST', body: definition});
+    if (definition !== null) await fetch(endpoint + '/stack', {method: 'POST', body: definition});
     await hooks[`after:${command}:${command}`]();
   } catch (error) {
     said.push(error.message);
@@ -96,7 +97,7 @@ class Stage:
 
 
 def deployed(
-    stage: Stage, *definitions: str, by_waves: bool = True, command: str = "deploy"
+    stage: Stage, *definitions: str | None, by_waves: bool = True, command: str = "deploy"
 ) -> list[list[str]]:  # fmt: skip
     """Return the messages of each deployment."""
     with answering(stage.answer) as endpoint:
@@ -113,6 +114,16 @@ def test_from_the_second_deployment_on_streams_run_what_they_ran() -> None:
     assert (stage.alias, stage.function, stage.deployed) == ("1", 1, "D1 ")
     assert (stage.versions, stage.asked.count("UpdateStateMachine")) == (["D1", "D2", "D3"], 2)
     assert stage.record == {"definition": f"{MACHINE}:1", "aside": f"{MACHINE}:3"}
+
+
+def test_a_deployment_that_was_killed_is_held_by_the_next_one() -> None:
+    """It changed the stack and no more; the next one finds nothing to deploy."""
+    stage = Stage()
+    deployed(stage, "D1", "D1")
+    stage.deployed = "D2"
+    assert deployed(stage, None, None) == [[], []]
+    assert (stage.deployed, stage.versions) == ("D1 ", ["D1", "D2"])
+    assert stage.record == {"definition": f"{MACHINE}:1", "aside": f"{MACHINE}:2"}
 
 
 def test_a_rollback_reaches_streams_by_waves_too() -> None:
