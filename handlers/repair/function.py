@@ -39,26 +39,30 @@ def repairs(deps: Deps, stream_id: str) -> Needs:
     """
     profile, rest_until_ms = stream_id.partition(":")[0], 0
     unreadable: StoreUnavailable | None = None
+    due: list[Request] = []
     while deps.has_time and not rest_until_ms:
         # Each time anew: several waits outlast a turn.
         if not (yield Ask(lambda: deps.turn(profile))):
             return Outcome("", "busy", "another function repairs the gaps of this profile")
-        requests = yield Ask(lambda: _requests(deps, stream_id, profile))
-        due = [one for one in requests if one.due_ms <= deps.now_ms()]
+        if not due:
+            # Not after each stream: thousands may have been dropped at once.
+            requests = yield Ask(lambda: _requests(deps, stream_id, profile))
+            due = [one for one in requests if one.due_ms <= deps.now_ms()]
         if not due:
             wait_ms = min((one.due_ms for one in requests), default=1 << 62) - deps.now_ms()
             if wait_ms > min(SOON_MS, deps.left_ms()):
                 break
             yield Wait(wait_ms / 1000)
             continue
+        request = due.pop(0)
         try:
-            rest_until_ms = yield from _stream(deps, due[0])
+            rest_until_ms = yield from _stream(deps, request)
         except TakenOver:
             return Outcome("", "busy", "another function has taken over")
         except StoreUnavailable as problem:
             # It may be this stream's own record that is damaged, and the others go on.
             unreadable, now_ms = problem, deps.now_ms()
-            yield Ask(partial(deps.work.done, due[0], now_ms, now_ms + UNREADABLE_REST_MS))
+            yield Ask(partial(deps.work.done, request, now_ms, now_ms + UNREADABLE_REST_MS))
     yield Ask(lambda: deps.work.leave(profile, deps.holder, rest_until_ms or deps.pace.next_ms))
     if unreadable is not None:
         raise unreadable

@@ -472,6 +472,23 @@ def test_a_request_stays_while_the_profile_is_wrong() -> None:
     assert rig.work.requested() == []
 
 
+def test_the_requests_of_a_profile_are_not_read_again_for_each_of_its_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upstream may drop all at once, and would be read as often as there are pairs of streams."""
+    rig, read = Rig(), list[str]()
+    batch = rig.tables.batch_get_item
+
+    def counts(**asked: Any) -> Any:
+        read.extend(asked["RequestItems"])
+        return batch(**asked)
+
+    monkeypatch.setattr(rig.tables, "batch_get_item", counts)
+    for number_ in range(20):
+        rig.work.request(f"s:{number_}", rig.now - SETTLED_MS, rig.now)
+    rig.run(request=False)
+    assert rig.work.requested() == []
+    assert len(read) < 20
+
+
 def test_a_request_that_was_repeated_meanwhile_stays() -> None:
     """Finishing a request that was read does not end a newer one."""
     rig = Rig()
