@@ -187,6 +187,11 @@ def _problems_of_name(path: Path) -> list[str]:
 
 
 def _problems_of_address(profile: Profile) -> list[str]:
-    """The problem of a numeric address to which the function never connects."""
-    why = numeric_refusal(profile.address, allow_private=profile.allow_private)
-    return [f"the profile {profile.name!r}: address leads to {why}"] if why else []
+    """The problems of numeric addresses to which the function never connects."""
+    others = {"token": profile.token, "ticket": profile.ticket, "repair": profile.repair}
+    addresses = {f"{field}.address": one.address for field, one in others.items() if one is not None and one.address}
+    return [
+        f"the profile {profile.name!r}: {field} leads to {why}"
+        for field, address in {"address": profile.address, **addresses}.items()
+        if (why := numeric_refusal(address, allow_private=profile.allow_private))
+    ]

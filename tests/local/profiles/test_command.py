@@ -178,6 +178,7 @@ PRIVATE = "address leads to a private address, which the profile does not allow"
         ("hex", ADDRESS % b"http://0xa9.0xfe.0xa9.0xfe./", LINK_LOCAL),
         ("mapped", ADDRESS % b"http://[::ffff:a9fe:a9fe]/", LINK_LOCAL),
         ("private", ADDRESS % b"http://10.0.0.1/", PRIVATE),
+        ("ticket", SOUND + b'ticket = { address = "https://169.254.1.1/", path = "$.k" }\n', f"ticket.{LINK_LOCAL}"),
         ("secret", SOUND + b'headers = { Authorization = "Bearer k3y" }\n', "contains 'Authorization' in plain text"),
     ],
 )
