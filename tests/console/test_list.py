@@ -168,7 +168,7 @@ def test_a_count_of_open_gaps_says_where_there_may_be_more(service: LocalRun, br
     assert gaps == ["none lately"]
 
 
-def test_a_telephone_shows_whole_lines(service: LocalRun, browser: Chromium) -> None:
+def test_a_telephone_and_a_tablet_show_whole_lines(service: LocalRun, browser: Chromium) -> None:
     """A reason has thirty letters a line, and a long id two lines at most, but where it is focused."""
     long_id = "many:" + "a-long-id-" * 24
     cause = json.dumps(
@@ -176,10 +176,11 @@ def test_a_telephone_shows_whole_lines(service: LocalRun, browser: Chromium) -> 
     )
     listed(service, [long_id], ending={"S": "Broken"}, ending_cause={"S": cause})
     shown(browser, address(service))
-    seen_as(browser, "light", TELEPHONE)
     browser.do("await page.getByLabel('Search').fill('a-long-id-')")
-    (letters,) = browser.do(LETTERS, ".streams .why")
-    assert letters >= 30
+    for viewport in ({"width": 768, "height": 1024}, TELEPHONE):
+        seen_as(browser, "light", viewport)
+        (letters,) = browser.do(LETTERS, ".streams .why")
+        assert letters >= 30
     assert violations(browser) == []
     heights = browser.do(
         """const link = page.locator('.streams tbody a');
