@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 
 from handlers.framing.events import JsonPath, at, compact, parse_path, text_at
 from handlers.framing.marks import Mark
+from handlers.framing.numbers import LongNumber
 from handlers.values import dataclass
 
 # The cursor, and a path into the message that is answered.
@@ -85,7 +86,16 @@ def spelled(send: Any, cursor: str | None, fill: Callable[[str], str], heard: An
     """
     if isinstance(send, str):
         return _text(send, cursor, fill, heard).encode()
-    return compact(_filled(send, cursor, fill, heard)).encode()
+    return _json(_filled(send, cursor, fill, heard)).encode()
+
+
+def _json(value: Any) -> str:
+    """Returns the value as compact JSON; a number of the upstream's keeps all its digits."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{compact(name)}:{_json(inner)}" for name, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_json, value)) + "]"
+    return value.text if type(value) is LongNumber else compact(value)
 
 
 def _filled(value: Any, cursor: str | None, fill: Callable[[str], str], heard: Any) -> Any:

@@ -280,6 +280,9 @@ def test_a_message_that_is_no_event_is_replied_to_at_once() -> None:
     manager.handle(40, says(SUBSCRIBED))
     effects = manager.handle(50, says({"op": "ping", "id": "{name}", "n": 1}, {"op": "ping", "id": [1]}))
     assert sent(effects) == [key | {"id": "{name}", "text": "re {name}"}, key]
+    long = b'{"op": "ping", "id": 1764487200.123456789}'
+    (reply,) = (one.payload for one in manager.handle(55, says(encoded_frame(TEXT, long))) if isinstance(one, Send))
+    assert reply.startswith(b'{"op":"pong","id":1764487200.123456789,"text":"re 1764487200.123456789",')
     for unfit in ('"\\ud800"', f'"{"x" * (MOST_PART_CHARACTERS + 1)}"', "null"):
         assert sent(manager.handle(60, says(encoded_frame(TEXT, b'{"op": "ping", "id": %b}' % unfit.encode())))) == [
             key
