@@ -66,7 +66,8 @@ class ReservedConcurrency {
     throw new this.serverless.classes.Error(
       `The stage reserves concurrency (${settings}), ${more} more than now, but of this account's quota of ` +
         `${quota} only ${Math.max(left - kept, 0)} more may be reserved. Ask for a higher quota (Service Quotas, ` +
-        'AWS Lambda, "Concurrent executions"), or set these to 0 in the settings of the stage: docs/deploy.md, "Concurrency".',
+        'AWS Lambda, "Concurrent executions"), or set these to 0 in the settings of the stage: docs/deploy.md, ' +
+        '"Concurrency".',
     );
   }
 }

@@ -177,6 +177,21 @@ def test_a_room_is_small_enough_to_know() -> None:
     assert not long, f"{long}: at most {MOST_LINES} lines"
 
 
+# Of Python ruff holds it.
+MOST_COLUMNS = 120
+
+
+def test_a_scripts_lines_are_not_packed() -> None:
+    """No line of the packaging's scripts and of the page's files is longer than one of Python."""
+    folders = [ROOT / name for name in ("packaging", "env", "handlers/console", "examples", "tests/real")]
+    files = [
+        path for folder in folders for ending in ("*js", "*.css", "*.html", "*.ts") for path in folder.rglob(ending)
+    ]
+    lines = [(path, line) for path in files for line in path.read_text(encoding="utf-8").splitlines()]
+    assert len(files) > 40
+    assert [f"{path}: {line}" for path, line in lines if len(line) > MOST_COLUMNS] == []
+
+
 def test_one_performer_closes_upstreams() -> None:
     """The steps of an invocation are performed in one place, whatever its ports are: see handlers/run/performer.py."""
     performers = [name for name, path in ALL.items() if "case " + "CloseUpstream" in path.read_text(encoding="utf-8")]

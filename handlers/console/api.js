@@ -34,8 +34,8 @@ export class Failure extends Error {
 
 /**
  * The JSON of the answer; paths are relative to the page, because a deployed API has the stage's name before them.
- * `known` is a Map in which a view keeps what it requests again: the answer by its path, with its tag. An unchanged answer
- * (304) is the same object as before.
+ * `known` is a Map in which a view keeps what it requests again: the answer by its path, with its tag. An unchanged
+ * answer (304) is the same object as before.
  */
 export async function ask(path, method = 'GET', known = null) {
   const headers = key.get() ? { 'x-api-key': key.get() } : {};
@@ -68,7 +68,9 @@ export async function ask(path, method = 'GET', known = null) {
 
 /** The path of a stream, or of a resource below it. A browser takes a segment of dots for another path. */
 export function streamPath(id, below = '') {
-  if (/^\.\.?$/.test(id)) throw new Failure(400, `The stream id '${id}' is malformed: it has only dots.`, 'bad-stream-id');
+  if (/^\.\.?$/.test(id)) {
+    throw new Failure(400, `The stream id '${id}' is malformed: it has only dots.`, 'bad-stream-id');
+  }
   return `connections/${encodeURIComponent(id)}${below}`;
 }
 

@@ -8,7 +8,10 @@ import { runbookLink } from './runbook.js';
 import { clock, counted, length, number, visible } from './words.js';
 
 // What a redrive can do, and what it cannot.
-const CAN = 'It stores each event that the queue holds whole, at its place among the others. It cannot put back an event that was longer than max_frame_bytes, because the queue has only its first bytes. To start a rejected stream again, use Start.';
+const CAN =
+  'It stores each event that the queue holds whole, at its place among the others. It cannot put back an event that' +
+  ' was longer than max_frame_bytes, because the queue has only its first bytes. To start a rejected stream again, ' +
+  'use Start.';
 
 /** The part: `count` takes how many events went to the queue. */
 export function deadLettersPart(id) {
@@ -17,11 +20,14 @@ export function deadLettersPart(id) {
   const problem = element('p', { class: 'problem', role: 'alert' });
   const table = scrolled('Dead-letter messages', ['Sent', 'Key', 'Why']);
   table.node.hidden = true;
-  const look = element('button', { type: 'button', onclick: () => attempt(look, shown, problem, result, 'Looking …') }, 'Look into the queue');
+  const look = element('button', { type: 'button', onclick: () => attempt(look, shown, problem, result, 'Looking …') },
+    'Look into the queue');
   const redrive = element('button', {
     type: 'button',
     onclick: async () => {
-      if (await confirmed(`Redrive the dead letters of ${visible(id)}?`, CAN, 'Redrive')) attempt(redrive, putBack, problem, result, 'Putting back …');
+      if (await confirmed(`Redrive the dead letters of ${visible(id)}?`, CAN, 'Redrive')) {
+        attempt(redrive, putBack, problem, result, 'Putting back …');
+      }
     },
   }, 'Redrive');
   const result = element('p', { class: 'soft', role: 'status' });
@@ -32,7 +38,9 @@ export function deadLettersPart(id) {
     const kept = new Map();
     for (const { detail } of left) kept.set(detail, (kept.get(detail) ?? 0) + 1);
     const reasons = [...kept].map(([detail, count]) => `${number(count)}: ${detail}`).join('; ');
-    const done = letters.length ? `${counted(letters.length - left.length, 'message')} handled, ${number(left.length)} left` : 'None of this stream';
+    const done = letters.length
+      ? `${counted(letters.length - left.length, 'message')} handled, ${number(left.length)} left`
+      : 'None of this stream';
     return `${done}${reasons && ` (${reasons})`}.${isAll ? '' : ' The queue has more: redrive again.'}`;
   }
 
@@ -59,10 +67,15 @@ export function deadLettersPart(id) {
 
 const SINKS = ['Sink', 'Delivered', 'Failed', 'Dead-lettered', 'Waiting', 'Oldest', 'Newest', 'Why it waits'];
 const idOf = (one) => (one.stream ? `${one.stream} ${one.sink}` : one.sink);
-const cells = (one) => [idOf(one), number(one.delivered), number(one.failed), number(one.dead_lettered), number(one.waiting),
-  one.lag_ms ? length(one.lag_ms) : '–', clock(one.newest_received_at), one.waits ?? (one.replaying ? 'a replay' : one.seen_at ? '–' : 'the next event')];
+const cells = (one) => [
+  idOf(one), number(one.delivered), number(one.failed), number(one.dead_lettered), number(one.waiting),
+  one.lag_ms ? length(one.lag_ms) : '–', clock(one.newest_received_at),
+  one.waits ?? (one.replaying ? 'a replay' : one.seen_at ? '–' : 'the next event'),
+];
 
-const DONE = { pause: 'paused', resume: 'resumed', skip: 'its oldest event is skipped', replay: 'it gets the events again' };
+const DONE = {
+  pause: 'paused', resume: 'resumed', skip: 'its oldest event is skipped', replay: 'it gets the events again',
+};
 
 /** The instant of a local time; "start" for an empty text. */
 const since = (local) => (local === '' ? 'start' : new Date(local).toISOString());
@@ -79,12 +92,14 @@ export function deliveryPart(id) {
     table.show(delivery ?? [], idOf, cells);
     keyed(which, delivery ?? [], (one) => one.sink, () => element('option'), (option, one) => text(option, one.sink));
   };
-  const button = (word, make, question) => element('button', { type: 'button', onclick: ({ target }) => send(target, make, question) }, word);
+  const button = (word, make, question) =>
+    element('button', { type: 'button', onclick: ({ target }) => send(target, make, question) }, word);
   async function send(pressed, make, question) {
     const sink = which.value;
     const command = { sink, ...make() };
     if (command.from && !from.reportValidity()) return; // a day without its time is no empty field
-    if (question && !(await confirmed(`${pressed.textContent} for ${sink}?`, question(command.from), pressed.textContent))) return;
+    const word = pressed.textContent;
+    if (question && !(await confirmed(`${word} for ${sink}?`, question(command.from), word))) return;
     await attempt(pressed, async () => {
       const { sinks } = await ask(streamPath(id, `/sinks?${new URLSearchParams(command)}`), 'POST');
       show({ delivery: sinks });
@@ -94,9 +109,14 @@ export function deliveryPart(id) {
   const node = element('section', { class: 'card delivery', 'aria-labelledby': 'delivery-title', hidden: true },
     element('h2', { id: 'delivery-title' }, 'Delivery'), table.node,
     element('div', { class: 'actions' }, which, button('Pause', () => ({ do: 'pause' })),
-      button('Resume', () => ({ do: 'resume' })), button('Skip one', () => ({ do: 'skip' }), () => 'The oldest waiting event is not sent. It stays stored, and a replay sends it.'),
+      button('Resume', () => ({ do: 'resume' })),
+      button('Skip one', () => ({ do: 'skip' }),
+        () => 'The oldest waiting event is not sent. It stays stored, and a replay sends it.'),
       element('div', { class: 'row' }, element('label', { for: 'replay-from' }, 'Replay from'), from,
-        button('Replay', () => ({ do: 'replay', from: since(from.value) }), (at) => `${at === 'start' ? 'All stored events are' : `What was stored since ${clock(at)} is`} sent again. Then the sink continues where it was.`))),
+        button('Replay', () => ({ do: 'replay', from: since(from.value) }), (at) => {
+          const what = at === 'start' ? 'All stored events are' : `What was stored since ${clock(at)} is`;
+          return `${what} sent again. Then the sink continues where it was.`;
+        }))),
     problem, result);
   return { node, show };
 }

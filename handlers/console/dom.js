@@ -65,10 +65,12 @@ export function keyed(parent, items, keyOf, make, update) {
  */
 export function scrolled(label, columns) {
   const rows = element('tbody', { role: 'rowgroup' });
-  const head = element('tr', { role: 'row' }, ...columns.map((name) => element('th', { scope: 'col', role: 'columnheader' }, name)));
+  const head = element('tr', { role: 'row' },
+    ...columns.map((name) => element('th', { scope: 'col', role: 'columnheader' }, name)));
   const node = element('div', { class: 'scroll cards', tabindex: '0', role: 'region', 'aria-label': label },
     element('table', { role: 'table' }, element('thead', { role: 'rowgroup' }, head), rows));
-  const row = () => element('tr', { role: 'row' }, ...columns.map((name) => element('td', { role: 'cell', 'data-name': name })));
+  const row = () => element('tr', { role: 'row' },
+    ...columns.map((name) => element('td', { role: 'cell', 'data-name': name })));
   const show = (items, keyOf, cellsOf, more = () => {}) => keyed(rows, items, keyOf, row, (one, item) => {
     cellsOf(item).forEach((cell, at) => text(one.children[at], cell));
     more(one, item);
@@ -77,8 +79,8 @@ export function scrolled(label, columns) {
 }
 
 /**
- * Does `work` for a button, which is disabled meanwhile: `problem` has the sentence of a failure, and `result` that of the
- * work, which begins as `begun`.
+ * Does `work` for a button, which is disabled meanwhile: `problem` has the sentence of a failure, and `result` that of
+ * the work, which begins as `begun`.
  */
 export async function attempt(button, work, problem, result = null, begun = '') {
   const isFocused = document.activeElement === button;

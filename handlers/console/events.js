@@ -32,7 +32,8 @@ export function eventsPart(id) {
   let drawing = 0;
   let isLoaded = false;
   let hasConnected = true;
-  const search = element('input', { type: 'search', id: 'find', placeholder: 'Search', autocomplete: 'off', spellcheck: 'false' });
+  const search = element('input',
+    { type: 'search', id: 'find', placeholder: 'Search', autocomplete: 'off', spellcheck: 'false' });
   const pause = element('button', { type: 'button', 'aria-pressed': 'false' }, 'Pause');
   const save = element('button', { type: 'button', onclick: () => exported(id, shownNow()) }, 'Export');
   const count = element('p', { class: 'soft' }, 'Loading …');
@@ -41,7 +42,8 @@ export function eventsPart(id) {
   const list = element('ul', { class: 'events', 'aria-labelledby': 'events-title' });
   const node = element('section', { class: 'card', 'aria-labelledby': 'events-title' },
     element('div', { class: 'head' }, element('h2', { id: 'events-title' }, 'Last events'),
-      element('div', { class: 'row' }, element('label', { for: 'find', class: 'unseen' }, 'Search the last events'), search, pause, save)),
+      element('div', { class: 'row' }, element('label', { for: 'find', class: 'unseen' }, 'Search the last events'),
+        search, pause, save)),
     count, past, list, end);
 
   const shownNow = () => events.filter((one) => !wanted || searched(one).includes(wanted));
@@ -49,7 +51,8 @@ export function eventsPart(id) {
   function draw() {
     const shown = shownNow();
     save.disabled = past.hidden = !shown.length;
-    keyed(list, shown, (one) => one.position, item, (node, one) => text(node.querySelector('time'), clock(one.received_at)));
+    keyed(list, shown, (one) => one.position, item,
+      (node, one) => text(node.querySelector('time'), clock(one.received_at)));
     const all = number(events.length);
     const none = !isLoaded ? 'Loading …' : hasConnected ? 'No event yet' : 'Never connected, so no event yet';
     if (!isLoaded || !events.length) return text(count, none);
@@ -147,7 +150,8 @@ export function eventsPart(id) {
   };
 }
 
-const body = (one) => one.data ?? (one.data_base64 ? `(bytes in Base64) ${one.data_base64}` : `(no body here: ${one.dead_letter ?? one.left_out})`);
+const encoded = ({ data_base64: bytes }) => bytes && `(bytes in Base64) ${bytes}`;
+const body = (one) => one.data ?? (encoded(one) || `(no body here: ${one.dead_letter ?? one.left_out})`);
 const searched = (one) => `${one.stream ?? ''} ${one.id ?? ''} ${one.name ?? ''} ${one.key} ${body(one)}`.toLowerCase();
 
 function item(one) {
@@ -161,7 +165,10 @@ function item(one) {
   // The rest is made on opening: most events are never opened.
   details.addEventListener('toggle', () => {
     if (!details.open || details.children.length > 1) return;
-    const facts = [['part', one.stream], ['received', clock(one.received_at)], ['id', one.id], ['key', one.key], ['position', one.position], ['conflict of', one.conflict_of]];
+    const facts = [
+      ['part', one.stream], ['received', clock(one.received_at)], ['id', one.id], ['key', one.key],
+      ['position', one.position], ['conflict of', one.conflict_of],
+    ];
     const list = element('dl', { class: 'facts' });
     for (const [name, value] of facts) {
       if (value) list.append(element('div', {}, element('dt', {}, name), element('dd', {}, value)));
@@ -174,16 +181,20 @@ function item(one) {
 /** The body as it came, laid out if it is JSON, and a button that copies it as it came. */
 function bodyParts(full) {
   const laidOut = pretty(full);
-  const shown = element('pre', { tabindex: '0', role: 'region', 'aria-label': 'Body of the event' }, shortened(laidOut ?? full));
+  const shown = element('pre', { tabindex: '0', role: 'region', 'aria-label': 'Body of the event' },
+    shortened(laidOut ?? full));
   const choose = (event, content) => {
     for (const one of choices) one.setAttribute('aria-pressed', String(one === event.target));
     text(shown, shortened(content));
   };
   const choices = laidOut === null ? [] : [['Laid out', laidOut], ['As it came', full]].map(([name, content], at) =>
-    element('button', { type: 'button', 'aria-pressed': String(at === 0), onclick: (event) => choose(event, content) }, name));
+    element('button',
+      { type: 'button', 'aria-pressed': String(at === 0), onclick: (event) => choose(event, content) }, name));
   const said = element('span', { class: 'soft', role: 'status' });
-  const copy = element('button', { type: 'button', class: 'quiet', onclick: async () => text(said, await copied(full)) }, 'Copy');
-  return [element('div', { class: 'row body-tools' }, element('div', { class: 'choices', role: 'group', 'aria-label': 'How the body is shown' }, ...choices), copy, said), shown];
+  const copy = element('button',
+    { type: 'button', class: 'quiet', onclick: async () => text(said, await copied(full)) }, 'Copy');
+  const group = element('div', { class: 'choices', role: 'group', 'aria-label': 'How the body is shown' }, ...choices);
+  return [element('div', { class: 'row body-tools' }, group, copy, said), shown];
 }
 
 /** Copies a text, and returns the outcome. Only a page that came by TLS, or from this machine, has a clipboard. */

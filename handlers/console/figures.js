@@ -4,7 +4,9 @@ import { element, text } from './dom.js';
 import { age, clock, counted, dollars, length, number, perSecond } from './words.js';
 
 const FIRST = [['rate', 'Events a second'], ['stored', 'Stored'], ['complete', 'Complete'], ['connected', 'Connected']];
-const MORE = [['cursor', 'Cursor'], ['cost', 'Cost so far'], ['duplicates', 'Duplicates refused'], ['letters', 'Dead-lettered']];
+const MORE = [
+  ['cursor', 'Cursor'], ['cost', 'Cost so far'], ['duplicates', 'Duplicates refused'], ['letters', 'Dead-lettered'],
+];
 
 /** The part: `show` takes a status, `showCost` the cost. */
 export function figuresPart() {
@@ -22,8 +24,12 @@ export function figuresPart() {
   const share = (percent) => `${Math.floor(percent * 100) / 100} %`;
 
   /** The verdict has what is missing; these are the shares. */
-  function showCoverage({ since, connected_percent: connected, complete_percent: complete, waiting_since_at: waiting, missing, gaps, overlap_ms: overlap }) {
-    const lacking = waiting ? `not stored yet since ${clock(waiting)}; ` : missing.intervals ? `all but ${length(missing.seconds * 1000)}; ` : gaps.length ? 'nothing is missing; ' : '';
+  function showCoverage(coverage) {
+    const { since, connected_percent: connected, complete_percent: complete, overlap_ms: overlap } = coverage;
+    const { waiting_since_at: waiting, missing, gaps } = coverage;
+    const lacking = waiting ? `not stored yet since ${clock(waiting)}; `
+      : missing.intervals ? `all but ${length(missing.seconds * 1000)}; `
+      : gaps.length ? 'nothing is missing; ' : '';
     put('complete', share(complete), `${lacking}${gaps.length ? counted(gaps.length, 'gap') : 'no gap'}`);
     put('connected', share(connected), `since ${clock(since)}; overlaps ${length(overlap)}`);
   }
@@ -34,8 +40,10 @@ export function figuresPart() {
     show({ counts, coverage, cursor, pace, last_event_at: lastAt, events_per_s: rate, status }) {
       put('rate', perSecond(status === 'running' ? rate : null), paceOf(lastAt, pace));
       const leftOut = counts.left_out ? `; ${number(counts.left_out)} left out` : '';
-      put('stored', number(counts.stored), `${counts.at_least || coverage?.reaches_start === false ? 'at least; ' : ''}by ${counted(coverage?.connections ?? 0, 'connection')}${leftOut}`);
-      put('duplicates', number(counts.duplicates), counts.conflicts ? `${number(counts.conflicts)} with another body` : '');
+      const least = counts.at_least || coverage?.reaches_start === false ? 'at least; ' : '';
+      put('stored', number(counts.stored), `${least}by ${counted(coverage?.connections ?? 0, 'connection')}${leftOut}`);
+      put('duplicates', number(counts.duplicates),
+        counts.conflicts ? `${number(counts.conflicts)} with another body` : '');
       put('letters', number(counts.dead_lettered));
       if (coverage) showCoverage(coverage);
       else for (const name of ['connected', 'complete']) put(name, '–', 'never connected since it was started');
@@ -43,7 +51,9 @@ export function figuresPart() {
     },
 
     showCost({ about_usd: usd, forecast_month_usd: month, parts, rates }) {
-      put('cost', dollars(usd), `an estimate: ${dollars(parts.connected_usd)} connected, ${dollars(parts.events_usd)} events; ${dollars(month)} a month at this rate, as AWS bills ${rates.stage} in ${rates.region}`);
+      const both = `${dollars(parts.connected_usd)} connected, ${dollars(parts.events_usd)} events`;
+      const billed = `${dollars(month)} a month at this rate, as AWS bills ${rates.stage} in ${rates.region}`;
+      put('cost', dollars(usd), `an estimate: ${both}; ${billed}`);
     },
   };
 }

@@ -14,7 +14,8 @@ const LETTER = 6.6;
 export function graphPart(opened) {
   const now = element('p', { class: 'now', id: 'graph-now' });
   const picture = svg('svg', { class: 'graph', role: 'img', 'aria-labelledby': 'graph-title graph-now' });
-  const scroll = element('div', { class: 'scroll graph-scroll', tabindex: '0', role: 'region', 'aria-label': 'Graph of the machine' }, picture);
+  const scroll = element('div',
+    { class: 'scroll graph-scroll', tabindex: '0', role: 'region', 'aria-label': 'Graph of the machine' }, picture);
   const details = element('details', { ontoggle: () => details.open && opened() },
     element('summary', {}, element('h2', { id: 'graph-title' }, 'State machine')), now, scroll);
   const node = element('section', { class: 'card', 'aria-labelledby': 'graph-title' }, details);
@@ -35,7 +36,8 @@ export function graphPart(opened) {
       const lit = new Set(current);
       for (const [name, box] of boxes) set(box, 'class', lit.has(name) ? 'state lit' : 'state');
       const inside = current.filter((name) => boxes.has(name) && !boxes.get(name).isGroup);
-      text(now, inside.length ? `Now in ${inside.join(' and ')}.` : status ? `No state is current: the execution ${status.toLowerCase()}.` : 'No execution is known.');
+      const none = status ? `No state is current: the execution ${status.toLowerCase()}.` : 'No execution is known.';
+      text(now, inside.length ? `Now in ${inside.join(' and ')}.` : none);
     },
   };
 }
@@ -47,7 +49,9 @@ function draw(picture, graph) {
   set(picture, 'height', root.height);
   const boxes = new Map();
   picture.replaceChildren(
-    svg('defs', {}, svg('marker', { id: 'arrow', viewBox: '0 0 8 8', refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: 'auto' },
+    svg('defs', {}, svg('marker', {
+      id: 'arrow', viewBox: '0 0 8 8', refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: 'auto',
+    },
       svg('path', { class: 'arrow', d: 'M0,0 L8,4 L0,8 z' }))),
     painted(root, 0, 0, boxes));
   return boxes;
@@ -61,7 +65,8 @@ function placed(graph) {
   for (const name of names) (rows[layer.get(name) ?? 0] ??= []).push(name);
   const boxes = new Map(names.map((name) => [name, sized(name, graph.states[name])]));
   let top = PADDING;
-  const width = Math.max(...rows.map((row) => row.reduce((sum, name) => sum + boxes.get(name).width + BETWEEN, -BETWEEN)));
+  const width = Math.max(
+    ...rows.map((row) => row.reduce((sum, name) => sum + boxes.get(name).width + BETWEEN, -BETWEEN)));
   for (const row of rows) {
     sorted(row, boxes, graph);
     let left = PADDING + (width - row.reduce((sum, name) => sum + boxes.get(name).width + BETWEEN, -BETWEEN)) / 2;
@@ -109,7 +114,8 @@ function layered(graph) {
 /** Puts a row's states below those that lead to them. */
 function sorted(row, boxes, graph) {
   const centre = (name) => {
-    const above = [...boxes].filter(([other, box]) => box.x !== undefined && graph.states[other].next.some(({ to }) => to === name));
+    const leads = (other) => graph.states[other].next.some(({ to }) => to === name);
+    const above = [...boxes].filter(([other, box]) => box.x !== undefined && leads(other));
     if (!above.length) return 0;
     return above.reduce((sum, [, box]) => sum + box.x + box.width / 2, 0) / above.length;
   };
@@ -126,7 +132,9 @@ function painted(root, left, top, all) {
     const isGroup = box.inner.length > 0;
     const { type, comment, next } = root.graph.states[name];
     const node = svg('g', { class: 'state' },
-      svg('rect', { class: isGroup ? 'group' : 'box', x, y, width: box.width, height: box.height, rx: isGroup ? 10 : 13 }),
+      svg('rect', {
+        class: isGroup ? 'group' : 'box', x, y, width: box.width, height: box.height, rx: isGroup ? 10 : 13,
+      }),
       svg('text', { x: x + box.width / 2, y: y + 17, 'text-anchor': 'middle' }, name),
       svg('title', {}, `${name} (${type})${comment ? `: ${comment}` : ''}`));
     node.isGroup = isGroup;
@@ -139,7 +147,8 @@ function painted(root, left, top, all) {
     }
     for (const { to, caught } of next) {
       const target = root.boxes.get(to);
-      if (target) edges.append(edge(x, y, box, left + target.x, top + target.y, target, root.back.has(`${name}\n${to}`), caught));
+      const isBack = root.back.has(`${name}\n${to}`);
+      if (target) edges.append(edge(x, y, box, left + target.x, top + target.y, target, isBack, caught));
     }
   }
   return layer;

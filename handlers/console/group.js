@@ -37,7 +37,8 @@ export function groupPart(id) {
     keyed(table.rows, shown, (one) => one.stream, row, (each, one) => update(each, one, now));
     const running = members.filter((one) => one.status === 'running').length;
     const more = members.length > MOST ? ` The first ${MOST} are shown.` : '';
-    return `${running} of ${counted(members.length, 'stream')} running, as of ${clock(new Date(now).toISOString())}.${more}`;
+    const at = clock(new Date(now).toISOString());
+    return `${running} of ${counted(members.length, 'stream')} running, as of ${at}.${more}`;
   }, said, said);
 
   return {
@@ -50,10 +51,13 @@ export function groupPart(id) {
   };
 
   function row(one) {
-    const name = one.stream === id ? visible(id) : element('a', { href: `#/streams/${encodeURIComponent(one.stream)}` }, visible(one.stream));
+    const name = one.stream === id
+      ? visible(id)
+      : element('a', { href: `#/streams/${encodeURIComponent(one.stream)}` }, visible(one.stream));
     const cells = ['Status', 'Gaps', 'In all'].map((each) => element('td', { role: 'cell', 'data-name': each }));
     return element('tr', { role: 'row' }, element('th', { scope: 'row', role: 'rowheader' }, name), ...cells,
-      element('td', { role: 'cell' }, svg('svg', { class: 'lanes', viewBox: `0 0 ${WIDTH} 16`, width: WIDTH, height: 16, role: 'img' }, svg('g'))));
+      element('td', { role: 'cell' },
+        svg('svg', { class: 'lanes', viewBox: `0 0 ${WIDTH} 16`, width: WIDTH, height: 16, role: 'img' }, svg('g'))));
   }
 }
 
@@ -78,7 +82,8 @@ function update(node, one, now) {
   const picture = drawn.firstChild;
   set(picture, 'aria-label', `${counted(one.gaps.length, 'gap')} in the last hour`);
   const at = (instant) => (Math.max(0, (instant ? Date.parse(instant) : now) - now + HOUR_MS) / HOUR_MS) * WIDTH;
-  keyed(picture.firstChild, one.gaps, (gap) => gap.from_at, () => svg('rect', { class: 'gap', y: 0, height: 16 }, svg('title')), (rect, gap) => {
+  keyed(picture.firstChild, one.gaps, (gap) => gap.from_at,
+    () => svg('rect', { class: 'gap', y: 0, height: 16 }, svg('title')), (rect, gap) => {
     const x = at(gap.from_at);
     set(rect, 'x', x.toFixed(1));
     set(rect, 'width', Math.max(2, at(gap.to_at) - x).toFixed(1));

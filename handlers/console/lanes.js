@@ -14,8 +14,9 @@ const LEAST = 2;
 const WINDOWS = [[120, '2 min'], [600, '10 min'], [3600, '1 h']];
 const TICKS_S = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1800];
 const LEGEND = [
-  ['wait', 'waiting'], ['claim', 'connecting'], ['failed', 'failed attempt'], ['open', 'connected'], ['both', 'overlap'],
-  ['gap', 'gap, delivered later'], ['gap open', 'gap, not proved complete'], ['gap lost', 'gap, events lost'], ['gap repaired', 'gap, repaired'],
+  ['wait', 'waiting'], ['claim', 'connecting'], ['failed', 'failed attempt'], ['open', 'connected'],
+  ['both', 'overlap'], ['gap', 'gap, delivered later'], ['gap open', 'gap, not proved complete'],
+  ['gap lost', 'gap, events lost'], ['gap repaired', 'gap, repaired'],
 ];
 
 /** The part: `show` takes a status and its timeline, `tick` moves the line of time on. */
@@ -28,7 +29,8 @@ export function lanesPart() {
   const none = svg('text', { y: ROWS.B + 14, 'text-anchor': 'middle' });
   const ticks = svg('g', { class: 'ticks' });
   const labels = Object.entries(ROWS).map(([name, y]) =>
-    svg('text', { class: 'label', x: LABEL - 12, y: y + 15, 'text-anchor': 'end' }, name === 'stream' ? 'stream' : `lane ${name}`));
+    svg('text', { class: 'label', x: LABEL - 12, y: y + 15, 'text-anchor': 'end' },
+      name === 'stream' ? 'stream' : `lane ${name}`));
   const described = svg('desc');
   const picture = svg('svg', { class: 'lanes', height: HEIGHT, role: 'img', 'aria-labelledby': 'lanes-title' },
     described, hatch(), ticks, ...labels, marks, none);
@@ -86,7 +88,8 @@ export function lanesPart() {
       const open = opened.filter((one) => one.is_open).map((one) => `lane ${one.lane}`);
       const [calls, gaps] = [counted(opened.length, 'connection'), counted(timeline.gaps.length, 'gap')];
       const failed = counted(timeline.connections.length - opened.length, 'failed attempt');
-      text(described, `Connected now: ${open.join(' and ') || 'no lane'}. In the last hour ${calls}, ${failed} and ${gaps}.`);
+      const now = `Connected now: ${open.join(' and ') || 'no lane'}`;
+      text(described, `${now}. In the last hour ${calls}, ${failed} and ${gaps}.`);
       const sentence = handoverOf(opened);
       if (sentence && sentence !== newest) {
         if (newest !== null) announce(sentence);
@@ -103,12 +106,16 @@ export function lanesPart() {
 const cells = (one) => {
   const ms = Date.parse(one.until_at) - Date.parse(one.opened_at);
   const until = one.is_open ? 'now' : clock(one.until_at);
-  return [one.lane, clock(one.opened_at), until, length(ms), words(one.ended_by) || '–', number(one.stored), number(one.duplicates)];
+  return [one.lane, clock(one.opened_at), until, length(ms), words(one.ended_by) || '–', number(one.stored),
+    number(one.duplicates)];
 };
 
 // Two gaps may begin at one instant: the pause after a connection, and a loss that the upstream announced.
 const gapKey = (gap) => `${gap.from_at} ${gap.to_at} ${gap.cause}`;
-const HIDES = { delivered: 'nothing: all its events came later', open: 'not proved complete yet', lost: 'events are lost', repaired: 'nothing: it was repaired', partly: 'a part of it came by repair', failed: 'it could not be repaired yet' };
+const HIDES = {
+  delivered: 'nothing: all its events came later', open: 'not proved complete yet', lost: 'events are lost',
+  repaired: 'nothing: it was repaired', partly: 'a part of it came by repair', failed: 'it could not be repaired yet',
+};
 const REPAIRABLE = ['open', 'lost', 'partly', 'failed'];
 
 /** A button that starts the repair of a gap in which events may be missing, if the profile has an address for that. */
@@ -162,12 +169,17 @@ function marksOf({ connections, gaps }, now) {
     const end = one.is_open ? now : Date.parse(one.until_at);
     const start = one.opened_at ? Date.parse(one.opened_at) : end;
     const claimed = one.claimed_at ? Date.parse(one.claimed_at) : start;
-    if (start > claimed) add(`c${one.fence}`, 'claim', claimed, start, row + 7, 6, `lane ${one.lane}: connecting, ${length(start - claimed)}`);
+    if (start > claimed) {
+      const said = `lane ${one.lane}: connecting, ${length(start - claimed)}`;
+      add(`c${one.fence}`, 'claim', claimed, start, row + 7, 6, said);
+    }
     if (!one.opened_at) {
-      if (!one.is_open) add(`f${one.fence}`, 'failed', end, end, row, 20, `lane ${one.lane}: failed at ${clock(one.until_at)}, ${words(one.ended_by)}`);
+      const failed = `lane ${one.lane}: failed at ${clock(one.until_at)}, ${words(one.ended_by)}`;
+      if (!one.is_open) add(`f${one.fence}`, 'failed', end, end, row, 20, failed);
       continue;
     }
-    const said = `connected from ${clock(one.opened_at)}, ${length(end - start)}${one.ended_by ? `, ${words(one.ended_by)}` : ''}`;
+    const ending = one.ended_by ? `, ${words(one.ended_by)}` : '';
+    const said = `connected from ${clock(one.opened_at)}, ${length(end - start)}${ending}`;
     add(`o${one.fence}`, 'open', start, end, row + 2, 16, `lane ${one.lane}: ${said}`);
     add(`s${one.fence}`, 'open', start, end, ROWS.stream + 6, 8, `stream: ${said}`);
     opened.push({ ...one, start, end, claimed });
@@ -188,7 +200,8 @@ function marksOf({ connections, gaps }, now) {
     const to = gap.to_at ? Date.parse(gap.to_at) : now;
     const drawn = { delivered: '', partly: 'open', failed: 'open' }[gap.state] ?? gap.state;
     const kind = `gap ${drawn}`.trim();
-    add(`g${gapKey(gap)}`, kind, from, to, ROWS.stream + 1, 22, `gap: ${length(to - from)}, after ${words(gap.cause)}; ${HIDES[gap.state]}`);
+    add(`g${gapKey(gap)}`, kind, from, to, ROWS.stream + 1, 22,
+      `gap: ${length(to - from)}, after ${words(gap.cause)}; ${HIDES[gap.state]}`);
   }
   return marks;
 }
@@ -206,7 +219,10 @@ function waits(opened, now) {
     }
     own.forEach((one, index) => {
       const to = own[index + 1]?.claimed ?? (isHeld && !one.is_open ? now : null);
-      if (to && to > one.end) marks.push([`w${one.fence}`, 'wait', one.end, to, ROWS[lane] + 8, 4, `lane ${lane}: waiting, ${length(to - one.end)}`]);
+      if (to && to > one.end) {
+        const said = `lane ${lane}: waiting, ${length(to - one.end)}`;
+        marks.push([`w${one.fence}`, 'wait', one.end, to, ROWS[lane] + 8, 4, said]);
+      }
     });
   }
   return marks;
@@ -217,7 +233,8 @@ function drawTicks(parent, windowMs, now, at, width) {
   const first = Math.ceil((now - windowMs) / step) * step;
   const times = [];
   for (let ms = first; ms <= now; ms += step) times.push(ms);
-  const make = () => svg('g', {}, svg('line', { y1: 16, y2: HEIGHT - 18 }), svg('text', { y: HEIGHT - 4, 'text-anchor': 'middle' }));
+  const make = () => svg('g', {}, svg('line', { y1: 16, y2: HEIGHT - 18 }),
+    svg('text', { y: HEIGHT - 4, 'text-anchor': 'middle' }));
   keyed(parent, times, String, make, (group, ms) => {
     const x = at(ms);
     set(group.firstChild, 'x1', x.toFixed(1));
@@ -229,10 +246,12 @@ function drawTicks(parent, windowMs, now, at, width) {
 
 /** The hatching of gaps; for repaired ones it has a line through it. */
 function hatch() {
-  const pattern = (id, ...more) => svg('pattern', { id, width: 6, height: 22, y: ROWS.stream + 1, patternUnits: 'userSpaceOnUse' },
+  const pattern = (id, ...more) =>
+    svg('pattern', { id, width: 6, height: 22, y: ROWS.stream + 1, patternUnits: 'userSpaceOnUse' },
     svg('rect', { class: 'hatch-ground', width: 6, height: 22 }),
     svg('path', { class: 'hatch-line', d: 'M-2,2l4,-4M0,6l6,-6M0,12l6,-6M0,18l6,-6M0,24l6,-6M4,26l4,-4' }), ...more);
-  return svg('defs', {}, pattern('hatch'), pattern('hatch-repaired', svg('line', { class: 'repair-line', x2: 6, y1: 11, y2: 11 })));
+  return svg('defs', {}, pattern('hatch'),
+    pattern('hatch-repaired', svg('line', { class: 'repair-line', x2: 6, y1: 11, y2: 11 })));
 }
 
 function legend() {
@@ -240,7 +259,8 @@ function legend() {
     svg('svg', { viewBox: '0 0 24 12', width: 24, height: 12, 'aria-hidden': 'true' },
       svg('rect', {
         class: kind, x: kind === 'failed' ? 11 : 1, y: { wait: 4, claim: 3 }[kind] ?? 1,
-        width: kind === 'failed' ? LEAST : 22, height: { wait: 4, claim: 6 }[kind] ?? 10, rx: kind.startsWith('gap') ? 0 : 2,
+        width: kind === 'failed' ? LEAST : 22, height: { wait: 4, claim: 6 }[kind] ?? 10,
+        rx: kind.startsWith('gap') ? 0 : 2,
       })),
     name));
   return element('ul', { class: 'legend' }, ...each);

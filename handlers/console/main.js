@@ -26,7 +26,9 @@ const server = {
   },
   failed(failure, restMs) {
     // A defect of the page is said like a lost server, for what the page shows grows old as well.
-    const said = failure instanceof Failure ? failure.message : `The page failed, please reload it: ${failure.message}.`;
+    const said = failure instanceof Failure
+      ? failure.message
+      : `The page failed, please reload it: ${failure.message}.`;
     if (failure.needsKey) return askKey(failure.message);
     link.dataset.state = 'lost';
     const again = `Trying again in ${Math.ceil(restMs / 1000)} s${isShown ? '; the page shows older data' : ''}.`;
@@ -61,7 +63,8 @@ function show() {
 function askKey(sentence) {
   view?.stop();
   view = null;
-  const field = element('input', { id: 'key', type: 'password', autocomplete: 'off', required: true, pattern: '[ -~]+', title: 'ASCII characters' });
+  const field = element('input',
+    { id: 'key', type: 'password', autocomplete: 'off', required: true, pattern: '[ -~]+', title: 'ASCII characters' });
   const problem = element('p', { role: 'alert', class: 'problem' }, key.get() ? `Refused: ${sentence}` : '');
   const submit = async (event) => {
     event.preventDefault();
@@ -78,7 +81,8 @@ function askKey(sentence) {
   main.replaceChildren(
     element('section', { class: 'card narrow', 'aria-labelledby': 'key-title' },
       element('h1', { id: 'key-title' }, 'A key is needed'),
-      element('p', {}, 'This server requires its API key. This tab keeps the key until it is closed, and sends it only to this server.'),
+      element('p', {}, 'This server requires its API key. This tab keeps the key until it is closed, ' +
+        'and sends it only to this server.'),
       problem,
       element('form', { onsubmit: submit },
         element('label', { for: 'key' }, 'API key'), field,

@@ -11,7 +11,8 @@ export function partsPart() {
     element('h2', { id: 'parts' }, 'Parts'),
     element('p', { class: 'soft' }, 'Each has its own connection, lanes and machine.'), list);
   const make = ({ stream }) => element('li', {},
-    element('a', { href: `#/streams/${encodeURIComponent(stream)}` }, visible(stream)), ' ', element('span', { class: 'status' }), ' ', element('span'));
+    element('a', { href: `#/streams/${encodeURIComponent(stream)}` }, visible(stream)), ' ',
+    element('span', { class: 'status' }), ' ', element('span'));
   return {
     node,
     show({ parts }) {

@@ -16,7 +16,8 @@ export function runbookView(parent, server, section) {
   const title = element('h1', {}, 'Runbook');
   const text = element('section', { class: 'card prose' }, element('p', { class: 'soft' }, 'Loading …'));
   const index = element('nav', { 'aria-label': 'Sections of the runbook', class: 'sections' });
-  parent.append(element('nav', { 'aria-label': 'Place' }, element('a', { href: '#/' }, '← Streams')), title, text, index);
+  parent.append(element('nav', { 'aria-label': 'Place' }, element('a', { href: '#/' }, '← Streams')), title, text,
+    index);
 
   async function load() {
     const sections = await read();

@@ -11,7 +11,8 @@ const NAMED = { 'demo-socket': 'demo-socket:eur-usd' };
 export function startForm(started) {
   const list = element('datalist', { id: 'profiles' });
   const field = element('input', {
-    id: 'start', list: 'profiles', required: true, maxlength: 256, autocomplete: 'off', spellcheck: 'false', placeholder: 'demo',
+    id: 'start', list: 'profiles', required: true, maxlength: 256, autocomplete: 'off', spellcheck: 'false',
+    placeholder: 'demo',
   });
   const problem = element('p', { class: 'problem', role: 'alert' });
   const button = element('button', { type: 'submit', class: 'main' }, 'Start');

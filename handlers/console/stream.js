@@ -22,7 +22,8 @@ const COST_MS = 30_000;
 export function streamView(parent, server, id) {
   const badge = element('span', { class: 'status' });
   const verdict = element('p', { class: 'verdict' }, 'Loading …');
-  const start = element('button', { type: 'button', class: 'main', hidden: true, onclick: () => change(start, 'POST') }, 'Start');
+  const start = element('button', { type: 'button', class: 'main', hidden: true, onclick: () => change(start, 'POST') },
+    'Start');
   const stop = element('button', { type: 'button', hidden: true, onclick: () => change(stop, 'DELETE') }, 'Stop');
   const problem = element('p', { class: 'problem', role: 'alert' });
   const trouble = whyPart();
@@ -34,7 +35,8 @@ export function streamView(parent, server, id) {
   const letters = deadLettersPart(id);
   const delivery = deliveryPart(id);
   const graph = graphPart(() => loops[2].now());
-  const body = element('div', { hidden: true }, parts.node, figures.node, lanes.node, group.node, events.node, delivery.node, letters.node, graph.node);
+  const body = element('div', { hidden: true }, parts.node, figures.node, lanes.node, group.node, events.node,
+    delivery.node, letters.node, graph.node);
   const tagged = new Map();
   parent.append(
     element('nav', { 'aria-label': 'Place' }, element('a', { href: '#/' }, '← Streams')),
@@ -90,7 +92,8 @@ export function streamView(parent, server, id) {
     start.hidden = isNone;
     if (isNone) {
       stopAll();
-      parent.replaceChildren(...[...parent.children].slice(0, 2), element('section', { class: 'card', 'aria-label': 'Unknown stream' },
+      parent.replaceChildren(...[...parent.children].slice(0, 2),
+        element('section', { class: 'card', 'aria-label': 'Unknown stream' },
         element('p', { class: 'lead' }, failure.message), element('p', {}, ...meant(failure.fix))));
     }
     return [null, null];
@@ -99,16 +102,21 @@ export function streamView(parent, server, id) {
   /** The advice, with a link to the stream that may be meant. */
   function meant(fix) {
     const [, name] = /^Did you mean '(.+)'\?/.exec(fix) ?? [];
-    if (!name) return ['Choose a profile under “Start a stream” in ', element('a', { href: '#/' }, 'the list of streams'), '.'];
+    const list = element('a', { href: '#/' }, 'the list of streams');
+    if (!name) return ['Choose a profile under “Start a stream” in ', list, '.'];
     const other = name + id.replace(/^[^:]*/, '');
     return ['Did you mean ', element('a', { href: `#/streams/${encodeURIComponent(other)}` }, other), '?'];
   }
 
   async function change(button, method) {
     const isStart = method === 'POST';
-    const alone = cursor === null ? 'It has no cursor: its profile decides where it begins.' : `It continues from its cursor, ${cursor}.`;
+    const alone = cursor === null
+      ? 'It has no cursor: its profile decides where it begins.'
+      : `It continues from its cursor, ${cursor}.`;
     const from = isInParts ? 'Each part continues from its own cursor, if it has one.' : alone;
-    const closes = isInParts ? 'Each part stores what it has read and closes.' : 'The connection stores what it has read and closes.';
+    const closes = isInParts
+      ? 'Each part stores what it has read and closes.'
+      : 'The connection stores what it has read and closes.';
     const sentence = isStart ? from : `${closes} The stream stays stopped until it is started again.`;
     if (!await confirmed(`${isStart ? 'Start' : 'Stop'} ${visible(id)}?`, sentence, isStart ? 'Start' : 'Stop')) return;
     await attempt(button, async () => {
@@ -124,7 +132,8 @@ export function streamView(parent, server, id) {
   const loops = [
     repeat(load, EVERY_MS, server.failed),
     repeat(() => events.load(), EVERY_MS, onlyLater),
-    repeat(async () => graph.isOpen() && graph.show(await ask(streamPath(id, '/machine'), 'GET', tagged)), MACHINE_MS, onlyLater),
+    repeat(async () => graph.isOpen() && graph.show(await ask(streamPath(id, '/machine'), 'GET', tagged)),
+      MACHINE_MS, onlyLater),
     repeat(async () => figures.showCost(await ask(streamPath(id, '/cost'))), COST_MS, onlyLater),
   ];
   const tick = setInterval(() => document.hidden || lanes.tick(), 1000);

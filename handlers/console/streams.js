@@ -14,7 +14,9 @@ const EVERY_MS = 2000;
 // After how long without a turn, in a hidden tab, all pages are requested at once.
 const OLD_MS = 30_000;
 const COLUMNS = ['Stream', 'Status', 'Events/s', 'Last event', 'Open gaps', 'Lag', 'Why'];
-const WORST_FIRST = ['broken', 'rejected', 'unknown', 'reconnecting', 'unwell', 'starting', 'stopping', 'running', 'ended', 'stopped'];
+const WORST_FIRST = [
+  'broken', 'rejected', 'unknown', 'reconnecting', 'unwell', 'starting', 'stopping', 'running', 'ended', 'stopped',
+];
 const RANKS = new Map(WORST_FIRST.map((status, rank) => [status, rank]));
 
 /** Shows the streams in `parent`; the view has `stop`. */
@@ -57,7 +59,8 @@ export function streamsView(parent, server) {
     first = Math.max(0, Math.min(first, Math.floor((shown.length - 1) / PER) * PER));
     keyed(rows, shown.slice(first, first + PER), (one) => one.stream, row, update);
     const isAll = pages.at(-1)?.next === null;
-    text(place, `${number(Math.min(first + 1, shown.length))} to ${number(Math.min(first + PER, shown.length))} of ${number(shown.length)}${isAll ? '' : '; loading …'}`);
+    const [from, to] = [first + 1, first + PER].map((at) => number(Math.min(at, shown.length)));
+    text(place, `${from} to ${to} of ${number(shown.length)}${isAll ? '' : '; loading …'}`);
     paging.hidden = isAll && shown.length <= PER;
     before.disabled = first === 0;
     after.disabled = first + PER >= shown.length;
@@ -72,7 +75,8 @@ export function streamsView(parent, server) {
     const counts = Object.keys(STATUSES).map((name) => [name, found.filter((one) => one.status === name).length])
       .filter(([name, count]) => count > 0 || name === status);
     const make = ([name]) => element('button', {
-      type: 'button', class: 'status', 'data-kind': STATUSES[name][2], onclick: () => { status = status === name ? '' : name; first = 0; draw(); },
+      type: 'button', class: 'status', 'data-kind': STATUSES[name][2],
+      onclick: () => { status = status === name ? '' : name; first = 0; draw(); },
     });
     keyed(chips, counts, ([name]) => name, make, (chip, [name, count]) => {
       set(chip, 'aria-pressed', String(status === name));
@@ -120,14 +124,17 @@ export function streamsView(parent, server) {
   return { stop: loop.stop };
 }
 
-const matches = (one, wanted) => `${one.stream} ${one.status} ${one.verdict} ${one.group ?? ''}`.toLowerCase().includes(wanted);
+const matches = ({ stream, status, verdict, group }, wanted) =>
+  `${stream} ${status} ${verdict} ${group ?? ''}`.toLowerCase().includes(wanted);
 const rank = (one) => RANKS.get(one.status === 'running' && (one.reason || one.open_gaps) ? 'unwell' : one.status) ?? 0;
 const why = (one) => (one.status === 'stopped' || one.status === 'stopping' ? '' : (one.reason ?? ''));
 
 function row(one) {
-  const anchor = element('a', { href: `#/streams/${encodeURIComponent(one.stream)}`, title: visible(one.stream) }, visible(one.stream));
+  const anchor = element('a', { href: `#/streams/${encodeURIComponent(one.stream)}`, title: visible(one.stream) },
+    visible(one.stream));
   const cell = (name, ...children) => element('td', { role: 'cell', 'data-name': name }, ...children);
-  return element('tr', { role: 'row' }, element('th', { scope: 'row', role: 'rowheader' }, anchor, element('span', { class: 'soft' })),
+  return element('tr', { role: 'row' },
+    element('th', { scope: 'row', role: 'rowheader' }, anchor, element('span', { class: 'soft' })),
     cell('', element('span', { class: 'status' }), element('span', { class: 'since' })),
     ...COLUMNS.slice(2, 6).map((name) => cell(name)), element('td', { class: 'why', role: 'cell' }));
 }

@@ -10,7 +10,8 @@ const BY_STATUS = [
   [[401, 401], 'Renew the credential that its profile names; each try reads it again.'],
   [[403, 403], 'Ask the operator of the upstream for access, or put another credential into the profile.'],
   [[404, 410], 'Check the address in its profile: the upstream has no such stream there.'],
-  [[420, 429], 'Nothing, if it ends soon: the upstream asked for fewer requests. If it lasts, keep fewer connections to it.'],
+  [[420, 429], 'Nothing, if it ends soon: the upstream asked for fewer requests. If it lasts, keep fewer connections ' +
+    'to it.'],
   [[500, 599], 'Nothing, if it ends soon: the upstream itself fails. If it lasts, ask its operator.'],
   [[100, 599], 'Compare the request in its profile with the documentation of the upstream.'],
 ];
@@ -22,16 +23,20 @@ const BY_CAUSE = {
   unreachable: ['Check the address in its profile, and whether the upstream is up.', 'Unconnected'],
   tls: ["Check the upstream's certificate, and the address in the profile.", 'Unconnected'],
   over_budget: ['Nothing: it continues then. To continue sooner, raise its budget and deploy.', 'Unconnected'],
-  stalled: ['Nothing, if events come again. If the upstream may be silent for longer, raise stall_after_s in its profile.', 'Unconnected'],
+  stalled: ['Nothing, if events come again. If the upstream may be silent for longer, raise stall_after_s in its ' +
+    'profile.', 'Unconnected'],
   bad_frame: ['Check framing in its profile: the answer is framed in another way.', 'Unconnected'],
   frame_too_long: ['Raise max_frame_bytes in its profile, or set oversize to dead-letter.', 'Unconnected'],
 };
 // What to do about a stream that runs, by its reason; the first match counts.
 const BY_REASON = [
-  [/ are stored under new keys$/, 'Nothing: new events are stored. The upstream has probably restarted.', 'Unconnected'],
+  [/ are stored under new keys$/, 'Nothing: new events are stored. The upstream has probably restarted.',
+    'Unconnected'],
   [/ids start over/, 'Set on_conflict = "epoch" in its profile, and deploy.', 'Unconnected'],
-  [/ budget /, 'Raise the budget in its profile and deploy, or find out why the upstream sends so much.', 'Unconnected'],
-  [/ dead-letter queue$/, 'Look into the queue below: it says why. Redrive stores the events that are whole.', 'DeadLetters'],
+  [/ budget /, 'Raise the budget in its profile and deploy, or find out why the upstream sends so much.',
+    'Unconnected'],
+  [/ dead-letter queue$/, 'Look into the queue below: it says why. Redrive stores the events that are whole.',
+    'DeadLetters'],
   [/ lost/, 'Each loss is among the gaps, with its cause.', 'Missing'],
   [/./, 'Read the upstream directly (streamkeeper profile try) and compare.', 'Unconnected'],
 ];
@@ -47,25 +52,35 @@ const USUAL = ['Nothing, if it ends soon: it is tried again automatically.', 'Un
 /** What to do, and the runbook's section about it; null if all is well. */
 function advice({ status, reason, counts, last_error: error, stuck_at_cursor: stuck, delivery }) {
   const section = status === 'rejected' ? 'Rejections' : 'Unconnected';
-  if (reason?.startsWith('its lease cannot be read')) return ['Correct the named attributes in the record lease of the control table.', section];
-  if (stuck) return ['Ask the operator of the upstream: it fails at one event. Tries become less and less frequent.', 'Stuck'];
+  if (reason?.startsWith('its lease cannot be read')) {
+    return ['Correct the named attributes in the record lease of the control table.', section];
+  }
+  if (stuck) {
+    return ['Ask the operator of the upstream: it fails at one event. Tries become less and less frequent.', 'Stuck'];
+  }
   if (status === 'broken') {
     // For a request that is made once, the reason names another id to start.
     const step = reason.split('; ').at(-1);
-    return [`${step[0].toUpperCase()}${step.slice(1)}. If it breaks again, see the error of its execution.`, 'ExecutionFailed'];
+    const now = `${step[0].toUpperCase()}${step.slice(1)}`;
+    return [`${now}. If it breaks again, see the error of its execution.`, 'ExecutionFailed'];
   }
-  if (status === 'unknown') return ['Stop it and start it. If that does not help, check whether Lambda has free concurrency.', 'Throttles'];
+  if (status === 'unknown') {
+    return ['Stop it and start it. If that does not help, check whether Lambda has free concurrency.', 'Throttles'];
+  }
   if (status === 'reconnecting' || status === 'starting' || status === 'rejected') {
     if (!error || error.over_at) return status === 'rejected' ? ['Correct its profile, then start it.', section] : null;
     const known = BY_STATUS.find(([[from, to]]) => error.http_status >= from && error.http_status <= to);
     const isSecret = /\bthe (secret|parameter) '/.test(error.detail);
-    const secret = isSecret ? ['Create or correct the secret that its profile names; each try reads it again.', section] : null;
+    const secret = isSecret
+      ? ['Create or correct the secret that its profile names; each try reads it again.', section]
+      : null;
     const found = known ? [known[1], section] : (secret ?? BY_CAUSE[error.cause]);
     if (status !== 'rejected') return found ?? USUAL;
     return [`${found?.[0] ?? 'Correct its profile.'} Then start it.`, section];
   }
   if (status === 'running' && reason?.startsWith('quiet') && counts.duplicates > counts.stored) {
-    return ['It brings events that are stored already. See whether the upstream counts its ids from the beginning again.', section];
+    return ['It brings events that are stored already. See whether the upstream counts its ids from the beginning ' +
+      'again.', section];
   }
   if (status === 'running' && reason) return BY_REASON.find(([words]) => words.test(reason)).slice(1);
   const waiting = delivery?.find((row) => row.waits);
@@ -104,8 +119,12 @@ function facts({ verdict, since_at: away, last_error: error, stuck_at_cursor: st
   if (!error || error.over_at) return said;
   const { cause, failures, since, at, tried_again_at: from, tried_again_by: by, final_at: final } = error;
   const isSaid = verdict.startsWith('Away');
-  if (failures > 1 && cause !== 'over_budget') said.push(`${counted(failures, 'failure')} in a row${isSaid ? '' : ` since ${clock(since)}`}, the last at ${clock(at)}.`);
-  else if (at && cause !== 'over_budget' && !(isSaid && clock(away) === clock(at))) said.push(`It failed at ${clock(at)}.`);
+  if (failures > 1 && cause !== 'over_budget') {
+    const begin = isSaid ? '' : ` since ${clock(since)}`;
+    said.push(`${counted(failures, 'failure')} in a row${begin}, the last at ${clock(at)}.`);
+  } else if (at && cause !== 'over_budget' && !(isSaid && clock(away) === clock(at))) {
+    said.push(`It failed at ${clock(at)}.`);
+  }
   if (from) said.push(`The next try comes after ${clock(from)}.`);
   else if (by) said.push(`The next try comes by ${clock(by)}.`);
   if (final) said.push(`If the upstream still refuses at ${clock(final)}, the stream is rejected and not tried again.`);

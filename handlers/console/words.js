@@ -1,6 +1,7 @@
 // Formats numbers, lengths and instants for people, and has the words of a status.
 
-export const CLOCK = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
+export const CLOCK = new Intl.DateTimeFormat(undefined,
+  { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
 const DAY = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium' });
 const WHOLE = new Intl.NumberFormat('en-US');
 const LENGTHS = [[86_400, 'd'], [3_600, 'h'], [60, 'min'], [1, 's']];
@@ -25,7 +26,7 @@ export const number = (value) => WHOLE.format(value);
 /** A number and what it counts: 1 gap, 2 gaps. */
 export const counted = (count, what) => `${number(count)} ${what}${count === 1 ? '' : 's'}`;
 
-/** Milliseconds as a verdict has them: 104 ms, 3.2 s, 4 min 10 s, 2 d 3 h. No line ends between a number and its unit. */
+/** Milliseconds as a verdict has them: 104 ms, 3.2 s, 2 d 3 h. No line ends between a number and its unit. */
 export function length(ms) {
   if (ms < 1000) return `${Math.round(ms)}\u00a0ms`;
   if (ms < 10_000) return `${Math.floor(ms / 100) / 10}\u00a0s`;
@@ -57,11 +58,13 @@ export function clock(at) {
 /** A text in which no line ends between a number and its unit. */
 export const kept = (text) => text.replace(/(\d) (?=(?:ms|s|min|h|d|%)(?!\w))/g, '$1\u00a0');
 
+const AWAY = /^Away .+?(?=[:.]( |$))/;
 /** A verdict with the instant in place of a length: "Away since 16:08:03: 401." */
-export const since = (verdict, at) => kept(at ? verdict.replace(/^Away .+?(?=[:.]( |$))/, () => `Away since ${clock(at)}`) : verdict);
+export const since = (verdict, at) => kept(at ? verdict.replace(AWAY, () => `Away since ${clock(at)}`) : verdict);
 
 /** An id with numbers in place of characters that nobody sees, such as those that turn the direction of writing. */
-export const visible = (id) => id.replace(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, (one) => `\\u${one.codePointAt(0).toString(16).padStart(4, '0')}`);
+export const visible = (id) =>
+  id.replace(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, (one) => `\\u${one.codePointAt(0).toString(16).padStart(4, '0')}`);
 
 /** How long ago an instant was, by its largest unit: 12 s, 3 h, 2 d; "–" for none. */
 export function age(at) {
@@ -72,7 +75,8 @@ export function age(at) {
 }
 
 /** Events a second: 0.02, 4.5, 120. */
-export const perSecond = (rate) => (rate === null ? '–' : rate.toFixed(rate < 0.1 && rate > 0 ? 2 : rate < 100 ? 1 : 0));
+export const perSecond = (rate) =>
+  (rate === null ? '–' : rate.toFixed(rate < 0.1 && rate > 0 ? 2 : rate < 100 ? 1 : 0));
 
 /** US dollars; small amounts with as many digits as matter. */
 export function dollars(usd) {

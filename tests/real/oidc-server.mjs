@@ -1,5 +1,6 @@
-// A certified token server (npm's oidc-provider) whose tokens live for seconds, which replaces a refresh token at each use
-// and revokes all that came of it where one is used twice; and streams of numbers that ask it whether a token is good.
+// A certified token server (npm's oidc-provider) whose tokens live for seconds, which replaces a refresh token at each
+// use and revokes all that came of it where one is used twice; and streams of numbers that ask it whether a token is
+// good.
 import http from 'node:http';
 import Provider from 'oidc-provider';
 
@@ -11,7 +12,10 @@ const began = Date.now();
 let isDown = false;
 const grants = ['client_credentials', 'refresh_token', 'authorization_code'];
 const provider = new Provider(`http://127.0.0.1:${port}`, {
-  clients: [{ client_id: 'demo', client_secret: 'a secret: +%', grant_types: grants, redirect_uris: ['https://app.example/'], response_types: ['code'] }],
+  clients: [{
+    client_id: 'demo', client_secret: 'a secret: +%', grant_types: grants,
+    redirect_uris: ['https://app.example/'], response_types: ['code'],
+  }],
   features: { clientCredentials: { enabled: true }, devInteractions: { enabled: false } },
   rotateRefreshToken: true,
   ttl: { ClientCredentials: lives, AccessToken: lives, RefreshToken: 3600, Grant: 3600, IdToken: 3600 },
@@ -35,7 +39,8 @@ async function stream(request, response) {
   response.writeHead(200, { 'content-type': 'text/event-stream' });
   let at = Number(request.headers['last-event-id'] ?? 0);
   const timer = setInterval(() => {
-    for (const newest = Math.floor((Date.now() - began) / 500); at < newest;) response.write(`id: ${at += 1}\ndata: ${at}\n\n`);
+    const newest = Math.floor((Date.now() - began) / 500);
+    while (at < newest) response.write(`id: ${at += 1}\ndata: ${at}\n\n`);
     response.write(':\n\n');
   }, 200);
   open.add(response);
@@ -52,7 +57,8 @@ const said = {
     const client = await provider.Client.find('demo');
     const grant = new provider.Grant({ accountId: 'somebody', clientId: 'demo' });
     grant.addOIDCScope('openid offline_access');
-    return new provider.RefreshToken({ accountId: 'somebody', client, grantId: await grant.save(), scope: 'openid offline_access', gty: 'authorization_code' }).save();
+    const granted = { grantId: await grant.save(), scope: 'openid offline_access', gty: 'authorization_code' };
+    return new provider.RefreshToken({ accountId: 'somebody', client, ...granted }).save();
   },
 };
 http.createServer(async (request, response) => {

@@ -1,6 +1,6 @@
-// A feed of twenty numbered prices on a WebSocket of an npm package, `ws` or `faye-websocket`, on 127.0.0.1: an upstream that
-// no one here wrote. It wants a subscription first, and closes half-way, so that a client must come again with its cursor.
-// Each line that it prints is what it has heard, after its address.
+// A feed of twenty numbered prices on a WebSocket of an npm package, `ws` or `faye-websocket`, on 127.0.0.1: an
+// upstream that no one here wrote. It wants a subscription first, and closes half-way, so that a client must come again
+// with its cursor. Each line that it prints is what it has heard, after its address.
 import http from 'node:http';
 import { createRequire } from 'node:module';
 
