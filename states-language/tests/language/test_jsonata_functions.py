@@ -52,6 +52,7 @@ RETURNED: list[tuple[str, Any]] = [
     ("{'k': 1e308 * 10}", {"k": "Infinity"}),
     ("[5 % 0, 1/0 > 5]", ["NaN", True]),
     ("$parseInteger('abc', '0')", "NaN"),
+    ("[$floor(0/0), $ceil(1/0), $abs(-1/0), $sum([1, 1/0])]", ["NaN", *["Infinity"] * 3]),
     # Texts as numbers, and rounding.
     ("[$number('0x12'), $number('0b101'), $number('0o17'), $number('-1.5e3')]", [18, 5, 15, -1500]),
     ("[$number('0123'), $number('-0012.5e1'), $number('0x1z')]", [123, -125, "NaN"]),
@@ -62,6 +63,7 @@ RETURNED: list[tuple[str, Any]] = [
     ("[$formatNumber(2.5, '0'), $formatNumber(0.125, '0.0%')]", ["2", "12.5%"]),
     ("$parseInteger('1.5', '0')", 1),
     # Texts.
+    ("[$substring('hello', -3.7, 3), $substring('hello', 0.5, 2.5), $substring('hello', -9, 2)]", ["ll", "hel", "he"]),
     ("$replace('abc', /b/, '$5')", "ac"),
     ("$replace('abcdefghijkl', /(a)(b)(c)(d)(e)(f)(g)(h)(i)(j)(k)(l)/, '$12-$13-$1')", "l-a3-a"),
     ("$replace('265USD', /([0-9]+)USD/, '$$$1')", "$265"),

@@ -54,6 +54,8 @@ def _call(function: Any, _input: Any, arguments: Any) -> Any:
     result = function.method(*arguments, *[None] * missing) if missing > 0 else function.method(*arguments)
     if type(result) in _AS_IT_IS or (type(result) is int and -_SMALL < result < _SMALL):
         return result
+    if type(result) is float and math.isinf(result):
+        return result  # the library refuses it
     return Utils.convert_number(result) if Utils.is_numeric(result) else result
 
 

@@ -8,6 +8,7 @@ Source: AWS Step Functions Developer Guide, "Transforming data with JSONata".
 import functools
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -213,6 +214,8 @@ FUNCTIONS: dict[str, tuple[str, Callable[..., Any]]] = {
     "type": ("<x:s>", _type),
     "number": ("<(nsb)-:n>", numbers.to_number),
     "round": ("<n-n?:n>", numbers.round_half_even),
+    "floor": ("<n-:n>", numbers.whole(math.floor)),
+    "ceil": ("<n-:n>", numbers.whole(math.ceil)),
     "power": ("<n-n:n>", numbers.power),
     "formatBase": ("<n-n?:s>", numbers.format_base),
     "formatNumber": ("<n-so?:s>", pictures.format_number),
@@ -220,6 +223,7 @@ FUNCTIONS: dict[str, tuple[str, Callable[..., Any]]] = {
     "parseInteger": ("<s-s:n>", dates.parse_integer),
     "fromMillis": ("<n-s?s?:s>", dates.from_millis),
     "replace": ("<s-(sf)(sf)n?:s>", _searching("replace", texts.replace)),
+    "substring": ("<s-nn?:s>", texts.substring),
     "split": ("<s-(sf)n?:a<s>>", _searching("split", texts.split)),
     "match": ("<s-f<s:o>n?:a<o>>", _searching("match", Functions.match_)),
     "contains": ("<s-(sf):b>", _searching("contains", Functions.contains)),

@@ -9,6 +9,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from states_language.jsonata.library import Functions, JException, Utils
@@ -145,6 +146,11 @@ def round_half_even(value: Any, digits: Any = None) -> Any:
         return value
     step = decimal.Decimal(1).scaleb(-places)
     return plain(float(exact.quantize(step, decimal.ROUND_HALF_EVEN, _EXACT)))
+
+
+def whole(rounded: Callable[[float], int]) -> Callable[[Any], Any]:
+    """Return $floor or $ceil, which leave Infinity and NaN as they are."""
+    return lambda value: rounded(value) if math.isfinite(value) else value
 
 
 def power(base: Any, exponent: Any) -> Any:

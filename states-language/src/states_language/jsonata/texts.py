@@ -1,4 +1,4 @@
-"""Implements JSONata's $replace, $split, Base64 and the functions that code URLs.
+"""Implements JSONata's $replace, $substring, $split, Base64 and the functions that code URLs.
 
 Source: the JSONata documentation, "String functions".
 """
@@ -42,6 +42,17 @@ def replace(text: Any, pattern: Any, new: Any, limit: Any = None) -> Any:
         pieces += [text[at : match.start()], piece]
         at = match.end()
     return joined("".join([*pieces, text[at:]]))
+
+
+def substring(text: Any, start: Any = None, length: Any = None) -> Any:
+    """Return a part of the text; as in JavaScript, a fraction is cut off where it begins and where it ends."""
+    if start is None:
+        return text if length is None else ""
+    start = start if len(text) + start >= 0 else 0
+    if length is None:
+        return text[int(start) :]
+    end = (start if start >= 0 else len(text) + start) + length
+    return text[int(start) : int(end)] if length > 0 else ""
 
 
 def split(text: Any, separator: Any, limit: Any = None) -> Any:
