@@ -109,7 +109,8 @@ def run(arguments: argparse.Namespace) -> int:
     with os_errors(f"{target} cannot be written"):
         if arguments.output is None:
             target.parent.mkdir(exist_ok=True)
-        target.write_text(text, encoding="utf-8")
+        with target.open("x", encoding="utf-8") as file:
+            file.write(text)
     which = shlex.quote(str(target)) if arguments.output or arguments.profiles else name
     print(f"{target} is written; try it: `streamkeeper profile try {which}`", file=sys.stderr)
     return 0
@@ -210,7 +211,7 @@ def _heartbeat(frame: Frame) -> str:
         return f"{{ event = {quoted(frame.name)} }}" if _HEARTBEATS.fullmatch(frame.name) else ""
     body = parse_json(frame.data)
     for name, value in body.items() if isinstance(body, dict) else ():
-        if isinstance(value, str) and name.isidentifier() and _HEARTBEATS.fullmatch(value):
+        if isinstance(value, str) and probing.MEMBER.fullmatch(name) and _HEARTBEATS.fullmatch(value):
             return f'{{ json = {{ "$.{name}" = {quoted(value)} }} }}'
     return ""
 

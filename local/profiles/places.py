@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from local.profiles.probing import Address, Probe, probe
+from local.profiles.probing import MEMBER, Address, Probe, probe
 
 # Names of places in which upstreams put an event's key, and of the parameters with which they resume.
 _LIKELY = ("seq", "sequence", "cursor", "offset", "position", "revision", "id", "_id", "event_id", "eventId", "uuid")
@@ -18,7 +18,6 @@ _PARAMETERS = ("since", "after", "cursor", "offset", "from")
 _DEPTH = 3
 # How long a request for one place waits at most, and how many are made.
 _WAIT_S, _QUESTIONS = 3.0, 8
-_PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GUESS = 'on_conflict = "both"  # the key is a guess, so another body under the same key is stored too'
 
 
@@ -77,7 +76,7 @@ def unique(bodies: list[Mapping[str, Any]]) -> list[str]:
 
 def _places(body: Mapping[str, Any], above: str, depth: int, kind: Any = str | int) -> Iterator[str]:
     for name, value in body.items():
-        if not _PART.fullmatch(name):
+        if not MEMBER.fullmatch(name):
             continue
         if isinstance(value, dict) and depth < _DEPTH:
             yield from _places(value, f"{above}.{name}", depth + 1, kind)

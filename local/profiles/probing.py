@@ -36,6 +36,8 @@ MOST_S = 86_400
 _FRAMES, _BYTES = 1000, 65_536
 # The name of a profile that has none yet.
 _NAME = "new"
+# A member's name that a JSON path can have.
+MEMBER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,7 @@ def answers(address: Address, seen: Probe) -> list[tuple[int, str] | None]:
 
 def _new(body: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, str | int]:
     """The texts and whole numbers among a body's members that an event has not."""
-    own = {name: value for name, value in body.items() if name.isidentifier() and usual.get(name) != value}
+    own = {name: value for name, value in body.items() if MEMBER.fullmatch(name) and usual.get(name) != value}
     return {name: value for name, value in own.items() if isinstance(value, str) or type(value) is int}
 
 

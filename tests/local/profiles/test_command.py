@@ -108,10 +108,10 @@ def test_what_a_table_holds_by_right_is_not_told_its_place(tmp_path: Path, capsy
         + b'token = { kind = "client_credentials", address = "https://a.example/t", id = "${secret:i}", '
         + b'secret = "${secret:s}", header = "Authorization" }\n'
         + b'heartbeat = { event = "ping", cursor = "$.a", first_cursor = "$.b" }\n'
-        + b'repair = { address = "https://a.example/?after={after}", items = "$.a", key = "id" }\n'
+        + b'repair = { address = "https://a.example/?after={after}", items = "$.a", key = "$.id" }\nkey = "$.id"\n'
     )
     main(["profile", "check", str(path)])
-    assert "must stand above" not in "".join(capsys.readouterr())
+    assert capsys.readouterr().out == f"{path}: valid; it {BY_ID} query parameter since\n"
 
 
 def test_a_field_below_a_table_is_told_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

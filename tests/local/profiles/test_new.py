@@ -104,6 +104,8 @@ def block(number: int, id_: str = "", name: str = "", data: str = "") -> bytes:
         # Instants are no count, nor is what leaves numbers out.
         (b"".join(block(n, id_=f"{n + 10**9}") for n in range(4)), {}),
         (b"".join(block(n, id_=f"{n * n}") for n in range(4)), {}),
+        # No JSON path can have this name.
+        (b"".join(block(n, id_=f"{n * n}", data='{"é": "ping"}') for n in range(4)), {}),
         (b": nothing yet\n\n", {}),
     ],
 )

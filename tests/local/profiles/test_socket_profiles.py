@@ -79,7 +79,7 @@ def test_a_message_may_hold_a_secret(
 
 def test_each_answer_belongs_to_its_message() -> None:
     """What repeats a later message is not the answer to an earlier one, which then has none."""
-    came: list[dict[str, Any]] = [{"event": "on", "channel": "eur-usd"}, {"n": 1}, {"n": 2}]
+    came: list[dict[str, Any]] = [{"é": "on", "event": "on", "channel": "eur-usd"}, {"n": 1}, {"n": 2}]
     seen = Probe(frames=[Frame(json.dumps(one)) for one in came])
     assert answers(Address("ws://x", says=("hello", SAY)), seen) == [None, (0, '{ "$.event" = "on" }')]
     assert answers(Address("ws://x", says=("hello",)), seen) == [(0, '{ "$.event" = "on" }')]
