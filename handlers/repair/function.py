@@ -58,7 +58,8 @@ def repairs(deps: Deps, stream_id: str) -> Needs:
         try:
             rest_until_ms = yield from _stream(deps, request)
         except TakenOver:
-            return Outcome("", "busy", "another function has taken over")
+            # Another function has the turn, or a person wants the gap tried anew.
+            continue
         except StoreUnavailable as problem:
             # It may be this stream's own record that is damaged, and the others go on.
             unreadable, now_ms = problem, deps.now_ms()

@@ -229,19 +229,22 @@ def test_a_function_does_not_wait_for_a_request_that_it_has_no_time_for() -> Non
     assert (rig.rest.addresses.count(rig.rest.addresses[0]), rig.repaired.state) == (1, REPAIRED)
 
 
-def test_whoever_lost_his_turn_stores_no_verdict() -> None:
-    """A function that was frozen finds that another has written, and ends."""
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_whoever_finds_another_result_stores_none(is_lost: bool) -> None:
+    """A function that was frozen finds that another has the turn, and ends; if it has not, it begins anew."""
     rig = Rig(RestWays(limit=100))
     fetch = rig.rest.fetch
 
     def slow(request: Any) -> Any:
         rig.rest.fetch = fetch  # type: ignore[method-assign]
         rig.store.ledger.save_repair("s", rig.gap, Repair(rig.gap.from_ms, rig.gap.to_ms, reason="another"))
+        rig.now += 2 * TURN_MS * is_lost
+        assert rig.work.take_turn("s", "another", rig.now, rig.now + 1_000) == is_lost
         return fetch(request)
 
     rig.rest.fetch = slow  # type: ignore[method-assign]
-    assert rig.run().status == "busy"
-    assert rig.repaired.reason == "another"
+    assert rig.run().status == ("busy" if is_lost else "done")
+    assert (rig.repaired.reason, rig.repaired.state) == (("another", OPEN) if is_lost else ("", REPAIRED))
 
 
 def test_an_address_that_reaches_less_far_repairs_a_part() -> None:
