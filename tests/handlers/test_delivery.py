@@ -8,19 +8,19 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
+from bench.function import environment
+from bench.tables import TABLES, Tables
 from handlers.aws import clients
 from handlers.deliver.bells import Place
 from handlers.deliver.delivery_records import SinkRecords
 from handlers.store.event_items import event_item
-from local.simulation.tables import METHODS, MemoryDynamoDB, method
+from local.simulation.tables import METHODS, MemoryDynamoDB
 from tests.handlers.context import Context, cold_start
 from tests.handlers.deliver.records import event, record
 from tests.http_server import Answer, Request, answering
 
 PROFILE = 'address = "https://upstream.invalid/"\ndeliver = [{ lambda = "mine" }, { eventbridge = "bus" }]\n'
-TABLES = ("events", "control", "delivery")
 
 
 class Aws:
@@ -33,6 +33,7 @@ class Aws:
         self.function_s = 0.0
         self.is_away = False
         self.tables = MemoryDynamoDB(*TABLES)
+        self._answers = Tables(self.tables)
         self._lock = threading.Lock()
 
     def answer(self, request: Request) -> tuple[int, dict[str, Any]]:
@@ -44,10 +45,7 @@ class Aws:
         operation = request.headers.get("x-amz-target", ".Invoke").rpartition(".")[2]
         if operation in METHODS:
             with self._lock:
-                try:
-                    return 200, method(self.tables, operation)(**body)
-                except ClientError as error:
-                    return 400, {"__type": f"#{error.response['Error']['Code']}"}
+                return self._answers.answer(operation, body)
         self.asked.append(operation)
         if operation == "Invoke":
             threading.Event().wait(self.function_s)
@@ -81,23 +79,8 @@ def aws() -> Iterator[Aws]:
 def delivery(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """Return the function's module, imported as at a cold start."""
     (tmp_path / "prices.toml").write_text(PROFILE)
-    for name, value in {
-        "AWS_ENDPOINT_URL": aws.url,
-        "AWS_ACCESS_KEY_ID": "x",
-        "AWS_SECRET_ACCESS_KEY": "y",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "CONTROL_TABLE": "control",
-        "EVENTS_TABLE": "events",
-        "DELIVERY_TABLE": "delivery",
-        "CONNECTION_DELIVERY": "deliver",
-        "DEAD_LETTER_QUEUE_URL": "http://sqs.invalid/000000000000/dead",
-        "STREAMS_DIR": str(tmp_path),
-        "SECRETS_PREFIX": "/test/",
-        "METRICS_BY": "stage",
-        "POWERTOOLS_METRICS_NAMESPACE": "sk-test",
-        "POWERTOOLS_SERVICE_NAME": "sk",
-        "POWERTOOLS_LOG_LEVEL": "ERROR",
-    }.items():
+    names = {"DELIVERY_TABLE": "delivery", "CONNECTION_DELIVERY": "deliver", "POWERTOOLS_LOG_LEVEL": "ERROR"}
+    for name, value in environment(tmp_path, aws.url, **names).items():
         monkeypatch.setenv(name, value)
     clients.boto3_client.cache_clear()
     with cold_start("handlers.delivery") as module:
@@ -162,7 +145,7 @@ def test_each_call_prints_its_numbers_whatever_the_level_of_the_log(
         ("prices:eur", "eventbridge:bus", 0, True),
         ("prices:eur", "lambda:mine", 1, False),
     ]
-    assert [one["_aws"]["CloudWatchMetrics"][0]["Namespace"] for one in documents] == ["sk-test"] * 2
+    assert [one["_aws"]["CloudWatchMetrics"][0]["Namespace"] for one in documents] == ["bench"] * 2
     assert delivery.handler({"sweep": True}, Timed()) == {}
     (lag,) = printed(capsys)
     assert (lag["DeliveryWaiting"], lag["DeliveryLagMs"] > 0) == (1, True)
