@@ -32,6 +32,7 @@ def put(
     with translate_errors("StartExecution"):
         if before.state == APPLYING and before.digest == digest and runs(states(), before.execution):
             return shown(before, now_ms, is_dry=is_dry)
+        # The commands that sent the same document recognize it by the digest.
         name = f"{digest[:16]}-{now_ms}{'-dry' if is_dry else ''}"
         execution = machine_arn.replace(":stateMachine:", ":execution:") + f":{name}"
         fleet = records.begin(wanted, execution, now_ms)

@@ -73,13 +73,18 @@ def apply(arguments: argparse.Namespace, text: str, kind: str) -> int:
             print(printable(shown), flush=True)
         time.sleep(CHECK_EVERY_S)
         before, answer = answer, api.ask("GET", PATH, query)
-        if answer["execution"] != before["execution"]:
+        if _document(answer) != _document(before):
             raise UserError("Another document was applied in the meantime: `streamkeeper request GET /fleet` shows it.")
         if answer != before | {"seconds": answer["seconds"]}:
             changed_s = time.monotonic()
         elif time.monotonic() - changed_s > SILENT_S:
             answer, changed_s = api.ask("PUT", PATH, query, text.encode(), kind), time.monotonic()
     return _ended(answer, is_json=arguments.json)
+
+
+def _document(answer: dict[str, Any]) -> str:
+    """Returns the document's digest, with which the name of its execution begins."""
+    return str(answer["execution"]).rpartition(":")[2].partition("-")[0]
 
 
 def _ended(answer: dict[str, Any], *, is_json: bool) -> int:

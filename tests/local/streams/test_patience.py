@@ -1,4 +1,4 @@
-"""The verbs `events` and `follow` go on at an API that does not answer for a moment, on its own socket."""
+"""The verbs `events`, `follow` and `apply` go on at an API that does not answer for a moment, on its own socket."""
 
 import json
 import re
@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from handlers.api.fleet_routes import shown
+from handlers.fleet.fleet_records import APPLYING, DONE, Fleet
 from local import cli
-from local.streams import asking
-from tests.client.api_server import afters, answers, page, problem
-from tests.handlers.servers import Peer, serving
+from local.streams import asking, fleet_verbs
+from tests.client.api_server import afters, answers, asked, page, problem
+from tests.handlers.servers import Peer, Script, serving
 from tests.local.support import until
 
 
@@ -105,3 +107,21 @@ def test_a_refusal_has_the_exit_status_of_its_kind(status: int, kind: str, wante
     with serving(answers(problem(kind), status)) as server:
         for verb in (["status", "demo"], ["archive", "demo", "--to", str(tmp_path)]):
             assert cli.main([*verb, "--url", server.address]) == wanted
+
+
+def test_a_document_is_sent_again_to_a_service_that_stands_still(
+    waits: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another command may have sent the same one meanwhile; only another document ends the command."""
+    monkeypatch.setattr(fleet_verbs, "SILENT_S", 0)
+
+    def at(execution: str, state: str = APPLYING) -> Script:
+        return answers(shown(Fleet(f"arn:fleet:{execution}", state=state, as_wanted=1), 1, is_dry=False))
+
+    with serving(at("aa-1"), at("aa-1"), at("aa-2"), at("aa-3", DONE)) as server:
+        assert cli.main(["start", "--all", "--url", server.address]) == 0
+        assert [line.split()[0] for line in asked(server)] == ["PUT", "GET", "PUT", "GET"]
+    with serving(at("aa-1"), at("bb-2")) as server:
+        assert cli.main(["start", "--all", "--url", server.address]) == 2
+    assert "Another document was applied in the meantime" in capsys.readouterr().err
+    assert waits == [1.0, 1.0, 1.0]
