@@ -120,10 +120,7 @@ function checked(table, where) {
   const wrong = problem(table);
   if (wrong !== '') throw new Error(`${where}: ${wrong}.`);
   const { upstreams = {}, ...settings } = table;
-  const derived = {
-    most_streams_per_function: mostTogether(table),
-  };
-  return { settings: { ...settings, ...derived }, upstreams };
+  return { settings: { ...settings, most_streams_per_function: mostTogether(table) }, upstreams };
 }
 
 // The same for a file's bytes.

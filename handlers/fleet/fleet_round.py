@@ -51,7 +51,8 @@ class Round:
 
         It notes all that are not as wanted.
         """
-        for batch in _batched(self._ids(after)):
+        ids = self._ids(after)
+        while batch := list(itertools.islice(ids, BATCH)):
             states = self.state(batch)
             for stream_id in batch:
                 is_connected = self.wanted.of(stream_id)
@@ -99,8 +100,3 @@ class Round:
             return own
         merged = heapq.merge(own, self.known(after), key=str.encode)
         return (one for one, _ in itertools.groupby(merged))
-
-
-def _batched(ids: Iterator[str]) -> Iterator[list[str]]:
-    while batch := list(itertools.islice(ids, BATCH)):
-        yield batch

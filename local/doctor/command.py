@@ -68,7 +68,13 @@ def run(arguments: argparse.Namespace) -> int:
             return [*stage_checks.judged(deployed, facts), *fleet_checks.judged(deployed, facts, prices.read())]
 
         found = _repaired(account, check) if arguments.repair else check()
-    tell = _show_json if arguments.json else _show
+
+    def tell(finding: Finding) -> None:
+        if arguments.json:
+            print(json.dumps(finding.as_json()), flush=True)
+        else:
+            show(finding.line(), 7)
+
     for finding in found:
         tell(finding)
     if arguments.demo is not None:
@@ -105,11 +111,3 @@ def _repaired(account: Account, check: Callable[[], list[Finding]]) -> list[Find
             print(printable(f"repair {what}: {words}"), file=sys.stderr, flush=True)
         time.sleep(REST_S)
     return found
-
-
-def _show(finding: Finding) -> None:
-    show(finding.line(), 7)
-
-
-def _show_json(finding: Finding) -> None:
-    print(json.dumps(finding.as_json()), flush=True)

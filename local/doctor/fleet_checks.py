@@ -82,10 +82,10 @@ def _states(deployed: Deployed, facts: Facts, held: int, measured: Mapping[str, 
         # Two transitions for each connection and its wait, in two lanes that take turns.
         a_second = 2 * held / float(variables.get("WAIT_S", 840))
         yield _quota("open executions", _default("open_executions"), held, None, "open_executions")
-        for name, title, needed in (
-            ("transitions", "state transitions a second", a_second), ("starts", "StartExecution a second", 0.0),
-        ):  # fmt: skip
-            key = "transitions" if name == "transitions" else "start_execution"
+        for name, title, needed, key in (
+            ("transitions", "state transitions a second", a_second, "transitions"),
+            ("starts", "StartExecution a second", 0.0, "start_execution"),
+        ):
             refill = measured.get(f"{name}_refill")
             quota = Unasked("CloudWatch has no figure yet") if refill is None else refill
             yield _quota(title, quota, needed, None, key, refused=measured.get(f"{name}_throttled", 0))
