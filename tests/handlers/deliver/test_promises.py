@@ -250,3 +250,8 @@ def test_a_request_that_is_not_full_waits_for_more() -> None:
     stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(2, 5)))
     stage.run(0.2)
     assert stage.batches[1:] == [["2", "3", "4"]]
+    asked(stage, "pause")
+    stage.come("a", *(event(str(n)) for n in range(5, 8)))
+    asked(stage, "resume")
+    stage.run(0.2)
+    assert stage.batches[2:] == [["5", "6", "7"]]

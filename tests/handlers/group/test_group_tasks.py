@@ -11,7 +11,7 @@ from handlers.group.group_tasks import CHECK_LEAST_MS, GroupTask, GroupTasks
 from handlers.group.roster import Roster
 
 HEARTBEAT, CHECK, RECORDS = GroupTask("heartbeat"), GroupTask("check"), GroupTask("records")
-EVERY_MS, OFTEN_MS, DEADLINE_MS = 4_000, 2_000, 900_000
+EVERY_MS, OFTEN_MS, DEADLINE_MS = 4_000, 3_000, 900_000
 CHECK_MS = EVERY_MS // 2
 MINE = GroupHeartbeat(1, 0, DEADLINE_MS)
 OTHERS = GroupHeartbeat(2, 0, DEADLINE_MS)
