@@ -227,44 +227,13 @@ FIELDS = sorted(
     set(Profile.__dataclass_fields__) - {"name", "marks"} | {"heartbeat", "end", "loss", "disconnect", "more"}
 )
 WITHIN = [
-    "header",
-    "query",
-    "body",
-    "pattern",
-    "add",
-    "back_s",
-    "expired",
-    "event",
-    "data",
-    "comment",
-    "json",
-    "start_s",
-]
-WITHIN += ["factor", "max_s", "network", "http", "throttled", "$.a", "416", "X-A", "Authorization"]
+    "header", "query", "body", "pattern", "add", "back_s", "expired", "event", "data", "comment", "json", "start_s",
+    "factor", "max_s", "network", "http", "throttled", "$.a", "416", "X-A", "Authorization",
+]  # fmt: skip
 WORDS = [
-    "",
-    "raw",
-    "POST",
-    "http://[::1",
-    "${UPSTREAM_DEMO}/a",
-    "https://example.org/?a=${secret:x}",
-    "$.a",
-]
-WORDS += [
-    "$.a[-1]",
-    "id",
-    "each",
-    "{cursor}",
-    '{"a": {"b": 1}}',
-    "/a/b",
-    "hot",
-    "*",
-    "\0",
-    "\u00fc",
-    "${",
-    "\ud800",
-    "x" * 3000,
-]
+    "", "raw", "POST", "http://[::1", "${UPSTREAM_DEMO}/a", "https://example.org/?a=${secret:x}", "$.a", "$.a[-1]",
+    "id", "each", "{cursor}", '{"a": {"b": 1}}', "/a/b", "hot", "*", "\0", "\u00fc", "${", "\ud800", "x" * 3000,
+]  # fmt: skip
 LEAVES = (
     st.sampled_from(WORDS) | st.integers(-(10**30), 10**30) | st.floats() | st.booleans() | st.datetimes() | st.times()
 )

@@ -101,13 +101,6 @@ def test_functions_share_the_refresh_token_that_replaced_the_secrets(aws: Aws) -
     assert closed == Closed("rejected", f"the token server 127.0.0.1 answered 400: {USED_UP}")
 
 
-def test_a_client_that_is_not_known_is_a_refusal_by_the_servers_word() -> None:
-    """No other text of the server is repeated."""
-    with playing() as (origin, _):
-        closed = first(table(origin), secret="hunter2")
-    assert closed == Closed("rejected", "the token server 127.0.0.1 answered 401: invalid_client")
-
-
 def answers(status: str, body: bytes = b"", *headers: str) -> bytes:
     head = "".join(f"{header}\r\n" for header in headers)
     return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n{head}\r\n".encode() + body
