@@ -2,8 +2,8 @@
 
 A worker knows no other stream and no other sink, so a sink that is slow or away holds up only itself. Pure except for
 its ports. Invariants: the record passes only events that the sink took or the dead-letter queue has; if a sink keeps an
-order, no event is sent before all earlier ones are taken or in the queue; a record is saved only if nobody has saved it
-since it was read.
+order, no event is sent before all earlier ones are taken or known to be poison; a record is saved only if nobody has
+saved it since it was read.
 """
 
 from collections.abc import Callable, Mapping, Sequence

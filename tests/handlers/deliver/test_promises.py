@@ -96,7 +96,7 @@ def test_without_the_order_a_request_holds_several_of_a_stream() -> None:
 
 
 def test_an_event_that_cannot_be_buried_waits() -> None:
-    """It is too large for the sink: the place moves on only once the queue has it, and then the stream goes on."""
+    """It is too large for the sink: the place moves on only once the queue has it."""
     stage = Stage()
     stage.is_queue_open = False
     stage.come("a", event("1", "x" * 500), event("2", at_ms=NOW_MS + 1))
