@@ -12,7 +12,7 @@ from typing import NamedTuple
 from urllib.parse import urljoin
 
 from handlers.connection.gap_record import Repair as Walk
-from handlers.framing.events import JsonPath, StreamEvent, at, text_at
+from handlers.framing.events import JsonPath, StreamEvent, at, named_by, text_at
 from handlers.framing.frames import Body, Frame
 from handlers.framing.selection import keeps
 from handlers.profile.addresses import origin, with_query
@@ -90,6 +90,10 @@ def page(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int)
     batch = repair.split.batch(frame)
     if batch is None:
         raise BadPage(f"the answer is not JSON with a list at {repair.split.path.text}")
+    bodies = repair.split.alone(batch.body)
+    if batch.texts and not isinstance(repair.key, str) and all(named_by(one, repair.key) is None for one in bodies):
+        # Each would be stored again, under its hash.
+        raise BadPage("no item has the key that the profile names")
     events = repair.split.events(frame, batch, now_ms, key=repair.key, cursor=None)
     times = [repair.time.within(value) for value in at(batch.body, repair.split.path)[1]]
     return Page(events, times, _next(repair, address, pages, answer, batch.body, len(events)))

@@ -161,6 +161,15 @@ def test_items_named_in_another_form_than_the_stream_are_not_stored(named: str) 
     assert rig.repaired.reason.startswith("the address names its items in another form")
 
 
+def test_items_without_their_key_are_not_stored() -> None:
+    """The address has renamed it: each item would be stored once more, under the hash of its content."""
+    rig = Rig()
+    rig.rest = VirtualRest(RestWays(), lambda: rig.now, rig.emitted_ms, lambda number_: f'{{"number":{number_}}}')
+    rig.run(left_ms=1_000)
+    repair = rig.repaired
+    assert (repair.state, repair.stored, repair.reason) == (FAILED, 0, "no item has the key that the profile names")
+
+
 @pytest.mark.parametrize("last", ["false", "0", "null", '""'])
 def test_a_cursor_that_says_no_ends_the_walk(last: str) -> None:
     """An address that answers with `"next": false` has no page of that name."""
