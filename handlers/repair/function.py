@@ -46,7 +46,8 @@ def repairs(deps: Deps, stream_id: str) -> Needs:
             return Outcome("", "busy", "another function repairs the gaps of this profile")
         if not due:
             # Not after each stream: thousands may have been dropped at once.
-            requests = yield Ask(lambda: _requests(deps, stream_id, profile))
+            # The index may not yet have the stream for which this invocation was started.
+            requests = yield Ask(lambda: deps.work.requested(profile, stream_id))
             due = [one for one in requests if one.due_ms <= deps.now_ms()]
         if not due:
             wait_ms = min((one.due_ms for one in requests), default=1 << 62) - deps.now_ms()
@@ -68,12 +69,6 @@ def repairs(deps: Deps, stream_id: str) -> Needs:
     if unreadable is not None:
         raise unreadable
     return Outcome("", "done", f"{counted(len(deps.done), 'gap')} tried")
-
-
-def _requests(deps: Deps, stream_id: str, profile: str) -> list[Request]:
-    # The index may not yet have the stream for which this invocation was started.
-    listed = {one.stream_id: one for one in (*deps.work.requested(profile), *deps.work.read([stream_id]))}
-    return sorted(listed.values(), key=lambda one: (one.due_ms, one.stream_id))
 
 
 def _stream(deps: Deps, request: Request) -> Generator[Ask | Wait, Any, int]:

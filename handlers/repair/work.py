@@ -53,11 +53,13 @@ class RepairWork:
         values = {":due": number(due_ms), ":now": number(now_ms), ":one": number(1)}
         self._table.update(key(stream_id, REPAIR), update, "", values)
 
-    def requested(self, profile: str = "") -> list[Request]:
-        """Returns the requests of a profile's streams, or of all, that the index has, the most urgent first."""
+    def requested(self, profile: str = "", *others: str) -> list[Request]:
+        """Returns the requests of a profile's streams, or of all, that the index has, and of others, the most urgent
+        first.
+        """
         is_open = {"IndexName": BY_RECORD, "FilterExpression": "attribute_exists(generation)"}
         ids = [item["PK"]["S"] for item in self._table.each("SK = :repair", {":repair": REPAIR}, **is_open)]
-        return self.read(one for one in ids if profile in ("", one.partition(":")[0]))
+        return self.read([*(one for one in ids if profile in ("", one.partition(":")[0])), *others])
 
     def read(self, stream_ids: Iterable[str]) -> list[Request]:
         """Returns the requests of these streams, the most urgent first."""
