@@ -138,9 +138,9 @@ class GapPorts:
             window_ms = now_ms - since_ms + SKEW_MS
             more: Any = {"window_ms": window_ms, "keep_days": profile.keep_days, "layout": layout}
             self._log = store.log(self.stream_id, REPAIRED_FENCE, self.deps.now_ms, **more)
-            if not self._log.looks_back():
-                self._log = None
-                raise Unstorable("too many events have come since the gap to compare their keys")
+            self._log.looks_back()
+        if not self._log.knows_all:
+            raise Unstorable("too many events have come since the gap to compare their keys")
         return self._log.write(first, events)
 
     def uncounted(self, keys: Collection[str], time: Interval) -> int:

@@ -52,6 +52,7 @@ from handlers.segments.log_requests import (
 JUMP = 1_000_000
 # How often one append may find its number taken. With two writers that rarely happens twice.
 MOST_TRIES = 50
+FOR_EVER_MS = 1 << 62
 
 
 class Appender:
@@ -95,6 +96,10 @@ class Appender:
     def knows_all(self) -> bool:
         """Whether it knows every key of the window; False if there were too many."""
         return not self._known.is_full
+
+    def forgets_none(self) -> None:
+        """Lets its window begin at the same instant from now on."""
+        self._window_ms = FOR_EVER_MS
 
     def opens(self, now_ms: int) -> Request:
         """Begins to find the log's end; `answered` returns None once that and the cursor are known."""

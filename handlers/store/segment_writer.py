@@ -97,10 +97,15 @@ class SegmentWriter:
         self._through(self._appender.opens(self.now_ms()))
         return self._appender.cursor
 
-    def looks_back(self) -> bool:
-        """Reads the window; returns whether it knows every key, as there may be too many. Raises StoreUnavailable."""
+    def looks_back(self) -> None:
+        """Reads the window, of which no key is forgotten from then on; raises StoreUnavailable."""
         self.opens()
         self._through(self._appender.append(self.now_ms(), 0, ()))
+        self._appender.forgets_none()
+
+    @property
+    def knows_all(self) -> bool:
+        """Whether it knows every key since the window began; False if there were too many."""
         return self._appender.knows_all
 
     def write(self, first: int, events: Sequence[StreamEvent], came_ms: int | None = None) -> Written:

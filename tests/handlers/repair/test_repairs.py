@@ -18,6 +18,7 @@ from handlers.repair.gap_ports import TURN_MS
 from handlers.repair.pages import Fetched
 from handlers.repair.proof import NO_EVENT_AFTER, NO_EVENT_BEFORE
 from handlers.repair.work import DONE_KEPT_DAYS, MOST_STARTED, SETTLED_MS, start_due
+from handlers.segments.appending import Appender
 from handlers.store.ledger_records import gap_item
 from handlers.store.typed_values import DAY_S, key, number
 from local.simulation.virtual_rest import RestWays
@@ -154,6 +155,22 @@ def test_a_kill_at_any_place_loses_nothing_and_stores_nothing_twice(store: str, 
     whole = len(rig.rest.asked)
     assert count > 8
     assert longest == whole
+
+
+def test_a_walk_of_minutes_stores_nothing_twice_in_a_log() -> None:
+    """Its second walk brings again what the first one has stored minutes before, and what came after the gap."""
+    rig = Rig(RestWays(limit=4), store="log", address="https://rest.example/events?after={after}", pace_s=60)
+    rig.run()
+    assert (rig.repaired.state, rig.repaired.stored, brought(rig)) == (REPAIRED, len(MISSED), MISSED)
+
+
+def test_a_log_with_too_many_keys_since_the_gap_takes_no_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody could tell which of them are known: the function can hold only so many keys."""
+    monkeypatch.setitem(Appender.__init__.__kwdefaults__, "most_keys", 17)  # type: ignore[arg-type]
+    rig = Rig(RestWays(limit=2), store="log")
+    rig.run(left_ms=1_000)
+    assert (rig.repaired.state, rig.repaired.stored) == (PARTLY, 2)
+    assert rig.repaired.reason == "too many events have come since the gap to compare their keys"
 
 
 @pytest.mark.parametrize("second", [10, 14, 16])
