@@ -136,8 +136,13 @@ class KnownStreams(Store):
         return changed
 
     def forget(self, stream_id: str) -> None:
-        """Forgets a stream that another function keeps, or none: this function's heartbeats need not vouch for it."""
-        self._streams.pop(stream_id, None)
+        """Forgets a stream that another function keeps, or none: this function's heartbeats need not vouch for it.
+
+        They do vouch for a connection whose release is still owed, because its record has no end yet: so no heartbeat
+        may say more than its manager said last.
+        """
+        if all(owed != stream_id for owed, _ in self._owed):
+            self._streams.pop(stream_id, None)
 
     def _to_record(self, item: Item | None) -> ControlRecord:
         if not item:

@@ -125,6 +125,20 @@ def test_a_connection_that_the_store_ended_is_released_with_a_later_heartbeat(cl
     assert set(record(client)["live"]["M"]) == {"fence", "request_id", "seen_ms"}
 
 
+def test_no_heartbeat_vouches_for_a_relieved_stream_whose_release_is_owed(client: Client) -> None:
+    """Another function keeps the stream, but its record has no end before the release: what came since may be lost."""
+    now = [NOW_MS]
+    store = store_of(client, clock_ms=lambda: now[0])
+    store.mark_connected(STREAM, claim(store), NOW_MS + 60_000, request_id=REQUEST, shown=shown())
+    with unanswered(client, never_arrives):
+        store.release(STREAM, 1, shown())
+    store.forget(STREAM)
+    now[0] += 50_000
+    assert store.heartbeat_at_ms() == NOW_MS + 8_000
+    store.releases_again()
+    assert store.heartbeat_at_ms() == now[0]
+
+
 def test_one_that_was_never_connected_releases_no_older_one(client: Client) -> None:
     """Otherwise the older one would count as closed: a refusal beside it would be final, or a second one opened."""
     store = connected(client)
