@@ -173,15 +173,15 @@ function item(one) {
     for (const [name, value] of facts) {
       if (value) list.append(element('div', {}, element('dt', {}, name), element('dd', {}, value)));
     }
-    details.append(list, ...bodyParts(full));
+    details.append(list, ...bodyParts(one.key, full));
   });
   return element('li', {}, details);
 }
 
 /** The body as it came, laid out if it is JSON, and a button that copies it as it came. */
-function bodyParts(full) {
+function bodyParts(key, full) {
   const laidOut = pretty(full);
-  const shown = element('pre', { tabindex: '0', role: 'region', 'aria-label': 'Body of the event' },
+  const shown = element('pre', { tabindex: '0', role: 'region', 'aria-label': `Body of the event ${key}` },
     shortened(laidOut ?? full));
   const choose = (event, content) => {
     for (const one of choices) one.setAttribute('aria-pressed', String(one === event.target));
