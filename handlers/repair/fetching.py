@@ -18,14 +18,14 @@ from handlers.connection.judging import rate_limit_s, retry_after_s
 from handlers.connection.opening_steps import Call, Replacements, SignToken, Tokens, Unready
 from handlers.connection.preparation import UNAUTHORIZED, with_token
 from handlers.errors import StreamDropped
-from handlers.framing.content_codings import BodyDecoder, Corrupt, Unfinished, UnknownCoding, coding
+from handlers.framing.content_codings import BodyDecoder, coding
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.pages import Fetched
-from handlers.upstream.address_policy import AddressRefused
 from handlers.upstream.before_opening import asked
-from handlers.upstream.opening import RedirectRefused, opened
+from handlers.upstream.explained import explain
+from handlers.upstream.opening import opened
 from handlers.upstream.strict_response import StrictResponse
 
 MOST_BYTES = 8 * 1024 * 1024
@@ -55,11 +55,8 @@ def fetch(request: UpstreamRequest) -> Fetched:
                     return Fetched(problem=f"the answer did not come whole in {MOST_S} s")
             decoder.close()
             return Fetched(response.status, headers, bytes(body), retry_after_s=retry_s)
-    except (UnknownCoding, Corrupt, Unfinished, AddressRefused, RedirectRefused) as problem:
-        return Fetched(problem=str(problem))
-    except (urllib3.exceptions.HTTPError, OSError, ValueError) as problem:
-        # Its own message may hold the address, which may hold a secret.
-        return Fetched(problem=f"no answer: {type(problem).__name__}")
+    except Exception as problem:
+        return Fetched(problem=explain(problem, READ_S).detail)
 
 
 class OwnTokens:

@@ -94,3 +94,20 @@ def test_an_answer_that_is_too_large_is_not_held() -> None:
     with serving(sends(whole)) as server:
         answer = fetch(UpstreamRequest("GET", server.address, {}, None, allow_private=True))
     assert (answer.body, answer.problem) == (b"", f"the answer has more than {MOST_BYTES} bytes")
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: http://169.254.169.254/\r\n\r\n",
+         "the upstream's name resolves to a link-local address, which is never allowed"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", "the body ended before its end"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Encoding: br\r\n\r\n{}",
+         "the body is compressed by a coding that was not requested"),
+        (b"", "the connection was closed without an answer"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_cannot_be_read_is_explained(answer: bytes, problem: str) -> None:
+    """In the words that a stream's end has, without an address."""
+    with serving(sends(answer)) as server:
+        assert fetch(UpstreamRequest("GET", server.address, {}, None, allow_private=True)).problem == problem
