@@ -38,17 +38,30 @@ class Folder:
 
     def write(self, name: str, content: bytes) -> None:
         """Writes or replaces the content."""
-        self._replace(name, lambda part: part.write_bytes(content))
+        self._filled(name, lambda part: part.write_bytes(content)).replace(self.folder / name)
+
+    def add(self, name: str, content: bytes) -> bool:
+        """Writes the content if the name has none; returns whether it did."""
+        part = self._filled(name, lambda part: part.write_bytes(content))
+        try:
+            os.link(part, self.folder / name)
+        except FileExistsError:
+            return False
+        except OSError:  # a file system without links
+            part.replace(self.folder / name)
+        finally:
+            part.unlink(missing_ok=True)
+        return True
 
     def put(self, name: str, file: Path) -> None:
         """Writes or replaces it with a file's content."""
-        self._replace(name, lambda part: shutil.copyfile(file, part))
+        self._filled(name, lambda part: shutil.copyfile(file, part)).replace(self.folder / name)
 
     def remove(self, name: str) -> None:
         """Removes it."""
         (self.folder / name).unlink()
 
-    def _replace(self, name: str, fill: Callable[[Path], object]) -> None:
+    def _filled(self, name: str, fill: Callable[[Path], object]) -> Path:
         path = self.folder / name
         path.parent.mkdir(self._mode, parents=True, exist_ok=True)
         # Readers of Parquet ignore names that begin with a dot.
@@ -56,7 +69,7 @@ class Folder:
         fill(part)
         with part.open("rb") as file:
             os.fsync(file.fileno())
-        part.replace(path)
+        return part
 
 
 class Bucket:
@@ -93,6 +106,16 @@ class Bucket:
     def write(self, name: str, content: bytes) -> None:
         """See Folder."""
         self.s3.put_object(Bucket=self.bucket, Key=self.prefix + name, Body=content)
+
+    def add(self, name: str, content: bytes) -> bool:
+        """See Folder."""
+        try:
+            self.s3.put_object(Bucket=self.bucket, Key=self.prefix + name, Body=content, IfNoneMatch="*")
+        except self.s3.exceptions.ClientError as refusal:
+            if refusal.response["Error"]["Code"] in ("PreconditionFailed", "ConditionalRequestConflict"):
+                return False
+            raise
+        return True
 
     def put(self, name: str, file: Path) -> None:
         """See Folder; sends a large file in parts, which S3 shows once all are there."""

@@ -69,6 +69,11 @@ class Files:
         """Writes or replaces it as a whole; raises UserError."""
         self._tried("written", name, lambda: self.place.write(name, content))
 
+    def add(self, name: str, content: bytes) -> None:
+        """Writes it as a whole; raises UserError if another command has written other content meanwhile."""
+        if not self._tried("written", name, lambda: self.place.add(name, content)) and self.read(name) != content:
+            raise UserError(f"Another command writes the backup at {self.address}: let it finish, then run this again.")
+
     def _tried(self, verb: str, name: str, request: Callable[[], T]) -> T:
         try:
             return request()

@@ -1,7 +1,8 @@
 """Takes a backup of streams, file by file, and goes on where an earlier try stopped.
 
 Invariants: a stream is done once its `stream.json` exists, which is written last; a large body is written before the
-part that refers to it; the manifest is written once all streams are done.
+part that refers to it; the manifest is written once all streams are done. No file but a body and the manifest is
+replaced, so that two commands at once spoil nothing.
 """
 
 import json
@@ -46,7 +47,7 @@ class Taking:
                 raise UserError(f"--to names an unfinished backup of {of}: finish that one, or name another folder.")
             return begun
         begun = {"format": FORMAT, "from": place, "match": match, "began_at": now, "streams": wanted}
-        self._write(BEGUN, begun)
+        self._files.add(BEGUN, _text(begun))
         return begun
 
     def take(self, stream_id: str) -> Summary | None:
@@ -60,7 +61,7 @@ class Taking:
             control = unpacked(content)
         elif control := self._tables.control(stream_id):
             content = packed(control)
-            self._files.write(folder + CONTROL, content)
+            self._files.add(folder + CONTROL, content)
         else:
             return None
         files = [described(CONTROL, content, len(control))]
@@ -78,13 +79,13 @@ class Taking:
                 body = self._tables.content(stream_id, key)
                 self._files.write(f"{folder}objects/{archive.object_name(key)}", body)
             name, content = f"events-{number:06d}.jsonl.gz", packed(items)
-            self._files.write(folder + name, content)
+            self._files.add(folder + name, content)
             files.append(self._counted(counted, name, content, items))
         counted["bytes"] += files[0]["bytes"]
         held: Lease = control_record.lease(lease)
         ran = bool(held.execution) and not held.stop
         summary: Summary = {"stream": stream_id, "ran": ran, **counted, "files": files}
-        self._write(folder + STREAM, summary)
+        self._files.add(folder + STREAM, _text(summary))
         return summary
 
     def finish(self, begun: dict[str, Any], now: str, summaries: list[Summary]) -> dict[str, Any]:
@@ -92,7 +93,7 @@ class Taking:
         total = {name: sum(one[name] for one in summaries) for name in COUNTS}
         known = sorted(summaries, key=lambda one: one["stream"])
         manifest = begun | {"ended_at": now, "total": total, "streams": known}
-        self._write(MANIFEST, manifest)
+        self._files.write(MANIFEST, _text(manifest))
         return manifest
 
     def _parts(self, stream_id: str, lease: Item, last: Item | None) -> Iterator[list[Item]]:
@@ -118,8 +119,9 @@ class Taking:
         counted["bytes"] += len(content)
         return described(name, content, len(items))
 
-    def _write(self, name: str, what: dict[str, Any]) -> None:
-        self._files.write(name, (json.dumps(what, indent=1, ensure_ascii=False) + "\n").encode())
+
+def _text(what: dict[str, Any]) -> bytes:
+    return (json.dumps(what, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def events_of(items: list[Item]) -> int:

@@ -64,11 +64,11 @@ class Dying(Folder):
         super().__init__(folder)
         self.left = nth
 
-    def _replace(self, name: str, fill: Callable[[Path], object]) -> None:
+    def _filled(self, name: str, fill: Callable[[Path], object]) -> Path:
         self.left -= 1
         if self.left < 0:
             raise Killed
-        super()._replace(name, fill)
+        return super()._filled(name, fill)
 
 
 @dataclass

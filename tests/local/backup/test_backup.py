@@ -18,13 +18,14 @@ from handlers.store.overflow import Objects
 from handlers.store.segment_reader import anchor, log_from
 from handlers.store.typed_values import text
 from local.backup import archive, reading, taking, together
-from local.backup.archive import Files, files_at
+from local.backup.archive import Archived, Files, files_at
 from local.backup.moving import Moving
 from local.backup.reading import NotRestored, Tables
 from local.backup.stage_places import Place
 from local.backup.taking import Taking
 from local.backup.writing import Restoring
 from local.cli import INTERRUPTED, main
+from local.user_error import UserError
 from tests.handlers.aws import Counted
 from tests.handlers.store.events import an_event, noise
 from tests.local.deployed_stage import Deployed, running
@@ -164,6 +165,34 @@ def test_a_backup_that_was_killed_anywhere_goes_on(
         parts = [archive.unpacked(path.read_bytes()) for path in sorted(folder.rglob("events-*"))]
         assert [item["SK"]["S"] for part in parts for item in part] == ["0", "1", "2", "3", "4"]
         assert take(here, folder, killed_at(here, 0)) == summary
+
+
+@pytest.mark.parametrize("where", ["folder", "bucket"])
+@pytest.mark.parametrize("last", range(3))
+def test_two_backups_at_once_into_one_place_spoil_nothing(
+    here: Deployed, there: Deployed, where: str, last: int, tmp_path: Path
+) -> None:
+    """The later command leaves the other's files as they are and is refused, wherever events come between the two."""
+    here.run(PLAIN, 2)
+    here.store().write(PLAIN, 1, 0, [an_event("1")])
+    if where == "bucket":
+        region = here.aws.s3.meta.region_name
+        here.aws.s3.create_bucket(Bucket=f"vault{last}", CreateBucketConfiguration={"LocationConstraint": region})
+    files = files_at(str(tmp_path) if where == "folder" else f"s3://vault{last}/of/friday")
+    first, summaries = Taking(Tables(place(here)), files, lambda: None), list[Any]()
+
+    def before(_name: str, _parameters: dict[str, Any]) -> None:
+        if len(client.requests) == last:
+            summaries.append(first.take(PLAIN))
+            here.store().write(PLAIN, 1, 0, [an_event("2")])
+            here.run(PLAIN, 3)
+
+    client = Counted(here.aws.dynamodb, before)
+    begun = first.begun("here", [], [PLAIN], "now")
+    with pytest.raises(UserError, match=r"Another command writes the backup at \S+: let it finish"):
+        Taking(Tables(place(here, client)), files, lambda: None).take(PLAIN)
+    first.finish(begun, "end", summaries)
+    assert Restoring(place(there), "it", lambda: None).restore(Archived(files), PLAIN, ran=True).events == 1
 
 
 def test_an_event_that_has_expired_is_left_out(here: Deployed, tmp_path: Path) -> None:
@@ -338,15 +367,15 @@ def test_ctrl_c_says_how_to_go_on(
     for number in range(4):
         here.run(f"demo:{number}", 2)
     monkeypatch.setattr(together, "THREADS", 1)
-    write, arguments = Files.write, ("backup", "--stage", "here", "--to", str(tmp_path / "backup"))
+    add, arguments = Files.add, ("backup", "--stage", "here", "--to", str(tmp_path / "backup"))
 
     def interrupted(files: Files, name: str, content: bytes) -> None:
         if name.startswith("streams/demo:3/"):
             raise KeyboardInterrupt
-        write(files, name, content)
+        add(files, name, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Files, "write", interrupted)
+        patch.setattr(Files, "add", interrupted)
         status, _, wrong = typed(capsys, *arguments)
     assert status == INTERRUPTED
     said = r"streamkeeper: [0-3] of 4 streams done; run the same command for the others.\n"
