@@ -23,6 +23,7 @@ _SIZES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _OURS = ("not_stored", "ids_restarted")
 # Up to the colon or the full stop; the point of "Away 2.5 s" is neither.
 _AWAY = re.compile(r"^Away .+?(?=[:.]( |$))")
+_OVER = re.compile(r"^(?:Stopped on request|Ended|Rejected|Broken)(?=[:.])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,8 @@ def verdict(situation: Situation, coverage: Coverage | None) -> str:
 
 
 def since(verdict: str, instant: str) -> str:
-    """Returns a verdict with an instant, as its reader writes it, in place of a length: Away since 16:08: reset."""
-    return _AWAY.sub(lambda _: f"Away since {instant}", verdict)
+    """Returns a verdict with its instant: Away since 16:08: reset. Stopped on request at 16:12."""
+    return _OVER.sub(lambda over: f"{over[0]} at {instant}", _AWAY.sub(lambda _: f"Away since {instant}", verdict))
 
 
 def _first(situation: Situation) -> str:

@@ -118,11 +118,10 @@ function facts({ verdict, since_at: away, last_error: error, stuck_at_cursor: st
   const said = stuck ? [`The cursor is ${stuck.value ?? 'the beginning'}.`] : [];
   if (!error || error.over_at) return said;
   const { cause, failures, since, at, tried_again_at: from, tried_again_by: by, final_at: final } = error;
-  const isSaid = verdict.startsWith('Away');
   if (failures > 1 && cause !== 'over_budget') {
-    const begin = isSaid ? '' : ` since ${clock(since)}`;
+    const begin = verdict.startsWith('Away') ? '' : ` since ${clock(since)}`;
     said.push(`${counted(failures, 'failure')} in a row${begin}, the last at ${clock(at)}.`);
-  } else if (at && cause !== 'over_budget' && !(isSaid && clock(away) === clock(at))) {
+  } else if (at && cause !== 'over_budget' && clock(away) !== clock(at)) {
     said.push(`It failed at ${clock(at)}.`);
   }
   if (from) said.push(`The next try comes after ${clock(from)}.`);

@@ -59,8 +59,10 @@ export function clock(at) {
 export const kept = (text) => text.replace(/(\d) (?=(?:ms|s|min|h|d|%)(?!\w))/g, '$1\u00a0');
 
 const AWAY = /^Away .+?(?=[:.]( |$))/;
-/** A verdict with the instant in place of a length: "Away since 16:08:03: 401." */
-export const since = (verdict, at) => kept(at ? verdict.replace(AWAY, () => `Away since ${clock(at)}`) : verdict);
+const OVER = /^(?:Stopped on request|Ended|Rejected|Broken)(?=[:.])/;
+/** A verdict with its instant: "Away since 16:08:03: 401." in place of a length, "Stopped on request at 16:08:03." */
+export const since = (verdict, at) => kept(!at ? verdict
+  : verdict.replace(AWAY, () => `Away since ${clock(at)}`).replace(OVER, (over) => `${over} at ${clock(at)}`));
 
 /** An id with numbers in place of characters that nobody sees, such as those that turn the direction of writing. */
 export const visible = (id) =>

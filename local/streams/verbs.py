@@ -86,7 +86,8 @@ def status(arguments: argparse.Namespace) -> int:
 
 def _show(answer: dict[str, Any]) -> None:
     print(f"{printable(answer['stream'])}  {in_colour(answer['status'])}")
-    show(f"  {since(answer['verdict'], clock(answer['since_at']))}", 2)
+    verdict, at = answer["verdict"], answer["since_at"]
+    show(f"  {since(verdict, clock(at)) if at else verdict}", 2)
     for lane, shown in answer["lanes"].items():
         print(f"  lane {lane}    {shown['phase']}")
     for part in answer.get("parts", ()):

@@ -154,6 +154,7 @@ def test_a_stream_is_stopped(service: LocalRun, browser: Chromium, demo: str) ->
         """await page.getByRole('button', { name: 'Stop' }).click();
         await page.getByRole('dialog').getByRole('button', { name: 'Stop' }).click();
         await page.locator('h1 + .status', { hasText: 'Stopped' }).waitFor();
+        await page.getByText(/^Stopped on request at /).waitFor();
         await page.getByRole('button', { name: 'Start from its cursor' }).waitFor()"""
     )
     assert service.ask("GET", demo)[1]["status"] == "stopped"

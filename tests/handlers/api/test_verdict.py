@@ -189,6 +189,8 @@ def test_each_way_in_which_a_stream_may_stand_has_its_sentences(
         ("Away 2.5 s: reset. Nothing lost.", "Away since 16:08: reset. Nothing lost."),
         ("Away: reset.", "Away: reset."),
         ("Connected 2 min.", "Connected 2 min."),
+        ("Stopped on request. Nothing lost.", "Stopped on request at 16:08. Nothing lost."),
+        ("Broken: the last execution failed.", "Broken at 16:08: the last execution failed."),
     ],
 )
 def test_a_viewer_puts_the_instant_in_place_of_a_length(words: str, drawn: str) -> None:
