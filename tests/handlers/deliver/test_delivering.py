@@ -296,7 +296,7 @@ def test_each_sink_has_its_own_back_off() -> None:
     assert (of(stage).waits, of(stage).failed, stage.letters) == ("away", len(stage.batches) + 5, [])
     stage.answer = lambda _target, _batch: TAKE
     stage.run(361)
-    assert (stage.keys(), of(stage).waits, stage.is_over) == (["1", "2"], "", True)
+    assert (stage.keys(), of(stage).waits, of(stage).failures, stage.is_over) == (["1", "2"], "", 0, True)
 
 
 # --- what a quick sink takes at once ----------------------------------------------------------------------------------
