@@ -90,6 +90,20 @@ def test_what_is_stored_and_not_noted_yet_is_behind_and_skipped(*, is_log: bool)
     assert lag(delivery.arrivals, "a", of(stage), delivery.feed.events).events == 1
 
 
+def test_a_sink_that_refuses_within_a_segment_goes_on_within_it() -> None:
+    """Its record counts the events of an arrival, so what it took of the segment is not sent again."""
+    stage = Stage()
+    stage.answer = lambda _target, batch: {at: AWAY for at, one in enumerate(batch) if one.key != "1"}
+    one = segment_record("a", [event(str(n)) for n in (1, 2, 3)], 1)
+    stage.client.put_item(TableName="events", Item=decoded(one["dynamodb"]["NewImage"]))
+    stage.virtual.at(NOW_MS, lambda: stage.virtual.delivery.note([one]))
+    stage.run(40)
+    assert stage.keys() == ["1"]
+    stage.answer = lambda _target, _batch: TAKE
+    stage.run(361)
+    assert (stage.keys(), stage.is_over) == (["1", "2", "3"], True)
+
+
 def test_what_is_in_the_way_is_skipped_alone_or_with_all_behind_it() -> None:
     """One event is skipped, or all so far; later ones are delivered."""
     stage = Stage()
