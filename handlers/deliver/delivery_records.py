@@ -32,7 +32,8 @@ class SinkRecord:
 
     While `replay_until_ms` is not 0, the sink first gets what came from `replay_from_ms` until then, read from the
     events themselves after the position `replay_after`; `is_backfill` is set if none of that was sent before. A replay
-    interrupts a backfill, whose rest is kept in `backfill_…` until the replay is over; `left_ms` is when the next event
+    interrupts a backfill, whose rest is kept in `backfill_…` until the replay is over; if there is none, the former
+    `replay_from_ms` is, before which nothing is owed. `left_ms` is when the next event
     of the backfill came, or the one before it, 0 before its first try.
     `failures` counts tries in a row without an event taken, `waits` is why, "" if nothing failed; before
     `rest_until_ms` the sink is not tried again. `newest_ms` is when the newest taken event came; `took_ms` is how long
@@ -88,7 +89,9 @@ class SinkRecord:
     def replaying(self, from_ms: int, until_ms: int) -> SinkRecord:
         """Returns the record with a replay of what was sent before, for which a backfill waits."""
         made = replace(self, replay_from_ms=from_ms, replay_until_ms=until_ms, replay_after="", is_backfill=False)
-        if not (self.is_replaying and self.is_backfill):
+        if not self.is_replaying:
+            return replace(made, backfill_from_ms=self.replay_from_ms)
+        if not self.is_backfill:
             return made
         return replace(
             made, backfill_from_ms=self.replay_from_ms, backfill_until_ms=self.replay_until_ms,
@@ -98,7 +101,8 @@ class SinkRecord:
     def replayed(self) -> SinkRecord:
         """Returns the record at the end of a replay: with the backfill that waited for it, if there is one."""
         if not self.backfill_until_ms:
-            return replace(self, replay_from_ms=self.replay_until_ms, replay_until_ms=0, replay_after="")
+            since_ms = self.replay_until_ms if self.is_backfill else self.backfill_from_ms
+            return replace(self, replay_from_ms=since_ms, replay_until_ms=0, replay_after="")
         return replace(
             self, replay_from_ms=self.backfill_from_ms, replay_until_ms=self.backfill_until_ms,
             replay_after=self.backfill_after, is_backfill=True, backfill_until_ms=0,

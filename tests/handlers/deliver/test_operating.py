@@ -196,7 +196,7 @@ def test_a_new_sink_begins_now_or_with_what_its_profile_says(from_ms: int | None
 def test_what_an_expired_arrival_had_is_read_from_the_events(later: list[str], *, is_new: bool) -> None:
     """A sink that was away longer than arrivals are kept gets what came since it last took something, or it began.
 
-    Its lag is the age of the oldest of these events, which a skip passes over.
+    Its lag is the age of the oldest of these events, which a skip passes over. A replay meanwhile changes nothing.
     """
     stage = Stage()
     stage.come("a", event("0"))
@@ -209,6 +209,8 @@ def test_what_an_expired_arrival_had_is_read_from_the_events(later: list[str], *
     stage.answer = lambda _target, _batch: {0: AWAY}
     for n in range(1, 4):
         stage.come("a", event(str(n), at_ms=stage.clock.now_ms + n), at_ms=stage.clock.now_ms + n)
+    stage.run(600)
+    asked(stage, "replay", place, from_ms=stage.clock.now_ms)  # Nothing has come since.
     stage.run(600)
     for arrival in stage.virtual.delivery.arrivals.since("a", 0, 10):
         stage.client.delete_item(TableName="delivery", Key=typed_values.key("a", f"arrival#{arrival.number:015d}"))
