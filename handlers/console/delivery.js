@@ -77,8 +77,8 @@ const DONE = {
   pause: 'paused', resume: 'resumed', skip: 'its oldest event is skipped', replay: 'it gets the events again',
 };
 
-/** The instant of a local time; "start" for an empty text. */
-const since = (local) => (local === '' ? 'start' : new Date(local).toISOString());
+/** The instant of a local time; "start" for an empty text, and the text itself if it is none: the API refuses it. */
+const since = (local) => (Number.isNaN(Date.parse(local)) ? local || 'start' : new Date(local).toISOString());
 
 /** The sinks, of each part of a stream in parts; hidden if the profile delivers nothing. `show` takes a status. */
 export function deliveryPart(id) {
@@ -114,7 +114,8 @@ export function deliveryPart(id) {
         () => 'The oldest waiting event is not sent. It stays stored, and a replay sends it.'),
       element('div', { class: 'row' }, element('label', { for: 'replay-from' }, 'Replay from'), from,
         button('Replay', () => ({ do: 'replay', from: since(from.value) }), (at) => {
-          const what = at === 'start' ? 'All stored events are' : `What was stored since ${clock(at)} is`;
+          const when = Number.isNaN(Date.parse(at)) ? at : clock(at);
+          const what = at === 'start' ? 'All stored events are' : `What was stored since ${when} is`;
           return `${what} sent again. Then the sink continues where it was.`;
         }))),
     problem, result);
