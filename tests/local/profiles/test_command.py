@@ -54,6 +54,15 @@ PLACE = "if it is meant as a field of the profile, move it above the first [tabl
 BELOW = f"headers.overlap is in the table headers; {PLACE}"
 TICKET = b'ticket = { address = "https://example.org/key", path = "$.key" }\n'
 NOWHERE = "a ticket is requested before each opening, and nothing holds {ticket}: it is sent nowhere"
+ONCE = "is requested once ({}): no handover, and an end without its end mark is broken, with an alert"
+NO_END = "it is requested once (again = false), and without end no answer ends well: each is broken"
+OWN_NAMES = b"""
+tls = { ca = "${secret:ca}", certificate = "${secret:c}", key = "${secret:k}" }
+token = { kind = "client_credentials", address = "https://a.example/t", id = "${secret:i}", secret = "${secret:s}" }
+heartbeat = { event = "ping", cursor = "$.a", first_cursor = "$.b" }
+repair = { address = "https://a.example/?after={after}", items = "$.a", key = "$.id" }
+key = "$.id"
+"""
 HOOK = b'[[deliver]]\nwebhook = "http://127.0.0.1:8080/"\nallow_private = true\nsecret = "${secret:hook}"'
 
 
@@ -85,6 +94,10 @@ HOOK = b'[[deliver]]\nwebhook = "http://127.0.0.1:8080/"\nallow_private = true\n
             "resumes with $.n in the query parameter n",
             [TWICE, BELOW],
         ),
+        # These names belong into the table that has them, even if a field of the profile has them too.
+        (SINCE + OWN_NAMES, f"{BY_ID} query parameter since", []),
+        (SOUND + b'method = "POST"', ONCE.format("a POST is repeated only with again = true"), [NO_END]),
+        (SOUND + b"again = false", ONCE.format("again = false"), [NO_END]),
     ],
 )
 def test_a_sound_profile_is_told_so_and_how_it_resumes(
@@ -97,21 +110,6 @@ def test_a_sound_profile_is_told_so_and_how_it_resumes(
     lines = [f"{path}: valid; it {says}", *(f"  warning: {warning}" for warning in warnings)]
     assert capsys.readouterr() == ("\n".join([*lines, ""]), "")
     assert main(["profile", "check", "--strict", str(path)]) == bool(warnings)
-
-
-def test_what_a_table_holds_by_right_is_not_told_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """No warning is given for a name that belongs into the table, even if a field of the profile has it too."""
-    path = tmp_path / "one.toml"
-    path.write_bytes(
-        SINCE
-        + b'tls = { ca = "${secret:ca}", certificate = "${secret:c}", key = "${secret:k}" }\n'
-        + b'token = { kind = "client_credentials", address = "https://a.example/t", id = "${secret:i}", '
-        + b'secret = "${secret:s}", header = "Authorization" }\n'
-        + b'heartbeat = { event = "ping", cursor = "$.a", first_cursor = "$.b" }\n'
-        + b'repair = { address = "https://a.example/?after={after}", items = "$.a", key = "$.id" }\nkey = "$.id"\n'
-    )
-    main(["profile", "check", str(path)])
-    assert capsys.readouterr().out == f"{path}: valid; it {BY_ID} query parameter since\n"
 
 
 def test_a_field_below_a_table_is_told_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,19 +220,3 @@ def test_the_page_explains_every_field_and_no_other() -> None:
     rows = {cell for cell in cells if cell.isidentifier()}  # what else stands there is what a field may hold
     # The archive alone reads its columns.
     assert rows == set(Profile.__dataclass_fields__) - {"name", "marks"} | MARKS | {"columns"}
-
-
-def test_a_profile_that_is_requested_once_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is by its method or its own field; without an end mark, a warning says that each end counts as broken."""
-    file = tmp_path / "once.toml"
-    head = 'address = "https://upstream.example/x"\nframing = "sse"\n'
-    for more, why in (
-        ('method = "POST"\n', "a POST is repeated only with again = true"),
-        ("again = false\n", "again = f"),
-    ):
-        file.write_text(head + more, encoding="utf-8")
-        assert main(["profile", "check", str(file)]) == 0
-        out = capsys.readouterr().out
-        assert f"valid; it is requested once ({why}" in out
-        assert out.count("warning") == 1
-        assert "warning: it is requested once (again = false), and without end no answer ends well" in out
