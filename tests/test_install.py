@@ -55,7 +55,7 @@ class Environment:
     @property
     def environment(self) -> dict[str, str]:
         """No Node is on the path."""
-        return {"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"], "LANG": "C.UTF-8"} | self.variables
+        return {"PATH": str(self.programs), "HOME": os.environ["HOME"], "LANG": "C.UTF-8"} | self.variables
 
 
 def pip(*arguments: str) -> None:
@@ -187,9 +187,8 @@ def test_verbs_work_without_a_checkout(product: Environment) -> None:
     assert (status, mistake, said.partition(";")[0]) == (0, "", "profiles/own.toml: valid")
     assert "demo.toml: valid" in said
     shutil.copy(ROOT / "tests" / "timelines" / "handover.yml", product.folder)
-    status, said, mistake = verb(product, "replay", "handover.yml")
-    assert (status, mistake) == (0, "")
-    assert "gaps 0, 0.000 s in all" in said
+    status, said, _ = verb(product, "replay", "handover.yml")  # which says that it runs, if that takes a while
+    assert (status, "gaps 0, 0.000 s in all" in said) == (0, True)
 
 
 def test_a_verb_says_that_it_needs_a_checkout(product: Environment) -> None:
