@@ -103,14 +103,15 @@ def test_latencies_stand_where_aws_takes_time() -> None:
 
 
 def test_the_history_is_in_the_wire_shape_of_get_execution_history() -> None:
-    whole = {"truncated": False}
-    given, made = {"input": '{"a":[1,null]}', "inputDetails": whole}, {"output": '"ä"', "outputDetails": whole}
+    """A state that changes nothing repeats the text of its input, character by character."""
+    whole, text = {"truncated": False}, '{"b":"ä","a":[1,2.5,null]}'
+    given, made = {"input": text, "inputDetails": whole}, {"output": text, "outputDetails": whole}
 
     def event(number: int, previous: int, kind: str, **details: Any) -> dict[str, Any]:
         return {"timestamp": EPOCH_2026_MS, "type": kind, "id": number, "previousEventId": previous, **details}
 
     role = "arn:aws:iam::111111111111:role/states-language"
-    assert machine(("P", {"Type": "Pass", "Result": "ä"})).execute({"a": [1, None]}).history == [
+    assert machine(("P", {"Type": "Pass"})).execute({"b": "ä", "a": [1, 2.5, None]}).history == [
         event(1, 0, "ExecutionStarted", executionStartedEventDetails={**given, "roleArn": role}),
         event(2, 0, "PassStateEntered", stateEnteredEventDetails={"name": "P", **given}),
         event(3, 2, "PassStateExited", stateExitedEventDetails={"name": "P", **made}),

@@ -1,7 +1,5 @@
 """The length of an execution's history, and that it need not be kept."""
 
-from typing import Any
-
 from machines import machine
 from states_language import Event, Machine
 
@@ -35,18 +33,3 @@ def test_a_history_can_be_streamed_instead_of_kept() -> None:
     streamed = loop.execute(data, on_event=seen.append, keep_history=False)
     assert streamed.history == []
     assert seen == loop.execute(data).history
-
-
-def test_a_state_that_changes_nothing_repeats_the_text_of_its_input() -> None:
-    """The output's text is the input's, character by character."""
-    execution = machine(("A", {"Type": "Pass"})).execute({"b": "ü", "a": [1, 2.5, None]})
-    texts = [dict[str, Any](event)[key][name] for event in execution.history for key, name in TEXTS if key in event]
-    assert texts == ['{"b":"ü","a":[1,2.5,null]}'] * 4
-
-
-TEXTS = (
-    ("executionStartedEventDetails", "input"),
-    ("stateEnteredEventDetails", "input"),
-    ("stateExitedEventDetails", "output"),
-    ("executionSucceededEventDetails", "output"),
-)

@@ -20,7 +20,6 @@ _EXECUTION = PREFIX.replace("stateMachine", "execution") + "a:b"
     [
         ("create_state_machine", _BAD | {"definition": '{"StartAt": "S"}'}, "InvalidDefinition",
          "Invalid State Machine Definition: 'SCHEMA_VALIDATION_FAILED: These fields are required: [States] at /'"),
-        ("create_state_machine", _BAD | {"definition": "no"}, "InvalidDefinition", None),
         ("create_state_machine", _BAD | {"definition": '{"TimeoutSeconds": NaN}'}, "InvalidDefinition", None),
         ("create_state_machine", _BAD | {"definition": " " * 1_048_577}, "ValidationException",
          _CONSTRAINT.format("", "definition", "have length less than or equal to 1048576")),

@@ -58,12 +58,13 @@ def test_a_running_execution_keeps_its_definition(states: Any) -> None:
 
 
 def test_tags_are_added_and_taken_away(states: Any) -> None:
-    """A later value of a key replaces the earlier one."""
-    arn = created(states, "tagged")
-    states.tag_resource(resourceArn=arn, tags=[{"key": "a", "value": "1"}, {"key": "b", "value": "2"}])
-    states.tag_resource(resourceArn=arn, tags=[{"key": "a", "value": "3"}])
-    states.untag_resource(resourceArn=arn, tagKeys=["b"])
-    assert states.list_tags_for_resource(resourceArn=arn)["tags"] == [{"key": "a", "value": "3"}]
+    """Of a machine and of an activity; a later value of a key replaces the earlier one."""
+    first = [{"key": "a", "value": "1"}, {"key": "b", "value": "2"}]
+    activity = states.create_activity(name="tagged", tags=first)["activityArn"]
+    for arn in (activity, created(states, "tagged", tags=first)):
+        states.tag_resource(resourceArn=arn, tags=[{"key": "a", "value": "3"}])
+        states.untag_resource(resourceArn=arn, tagKeys=["b"])
+        assert states.list_tags_for_resource(resourceArn=arn)["tags"] == [{"key": "a", "value": "3"}]
     assert refusal(states.list_tags_for_resource, resourceArn=PREFIX + "no")[0] == "ResourceNotFound"
     many = [{"key": str(number), "value": ""} for number in range(51)]
     assert refusal(states.tag_resource, resourceArn=arn, tags=many)[0] == "TooManyTags"

@@ -1,4 +1,4 @@
-"""Versions and aliases of state machines, their tags, the regions they lie in, and what goes with them."""
+"""Versions and aliases of state machines, the regions they lie in, and what goes with them."""
 
 import functools
 import json
@@ -96,14 +96,6 @@ def test_an_alias_that_leads_nowhere_is_refused(states: Any, routes: list[tuple[
     machine = arn["stateMachineArn"]
     configuration = route(*((machine + suffix, weight) for suffix, weight in routes))
     assert refusal(states.create_state_machine_alias, name="bad", routingConfiguration=configuration)[0] == error
-
-
-def test_the_tags_of_an_activity(states: Any) -> None:
-    """They are added and taken away like a machine's."""
-    arn = states.create_activity(name="tagged", tags=[{"key": "a", "value": "1"}])["activityArn"]
-    states.tag_resource(resourceArn=arn, tags=[{"key": "b", "value": "2"}])
-    states.untag_resource(resourceArn=arn, tagKeys=["a"])
-    assert states.list_tags_for_resource(resourceArn=arn)["tags"] == [{"key": "b", "value": "2"}]
 
 
 def test_a_key_of_an_activity_is_described_and_compared(states: Any) -> None:
