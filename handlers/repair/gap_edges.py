@@ -10,13 +10,14 @@ known to be good, because what its function read after a standstill had come bef
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from handlers.api.connection_records import Connection
 from handlers.connection.gap_record import DELIVERED, REPAIRED, Gap, Interval, Repair, covers
 from handlers.connection.inputs import Layout
 from handlers.profile.repair_field import Repair as Field
-from handlers.repair.proof import Border, Borders, begun
+from handlers.repair.proof import Border, Borders, afresh, begun
 from handlers.store.event_items import Entry, StoredEvent
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords
@@ -60,7 +61,7 @@ def to_repair(gaps: Sequence[Gap], now_ms: int) -> list[tuple[int, Gap]]:
 def again(gap: Gap, now_ms: int) -> Repair:
     """Returns the repair of a gap that a person wants tried now, even if it was over."""
     repair = begun(gap)
-    return Repair(*repair.span, stored=repair.stored, next_ms=min(repair.next_ms or now_ms, now_ms), stamp=repair.stamp)
+    return replace(afresh(repair, repair.span), next_ms=min(repair.next_ms or now_ms, now_ms))
 
 
 def edges(

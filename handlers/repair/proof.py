@@ -54,7 +54,13 @@ class Borders(NamedTuple):
 def begun(gap: Gap) -> Repair:
     """Returns the repair in the gap's record; a new one if the gap has changed since."""
     known = gap.repair or Repair()
-    return known if known.span == gap.span else Repair(*gap.span, stored=known.stored, stamp=known.stamp)
+    return known if known.span == gap.span else afresh(known, gap.span)
+
+
+def afresh(known: Repair, span: Interval) -> Repair:
+    """Returns a repair of the interval with what has come so far."""
+    first_ms, last_ms = known.first_ms, known.last_ms
+    return Repair(*span, stored=known.stored, first_ms=first_ms, last_ms=last_ms, stamp=known.stamp)
 
 
 def uncounted_in(gap: Gap, repair: Repair, now_ms: int) -> Interval | None:

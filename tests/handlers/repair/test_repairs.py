@@ -280,6 +280,9 @@ def test_an_address_that_reaches_less_far_repairs_a_part() -> None:
     assert rig.repaired.state == PARTLY
     assert len(rig.alerts) == 1
     assert rig.now <= rig.gap.to_ms + 60_000
+    # What came is not forgotten where a person has it tried again, and the address has less by now.
+    tried = gap_edges.again(rig.records.newest_gaps("s", 1)[0], rig.now)
+    assert (tried.stored, tried.first_ms, tried.last_ms, tried.next_ms) == (3, rig.at(12), rig.at(14), rig.now)
 
 
 def test_without_an_event_before_the_gap_nothing_can_be_asked_for_behind_it() -> None:
