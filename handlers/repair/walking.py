@@ -139,7 +139,7 @@ class _Walk:
                     raise BadPage("the address names its items in another form than the stream, so none would be known")
             except BadPage as problem:
                 return replace(repair, at=""), str(problem), 0
-            is_step = is_counted(field, begin, address, repair, self._keys)
+            is_step = is_counted(field, begin, address, repair)
             if self._is_same(repair, read) or (is_step and not self._continues(repair, read)):
                 repair = replace(repair, way=NO_ORDER)
             repair, is_over = yield from self._take(repair, read)
