@@ -34,7 +34,8 @@ class Repair:
     never; until `rest_until_ms` the address accepts no requests. A walk that is under way continues at the address
     `at`, after `pages`, if its profile still asks as `of` says; `walk` is its number. `way` is the direction of its
     pages: up (1), down (-1), unknown (0) or without an order (NO_ORDER); the last page had `items` and went from the
-    place `low` to `high`, and the first page began with the event `first`. `stamp` counts the writes.
+    place `low` to `high`, and the first page began with the event `first`. What a killed function has stored since
+    `lost_ms` is not counted. `stamp` counts the writes.
     """
 
     from_ms: int = 0
@@ -60,6 +61,7 @@ class Repair:
     high: int | None = None
     items: int = 0
     first: str = ""
+    lost_ms: int = 0
     stamp: int = 0
 
     @property

@@ -65,9 +65,9 @@ def afresh(known: Repair, span: Interval) -> Repair:
 
 def uncounted_in(gap: Gap, repair: Repair, now_ms: int) -> Interval | None:
     """Returns when a killed function may have stored events of the gap after it last saved its repair."""
-    if not repair.next_ms and repair.stamp:
+    if not repair.next_ms and not repair.lost_ms and repair.stamp:
         return None
-    return repair.next_ms or gap.to_ms, now_ms
+    return repair.lost_ms or repair.next_ms or gap.to_ms, now_ms
 
 
 NO_EVENT_BEFORE = "no event from before the gap is stored, so there is no place to start from"

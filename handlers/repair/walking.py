@@ -59,6 +59,8 @@ def repair_gap(ports: GapPorts, gap: Gap) -> Steps:
     """Returns the repair after this try, which is saved; raises TakenOver, and what a request raises."""
     repair = proof.begun(gap)
     uncounted = proof.uncounted_in(gap, repair, ports.deps.now_ms())
+    # Until a page is read that shows it: this try may be refused.
+    repair = replace(repair, lost_ms=uncounted[0] if uncounted is not None else 0)
     borders: Borders = yield Ask(lambda: ports.borders(gap))
     problem, retry_s = ports.problem or proof.unaskable(ports.field, borders), 0.0
     while not problem:
@@ -216,7 +218,9 @@ class _Walk:
         is_over = not read.next or bool(keys and keys <= self._keys) or self._is_whole(repair)
         self._keys = keys
         at = "" if is_over or self._has_secret(read.next) else read.next
-        repair = replace(repair, at=at, pages=repair.pages + 1, items=len(keys), next_ms=self._ports.deps.now_ms())
+        repair = replace(
+            repair, at=at, pages=repair.pages + 1, items=len(keys), next_ms=self._ports.deps.now_ms(), lost_ms=0
+        )
         # If no record can name the next page, a killed walk begins anew, and counts again from its last record on.
         is_saved = bool(at) or is_over
         if not (yield Ask(lambda: self._ports.save(self._gap, repair) if is_saved else self._ports.renew())):

@@ -135,8 +135,12 @@ def test_retry_after_is_obeyed_by_all_streams_of_the_profile() -> None:
 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("limit", [2, 100])
-def test_a_kill_at_any_place_loses_nothing_and_stores_nothing_twice(store: str, limit: int) -> None:
-    """The next function goes on with the first page that was not read, and counts what that had brought."""
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_kill_at_any_place_loses_nothing_and_stores_nothing_twice(store: str, limit: int, is_refused: bool) -> None:
+    """The next function goes on with the first page that was not read, and counts what that had brought.
+
+    It does so even if another one between the two was refused.
+    """
     count, longest = 0, 0
     while True:
         rig = Rig(RestWays(limit=limit), store=store)
@@ -147,6 +151,11 @@ def test_a_kill_at_any_place_loses_nothing_and_stores_nothing_twice(store: str, 
         except Killed:
             asked = len(rig.rest.asked)
         rig.dies_after, rig.now = None, rig.now + TURN_MS + rig.pace_ms
+        if is_refused:
+            rig.lies(refuses=100)
+            rig.run(left_ms=1_000)
+            rig.lies(refuses=0)
+            rig.now += 100_000
         assert rig.run(request=not item(rig.tables, "s", "repair")).status == "done"
         assert (rig.repaired.state, rig.repaired.stored) == (REPAIRED, len(MISSED))
         assert brought(rig) == MISSED
