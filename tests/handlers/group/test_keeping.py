@@ -130,6 +130,14 @@ def test_failures_in_a_row_rest_ever_longer() -> None:
     assert rests[:6] == [500, 1_000, 2_000, 2_500, 5_500, 500]
 
 
+def test_none_is_opened_again_shortly_before_the_deadline() -> None:
+    """The newer function opens it, which has more time."""
+    refused: Script = [(0, Closed("refused"))]
+    group = Group(a=[refused] * 40)
+    assert next_step_of(group.keep()["a"]) == (NextStep.AGAIN, "StreamDropped")
+    assert LIFE_MS - 12_000 < max(group.opened_ms("a")) < group.now_ms < LIFE_MS - 4_000
+
+
 def test_a_rest_holds_up_the_end_of_a_function_for_a_second_at_most() -> None:
     """This one lasts from 6 s to 11.5 s, and a newer function comes at 7 s."""
     refused: Script = [(0, Closed("refused"))]
