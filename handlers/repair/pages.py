@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import urljoin
 
-from handlers.connection.gap_record import DOWN, UP
 from handlers.connection.gap_record import Repair as Walk
 from handlers.framing.events import JsonPath, StreamEvent, at, named_by, text_at
 from handlers.framing.frames import Body, Frame
@@ -129,14 +128,13 @@ def is_counted(repair: Repair, begin: str, address: str, walk: Walk) -> bool:
     """Returns whether a page was requested by counting the pages or items before it, rather than after an item.
 
     That shows in its address, which the page before may have given: the address has a number that `begin`, that of the
-    first page, lacks, and that is not the place of the item at the end of the page before. `walk` is its record.
+    first page, lacks. `walk` is its record. If the number is an item's key after all, no hole is before the page.
     """
     if not walk.pages or repair.next is None or repair.next.number:
         return walk.pages > 0
     counts = {first + walk.pages * step for first in (0, 1) for step in (1, walk.items)}
     added = Counter(_COUNT.findall(address)) - Counter(_COUNT.findall(begin))
-    ends = {UP: (walk.high,), DOWN: (walk.low,)}.get(walk.way, (walk.low, walk.high))
-    return any(int(count) in counts and int(count) not in ends for count in added)
+    return any(int(count) in counts for count in added)
 
 
 def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: object, items: int) -> str:

@@ -139,6 +139,21 @@ def test_an_item_that_is_deleted_after_a_kill_hides_no_other(skips: bool) -> Non
     assert (rig.repaired.state, sorted(brought(rig))) == (REPAIRED, list(range(10, 20)))
 
 
+def test_an_offset_that_is_also_a_key_hides_no_item() -> None:
+    """Item 4 is deleted behind the page of 3, 4 and 5: `skip=3` leads to 7, and looks like the page behind item 3."""
+    rig = Rig(next={"link": "next"}, missed=range(4, 10))
+    rest = rig.rest = Numbered(RestWays(), lambda: rig.now, rig.emitted_ms, body)
+    rest.skips, fetch = True, rest.fetch
+
+    def deletes(request: UpstreamRequest) -> Fetched:
+        answer, rest.gone = fetch(request), (4,)
+        return answer
+
+    rest.fetch = deletes  # type: ignore[method-assign]
+    rig.run()
+    assert (rig.repaired.state, sorted(brought(rig))) == (REPAIRED, list(range(4, 10)))
+
+
 @pytest.mark.parametrize(
     ("page", "by_number", "by_time"),
     [([12, 13], True, False), ([11, 12], True, False), ([13, 14], False, False), ([10, 12], True, True),
