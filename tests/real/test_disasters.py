@@ -70,7 +70,7 @@ class Upstream:
 
     def sent(self, streams: Sequence[str]) -> dict[str, set[tuple[str, str]]]:
         """Return the keys and bodies of the events that it has sent on each stream."""
-        numbers = [sent for sent, _ in self._ask("report")]
+        numbers = self._ask("report")
         each = {stream: int(stream.partition(":")[2]) for stream in streams}
         return {stream: {(str(n), data(one, n)) for n in numbers[one]} for stream, one in each.items()}
 
