@@ -195,9 +195,7 @@ class Restoring:
             )
             values = {f":{name}": there[name] for name in same if name in there}
         if not self._control.put(put, condition, values):
-            raise NotRestored(
-                f"it was started at {self._place.name} meanwhile: stop it there, and run the command again"
-            )
+            raise NotRestored(f"it was started or restored at {self._place.name} meanwhile: run the command again")
 
     def _write(self, left: dict[str, Any]) -> None:
         """Keeps in `left` what AWS left out, for the next try."""

@@ -270,6 +270,22 @@ def test_a_newer_record_is_set_back_where_the_user_says_so(here: Deployed, there
     assert record.live["fence"] == {"N": "2"}
 
 
+@pytest.mark.parametrize("was_there", [False, True])
+def test_what_is_started_during_a_restore_stays(here: Deployed, there: Deployed, was_there: bool) -> None:
+    """The lease is written last, and only if it is as it was when the restore began."""
+    here.run(PLAIN, 2)
+    if was_there:
+        there.run(PLAIN, 1)
+
+    def before(name: str, _parameters: dict[str, Any]) -> None:
+        if name == "put_item":
+            there.run(PLAIN, 1, generation={"N": "7"})
+
+    with pytest.raises(NotRestored, match="it was started or restored at there meanwhile: run the command again"):
+        copied(here, there, Counted(there.aws.dynamodb, before))
+    assert there.items()["control"][PLAIN, "lease"]["generation"] == {"N": "7"}
+
+
 def test_a_copy_that_has_run_since_is_set_back_again(here: Deployed, there: Deployed) -> None:
     """A table may be lost twice. A copy that never ran has nothing to do, nor has one that runs."""
     here.run(PLAIN, 2)
