@@ -161,7 +161,7 @@ function show(sub, keys) {
   alarms.push(...keys.filter((key) => key.endsWith('Alarm')).map((key) => `\${${key}.Arn}`));
   const query =
     "SOURCE '${DeliveryLog}' | filter ispresent(Delivered) | stats sum(Delivered) as delivered, " +
-    'sum(DeliveryFailed) as failed, sum(DeliveryDeadLettered) as dead_lettered by stream, sink';
+    'sum(DeliveryFailed) as failed, sum(DeliveryDeadLettered) as dead_lettered by stream, sink | sort failed desc';
   const y = Math.max(...board.widgets.map((widget) => widget.y + widget.height));
   const properties = { title: 'Delivery, by stream and sink', region: '${AWS::Region}', view: 'table', query };
   board.widgets.push({ type: 'log', x: 0, y, width: 24, height: 6, properties });

@@ -121,7 +121,7 @@ def test_the_mapping_reads_the_delivering_profiles_alone(template: dict[str, Any
 
 
 def test_the_dashboard_shows_the_delivery_where_there_is_one(template: dict[str, Any]) -> None:
-    """It has the delivery's alarms, and a query sums up the function's figures by stream and sink."""
+    """It has the delivery's alarms, and a query sums up the function's figures by sink, that at fault first."""
     plain = osls.template("test")["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"]
     text, variables = template["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"]
     assert variables == {**plain[1], "DeliveryLog": {"Ref": "ConnectionDeliveryLogGroup"}}
@@ -131,7 +131,7 @@ def test_the_dashboard_shows_the_delivery_where_there_is_one(template: dict[str,
     assert [one for one in now if one not in before][1:] == now[-1:]
     query = now[-1]["properties"]["query"]
     assert query.startswith("SOURCE '${DeliveryLog}' | ")
-    assert query.endswith(" by stream, sink")
+    assert query.endswith(" by stream, sink | sort failed desc")
     assert set(re.findall(r"sum\((\w+)\)", query)) == set(NAMES)
     boxes = [(one["x"], one["y"], one["width"], one["height"]) for one in now]
     assert all(boxes[-1][1] >= y + height for _, y, _, height in boxes[:-1])
