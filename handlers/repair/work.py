@@ -54,18 +54,12 @@ class RepairWork:
         self._table.update(key(stream_id, REPAIR), update, "", values)
 
     def requested(self, profile: str = "", *others: str) -> list[Request]:
-        """Returns the requests of a profile's streams, or of all, that the index has, and of others, the most urgent
-        first.
-        """
+        """Returns the requests of a profile's streams, or of all, by the index, and of others; most urgent first."""
         is_open = {"IndexName": BY_RECORD, "FilterExpression": "attribute_exists(generation)"}
         ids = [item["PK"]["S"] for item in self._table.each("SK = :repair", {":repair": REPAIR}, **is_open)]
-        return self.read([*(one for one in ids if profile in ("", one.partition(":")[0])), *others])
-
-    def read(self, stream_ids: Iterable[str]) -> list[Request]:
-        """Returns the requests of these streams, the most urgent first."""
-        keys = [key(stream_id, REPAIR) for stream_id in dict.fromkeys(stream_ids)]
-        there = (item for item in self._table.items(keys, consistent=True) if "generation" in item)
-        requests = [read_as(Request, item, stream_id=item["PK"]["S"]) for item in there]
+        wanted = [*(one for one in ids if profile in ("", one.partition(":")[0])), *others]
+        items = self._table.items([key(one, REPAIR) for one in dict.fromkeys(wanted)], consistent=True)
+        requests = [read_as(Request, item, stream_id=item["PK"]["S"]) for item in items if "generation" in item]
         return sorted(requests, key=lambda one: (one.due_ms, one.stream_id))
 
     def done(self, read: Request, now_ms: int, next_ms: int | None) -> None:
