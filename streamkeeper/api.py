@@ -33,10 +33,12 @@ class Client:
         self, url: str, key: str | None = None, *, patient_s: float = 60.0, timeout_s: float = 35.0,
         archive: str | PathLike[str] | None = None, tables: str | Tables | None = None, jobs: int = 4,
     ) -> None:  # fmt: skip
-        self._transport = Transport(url, key, timeout_s)
-        self._patient_s = patient_s
+        if timeout_s <= 0:
+            raise InvalidRequest("timeout_s must be more than 0.")
         if jobs < 1:
             raise InvalidRequest("jobs must be 1 or more.")
+        self._transport = Transport(url, key, timeout_s)
+        self._patient_s = patient_s
         self._archive = None if archive is None else Archive(str(archive))
         self._tables, self._jobs = tables, jobs
 
@@ -121,6 +123,8 @@ class Client:
         an API that has answered before, and warns in the log `streamkeeper`. With a checkpoint, each event comes at
         least once even if the consumer is killed: events of the last 25 s before the kill may come again. See `once`.
         """
+        if every_s <= 0:
+            raise InvalidRequest("every_s must be more than 0.")
         begin = since or (None if after else timedelta())
         from_at = _times(begin, None).get("from")
         known = FileCheckpoint(checkpoint) if isinstance(checkpoint, str | PathLike) else checkpoint

@@ -57,10 +57,13 @@ class Transport:
 
 
 def path_of(stream_id: str, below: str = "") -> str:
-    """The path of a stream, whose id is one segment of it; raises InvalidRequest if the id is empty."""
+    """The path of a stream, whose id is one segment of it; raises InvalidRequest if there is no such id."""
     if not stream_id:
         raise InvalidRequest("The stream id is empty: write a profile's name, optionally with a colon and any text.")
-    segment = quote(stream_id, safe="")
+    try:
+        segment = quote(stream_id, safe="")
+    except UnicodeEncodeError:
+        raise InvalidRequest("The stream id has half of a surrogate pair, which UTF-8 does not have.") from None
     # A segment of dots alone would lead to another path.
     return f"/connections/{segment if segment.strip('.') else segment.replace('.', '%2E')}{below}"
 

@@ -140,8 +140,13 @@ def test_wrong_arguments_send_nothing() -> None:
             client.events(STREAM, since=since)
     with pytest.raises(InvalidRequest, match=r"until \(.*\) must be later than since \("):
         client.gaps(STREAM, since="1h", until="2h")
-    with pytest.raises(InvalidRequest, match="The stream id is empty"):
-        client.follow("")
+    for wrong, words in (("", "The stream id is empty"), ("a:\ud800", "The stream id has half of a surrogate pair")):
+        with pytest.raises(InvalidRequest, match=words):
+            client.follow(wrong)
+    with pytest.raises(InvalidRequest, match=r"^every_s must be more than 0\.$"):
+        client.follow(STREAM, every_s=0)
+    with pytest.raises(InvalidRequest, match=r"^timeout_s must be more than 0\.$"):
+        Client("http://127.0.0.1:9", timeout_s=0)
     with pytest.raises(InvalidRequest, match="limit must be 0 or more"):
         client.events(STREAM, limit=-1)
     assert [*client.events(STREAM, limit=0)] == []
