@@ -146,7 +146,7 @@ def _certain_ms(records: Sequence[Record], *, is_cut: bool) -> int:
     An older connection may have lasted longer than the one after it, and two lanes make two connections at a time.
     """
     if not is_cut:
-        return min((record.opened_ms for record in records), default=0)
+        return 0
     return max(record.last_ms for record in sorted(records, key=evidence.by_fence)[:2])
 
 

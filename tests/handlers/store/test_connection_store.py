@@ -436,6 +436,17 @@ def test_no_gap_comes_up_once_the_connection_that_covered_it_is_no_longer_read(m
     assert gaps_of(memory) == {}
 
 
+def test_a_gap_behind_a_first_connection_that_was_killed_at_once_is_recorded(memory: Memory) -> None:
+    """The next one was stopped before that counted as dead, so only the one after it can record the gap."""
+    store = memory.store()
+    stopped = Progress(2, 35, opened_ms=40, seen_ms=50, closed_ms=50, ended_by="stopped")
+    keep(store, Progress(1, 5, opened_ms=10, seen_ms=10), stopped)
+    keep(store, Progress(3, 95, opened_ms=100, seen_ms=180, closed_ms=180, ended_by="expired"))
+    record_gaps(store, STREAM, 180, dead_after_ms=20, looked=2)
+    gap = memory.items(CONTROL, STREAM).get("gap#000000000002", {})
+    assert [gap.get(name) for name in ("from_ms", "to_ms", "state")] == [10, 40, OPEN]
+
+
 def test_a_gap_that_is_known_costs_no_write(memory: Memory) -> None:
     """The next look back finds it: with any number of gaps, a stream that is down costs two queries."""
     for fence in range(1, 6):
