@@ -28,7 +28,7 @@ SOON_MS = 30_000
 NO_PROFILE_REST_MS, NO_PROFILE_KEPT_MS = 600_000, 7 * 86_400_000
 # A stream whose records cannot be read now is tried again after this time.
 UNREADABLE_REST_MS = 60_000
-# How long after the address's reach a gap may still wait for its last try, after which a person is told.
+# How long after the address's reach a gap may still wait for its last try, after which a person is alerted.
 GIVEN_UP_MS = 86_400_000
 
 

@@ -1,0 +1,203 @@
+"""Who repairs when: one function at a time for a profile's streams, and requests until their gaps are settled."""
+
+from typing import Any
+
+import pytest
+
+from handlers.connection.gap_record import LOST, OPEN, REPAIRED, Gap, Repair
+from handlers.errors import StoreUnavailable
+from handlers.repair import gap_edges, walking
+from handlers.repair.fetching import MOST_S
+from handlers.repair.function import NO_PROFILE_KEPT_MS, UNREADABLE_REST_MS
+from handlers.repair.gap_ports import TURN_MS
+from handlers.repair.pages import Fetched
+from handlers.repair.work import DONE_KEPT_DAYS, MOST_STARTED, SETTLED_MS, start_due
+from handlers.store.ledger_records import gap_item
+from handlers.store.typed_values import DAY_S, key, number
+from local.simulation.virtual_rest import RestWays
+from tests.handlers.repair.rigs import MISSED, Rig, brought, item
+
+
+def test_one_function_at_a_time_asks_an_upstream() -> None:
+    """Another function finds the turn taken, and makes no request."""
+    rig = Rig()
+    rig.work.take_turn("s", "another", rig.now, rig.now + 1_000)
+    assert rig.run().status == "busy"
+    assert rig.rest.asked == []
+    rig.now += 1_000
+    assert rig.run().status == "done"
+
+
+@pytest.mark.parametrize("is_dry", [False, True], ids=["repairs", "a dry run"])
+@pytest.mark.parametrize("fields", [{"pace_s": 60}, {"pace_s": 20}, {"after_s": 55}], ids=str)
+def test_the_turn_lasts_until_each_request(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], *, is_dry: bool
+) -> None:
+    """It outlasts the pace between two pages and the wait for what is due soon."""
+    rig = Rig(RestWays(limit=1), **fields)
+    left_ms, fetch = list[int](), rig.rest.fetch
+
+    def looks(request: Any) -> Any:
+        left_ms.append(int(item(rig.tables, "s", "repairing")["until_ms"]["N"]) - rig.now)
+        return fetch(request)
+
+    monkeypatch.setattr(rig.rest, "fetch", looks)
+    rig.work.request("s", rig.now, rig.now + 25_000)
+    assert rig.run(request=False, is_dry=is_dry).status == "done"
+    assert len(left_ms) > 5
+    assert min(left_ms) > MOST_S * 1000
+
+
+def test_the_turn_lasts_while_a_large_page_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is renewed meanwhile, so that no other function asks for the same page and stores it too."""
+    monkeypatch.setattr(walking, "AT_ONCE", 1)
+    rig = Rig(RestWays(limit=100))
+    left_ms, write = list[int](), rig.store.write
+
+    def slow(*what: Any) -> Any:
+        rig.now += TURN_MS - 1_000
+        left_ms.append(int(item(rig.tables, "s", "repairing")["until_ms"]["N"]) - rig.now)
+        return write(*what)
+
+    monkeypatch.setattr(rig.store, "write", slow)
+    rig.run()
+    assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
+    assert len(left_ms) > len(MISSED)
+    assert min(left_ms) > 0
+
+
+def test_a_function_does_not_wait_for_a_request_that_it_has_no_time_for() -> None:
+    """Lambda would end it in the wait; the next one goes on at the same page."""
+    rig = Rig(RestWays(limit=2), pace_s=60)
+    begun_ms = rig.now
+    rig.run(left_ms=59_000)
+    assert rig.now - begun_ms < 1_000
+    rig.now += 60_000
+    rig.run(request=False)
+    assert (rig.rest.addresses.count(rig.rest.addresses[0]), rig.repaired.state) == (1, REPAIRED)
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_whoever_finds_another_result_stores_none(is_lost: bool) -> None:
+    """A function that was frozen finds that another has the turn, and ends; if it has not, it begins anew."""
+    rig = Rig(RestWays(limit=100))
+    fetch = rig.rest.fetch
+
+    def slow(request: Any) -> Any:
+        rig.rest.fetch = fetch  # type: ignore[method-assign]
+        rig.store.ledger.save_repair("s", rig.gap, Repair(rig.gap.from_ms, rig.gap.to_ms, reason="another"))
+        rig.now += 2 * TURN_MS * is_lost
+        assert rig.work.take_turn("s", "another", rig.now, rig.now + 1_000) == is_lost
+        return fetch(request)
+
+    rig.rest.fetch = slow  # type: ignore[method-assign]
+    assert rig.run().status == ("busy" if is_lost else "done")
+    assert (rig.repaired.reason, rig.repaired.state) == (("another", OPEN) if is_lost else ("", REPAIRED))
+
+
+def test_a_profile_whose_turn_is_taken_is_not_started() -> None:
+    """However many rest because their addresses say so, the watch starts those that may ask."""
+    rig = Rig()
+    for number_ in range(MOST_STARTED):
+        rig.work.request(f"p{number_}:a", rig.now, rig.now - 1)
+        rig.work.take_turn(f"p{number_}", "", rig.now, rig.now + 1_000)
+    rig.work.request("s", rig.now, rig.now)
+    assert start_due(rig.work, rig.now, lambda _: True) == ["s"]
+    assert len(start_due(rig.work, rig.now + 1_000, lambda _: True)) == MOST_STARTED
+
+
+def test_a_request_that_is_done_is_no_longer_listed() -> None:
+    """It stays for a minute, because its gap may still be on its way. A later request is listed again."""
+    rig = Rig()
+    rig.run()
+    (left,) = rig.work.requested("s")
+    assert left.due_ms == left.asked_ms + SETTLED_MS
+    rig.now = left.due_ms
+    rig.run(request=False)
+    assert rig.work.requested() == []
+    assert int(item(rig.tables, "s", "repair")["expires_at"]["N"]) == rig.now // 1000 + DONE_KEPT_DAYS * DAY_S
+    rig.work.request("s", rig.now, rig.now)
+    assert [one.stream_id for one in rig.work.requested("s")] == ["s"]
+    assert rig.work.requested("other") == []
+
+
+def test_a_request_stays_while_the_profile_is_wrong() -> None:
+    """Once a person has corrected it, the gap is repaired; a profile that is gone for a week ends the request."""
+    rig = Rig(RestWays(limit=100))
+    rig.profile_of = lambda _stream: None
+    rig.work.request("s", rig.now - SETTLED_MS, rig.now)
+    rig.run(request=False)
+    left = rig.work.requested()
+    assert len(left) == 1
+    rig.profile_of, rig.now = lambda _stream: rig.profile, left[0].due_ms
+    rig.run(request=False)
+    assert rig.repaired.state == REPAIRED
+    rig.profile_of, rig.now = lambda _stream: None, rig.now + NO_PROFILE_KEPT_MS
+    rig.run(request=False)
+    assert rig.work.requested() == []
+
+
+def test_the_requests_of_a_profile_are_not_read_again_for_each_of_its_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upstream may drop all at once, and would be read as often as there are pairs of streams."""
+    rig, read = Rig(), list[str]()
+    batch = rig.tables.batch_get_item
+
+    def counts(**asked: Any) -> Any:
+        read.extend(asked["RequestItems"])
+        return batch(**asked)
+
+    monkeypatch.setattr(rig.tables, "batch_get_item", counts)
+    for number_ in range(20):
+        rig.work.request(f"s:{number_}", rig.now - SETTLED_MS, rig.now)
+    rig.run(request=False)
+    assert rig.work.requested() == []
+    assert len(read) < 20
+
+
+def test_a_request_that_was_repeated_meanwhile_stays() -> None:
+    """Finishing a request that was read does not end a newer one."""
+    rig = Rig()
+    rig.work.request("s", rig.now - SETTLED_MS, rig.now)
+    (read,) = rig.work.requested()
+    rig.work.request("s", rig.now, rig.now)
+    rig.work.done(read, rig.now, None)
+    assert [one.asks for one in rig.work.requested()] == [2]
+
+
+def test_a_stream_whose_records_cannot_be_read_keeps_no_other_from_its_repair() -> None:
+    """A later version wrote them: the others of its profile are repaired, and it is tried again in a minute."""
+    rig = Rig(RestWays(limit=100))
+    later = key("s:later", "lease") | {"layout": number(99), "partitions": number(1)}
+    rig.tables.put_item(TableName="control", Item=later)
+    rig.work.request("s:later", rig.now, rig.now - 1)
+    with pytest.raises(StoreUnavailable, match="the control record has layout 99"):
+        rig.run()
+    assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
+    left = next(one for one in rig.work.requested("s") if one.stream_id == "s:later")
+    assert rig.now < left.due_ms <= rig.now + UNREADABLE_REST_MS
+
+
+def test_a_dry_run_obeys_a_refusal() -> None:
+    """It tries no further gap, nobody has the next turn before the rest is over, and nothing is stored."""
+    rig = Rig(RestWays(limit=100))
+    rig.tables.put_item(TableName="control", Item=gap_item("s", Gap(2, rig.at(16), rig.at(17), "loss", LOST, 1)))
+    stored, fetch = rig.stored(), rig.rest.fetch
+    refusal = Fetched(429, problem="answered 429", retry_after_s=400.0)
+    rig.rest.fetch = lambda request: fetch(request) and refusal  # type: ignore[method-assign]
+    rig.run(is_dry=True)
+    assert len(rig.rest.asked) == 1
+    rig.now += 399_000
+    assert rig.run().status == "busy"
+    assert (rig.stored(), [gap.repair for gap in rig.records.newest_gaps("s", 9)]) == (stored, [None, None])
+
+
+def test_of_many_gaps_none_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those within the address's reach are repaired, however many came after them."""
+    monkeypatch.setattr(gap_edges, "MOST_GAPS", 3)
+    rig = Rig(RestWays(limit=100, is_inclusive=True), events=30)
+    for place in range(1, 5):
+        loss = Gap(2, rig.at(15 + place), rig.at(15 + place), "loss", LOST, place)
+        rig.tables.put_item(TableName="control", Item=gap_item("s", loss))
+    rig.run()
+    assert gap_edges.left(rig.records.newest_gaps("s", 9)) == []
+    assert brought(rig) == MISSED
