@@ -25,8 +25,18 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 from handlers.connection.failures import lasted
 from handlers.connection.inputs import Closed
-from handlers.connection.opening_steps import Answer, Ask, Call, Preparation, Tokens, Try, Unready, is_visible
-from handlers.connection.refreshing import name_of, refreshed
+from handlers.connection.opening_steps import (
+    Answer,
+    Ask,
+    Call,
+    Preparation,
+    Tokens,
+    Try,
+    Unready,
+    is_visible,
+    name_of,
+    refreshed,
+)
 from handlers.connection.steps import Report
 from handlers.framing.events import compact, text_at
 from handlers.profile import addresses

@@ -1,7 +1,7 @@
 """Keeps the record of a connection for the ledger, and the losses that the upstream announced.
 
 Each part of the record knows one thing: which writes are unanswered (`pending.py`), until when the connection is known
-good (`liveness.py`), and when it has caught up with the upstream (`backlog.py`).
+good, and when it has caught up with the upstream (`liveness.py`).
 
 Invariant: the record has an end only together with everything that was stored until then.
 """
@@ -9,12 +9,11 @@ Invariant: the record has an end only together with everything that was stored u
 from __future__ import annotations
 
 from handlers.connection import evidence
-from handlers.connection.backlog import Backlog
 from handlers.connection.effects import Effect, Outcome, Progress, RecordGaps, RecordLoss
 from handlers.connection.ends import bounded
 from handlers.connection.epochs import IN_A_ROW
 from handlers.connection.inputs import GapsRecorded, Resumption, Written
-from handlers.connection.liveness import APART_MS, Liveness
+from handlers.connection.liveness import APART_MS, Backlog, Liveness
 from handlers.connection.pending import Pending
 from handlers.connection.spending import Account
 from handlers.profile.budget_field import Budget

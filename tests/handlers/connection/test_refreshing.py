@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from handlers.connection.inputs import Closed
-from handlers.connection.opening_steps import Answer, Ask, Call, Preparation, Tokens, Try, Unready
+from handlers.connection.opening_steps import Answer, Ask, Call, Preparation, Tokens, Try, Unready, name_of
 from handlers.connection.preparation import USED_UP, preparation
-from handlers.connection.refreshing import name_of
 from handlers.profile.secret_references import Reference
 from handlers.run.refresh_tokens import RefreshTokens
 from local.simulation.tables import MemoryDynamoDB
