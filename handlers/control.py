@@ -91,6 +91,8 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
     route, parts = f"{method} {resource}", stage.known.parts(stream_id) if profile else ()
     if route not in _ROUTES:
         raise routes.bad_method(method, resource)
+    if profile and route not in _WITH_PARAMETERS:
+        parameters_of(fields.get("queryStringParameters"), ())
     if parts and route in _OF_EACH_PART:
         words = f"the stream {stream_id!r} is read in parts, each with its own answer: request {', '.join(parts)}"
         raise Problem("in-parts", words, "streamId")
@@ -105,11 +107,7 @@ def _openapi(asked: Asked) -> Answer:
 
 def _status(asked: Asked) -> Answer:
     """200 with the stream's status, what is wrong with its profile, and its sinks."""
-    if asked.parts:
-        answer = stage.parted().whole(asked.stream_id, asked.parts)
-    else:
-        records, keeps_ms = stage.records(asked), stage.known.keeps_ms(asked.profile)
-        answer = stage.status(asked.stream_id, records, keeps_ms)
+    answer = stage.parted().whole(asked.stream_id, asked.parts) if asked.parts else stage.status(asked)
     if problem := stage.known.problem(asked.profile):
         answer |= {"reason": answer["reason"] or problem, "profile_problem": problem}
     rows = stage.rows(asked, asked.parts or [asked.stream_id])
@@ -158,8 +156,7 @@ def _streams(asked: Asked) -> Answer:
     request, is_late = status.LISTING.read(asked.query), late_after(PAGE_S)
     # One more than is shown, to know whether there is a next page.
     ids = stage.store.streams(request.after, request.limit + 1)
-    read = stage.store.read_briefly(ids[: request.limit])
-    page = status.page(ids, read, request.limit, *stage.judged, is_late, stage.lag_ms)
+    page = status.page(ids, stage.briefly(ids[: request.limit]), request.limit, *stage.judged, is_late, stage.lag_ms)
     if any(map(stage.known.parts, {row["stream"].partition(":")[0] for row in page["streams"]})):
         page["streams"] = stage.parted().listed(page["streams"], stage.lag_ms)
     return said(200, page)
@@ -179,7 +176,6 @@ def _events(asked: Asked) -> Answer:
 
 def _delete(asked: Asked) -> Answer:
     """202 once the stop request is recorded, with what follows from it; a stream that has stopped gets the same."""
-    parameters_of(asked.query, ())
     requested_at = at(stage.now_ms())
     assert requested_at is not None
     for stream_id in asked.parts or (asked.stream_id,):
@@ -189,10 +185,8 @@ def _delete(asked: Asked) -> Answer:
             # Its first POST may be on its way.
             stage.store.stop(stream_id, requested_at, may_start=True)
         logger.info("stop requested", extra={"stream_id": stream_id})
-    if asked.parts:
-        stream = stage.parted().whole(asked.stream_id, asked.parts)
-    else:
-        stream = stage.status(asked.stream_id, stage.records(asked))
+    is_whole = bool(asked.parts)
+    stream = stage.parted().whole(asked.stream_id, asked.parts) if is_whole else stage.status(asked, is_stop=True)
     names = ("stream", "status", "reason", "execution", "stop_requested_at", "ended_at", "holder")
     shown = {name: stream[name] for name in names}
     message = status_words.what_follows(stream, stage.renewed_ms // 1000)
@@ -203,7 +197,6 @@ def _delete(asked: Asked) -> Answer:
 
 def _redrive(asked: Asked) -> Answer:
     """200 with the outcomes of the stream's dead-letter messages."""
-    parameters_of(asked.query, ())
     if not asked.parts:
         stage.layout(asked)
     from handlers.redrive.redriving import Stage, redriven
@@ -265,6 +258,8 @@ def _latest(asked: Asked) -> Answer:
 
 # A stream that is read in parts has none of these; all others know one.
 _OF_EACH_PART = (f"GET {STREAM}/timeline", f"GET {STREAM}/machine")
+# Of those of a stream, these read their parameters themselves; the others have none.
+_WITH_PARAMETERS = (f"GET {STREAM}/events", f"GET {STREAM}/gaps", f"POST {STREAM}/sinks", f"POST {STREAM}/repair")
 _ROUTES: dict[str, Callable[[Asked], Answer]] = {
     "GET /": lambda asked: routes.to_page(asked.fields) or said(200, routes.index(stage.profiles.names())),
     "GET /openapi.json": _openapi,

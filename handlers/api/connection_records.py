@@ -75,7 +75,8 @@ class Records:
     shares a function, "" for none, and `together` how many streams share it. `epoch` is the newest of its keys,
     `logged_ms` when its log was last appended to, 0 if it has none or that was not read. `connected_ms` is when the
     uninterrupted row of connections began that ends with the newest answered one. `stored_as` is how its events are
-    stored, in the words of the rates.
+    stored, in the words of the rates. By its profile the upstream goes back `keeps_ms`, 0 if unknown, and is requested
+    only once if `is_once`.
     """
 
     lease: Lease
@@ -95,6 +96,8 @@ class Records:
     losses_since_ms: int = 0
     repairs: Sequence[tuple[Gap, Repair]] = ()
     stored_as: str = "items"
+    keeps_ms: int = 0
+    is_once: bool = False
 
     @property
     def spending(self) -> Spending | None:
@@ -108,17 +111,24 @@ class Connections:
 
     def __init__(self, records: Records, now_ms: int, dead_after_ms: int) -> None:
         self.lease = records.lease
+        self.has_cursor = records.cursor is not None
         self.now_ms = now_ms
         self.dead_after_ms = dead_after_ms
         self.all = sorted(records.connections, key=lambda connection: connection.fence)
         # The last connection of each function; one before it is over.
         self._last = {one.request_id: one.fence for one in self.all}
         self.open = [one for one in self.all if self._is_open(one)]
+        self.is_once, self._was_answered = records.is_once, records.connected_ms is not None
 
     @property
     def holder(self) -> Connection | None:
         """The connection that holds the stream; None if it is not known to be open."""
         return next((one for one in self.open if one.fence == self.lease.connected_token), None)
+
+    @property
+    def has_its_answer(self) -> bool:
+        """Returns whether no start can bring more: the upstream has answered what must be requested only once."""
+        return self.is_once and (self._was_answered or any(one.opened_ms is not None for one in self.all))
 
     @property
     def newest(self) -> Connection | None:

@@ -7,12 +7,14 @@ import contextlib
 import functools
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from handlers.api.connection_records import Records
 from handlers.api.problems import Problem
 from handlers.errors import StoreUnavailable
-from handlers.profile.addresses import part_ids
+from handlers.profile.addresses import is_repeated, part_ids
 from handlers.run.profile_source import Profiles
 from handlers.settings import ControlSettings
 
@@ -47,11 +49,14 @@ class KnownProfiles:
             return ()
         return parts_of(stream_id, packaged.read_text(encoding="utf-8", errors="replace"))
 
-    def keeps_ms(self, profile: str) -> int:
-        """Returns how far back the upstream goes according to the profile; 0 if it does not say."""
-        resume = fields_of(self.text(profile)).get("resume")
+    def beside(self, profile: str, records: Records) -> Records:
+        """Returns the records with what the profile says: how far back the upstream goes, and if it is asked once."""
+        fields = fields_of(self.text(profile))
+        resume = fields.get("resume")
         reach_s = resume.get("reach_s") if isinstance(resume, Mapping) else None
-        return reach_s * 1000 if isinstance(reach_s, int) else 0
+        keeps_ms = reach_s * 1000 if isinstance(reach_s, int) else 0
+        is_once = bool(fields) and not is_repeated(fields.get("method", "GET"), fields.get("again"))
+        return replace(records, keeps_ms=keeps_ms, is_once=is_once)
 
     def sinks(self, profile: str) -> frozenset[str]:
         """Returns the labels of the sinks that the profile names; none if it is not TOML."""

@@ -47,7 +47,7 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
     """Returns the error for JSON; None if nothing failed. `status` is the stream's."""
     lease = connections.lease
     if lease.ending not in _EXPLAINED:
-        words = f"{status_words.of_execution(lease)}; not tried again: {status_words.again(lease)}"
+        words = f"{status_words.of_execution(lease)}; not tried again: {status_words.again(connections)}"
         said = {"message": words, "cause": lease.ending, "detail": status_words.of_cause(lease.ending_cause) or None}
         ended = at(lease.ended_at_ms or None)
         return _NOTHING | said | {"at": ended, "since": ended, "failures": 1}
@@ -96,7 +96,7 @@ def _next_try(
     if status in ("stopping", "stopped"):
         return None, None, "not tried again: a stop is requested"
     if status not in status_words.CLAIMED:
-        return None, None, f"not tried again: {status_words.again(lease)}"
+        return None, None, f"not tried again: {status_words.again(connections)}"
     newest = connections.newest
     if newest is not None and lease.fence > newest.fence:
         return None, None, "trying again now"

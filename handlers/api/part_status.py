@@ -32,15 +32,13 @@ Answer = dict[str, Any]
 
 def answer(
     stream_id: str, records: Mapping[str, Records | None], now_ms: int, dead_after_ms: int, retries: Retries,
-    *, keeps_ms: int = 0, is_brief: bool = False,
+    *, is_brief: bool = False,
 ) -> Answer | None:  # fmt: skip
     """Returns the answer about the whole, as `status.answer` does; None if no part was ever started.
 
     `records` are those of the parts, by their ids; None for one that was never started.
     """
-    of_part = partial(
-        status.answer, now_ms=now_ms, dead_after_ms=dead_after_ms, retries=retries, keeps_ms=keeps_ms, is_brief=is_brief
-    )
+    of_part = partial(status.answer, now_ms=now_ms, dead_after_ms=dead_after_ms, retries=retries, is_brief=is_brief)
     answers = {part_id: of_part(part_id, one) for part_id, one in records.items() if one is not None}
     known = list(answers.values())
     if not known:

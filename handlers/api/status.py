@@ -46,15 +46,14 @@ def answer(
     dead_after_ms: int,
     retries: Retries,
     *,
-    keeps_ms: int = 0,
     is_brief: bool = False,
     whole: Coverage | None = None,
 ) -> dict[str, Any]:
     """Returns the answer about a stream as JSON; if `is_brief`, the verdict covers its newest connection alone.
 
     A connection other than the holder counts as open until it was silent for longer than `dead_after_ms`. Instants are
-    texts in UTC; lengths are milliseconds. handlers/api/status_words.py lists the statuses. `keeps_ms`
-    is how far back the upstream goes, 0 if unknown. With `whole`, the verdict says what is missing there.
+    texts in UTC; lengths are milliseconds. handlers/api/status_words.py lists the statuses. With `whole`, the verdict
+    says what is missing there.
     """
     connections = Connections(records, now_ms, dead_after_ms)
     lease, holder, cursor = records.lease, connections.holder, records.cursor
@@ -71,7 +70,7 @@ def answer(
     situation = Situation(
         status, _why(status, connections), for_ms=None if since_ms is None else max(0, now_ms - since_ms),
         at_least=at_least, has_connected=covered is not None or lease.connected_token > 0,
-        trouble=trouble, is_brief=is_brief, keeps_ms=keeps_ms,
+        trouble=trouble, is_brief=is_brief, keeps_ms=records.keeps_ms,
     )  # fmt: skip
     return {
         "stream": stream_id,

@@ -41,8 +41,10 @@ CLAIMED = (*ACTIVE, "unknown")
 _ENDINGS = {"StreamRejected": "rejected", "InvalidRequest": "rejected"}
 # Lambda's Cause is JSON, with its message first; the machine may have cut it off.
 _MESSAGE = re.compile(r'\{.*?"errorMessage"\s*:\s*("(?:[^"\\]|\\.)*")', re.DOTALL)
-NOT_AGAIN = "start it to continue from its cursor"
-# A stream that was never connected has no cursor.
+FROM_ITS_CURSOR = "start it to continue from its cursor"
+# The records of a list have no cursor, and some streams never have one.
+ONWARD = "start it to continue"
+# For a stream that was never connected.
 FROM_THE_START = "start it to try again"
 # For requests that are made once: a stream with an answer takes no other.
 NOT_TWICE = "for another answer start another id, such as name:2"
@@ -96,19 +98,19 @@ def reason(status: str, connections: Connections) -> str | None:
         )
     if status in ("stopping", "stopped"):
         how = "stopped on request" if status == "stopped" else "stop requested"
-        return f"{how}; {_start(connections.lease)}"
+        return f"{how}; {again(connections)}"
     words = ended_why(status, connections)
-    return f"{words}; {again(connections.lease)}" if words else None
+    return f"{words}; {again(connections)}" if words else None
 
 
-def again(lease: Lease) -> str:
-    """Returns what a person must do to get more of a stream that has ended."""
-    is_once = lease.ending == "StreamBroken" or ANSWERED.message in lease.ending_cause
-    return NOT_TWICE if is_once else _start(lease)
-
-
-def _start(lease: Lease) -> str:
-    return NOT_AGAIN if lease.connected_token else FROM_THE_START
+def again(connections: Connections) -> str:
+    """Returns what a person must do to get more of a stream that has ended, or is stopped."""
+    lease = connections.lease
+    if connections.has_its_answer or lease.ending == "StreamBroken" or ANSWERED.message in lease.ending_cause:
+        return NOT_TWICE
+    if connections.has_cursor:
+        return FROM_ITS_CURSOR
+    return ONWARD if lease.connected_token and not connections.is_once else FROM_THE_START
 
 
 def ended_why(status: str, connections: Connections) -> str:

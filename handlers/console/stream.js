@@ -13,7 +13,7 @@ import { lanesPart } from './lanes.js';
 import { partsPart } from './parts.js';
 import { showStatus } from './streams.js';
 import { whyPart } from './why.js';
-import { HELD, since, visible } from './words.js';
+import { HELD, isAnswered, since, visible } from './words.js';
 
 const MACHINE_MS = 3000;
 const COST_MS = 30_000;
@@ -59,7 +59,7 @@ export function streamView(parent, server, id) {
     known = status.status;
     showStatus(badge, status.status);
     text(verdict, since(status.verdict, status.since_at));
-    start.hidden = HELD.includes(status.status);
+    start.hidden = HELD.includes(status.status) || isAnswered(status.reason);
     stop.hidden = !HELD.includes(status.status) || status.status === 'stopping';
     cursor = status.cursor?.value ?? null;
     text(start, cursor === null ? 'Start' : 'Start from its cursor');

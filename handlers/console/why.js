@@ -3,7 +3,7 @@
 
 import { element, keyed, set, text } from './dom.js';
 import { runbookLink } from './runbook.js';
-import { clock, counted } from './words.js';
+import { clock, counted, isAnswered, nextStep } from './words.js';
 
 // What to do about an answer that was not a stream, by its status; the first match counts.
 const BY_STATUS = [
@@ -52,6 +52,7 @@ const USUAL = ['Nothing, if it ends soon: it is tried again automatically.', 'Un
 /** What to do, and the runbook's section about it; null if all is well. */
 function advice({ status, reason, counts, last_error: error, stuck_at_cursor: stuck, delivery }) {
   const section = status === 'rejected' ? 'Rejections' : 'Unconnected';
+  if (status === 'rejected' && isAnswered(reason)) return ['Nothing: its answer is below.', section];
   if (reason?.startsWith('its lease cannot be read')) {
     return ['Correct the named attributes in the record lease of the control table.', section];
   }
@@ -59,10 +60,8 @@ function advice({ status, reason, counts, last_error: error, stuck_at_cursor: st
     return ['Ask the operator of the upstream: it fails at one event. Tries become less and less frequent.', 'Stuck'];
   }
   if (status === 'broken') {
-    // For a request that is made once, the reason names another id to start.
-    const step = reason.split('; ').at(-1);
-    const now = `${step[0].toUpperCase()}${step.slice(1)}`;
-    return [`${now}. If it breaks again, see the error of its execution.`, 'ExecutionFailed'];
+    const step = nextStep(reason);
+    return [`${step[0].toUpperCase()}${step.slice(1)}. If it breaks again, see the error of its execution.`, 'ExecutionFailed'];
   }
   if (status === 'unknown') {
     return ['Stop it and start it. If that does not help, check whether Lambda has free concurrency.', 'Throttles'];

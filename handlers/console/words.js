@@ -21,6 +21,12 @@ export const STATUSES = {
 // Whether an execution holds the stream, so that it can be stopped and not started.
 export const HELD = ['starting', 'running', 'reconnecting', 'stopping', 'unknown'];
 
+/** What a person must do about a stream that is over, by its reason. */
+export const nextStep = (reason) => (reason ?? '').split('; ').at(-1);
+
+/** Whether a start can bring no more: the stream has the one answer to what is requested once. */
+export const isAnswered = (reason) => nextStep(reason).startsWith('for another answer');
+
 export const number = (value) => WHOLE.format(value);
 
 /** A number and what it counts: 1 gap, 2 gaps. */

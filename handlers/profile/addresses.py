@@ -152,6 +152,12 @@ def part_ids(name: str, parts: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{name}:{part}" for part in parts)
 
 
+def is_repeated(method: object, again: object) -> bool:
+    """Returns whether a profile's request may be made again; `again` is None if the profile does not say."""
+    # RFC 9110, section 9.2.2: of GET and POST, GET is idempotent.
+    return method == "GET" if again is None else again is not False
+
+
 def tag_of(part_id: str) -> str:
     """Returns the tag of a part in a position, which does not depend on its place in the profile's list."""
     return hashlib.sha256(part_id.encode()).hexdigest()[:TAG_DIGITS]

@@ -130,8 +130,7 @@ def _time(fields: Fields, table: Mapping[str, Any]) -> Any:
 
 def _defaults(said: Mapping[str, Any], table: Mapping[str, Any], keep_days: int) -> dict[str, Any]:
     """Returns the defaults that depend on the stage or on other fields."""
-    # RFC 9110, section 9.2.2: of these two methods GET is idempotent.
-    again = said["method"] == "GET" if said["again"] is None else said["again"]
+    again = addresses.is_repeated(said["method"], said["again"])
     return {
         "keep_days": keep_days if said["keep_days"] is None else said["keep_days"],
         "again": again,

@@ -164,7 +164,7 @@ class Redrive:
         if not self.restart:
             return Outcome(letter, LEFT, "the stream is started again with --restart, or by a POST")
         if lease.stop:
-            return Outcome(letter, LEFT, "a stop was requested since; start it to continue from its cursor")
+            return Outcome(letter, LEFT, "a stop was requested since: it stays stopped until a POST starts it")
         start, said = Start.DONE, ""
         if not self.dry_run:
             start, said = started(self.stage.states, self.stage.machine_arn, stream_id)

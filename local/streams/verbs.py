@@ -217,7 +217,7 @@ VERBS: dict[str, tuple[str, list[str], asking.Run]] = {
         start,
     ),
     "stop": (
-        "Stops streams. Each stores what it has read and closes; start it to continue from its cursor.",
+        "Stops streams. Each stores what it has read and closes, and stays stopped until it is started.",
         ["stop demo", "stop --match 'prices:*' --dry-run", "stop --match 'prices:*'"],
         stop,
     ),

@@ -213,6 +213,7 @@ def test_advice_fits_the_cause(service: LocalRun, browser: Chromium) -> None:
     away = {"cause": "unheard", "failures": 1, "at": "2026-11-24T00:00:00Z"}
     rows.append(("reconnecting", None, away))
     rows.append(("rejected", None, away | {"cause": "rejected", "detail": "the parameter '/s' cannot be read: X"}))
+    rows.append(("rejected", once, away | {"cause": "InvalidRequest"}))
     rows.append(("broken", "its lease cannot be read whole: ended_at", error | {"at": None}))
     shown(browser, address(service))
     *said, verdict = browser.do(
@@ -235,7 +236,8 @@ def test_advice_fits_the_cause(service: LocalRun, browser: Chromium) -> None:
     assert "Nothing is lost. Create it, or correct its name in the profile. Runbook: DeliveryLag" in said[3][-1]
     assert len(said[4]) == 1  # the verdict has the instant of the failure
     assert said[5][-1].startswith("Create or correct the secret that its profile names; each try reads it again. Then ")
-    assert said[6] == ["Correct the named attributes in the record lease of the control table. Runbook: Unconnected"]
+    assert said[6] == ["Nothing: its answer is below. Runbook: Rejections"]
+    assert said[7] == ["Correct the named attributes in the record lease of the control table. Runbook: Unconnected"]
     assert re.fullmatch(r"Away since [^.]+: its function fell silent\. 3\u00a0s missing\.", verdict)
 
 

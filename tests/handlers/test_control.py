@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from handlers.api.known_profiles import KnownProfiles
+from handlers.api.routes import ROUTES
 from handlers.connection.effects import Claim, Progress
 from handlers.connection.inputs import LOG
 from handlers.connection.steps import Invocation
@@ -109,13 +110,23 @@ def test_the_cursor_of_a_log_is_the_one_that_a_successor_resumes_from(
     assert claim().resumption.cursor == shown[0]
 
 
+def test_a_parameter_that_a_route_does_not_have_is_refused(memory: Memory, control: ModuleType) -> None:
+    """Each route of a stream refuses it in one sentence: a DELETE with dry_run=true stops nothing."""
+    connected(memory)
+    before, of_stream = memory.items(CONTROL, "demo"), [one for one in ROUTES if "{streamId}" in one]
+    # Step Functions answers the one, and the other needs a profile with a repair.
+    others = (f"POST {control.STREAM}", f"POST {control.STREAM}/repair")
+    for method, _, resource in (one.partition(" ") for one in of_stream if one not in others):
+        code, said = asked(control, method, resource=resource, queryStringParameters={"dry_rum": "true"})
+        assert (code, said["detail"].partition(";")[0]) == (400, "The parameter dry_rum is unknown"), resource
+    assert memory.items(CONTROL, "demo") == before
+
+
 def test_delete_writes_the_stop_request_and_nothing_else(memory: Memory, control: ModuleType) -> None:
     """The lease gains `stop`; later claims are refused; the answer says what follows. A GET writes nothing."""
     connected(memory)
     before = memory.items(CONTROL, "demo")
     assert asked(control, "GET")[1]["status"] == "running"
-    words = "The parameter dry_run is unknown; there is none here."
-    assert asked(control, "DELETE", queryStringParameters={"dry_run": "true"}) == (400, {"detail": words})
     assert memory.items(CONTROL, "demo") == before
     code, body = asked(control, "DELETE")
     requested_at = body.pop("stop_requested_at")

@@ -45,8 +45,7 @@ def test_a_streams_events_are_put_back_and_others_stay(aws: Aws, function: Modul
 
 
 def test_a_redrive_of_a_stream_that_is_not_there(function: ModuleType) -> None:
-    """It gives 404, as for the stream itself; a GET of the route gives 405, a parameter 400: there is no dry run."""
+    """It gives 404, as for the stream itself; a GET of the route gives 405."""
     assert redriven(function) == (404, {"detail": "The stream 'demo' was never started."})
     assert redriven(function, "nobody")[0] == 404
     assert asked(function, "GET", resource=RESOURCE)[0] == 405
-    assert asked(function, "POST", resource=RESOURCE, queryStringParameters={"dry_run": "true"})[0] == 400

@@ -41,11 +41,15 @@ def shown(
     kept_since_ms: int = 0,
     damage: tuple[str, ...] = (),
     keeps_ms: int = 0,
+    is_once: bool = False,
     **lease: Any,
 ) -> Any:
     """Return the answer for the stream `demo`; the newest connection holds the lease unless the lease differs."""
     fence = max((one.fence for one in connections), default=0)
     fields: dict[str, Any] = {"execution": MINE, "generation": 1, "fence": fence, "connected_token": fence}
     held = Lease(**(fields | {"expires_at_ms": NOW + 1} | lease))
-    records = Records(held, cursor, saved_ms, connections, losses, rest, is_all, kept_since_ms, damage)
-    return answer("demo", records, NOW, DEAD_AFTER_MS, RETRIES, keeps_ms=keeps_ms)
+    records = Records(
+        held, cursor, saved_ms, connections, losses, rest, is_all, kept_since_ms, damage, keeps_ms=keeps_ms,
+        is_once=is_once,
+    )  # fmt: skip
+    return answer("demo", records, NOW, DEAD_AFTER_MS, RETRIES)

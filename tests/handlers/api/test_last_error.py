@@ -86,7 +86,7 @@ STOPPED = "not tried again: a stop is requested"
             [{}],
             LATER,
             RELEASED | {"ending": "StreamRejected"},
-            "not tried again: start it to continue from its cursor",
+            "not tried again: start it to continue",
             {},
         ),
         # It is over once a later connection was answered.
@@ -187,7 +187,7 @@ def test_the_last_error_is_the_executions_where_it_ended_by_one() -> None:
         what = f"{ending}: {words}" if words else ending
         instants = dict.fromkeys(("tried_again_at", "tried_again_by", "final_at", "over_at"))
         assert shown_error == instants | {
-            "message": f"{what}; not tried again: start it to continue from its cursor",
+            "message": f"{what}; not tried again: start it to continue",
             "cause": ending,
             "at": at(8),
             "since": at(8),

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from handlers.api.status_words import FROM_THE_START, NOT_TWICE
 from handlers.connection.ends import ANSWERED
 from tests.handlers.api.shown import NOW, connection, shown
 
@@ -40,7 +41,7 @@ def test_a_stop_request_after_the_end_changes_nothing_of_it(how: str) -> None:
 def test_why_a_stream_is_over_is_said(how: str, more: dict[str, Any], reason: str) -> None:
     """One sentence names the stop request, the upstream's answer, or the machine's own words.
 
-    What was never connected has no cursor from which a start could continue.
+    Only of one with a cursor it is said that a start continues from there.
     """
     error, cause = ENDINGS[how]
     ends: dict[str, dict[str, Any]] = {
@@ -48,7 +49,11 @@ def test_why_a_stream_is_over_is_said(how: str, more: dict[str, Any], reason: st
         "rejected": {"ended_by": "refused", "error": "StreamRejected", "http_status": 401},
     }
     one = connection(1, "B", None, claimed_ms=3, seen_ms=3, **ends.get(how, {"ended_by": "stopped"}))
-    for token, again in ((0, "start it to try again"), (1, "start it to continue from its cursor")):
+    for token, cursor, again in (
+        (0, None, FROM_THE_START),
+        (1, None, "start it to continue"),
+        (1, "7", "start it to continue from its cursor"),
+    ):
         over: dict[str, Any] = {
             "execution": "",
             "ending": error,
@@ -56,7 +61,7 @@ def test_why_a_stream_is_over_is_said(how: str, more: dict[str, Any], reason: st
             "ended_at_ms": 5,
             "connected_token": token,
         }
-        body = shown(one, **over, **more)
+        body = shown(one, **over, **more, cursor=cursor)
         assert (body["status"], body["reason"]) == (how, f"{reason}; {again}")
 
 
@@ -67,6 +72,15 @@ def test_what_is_requested_once_is_not_said_to_continue() -> None:
         body = shown(one, execution="", ending=ending, ending_cause=cause, ended_at_ms=5)
         assert body["reason"].endswith(f"{cause}; for another answer start another id, such as name:2")
         assert "continue" not in body["last_error"]["message"]
+
+
+@pytest.mark.parametrize("over", [{"stop": True, "stop_at_ms": 7}, {"ending": "StreamEnded", "ending_cause": "ended"}])
+def test_a_stream_that_has_its_one_answer_is_not_said_to_start_again(over: dict[str, Any]) -> None:
+    """Whether it was stopped or has ended, a POST would be rejected; before the first answer it would not."""
+    answered = connection(1, "B", 3, 9, ended_by="ended")
+    refused = connection(1, "B", None, claimed_ms=3, seen_ms=3, ended_by="refused", http_status=503)
+    for one, again in ((answered, NOT_TWICE), (refused, FROM_THE_START)):
+        assert shown(one, execution="", **over, cursor=None, is_once=True)["reason"].endswith(f"; {again}")
 
 
 def test_a_connection_that_outlives_its_execution_is_shown_and_decides_nothing() -> None:

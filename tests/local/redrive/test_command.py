@@ -84,7 +84,7 @@ def test_a_rejected_stream_is_left_until_somebody_asks(stage: Deployed, capsys: 
     stage.aws.dynamodb.put_item(TableName=stage.control_table, Item=lease)
     status, done = redrive(capsys, "--restart")
     assert (status, stage.waiting()) == (1, 1)
-    stopped = "a stop was requested since; start it to continue from its cursor"
+    stopped = "a stop was requested since: it stays stopped until a POST starts it"
     assert outcomes(done) == {("demo:off", None): ("left", stopped)}
 
 

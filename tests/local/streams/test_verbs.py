@@ -79,7 +79,7 @@ def test_a_stream_from_its_start_to_its_stop(local_run: LocalRun, tmp_path: Path
     [
         ({}, {"rest": Rest("http", 1, NOW + 9_000)}, r"a try after [-: 0-9]+"),
         ({"execution": "", "ending": "StreamBroken"}, {}, "for another answer start another id, such as name:2"),
-        ({"execution": "", "stop": True}, {}, "start it to continue from its cursor"),
+        ({"execution": "", "stop": True}, {}, "start it to continue"),
         ({"execution": "", "ending": "Broken"}, {"damage": ("ended_at",)}, ""),
     ],
 )
