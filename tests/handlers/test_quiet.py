@@ -12,7 +12,7 @@ from handlers.store import ledger_records, typed_values
 from handlers.store.leases import quiet_words, silence_of
 from tests.handlers.aws import Client
 from tests.handlers.scripted import Functions, Script
-from tests.handlers.store.test_grouped_store import NOW_MS, STREAM, claim, client, store_of
+from tests.handlers.store.grouped import NOW_MS, STREAM, claim, client, store_of
 
 __all__ = ["client"]
 FOR_MS = 896_000  # a function's time without its margin

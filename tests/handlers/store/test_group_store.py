@@ -1,0 +1,209 @@
+"""How streams join and leave a group, how its functions end, and what a stream's record says by their heartbeats."""
+
+from dataclasses import replace
+
+import pytest
+
+from handlers.connection.evidence import Record
+from handlers.connection.gap_record import OPEN, Gap
+from handlers.connection.ledger import gaps
+from handlers.group.group_lease import GroupHeartbeat, GroupLease
+from handlers.store import control_record, ledger_records, typed_values
+from handlers.store.control_record import cursor, to_record
+from handlers.store.control_writes import mark
+from handlers.store.group_store import FORGOTTEN_MS, GroupStore, live_of_member, member_lease
+from local.simulation.tables import MemoryDynamoDB
+from tests.handlers.aws import Client, never_arrives
+from tests.handlers.store.grouped import (
+    CONTROL,
+    EXECUTION,
+    GROUP,
+    NOW_MS,
+    REQUEST,
+    STREAM,
+    client,
+    connected,
+    late,
+    record,
+    shown,
+    store_of,
+    unanswered,
+)
+
+__all__ = ["client"]
+
+
+def test_a_connection_that_a_heartbeat_answers_for_was_heard_not_long_before() -> None:
+    """Otherwise its successor would count its whole life as the silence of a dead peer, and never catch up."""
+    live = {name: {"N": value} for name, value in (("seen_ms", "0"), ("lag_ms", "8000"), ("silent_ms", "37500"))}
+    group = GroupLease(1, EXECUTION, heartbeats={REQUEST: GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000)})
+    composed = live_of_member(live | {"request_id": {"S": REQUEST}}, group)
+    assert composed is not None
+    assert (composed["seen_ms"], composed["heard_ms"]) == ({"N": "992000"}, {"N": "954500"})
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_a_stream_that_joins_a_group_that_was_stopped_is_not_asked_to_stop(stop: bool) -> None:
+    """A group is stopped when no member is left: until its next execution claims it, its status was "stopping"."""
+    item = {"group": {"S": GROUP}, "execution": {"S": GROUP}, "stop": {"BOOL": stop}}
+    assert member_lease(item, GroupLease(1, EXECUTION, stop=True)).stop is stop
+
+
+def test_a_connection_that_a_heartbeat_answers_for_is_not_silent_for_its_lag() -> None:
+    """Otherwise one that catches up would count as dead, and the time since as a gap."""
+    names = ("fence", "opened_ms", "since_ms", "live_ms", "seen_ms", "lag_ms")
+    live = dict(zip(names, map(typed_values.number, (2, 900_000, 800_000, 1_100_000, 900_000, 8_000)), strict=True))
+    live |= {"request_id": {"S": REQUEST}, "resumed": {"BOOL": True}}
+    shown_live = live_of_member(
+        live, GroupLease(1, EXECUTION, heartbeats={REQUEST: GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000)})
+    )
+    assert shown_live is not None
+    before, (now,) = Record(1, 700_000, 800_000, 800_000, "reset", resumed=False), ledger_records.records_of(shown_live)
+    assert now.end_ms(NOW_MS + 8_000, 8_000) is None
+    assert gaps([before, now], NOW_MS + 8_000, 8_000) == [Gap(2, 800_000, 900_000, "reset", OPEN)]
+
+
+@pytest.mark.parametrize(
+    ("came", "behind_ms"), [([], 45_500), ([(6, NOW_MS)], 45_500), ([(6, NOW_MS), (7, NOW_MS - 500)], 500)]
+)
+def test_who_asks_from_a_log_is_behind_by_what_the_log_has_not_yet(came: list[tuple[int, int]], behind_ms: int) -> None:
+    """No heartbeat is written for such a stream: by its record alone each successor would be further behind."""
+    live = {name: typed_values.number(value) for name, value in (("fence", 7), ("seen_ms", 992_000), ("lag_ms", 8_000))}
+    live |= {"opened_ms": {"N": "0"}, "live_ms": {"N": "0"}, "heard_ms": {"N": "954500"}}
+    record = to_record({"live": {"M": live}})
+    for fence, came_ms in came:
+        record = record.heard(fence, came_ms)
+    assert record.resumption(NOW_MS).behind_ms == behind_ms
+
+
+@pytest.mark.parametrize(("died_s", "status"), [(2, "stopping"), (8, "stopped")])
+def test_who_leaves_while_its_function_is_dead_is_connected_no_more(client: Client, died_s: int, status: str) -> None:
+    """Outside the group no heartbeat says that its function is dead, and the function's limit is minutes away."""
+    store = connected(client)
+    late(client)
+    now_ms = NOW_MS + died_s * 1_000
+    later = store_of(client, now_ms)
+    later.refreshed([record(client)])
+    assert later.lets_go(STREAM, "1", "StreamEnded", "stopped") == ""
+    lease = control_record.lease(record(client))
+    assert ("stopping" if now_ms < lease.expires_at_ms else "stopped") == status
+    # Nor does one that lives say so, where the store refuses its release.
+    assert lease.expires_at_ms <= store.lease.heartbeats[REQUEST].until_ms
+
+
+def test_who_reads_on_after_the_end_renews_as_for_a_stream_alone(client: Client) -> None:
+    """Otherwise, if its release is refused, the ended stream counts as connected until the function's limit."""
+    store = connected(client)
+    other = store_of(client)
+    other.refreshed([record(client)])
+    assert other.lets_go(STREAM, "1", "StreamEnded", "ended") == ""
+    seen = [store.heartbeat(STREAM, 1, NOW_MS + 8_000, shown() | cursor(text, 1, NOW_MS)) for text in ("4", "5")]
+    assert [reply.is_done for reply in seen] == [True, True]
+    assert (record(client)["cursor"], record(client)["expires_at_ms"]) == ({"S": "5"}, {"N": str(NOW_MS + 8_000)})
+
+
+def test_a_function_whose_own_heartbeat_has_run_out_takes_no_turn(client: Client) -> None:
+    """The next function takes an ended one's turn at once, and would open beside it; so it waits."""
+    connected(client).release(STREAM, 1, shown())
+    store, limit_ms = late(client), NOW_MS + 60_000
+    turn = mark(2, limit_ms, REQUEST)
+    claimed = store.claim(STREAM, execution=EXECUTION, holder=f"B/{REQUEST}", after_fence=1, turn=turn)
+    taken = store.take_turn(STREAM, 2, limit_ms, NOW_MS + 8_000, request_id=REQUEST)
+    assert (claimed.is_done, taken.is_done, record(client)["connected"]) == (True, False, {"N": "1"})
+
+
+def test_a_function_does_not_end_itself(client: Client) -> None:
+    """Its heartbeat has run out, and a finished stream's connection is open because its release was refused."""
+    store = connected(client)
+    with unanswered(client, never_arrives):
+        store.release(STREAM, 1, shown())
+    assert late(client).lets_go(STREAM, "1", "StreamEnded", "stopped") == ""
+    assert not GroupStore(client, CONTROL, GROUP).read().heartbeats[REQUEST].is_ended
+
+
+def test_a_heartbeat_that_lands_late_sets_no_later_one_back(client: Client) -> None:
+    """Otherwise the function would count as dead while it reads, and its successor would open beside it."""
+    groups, known = GroupStore(client, CONTROL, GROUP), GroupLease()
+    first, second = GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000, 9, away=1), GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000, 10)
+    groups.first_heartbeat(REQUEST, EXECUTION, first)
+    assert groups.heartbeat(REQUEST, second, known)[0]
+    third = replace(second, at_ms=NOW_MS + 1_000, until_ms=NOW_MS + 9_000)
+    assert [groups.heartbeat(REQUEST, one, known)[0] for one in (third, second, third)] == [True, False, True]
+    assert groups.read().heartbeats == {REQUEST: third}
+
+
+@pytest.mark.parametrize(("group", "listed", "anew"), [(GROUP, "1", "2"), (GROUP, "2", "2"), ("#2", "1", "")])
+def test_a_stream_that_has_joined_anew_is_not_let_go(client: Client, group: str, listed: str, anew: str) -> None:
+    """Neither if it is in another group by now, nor if its connection was still being closed when the function read
+    the members with that POST.
+    """
+    store = connected(client)
+    client.put_item(TableName=CONTROL, Item=record(client) | {"group": {"S": group}, "joined": {"S": "2"}})
+    assert store.lets_go(STREAM, listed, "StreamEnded", "stopped") == anew
+    assert (record(client)["group"], "ending" in record(client)) == ({"S": group}, False)
+
+
+@pytest.mark.parametrize(("is_stopped", "joined"), [(False, "1"), (True, "")])
+def test_what_a_newer_function_has_claimed_is_not_let_go_unless_it_is_stopped(
+    client: Client, is_stopped: bool, joined: str
+) -> None:
+    """Its upstream refused the older function, and may have answered the newer one since."""
+    store = connected(client)
+    claimed = {"group_fence": {"N": "2"}, "stop": {"BOOL": is_stopped}}
+    client.put_item(TableName=CONTROL, Item=record(client) | claimed)
+    assert store.lets_go(STREAM, "1", "StreamRejected", "403") == joined
+    assert ("group" in record(client), "ending" in record(client)) == (not is_stopped, is_stopped)
+
+
+def test_a_function_that_is_ended_sends_no_heartbeat_again(client: Client) -> None:
+    """Nobody ends a function that has sent another heartbeat since it was read."""
+    groups = GroupStore(client, CONTROL, GROUP)
+    first, later, last = (GroupHeartbeat(1, NOW_MS + at_ms, NOW_MS + 8_000 + at_ms) for at_ms in (0, 2_000, 4_000))
+    groups.first_heartbeat(REQUEST, EXECUTION, first)
+    assert groups.heartbeat(REQUEST, later, GroupLease())[0]
+    assert not groups.mark_ended(REQUEST, first)[0]
+    assert groups.mark_ended(REQUEST, later)[0]
+    is_done, lease = groups.heartbeat(REQUEST, last, GroupLease())
+    assert (is_done, lease.heartbeats) == (False, {REQUEST: replace(later, is_ended=True)})
+
+
+def test_a_group_ends_at_the_version_at_which_nobody_is_a_member(client: Client) -> None:
+    """If somebody has joined since, it goes on."""
+    groups = GroupStore(client, CONTROL, GROUP)
+    assert [groups.changed().version for _ in range(2)] == [1, 2]
+    assert [groups.ends(EXECUTION, version)[0] for version in (1, 2)] == [False, True]
+
+
+def test_the_heartbeats_of_functions_long_gone_are_removed(client: Client) -> None:
+    """Their limit passed a minute ago, so none of their connections is open; the item would grow for ever."""
+    groups, old = GroupStore(client, CONTROL, GROUP), GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000)
+    for request_id in ("r0", REQUEST):
+        groups.first_heartbeat(request_id, EXECUTION, old)
+    left = []
+    for after_ms in (FORGOTTEN_MS, FORGOTTEN_MS + 1):
+        beat = replace(old, at_ms=NOW_MS + after_ms, until_ms=NOW_MS + after_ms + 8_000)
+        left.append(sorted(groups.heartbeat(REQUEST, beat, groups.read())[1].heartbeats))
+    assert left == [["r0", REQUEST], [REQUEST]]
+
+
+def test_all_members_are_read_however_many_pages_they_fill() -> None:
+    """DynamoDB answers a megabyte at a time."""
+    tables = MemoryDynamoDB("events", CONTROL)
+    tables.most_items = 1
+    groups = GroupStore(tables, CONTROL, GROUP)
+    for stream in "abc":
+        groups.joins(stream, "1")
+    assert groups.members() == dict.fromkeys("abc", "1")
+
+
+def test_places_are_counted_and_left_as_they_were_read(client: Client) -> None:
+    """If somebody has joined since, a later reading counts; a stream that joined anew keeps its place."""
+    groups = GroupStore(client, CONTROL, GROUP)
+    version = groups.changed().version
+    for at, size in ((version - 1, 9), (version, 3), (version + 1, 7)):
+        groups.counted(at, size, frees=False)
+    assert groups.read().size == 3
+    for joined in ("1", "2"):
+        groups.joins("a", joined)
+    assert (groups.leaves("a", "1", NOW_MS), groups.members()) == (False, {"a": "2"})
+    assert (groups.leaves("a", "2", NOW_MS), groups.members()) == (True, {})
