@@ -61,7 +61,8 @@ function advice({ status, reason, counts, last_error: error, stuck_at_cursor: st
   }
   if (status === 'broken') {
     const step = nextStep(reason);
-    return [`${step[0].toUpperCase()}${step.slice(1)}. If it breaks again, see the error of its execution.`, 'ExecutionFailed'];
+    const now = `${step[0].toUpperCase()}${step.slice(1)}`;
+    return [`${now}. If it breaks again, see the error of its execution.`, 'ExecutionFailed'];
   }
   if (status === 'unknown') {
     return ['Stop it and start it. If that does not help, check whether Lambda has free concurrency.', 'Throttles'];
