@@ -7,8 +7,9 @@ before it, and nothing comes before it later. An arrival names the sinks that to
 (handlers/deliver/at_once.py).
 
 An arrival is an item of the delivery table: the stream's id, and `arrival#<number>`. Invariants: a stream's numbers
-grow, even after all of them have expired; `before` is the number of the preceding one; what one call brought is noted
-once, unless another call noted something in between; a sink that has taken an arrival has taken all before it.
+grow, even after all of them have expired; `before` is the number of the preceding one, or of none; what one call
+brought is noted once, unless another call noted something in between; a sink that has taken an arrival has taken all
+before it.
 """
 
 import json
@@ -49,9 +50,9 @@ class Entry(NamedTuple):
 class Arrival:
     """The events of one stream that one call brought; `total` counts those of this arrival and all before it.
 
-    `before` is the number of the preceding one, 0 if there was none; `mark` names the records of the call. `taken` has
-    the sinks that took this arrival and all before it, and how many events each has taken in all. A sink that took only
-    the first events is in `part` too, with how many.
+    `before` is the number of the preceding one, 0 if there was none or it may have expired; `mark` names the records of
+    the call. `taken` has the sinks that took this arrival and all before it, and how many events each has taken in all.
+    A sink that took only the first events is in `part` too, with how many.
     """
 
     number: int
@@ -72,6 +73,10 @@ class Arrival:
     def events(self) -> int:
         """How many events it has."""
         return sum(entry.events for entry in self.entries)
+
+    def is_newest(self, now_ms: int) -> bool:
+        """Whether no later one can have expired, if no later one is found."""
+        return now_ms < self.at_ms + KEPT_MS
 
     def is_taken_by(self, label: str) -> bool:
         """Whether the sink took all of it before it was noted."""
@@ -152,8 +157,11 @@ class Arrivals:
 
     def _next(self, stream_id: str, entries: tuple[Entry, ...], mark: str, now_ms: int, sent: Sent) -> Arrival:
         end = self._ends[stream_id]
-        # If none is left that is kept, the time is above every former number, as no stream has a thousand a second.
-        following = end.number + 1 if now_ms < end.at_ms + KEPT_MS else max(now_ms, end.number + 1)
+        # If none is left that is kept, the time is above every former number, as no stream has a thousand a second, and
+        # which one came before is not known.
+        before, following = end.number, end.number + 1
+        if not end.is_newest(now_ms):
+            before, following = 0, max(now_ms, following)
         total = end.total + sum(entry.events for entry in entries)
         # Where another call noted something since, a sink must have taken that too.
         taken = {
@@ -162,7 +170,7 @@ class Arrivals:
             if end.number == sent.behind.number or end.is_taken_by(label)
         }
         part = {label: one.part for label, one in sent.took.items() if label in taken and one.part}
-        return Arrival(following, end.number, total, now_ms, mark, entries, taken, part)
+        return Arrival(following, before, total, now_ms, mark, entries, taken, part)
 
     def end(self, stream_id: str) -> Arrival | None:
         """Returns the newest arrival; None if there is none. Raises StoreUnavailable."""

@@ -70,7 +70,7 @@ class AtOnce:
         except StoreUnavailable:
             return
         messages, places, problem = self._messages()
-        if end is None or end.mark == self.brought.mark or problem:
+        if end is None or not end.is_newest(self.now_ms()) or end.mark == self.brought.mark or problem:
             return
         self._sent, self._records = Sent(end), known
         tries = [one for target in self.targets if (one := self._try(target, end, len(messages))) is not None]

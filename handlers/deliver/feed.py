@@ -69,26 +69,34 @@ class Feed:
         """Returns the first messages and broken entries after the place, about `most`; raises StoreUnavailable."""
         if record.is_replaying:
             return self._replayed(stream_id, record, most, now_ms)
-        found = self.arrivals.since(stream_id, record.number, min(ARRIVALS, most + 1))
-        if _have_expired(found, record, now_ms):
-            # The events may still be there.
-            number, done, until_ms = (found[0].number, 0, found[0].at_ms) if found else (record.number, ALL, now_ms)
-            since_ms = max(record.newest_ms - LATE_MS, record.replay_from_ms, 0)
-            lost = replace(
-                record, number=number, done=done,
-                replay_from_ms=since_ms, replay_until_ms=until_ms, replay_after="", is_backfill=True, left_ms=0,
-            )  # fmt: skip
-            return self._replayed(stream_id, lost, most, now_ms)
-        return self._arrived(stream_id, record, found, most)
+        limit = min(ARRIVALS, most + 1)
+        found = self.arrivals.since(stream_id, record.number, limit)
+        chained = _chained(found, record)
+        is_old = _is_old(record, chained, now_ms)
+        ahead, behind = [one for one in chained if not record.is_at(one)], found[len(chained) :]
+        if ahead or not (behind or is_old):
+            is_last = len(found) < limit and not (behind or is_old)
+            return self._arrived(stream_id, record, ahead, most, is_last=is_last)
+        # Arrivals have expired. Their events may still be there, and came when those were kept.
+        number, done, until_ms = record.number, ALL, now_ms
+        if behind:
+            number, done, until_ms = behind[0].number, 0, min(behind[0].at_ms, now_ms - KEPT_MS)
+        since_ms = max(record.newest_ms - LATE_MS, record.replay_from_ms, 0)
+        lost = replace(
+            record, number=number, done=done,
+            replay_from_ms=since_ms, replay_until_ms=until_ms, replay_after="", is_backfill=True, left_ms=0,
+        )  # fmt: skip
+        return self._replayed(stream_id, lost, most, now_ms)
 
     # --- what arrived -------------------------------------------------------------------------------------------------
 
-    def _arrived(self, stream_id: str, record: SinkRecord, found: Sequence[Arrival], most: int) -> Page:
+    def _arrived(
+        self, stream_id: str, record: SinkRecord, ahead: Sequence[Arrival], most: int, *, is_last: bool
+    ) -> Page:
         messages: list[Message] = []
         broken: list[tuple[Entry, str]] = []
         end, oldest_ms, size = record, 0, 0
-        is_last = len(found) < min(ARRIVALS, most + 1)
-        for arrival in found:
+        for arrival in ahead:
             if record.sink in arrival.taken and arrival.number > record.number:
                 # The call that noted it has sent it or its first events, and all before it.
                 record = end = settled(record, arrival)
@@ -119,7 +127,7 @@ class Feed:
             # A skip may have passed its last event.
             end = replace(record, number=arrival.number, done=done if left else ALL)
             if is_full:
-                is_last = not left and arrival is found[-1] and is_last
+                is_last = not left and arrival is ahead[-1] and is_last
                 break
         return Page(messages, record, end, oldest_ms, broken=broken, is_last=is_last)
 
@@ -183,15 +191,25 @@ def _wanted(stored: Stored, record: SinkRecord) -> StoredEvent | None:
     return event if record.replay_from_ms <= event.received_at_ms < record.replay_until_ms else None
 
 
-def _have_expired(found: Sequence[Arrival], record: SinkRecord, now_ms: int) -> bool:
-    """Returns whether arrivals between the record and those found have expired, or may have."""
-    came_ms = found[0].at_ms if found else now_ms
-    is_old = 0 < max(record.newest_ms, record.replay_from_ms) < came_ms - KEPT_MS
-    if not found:
-        return is_old
-    # The first arrival of all follows 0, and so does the first after all others have expired.
-    is_next = record.done == ALL and found[0].before == record.number and (record.number > 0 or not is_old)
-    return not (record.sink in found[0].taken or found[0].number == record.number or is_next)
+def _chained(found: Sequence[Arrival], record: SinkRecord) -> Sequence[Arrival]:
+    """Returns the arrivals up to the first before which others have expired: each names the one before it.
+
+    DynamoDB deletes what has expired in any order. The first arrival of all follows 0, and so does the first after all
+    others may have expired.
+    """
+    is_known = record.done == ALL and (record.number > 0 or not _is_old(record, (), found[0].at_ms if found else 0))
+    before = record.number if is_known else -1
+    for at, arrival in enumerate(found):
+        if arrival.before != before and arrival.number != record.number and record.sink not in arrival.taken:
+            return found[:at]
+        before = arrival.number
+    return found
+
+
+def _is_old(record: SinkRecord, chained: Sequence[Arrival], now_ms: int) -> bool:
+    """Returns whether an arrival behind these may have expired, or behind the record's place if there are none."""
+    known_ms = max(record.newest_ms, record.replay_from_ms, *(one.at_ms for one in chained[-1:]))
+    return 0 < known_ms < now_ms - KEPT_MS
 
 
 def messages_of(stream_id: str, item: Item | None) -> tuple[list[Message], str]:

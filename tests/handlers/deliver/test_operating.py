@@ -227,6 +227,39 @@ def test_what_an_expired_arrival_had_is_read_from_the_events(later: list[str], *
     assert stage.is_over
 
 
+@pytest.mark.parametrize("way", ["paused", "resumed before more comes", "removed"])
+@pytest.mark.parametrize("left", range(32))
+def test_arrivals_that_expire_in_any_order_take_no_event_along(left: int, way: str) -> None:
+    """DynamoDB deletes within days, and in any order. A sink that got nothing meanwhile gets all of it.
+
+    An event that comes after that is sent once.
+    """
+    stage = Stage()
+    for n in range(6):
+        stage.come("a", event(str(n), at_ms=stage.clock.now_ms))
+        stage.run(2)
+        if way == "removed":
+            stage.targets = (OTHER,)
+        else:
+            asked(stage, "pause")
+    for at, one in enumerate(stage.delivery.arrivals.since("a", 0, 9)[1:]):
+        if not left >> at & 1:
+            stage.client.delete_item(TableName="delivery", Key=typed_values.key("a", f"arrival#{one.number:015d}"))
+    stage.virtual.restart()
+    stage.clock.now_ms += KEEP_DAYS * 86_400_000
+    stage.targets = (TARGET,)
+    if way == "resumed before more comes":
+        asked(stage, "resume")
+        stage.run(150)
+    stage.come("a", event("6", at_ms=stage.clock.now_ms - 9))
+    stage.run(150)
+    if way == "paused":
+        asked(stage, "resume")
+        stage.run(150)
+    assert list(dict.fromkeys(stage.keys())) == [str(n) for n in range(7)]
+    assert (stage.keys().count("6"), stage.is_over) == (1, True)
+
+
 def test_an_arrival_that_expired_before_an_earlier_one_leaves_no_sink_behind() -> None:
     """DynamoDB deletes what has expired in any order: the sink is not behind, and no number is used twice."""
     stage = Stage(request_ms=250)  # too slow for what is sent at once, so a worker moves the record
