@@ -64,8 +64,9 @@ class Resume:
 
     def _moved(self, cursor: str, sign: int) -> str:
         """Returns the place to request for `cursor`; with -1, the cursor for which `cursor` is the place to request."""
-        if self.add and _NUMBER.fullmatch(cursor):
-            return str(int(cursor) + sign * self.add)
+        # Python takes some numbers for instants: the milliseconds 1795120112340 for 23:40 on a day of 1795.
+        if _NUMBER.fullmatch(cursor):
+            return str(int(cursor) + sign * self.add) if self.add else cursor
         return _earlier(cursor, sign * self.back_s) if self.back_s else cursor
 
 

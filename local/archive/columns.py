@@ -104,8 +104,9 @@ def _int64(value: int | float | str) -> int | None:
 
 def _timestamp(value: int | float | str) -> datetime:
     """An instant in ISO 8601, in UTC if it has no offset, or in milliseconds since 1970."""
-    if not isinstance(value, str):
-        return datetime.fromtimestamp(value / 1000, UTC)
+    # Python takes some numbers for instants: the milliseconds 1795120112340 for 23:40 on a day of 1795.
+    if not isinstance(value, str) or (value.isdecimal() and len(value) > len("20261130")):
+        return datetime.fromtimestamp(int(value) / 1000, UTC)
     instant = datetime.fromisoformat(value)
     # Arrow cannot convert what is in year 0 or 10000 of UTC, as 0001-01-01T00:00+14:00 is.
     return instant.astimezone(UTC) if instant.tzinfo else instant.replace(tzinfo=UTC)

@@ -124,6 +124,7 @@ def test_a_cursor_is_moved_and_spelled_as_the_profile_says() -> None:
         ("2026-01-01T00:01:00", "2025-12-31T23:59:00"),
         ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z"),
         ("17", "17"),
+        ("1795120112340", "1795120112340"),
     ],
 )
 def test_an_instant_is_asked_for_some_time_before(cursor: str, asked: str) -> None:

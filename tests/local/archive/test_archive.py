@@ -205,6 +205,8 @@ def test_a_type_stays_what_the_first_hour_said(tmp_path: Path) -> None:
         ("int64", 2**53 + 1, 2**53 + 1), ("int64", str(2**63 - 1), 2**63 - 1), ("int64", 2.0, 2), ("int64", 2.5, None),
         ("int64", "1_000", None), ("double", "1_000", None), ("double", 10**400, None), ("double", ".5", 0.5),
         ("timestamp", 0, datetime(1970, 1, 1, tzinfo=UTC)), ("timestamp", 1e20, None),
+        ("timestamp", "1795120112340", datetime(2026, 11, 19, 20, 28, 32, 340_000, UTC)),
+        ("timestamp", "20261130", datetime(2026, 11, 30, tzinfo=UTC)),
         ("timestamp", "0001-01-01T00:00:00+14:00", None), ("timestamp", "9999-12-31T23:59:59-14:00", None),
         (None, 2**53 + 1, 2**53 + 1), (None, 2**63, str(2**63)), (None, 7, 7.0),
     ],
