@@ -28,7 +28,7 @@ from handlers.api.answers import at, conditional, said, text_answer
 from handlers.api.bill import cost
 from handlers.api.control_stage import Asked, ControlStage, late_after
 from handlers.api.problems import Problem
-from handlers.api.queries import BadQuery, is_dry_run, parameters_of
+from handlers.api.queries import BadQuery, is_dry_run, parameters_of, query_of
 from handlers.aws.lambda_environment import LambdaContext
 from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import ProfileError, check_stream_id
@@ -91,12 +91,13 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
     route, parts = f"{method} {resource}", stage.known.parts(stream_id) if profile else ()
     if route not in _ROUTES:
         raise routes.bad_method(method, resource)
+    query = query_of(fields)
     if profile and route not in _WITH_PARAMETERS:
-        parameters_of(fields.get("queryStringParameters"), ())
+        parameters_of(query, ())
     if parts and route in _OF_EACH_PART:
         words = f"the stream {stream_id!r} is read in parts, each with its own answer: request {', '.join(parts)}"
         raise Problem("in-parts", words, "streamId")
-    return _ROUTES[route](Asked(stream_id, profile, fields.get("queryStringParameters"), fields, parts))
+    return _ROUTES[route](Asked(stream_id, profile, query, fields, parts))
 
 
 def _openapi(asked: Asked) -> Answer:

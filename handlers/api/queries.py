@@ -1,12 +1,13 @@
 """Reads the query of a request for a page: where the page begins, how many entries it may have, and from which time.
 
-Invariant: a query is understood whole or not at all; a malformed or unknown parameter is refused in one sentence that
-names it.
+Invariant: a query is understood whole or not at all; a malformed, unknown or repeated parameter is refused in one
+sentence that names it.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 from handlers.values import dataclass
 
@@ -29,6 +30,14 @@ class BadQuery(ValueError):
         super().__init__(sentence)
         self.field = field
         self.fix = fix
+
+
+def query_of(fields: Mapping[str, Any]) -> object:
+    """Returns the query of the proxy's event, which has the last value of each parameter; raises BadQuery."""
+    several = fields.get("multiValueQueryStringParameters") or {}
+    if repeated := next((name for name, values in several.items() if len(values) > 1), None):
+        raise BadQuery(repeated, f"the parameter {repeated[:80]} is given more than once", "Give it once.")
+    return fields.get("queryStringParameters")
 
 
 def parameters_of(query: object, known: Sequence[str], fix: str | None = "Leave it out.") -> dict[str, str]:

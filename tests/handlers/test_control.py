@@ -110,15 +110,20 @@ def test_the_cursor_of_a_log_is_the_one_that_a_successor_resumes_from(
     assert claim().resumption.cursor == shown[0]
 
 
-def test_a_parameter_that_a_route_does_not_have_is_refused(memory: Memory, control: ModuleType) -> None:
+@pytest.mark.parametrize("values", [["true"], ["false", "true"]])
+def test_a_parameter_that_a_route_does_not_have_or_has_twice_is_refused(
+    memory: Memory, control: ModuleType, values: list[str]
+) -> None:
     """Each route of a stream refuses it in one sentence: a DELETE with dry_run=true stops nothing."""
     connected(memory)
     before, of_stream = memory.items(CONTROL, "demo"), [one for one in ROUTES if "{streamId}" in one]
     # Step Functions answers the one, and the other needs a profile with a repair.
     others = (f"POST {control.STREAM}", f"POST {control.STREAM}/repair")
     for method, _, resource in (one.partition(" ") for one in of_stream if one not in others):
-        code, said = asked(control, method, resource=resource, queryStringParameters={"dry_rum": "true"})
-        assert (code, said["detail"].partition(";")[0]) == (400, "The parameter dry_rum is unknown"), resource
+        query = {"queryStringParameters": {"dry_rum": "true"}, "multiValueQueryStringParameters": {"dry_rum": values}}
+        code, said = asked(control, method, resource=resource, **query)
+        words = "is given more than once." if len(values) > 1 else "is unknown"
+        assert (code, said["detail"].partition(";")[0]) == (400, f"The parameter dry_rum {words}"), resource
     assert memory.items(CONTROL, "demo") == before
 
 
