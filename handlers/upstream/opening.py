@@ -8,6 +8,7 @@ the profile's own origin; no redirect leads from https to http.
 import contextlib
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -76,13 +77,22 @@ class KeptConnections:
 
     def __init__(self) -> None:
         self._pools: dict[tuple[tuple[str, str, int], bool], tuple[Any, float]] = {}
+        self._opened = threading.local()
 
     def post(self, request: UpstreamRequest, timeout: urllib3.Timeout) -> tuple[int, Mapping[str, str]]:
         """Returns the answer's status and headers, drops its body.
 
-        Raises RedirectRefused, AddressRefused and urllib3's errors.
+        If the server ended a kept connection as the request was sent, it is sent again on a new one. Raises
+        RedirectRefused, AddressRefused and urllib3's errors.
         """
-        response = _asked(self._pool(request), request, timeout)
+        self._opened.now, begun_s = False, time.monotonic()
+        try:
+            response = _asked(self._pool(request), request, timeout)
+        except exceptions.ProtocolError as error:
+            is_prompt = time.monotonic() - begun_s < DROPPED_WITHIN_S
+            if self._opened.now or not is_prompt or not isinstance(error.args[-1], ConnectionError):
+                raise
+            response = _asked(self._pool(request, is_new=True), request, timeout)
         try:
             if response.status in _REDIRECTS and response.headers.get("location") is not None:
                 raise RedirectRefused("the upstream redirected, and this request follows no redirect")
@@ -100,12 +110,12 @@ class KeptConnections:
         finally:
             response.close()
 
-    def _pool(self, request: UpstreamRequest) -> Any:
+    def _pool(self, request: UpstreamRequest, *, is_new: bool = False) -> Any:
         which = _origin(request.address), request.allow_private
         pool, used_s = self._pools.get(which, (None, 0.0))
         # A function that was suspended does not know whether a connection has ended meanwhile.
-        if pool is None or time.time() - used_s > KEPT_S:
-            pool = _pool_of(request, StrictResponse, lambda _: None, maxsize=KEPT)
+        if is_new or pool is None or time.time() - used_s > KEPT_S:
+            pool = _pool_of(request, StrictResponse, lambda _: setattr(self._opened, "now", True), maxsize=KEPT)
         self._pools[which] = pool, time.time()
         return pool
 

@@ -115,6 +115,24 @@ def test_a_connection_is_kept_for_the_next_event(body: bytes) -> None:
         assert len(raw.peers) == 1
 
 
+def test_a_connection_that_ends_as_the_next_event_is_sent_costs_no_back_off() -> None:
+    """Nothing of an answer came, so it is sent again on a new connection at once; there only once."""
+
+    def script(peer: Peer) -> None:
+        peer.read_body()
+        if len(raw.peers) < 3:
+            peer.send(b"HTTP/1.1 204 No Content\r\n\r\n")
+            peer.request = b""
+            peer.read_request()
+            peer.read_body()
+
+    with serving(script) as raw:
+        sender = Server()
+        sender.url = f"{raw.address}/hook"
+        assert [sender.send(key) for key in "123"] == [None, None, Refusal("no answer: ProtocolError")]
+        assert len(raw.peers) == 3
+
+
 def test_a_redirect_is_not_followed(server: Server) -> None:
     """There is only one request, even if the new place is on the same server; the event waits."""
     server.head = {"location": server.url}
