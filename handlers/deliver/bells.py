@@ -4,11 +4,10 @@ A bell that is out is an item of the delivery table, and an invocation of the fu
 until when a worker has it, or until when the sink is left alone; after that instant it is *due*, and a sweep rings
 again. So if a bell was lost, or its function died, the next sweep rings it again; a sweep reads nothing if no bell is
 out. A worker that is done deletes it and reads once more, because anything noted before the deletion found the bell out
-and rang none.
+and rang none. If it is killed in between, Lambda's second try of the call rings.
 
-Invariant: while a sink has not taken something noted, its bell is out, unless the sink is paused, or a worker was
-killed between that deletion and that reading: then the stream's next event rings. To rule that out would cost a write
-for each bell.
+Invariant: while a sink has not taken something noted, its bell is out, unless the sink is paused, or a call is running
+or about to be tried again; were both tries killed at that place, the stream's next event would ring.
 """
 
 import zlib

@@ -204,7 +204,8 @@ class Delivery:
             self.bells.hold(worker.bell, worked.until_ms)
         elif worked.end == "more" and (more := self._held(worker.bell)) is not None:
             ports.call([more])
-        elif worked.end in ("done", "paused"):
+        elif worked.end in ("done", "paused") or (worked.end == "lost" and self.bells.at(place) is None):
+            # Without a bell, this is Lambda's second try of a call that was killed after it had ended the bell.
             return self._ended(worker.bell, worked)
         return None
 

@@ -42,11 +42,12 @@ module.exports = {
       DestinationConfig: { OnFailure: { Destination: LETTERS } },
     },
   },
-  // A bell is due again by itself, so Lambda's own tries end within the minute.
+  // A bell is due again by itself, but for a call that was killed just after it had ended one. Lambda tries it again
+  // after a minute.
   DeliveryCalls: {
     Type: 'AWS::Lambda::EventInvokeConfig',
     Properties: {
-      FunctionName: ref(FUNCTION), Qualifier: '$LATEST', MaximumEventAgeInSeconds: 60, MaximumRetryAttempts: 0,
+      FunctionName: ref(FUNCTION), Qualifier: '$LATEST', MaximumEventAgeInSeconds: 240, MaximumRetryAttempts: 1,
     },
   },
   DeliverySweep: {

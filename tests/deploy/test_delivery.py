@@ -77,12 +77,12 @@ def test_the_api_may_read_how_far_sinks_are_and_have_the_delivery_act(template: 
 
 
 def test_a_sweep_comes_each_minute(template: dict[str, Any]) -> None:
-    """A rule may call the function, and does; Lambda itself does not retry it."""
+    """A rule may call the function, and does; Lambda itself retries a killed call once, a minute after its end."""
     resources = Resources(template, {})
     rule, calls = resources.properties("DeliverySweep"), resources.properties("DeliveryCalls")
     assert rule["ScheduleExpression"] == "rate(1 minute)"
     assert [json.loads(target["Input"]) for target in rule["Targets"]] == [{"sweep": True}]
-    assert (calls["MaximumRetryAttempts"], calls["MaximumEventAgeInSeconds"]) == (0, 60)
+    assert (calls["MaximumRetryAttempts"], calls["MaximumEventAgeInSeconds"]) == (1, 240)
 
 
 def test_the_mapping_reads_the_delivering_profiles_alone(template: dict[str, Any]) -> None:

@@ -172,8 +172,9 @@ def test_a_table_that_is_busy_for_a_moment_fails_no_call(code: str) -> None:
         stage.delivery.note(stage.stored("d", event("d")))
 
 
-def test_a_worker_that_cannot_read_whether_more_came_rings_for_it() -> None:
-    """It has ended its bell, so the call that noted the event in between has not rung."""
+@pytest.mark.parametrize("end", [StoreUnavailable, Killed])
+def test_a_worker_that_does_not_read_whether_more_came_rings_for_it(end: type[BaseException]) -> None:
+    """It has ended its bell, so the call that noted the event in between has not rung. Lambda repeats a killed call."""
     stage = Stage(request_ms=250)  # too slow for what is sent at once
     delivery, ends, stage.virtual.loses = stage.delivery, stage.delivery.bells.end, lambda: True
     delivery.note(stage.stored("a", event("1")))
@@ -187,13 +188,18 @@ def test_a_worker_that_cannot_read_whether_more_came_rings_for_it() -> None:
 
     def refuses(*_: object) -> None:
         delivery.arrivals._table._dynamodb = stage.client
-        raise StoreUnavailable
+        raise end
 
     bell = delivery.bells.at(PLACE)
     assert bell is not None
     object.__setattr__(delivery.bells, "end", ended)
-    with suppress(StoreUnavailable):
-        replace(delivery, ports=replace(delivery.ports, left_ms=lambda: 60_000)).answer(bell)
+    answering = replace(delivery, ports=replace(delivery.ports, left_ms=lambda: 60_000))
+    with suppress(StoreUnavailable, Killed):
+        answering.answer(bell)
+    if end is Killed:
+        stage.clock.now_ms += MINUTE_MS
+        assert list(delivery.bells.out()) == []
+        answering.answer(bell)
     stage.virtual.loses = lambda: False
     stage.run(130)
     assert (sorted({*stage.keys()}), stage.is_over) == (["1", "2"], True)
