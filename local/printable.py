@@ -14,6 +14,7 @@ import shutil
 import sys
 import textwrap
 import threading
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
@@ -39,6 +40,25 @@ def accept_any_text(stream: TextIO) -> None:
     """Makes a stream escape characters that its encoding lacks, instead of raising UnicodeEncodeError."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="backslashreplace")
+
+
+def width_of(text: str) -> int:
+    """Returns how many columns a terminal takes for a printable text: two for 語, none for a combining accent."""
+    return sum(_width(character) for character in text)
+
+
+def padded(text: str, columns: int) -> str:
+    """Returns a printable text followed by spaces up to that many columns."""
+    return text + " " * (columns - width_of(text))
+
+
+def cut(text: str, columns: int) -> str:
+    """Returns a printable text that takes at most that many columns; "…" ends one that was longer."""
+    if width_of(text) <= columns:
+        return text
+    while width_of(text) >= columns:
+        text = text[:-1]
+    return f"{text}…"
 
 
 def columns_of(stream: TextIO, otherwise: int) -> int:
@@ -111,9 +131,12 @@ def show(line: str, indent: int = 4) -> None:
 def wrapped(line: str, indent: int) -> list[str]:
     """Returns a line as `show` prints it."""
     columns = max(columns_of(sys.stdout, WIDE), indent + 20)
-    if len(line) <= columns:
+    if width_of(line) <= columns:
         return [line]
-    return textwrap.wrap(line, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    # While lines are wrapped, a wide character is followed by one that no printable text has.
+    wide = "".join(character + "\0" * (_width(character) - 1) for character in line)
+    lines = textwrap.wrap(wide, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    return [one.replace("\0", "") for one in lines]
 
 
 def lines_of(stream: TextIO, items: Iterable[str]) -> str:
@@ -134,6 +157,12 @@ def in_marks_of(encoding: str | None, text: str) -> str:
     except (UnicodeEncodeError, LookupError):
         return text.translate(picture.ASCII)
     return text
+
+
+def _width(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def _escape(sign: re.Match[str]) -> str:

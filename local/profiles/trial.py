@@ -42,7 +42,7 @@ from handlers.tls import check_trust
 from handlers.upstream.reader import Upstream
 from local import stages
 from local.options import read_port
-from local.printable import columns_of, printable
+from local.printable import columns_of, cut, printable, width_of
 from local.profiles import advice, folders
 from local.profiles.profile_files import named, placeholders, profile_text
 from local.profiles.talking import Talking
@@ -132,9 +132,8 @@ class Trial:
         key = "unique" if self.profile.key == "each" else printable(event.key)
         head = f"{word:<10} key {key}  " if word == Kind.EVENT.value else f"{word:<10} "
         # A body fills the line; a cut one says so.
-        most = max(_LEAST, columns_of(sys.stdout, _COLUMNS) - len(head))
-        body = printable(_body(event.data)[: most + 1].replace("\n", " "))
-        self.say(head + (body if len(body) <= most else f"{body[: most - 1]}…"))
+        most = max(_LEAST, columns_of(sys.stdout, _COLUMNS) - width_of(head))
+        self.say(head + cut(printable(_body(event.data)[: most + 1].replace("\n", " ")), most))
 
     def ends(self, end: End) -> None:
         """Prints how the upstream's answer, or a message on the socket that came or is missing, ends the connection."""

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from handlers.api.verdict import spelled
-from local.printable import printable, wrapped
+from local.printable import padded, printable, wrapped
 from local.streams import asking
 from local.streams.asking import DONE, in_colour
 
@@ -53,7 +53,7 @@ def _listed(stream: dict[str, Any]) -> str:
     """A stream's line: its status, its id, for how long it has had the status, its last event, and what is wrong."""
     lasted, last = _age(stream["since_at"] or stream["started_at"]), _age(stream["last_event_at"])
     word, why = stream["status"], "" if stream["status"] == "stopped" else stream["reason"] or ""
-    line = f"{word:<12}  {printable(stream['stream']):<24}  {lasted:<6}  {last:<10}  {printable(why)}".rstrip()
+    line = f"{word:<12}  {padded(printable(stream['stream']), 24)}  {lasted:<6}  {last:<10}  {printable(why)}".rstrip()
     return in_colour(word) + "\n".join(wrapped(line, 14)).removeprefix(word)
 
 

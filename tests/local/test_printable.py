@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local.cli import main
-from local.printable import aligned, lines_of, printable, printable_lines, saying, show
+from local.printable import aligned, cut, lines_of, printable, printable_lines, saying, show
 from local.service.screen import Screen
 from tests.local.support import PROJECT, until
 
@@ -132,6 +132,13 @@ def test_a_table_keeps_its_rows_whole() -> None:
     assert aligned(rows, 9) == parts
 
 
+def test_a_body_is_cut_where_the_line_ends() -> None:
+    """A cut text ends with a mark, and neither exceeds the columns."""
+    assert [cut("語語 ab", 7), cut("語語 ab", 6), cut("語語 ab", 4), cut("e\u0301e", 2)] == [
+        "語語 ab", "語語 …", "語…", "e\u0301e"
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
 def test_a_long_wait_is_explained(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> None:
     """The line comes after the given time, on a terminal and in a pipe."""
@@ -146,7 +153,9 @@ def test_a_long_wait_is_explained(monkeypatch: pytest.MonkeyPatch, stream: io.St
 def test_a_long_line_is_wrapped_between_words(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Further lines are indented, and no word is cut."""
+    """Further lines are indented, and no word is cut; 語 takes two columns of a terminal."""
     monkeypatch.setenv("COLUMNS", "30")
+    show("価格:円円円  円円円円  円円円円", 4)
+    assert capsys.readouterr().out == "価格:円円円  円円円円\n    円円円円\n"
     show("running  a:stream  the upstream-says \x1b[2J no", 4)
     assert capsys.readouterr().out == "running  a:stream  the\n    upstream-says \\x1b[2J no\n"

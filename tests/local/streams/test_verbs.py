@@ -121,15 +121,15 @@ def test_the_list_begins_with_the_worst_as_the_page_does(capsys: pytest.CaptureF
 
 
 def test_a_long_id_has_its_status_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a narrow terminal it stands below its status; an id with escaped characters moves no column."""
+    """In a narrow terminal it stands below its status; escaped and wide characters of an id move no column."""
     monkeypatch.setenv("COLUMNS", "80")
     fields: dict[str, Any] = dict.fromkeys(("since_at", "started_at", "last_event_at", "holder", "reason"))
-    rows = [{**fields, "stream": one, "status": "broken", "open_gaps": 0} for one in ("a" * 100, "b\n", "c")]
+    rows = [{**fields, "stream": one, "status": "broken", "open_gaps": 0} for one in ("a" * 100, "b\n", "c", "価格:e\u0301")]
     with serving(answers({"streams": rows, "next": None})) as server:
         assert cli.main(["list", "--url", server.address]) == 0
     _, first, second, _, *columns = capsys.readouterr().out.splitlines()
     assert (first, second) == ("broken", " " * 14 + "a" * 100)
-    assert [line.index("–") for line in columns] == [40, 40]
+    assert [line.index("–") for line in columns] == [40, 40, 40 - 2 + 1]
 
 
 def test_the_commands_of_the_page_run(local_run: LocalRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
