@@ -95,8 +95,8 @@ export function repeat(work, every, failed) {
     try {
       await work();
       failures = 0;
-      // A slow server is asked less often.
-      rest = Math.max(every, 3 * (performance.now() - began));
+      // A slow server is asked less often, but what the page shows does not grow old.
+      rest = Math.max(every, Math.min(LONGEST_MS, 3 * (performance.now() - began)));
     } catch (failure) {
       failures += 1;
       rest = Math.min(LONGEST_MS, 1000 * 2 ** Math.min(failures - 1, 4));

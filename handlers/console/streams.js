@@ -12,7 +12,7 @@ const PAGE = 100;
 const PER = 50;
 const EVERY_MS = 2000;
 // After how long without a turn, in a hidden tab, all pages are requested at once.
-const OLD_MS = 30_000;
+const OLD_MS = 60_000;
 const COLUMNS = ['Stream', 'Status', 'Events/s', 'Last event', 'Open gaps', 'Lag', 'Why'];
 const WORST_FIRST = [
   'broken', 'rejected', 'unknown', 'reconnecting', 'unwell', 'starting', 'stopping', 'running', 'ended', 'stopped',
@@ -94,6 +94,7 @@ export function streamsView(parent, server) {
       const behind = at === 0 ? '' : pages[at - 1].next;
       page = await ask(`connections?limit=${PAGE}${behind && `&after=${encodeURIComponent(behind)}`}`, 'GET', known);
       if (!parent.isConnected) return;
+      server.answered();
       old = pages[at];
       pages[at] = page;
       at += 1;
@@ -105,7 +106,6 @@ export function streamsView(parent, server) {
     if (page.next === null) pages.length = at;
     turn = at % pages.length;
     turnedAt = performance.now();
-    server.answered();
     show();
   }
 

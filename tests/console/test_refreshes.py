@@ -95,3 +95,41 @@ def test_ages_count_by_the_servers_clock(service: LocalRun, browser: Chromium) -
     )
     assert ages == ["0\u00a0s", "1\u00a0min"]
     assert {len(tick) for tick in ticks} == {len("23:59:45")}
+
+
+def test_a_slow_server_is_asked_for_a_part_of_a_long_list_each_time(service: LocalRun, browser: Chromium) -> None:
+    """Fifty pages take 3 s each. The page is live at the first; then one follows the other, 15 s apart."""
+    shown(browser, address(service))
+    live, first, later = browser.do(
+        """await page.evaluate(() => { location.hash = '#/runbook'; });
+        return page.evaluate(async () => {
+          const { streamsView } = await import('./console/streams.js');
+          const inATurn = setTimeout;
+          const [asked, timers, live] = [[], [], []];
+          let now = 0;
+          performance.now = () => now;
+          window.setTimeout = (run, ms) => timers.push([run, ms]);
+          window.clearTimeout = (timer) => { delete timers[timer - 1]; };
+          window.fetch = async (path) => {
+            if (path !== './') {
+              asked.push([now / 1000, Number(/after=(.*)/.exec(path)?.[1] ?? 0)]);
+              now += 3000;
+            }
+            const [, at] = asked.at(-1) ?? [];
+            const body = JSON.stringify({ streams: [], next: at < 49 ? String(at + 1) : null });
+            return { ok: true, headers: { get: () => null }, text: async () => body };
+          };
+          const server = { answered: () => live.push(asked.length), failed: (failure) => { throw failure; } };
+          const view = streamsView(document.getElementById('main'), server);
+          for (let turn = 0; turn < 4; turn += 1) {
+            const [run, ms] = timers.splice(0).filter(Boolean).at(-1);
+            now += ms;
+            run();
+            await new Promise((resolve) => { inATurn(resolve); });
+          }
+          view.stop();
+          return [live[0], asked.splice(0, 50).map(([, at]) => at), asked];
+        })"""
+    )
+    assert (live, first) == (1, list(range(50)))
+    assert later == [[150 + 15 + turn * (3 + 9), turn] for turn in range(3)]
