@@ -151,7 +151,10 @@ export function eventsPart(id) {
 }
 
 const encoded = ({ data_base64: bytes }) => bytes && `(bytes in Base64) ${bytes}`;
-const body = (one) => one.data ?? (encoded(one) || `(no body here: ${one.dead_letter ?? one.left_out})`);
+const elsewhere = ({ dead_letter: why, left_out: where }) => (why
+  ? `in the dead-letter queue: ${why}`
+  : `too large for an answer, it is in ${where === 'table' ? 'the table' : `the object ${where}`}`);
+const body = (one) => one.data ?? (encoded(one) || `(no body here: ${elsewhere(one)})`);
 const searched = (one) => `${one.stream ?? ''} ${one.id ?? ''} ${one.name ?? ''} ${one.key} ${body(one)}`.toLowerCase();
 
 function item(one) {
@@ -173,13 +176,13 @@ function item(one) {
     for (const [name, value] of facts) {
       if (value) list.append(element('div', {}, element('dt', {}, name), element('dd', {}, value)));
     }
-    details.append(list, ...bodyParts(one.key, full));
+    details.append(list, ...bodyParts(one, full));
   });
   return element('li', {}, details);
 }
 
-/** The body as it came, laid out if it is JSON, and a button that copies it as it came. */
-function bodyParts(key, full) {
+/** The body as it came, laid out if it is JSON, and a button that copies it as it came; bytes are copied as Base64. */
+function bodyParts({ key, data, data_base64: bytes }, full) {
   const laidOut = pretty(full);
   const shown = element('pre', { tabindex: '0', role: 'region', 'aria-label': `Body of the event ${key}` },
     shortened(laidOut ?? full));
@@ -191,8 +194,10 @@ function bodyParts(key, full) {
     element('button',
       { type: 'button', 'aria-pressed': String(at === 0), onclick: (event) => choose(event, content) }, name));
   const said = element('span', { class: 'soft', role: 'status' });
-  const copy = element('button',
-    { type: 'button', class: 'quiet', onclick: async () => text(said, await copied(full)) }, 'Copy');
+  const own = data ?? bytes;
+  const copy = element('button', {
+    type: 'button', class: 'quiet', hidden: own === undefined, onclick: async () => text(said, await copied(own)),
+  }, 'Copy');
   const group = element('div', { class: 'choices', role: 'group', 'aria-label': 'How the body is shown' }, ...choices);
   return [element('div', { class: 'row body-tools' }, group, copy, said), shown];
 }

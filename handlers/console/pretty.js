@@ -3,7 +3,10 @@
 
 const TOKENS = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
 
-/** The text of an object or a list, a member a line; null for any other text. */
+// A line of a deeper text would begin with more spaces than it has characters.
+const DEEPEST = 100;
+
+/** The text of an object or a list, a member a line; null for any other text, and for one that is too deep. */
 export function pretty(text) {
   try {
     if (typeof JSON.parse(text) !== 'object') return null;
@@ -21,6 +24,7 @@ export function pretty(text) {
     if (isEnd ? !isFirst : isFirst || before === ',') written += line();
     written += token === ':' ? ': ' : token;
     if (token === '{' || token === '[') depth += 1;
+    if (depth > DEEPEST) return null;
     before = token;
   }
   return written;

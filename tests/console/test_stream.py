@@ -103,8 +103,9 @@ def test_an_event_is_read_and_found(service: LocalRun, browser: Chromium, demo: 
 
 
 def test_json_is_laid_out_as_it_was_written(service: LocalRun, browser: Chromium) -> None:
-    """A number keeps its digits; what is no object and no list stays as it came."""
-    texts = ['{"n": 17952311063000000001, "a": [1.50, {}, [], "x,{}\\""], "e": 1E5}', "[]", "12", "a, b", '{"a": 1']
+    """A number keeps its digits; what is no object and no list, or is too deep for a line, stays as it came."""
+    deep, text = "[" * 30_000 + "]" * 30_000, '{"n": 17952311063000000001, "a": [1.50, {}, [], "x,{}\\""], "e": 1E5}'
+    texts = [text, "[]", "12", "a, b", '{"a": 1', deep]
     shown(browser, address(service))
     laid_out = browser.do(
         """return page.evaluate(async (texts) => {
@@ -114,7 +115,44 @@ def test_json_is_laid_out_as_it_was_written(service: LocalRun, browser: Chromium
         texts,
     )
     first = '{\n  "n": 17952311063000000001,\n  "a": [\n    1.50,\n    {},\n    [],\n    "x,{}\\""\n  ],\n  "e": 1E5\n}'
-    assert laid_out == [first, "[]", None, None, None]
+    assert laid_out == [first, "[]", None, None, None, None]
+
+
+def test_what_is_copied_is_what_came(service: LocalRun, browser: Chromium) -> None:
+    """Of bytes their Base64; an event whose body is elsewhere says where, and has nothing to copy."""
+    bodies = [{"data": ""}, {"data_base64": "AAE="}, {"left_out": "table"}, {"left_out": "a/b"}, {"dead_letter": "long"}]
+    events = [{"position": str(at), "key": "k", "received_at": None, **body} for at, body in enumerate(bodies)]
+    shown(browser, address(service))
+    seen = browser.do(
+        """return page.evaluate(async (events) => {
+          const { eventsPart } = await import('./console/events.js');
+          const copies = [];
+          navigator.clipboard.writeText = async (text) => { copies.push(text); };
+          window.fetch = async () => Response.json({ events, after: 'x' });
+          window.EventSource = class { readyState = 2; };
+          const { node, load } = eventsPart('demo');
+          document.getElementById('main').append(node);
+          await load();
+          const seen = [];
+          for (const one of node.querySelectorAll('.events details')) {
+            one.open = true;
+            await new Promise((resolve) => { one.addEventListener('toggle', resolve); });
+            const copy = [...one.querySelectorAll('button')].at(-1);
+            if (!copy.hidden) copy.click();
+            seen.push([one.querySelector('pre').textContent, copy.hidden]);
+          }
+          return [...seen.toReversed(), copies];
+        }, input)""",
+        events,
+    )
+    assert seen == [
+        ["", False],
+        ["(bytes in Base64) AAE=", False],
+        ["(no body here: too large for an answer, it is in the table)", True],
+        ["(no body here: too large for an answer, it is in the object a/b)", True],
+        ["(no body here: in the dead-letter queue: long)", True],
+        ["AAE=", ""],
+    ]
 
 
 def test_events_come_by_themselves_until_the_list_is_paused(service: LocalRun, browser: Chromium, demo: str) -> None:
