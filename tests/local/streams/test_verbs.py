@@ -124,7 +124,8 @@ def test_a_long_id_has_its_status_once(capsys: pytest.CaptureFixture[str], monke
     """In a narrow terminal it stands below its status; escaped and wide characters of an id move no column."""
     monkeypatch.setenv("COLUMNS", "80")
     fields: dict[str, Any] = dict.fromkeys(("since_at", "started_at", "last_event_at", "holder", "reason"))
-    rows = [{**fields, "stream": one, "status": "broken", "open_gaps": 0} for one in ("a" * 100, "b\n", "c", "価格:e\u0301")]
+    ids = ("a" * 100, "b\n", "c", "価格:e\u0301")
+    rows = [{**fields, "stream": one, "status": "broken", "open_gaps": 0} for one in ids]
     with serving(answers({"streams": rows, "next": None})) as server:
         assert cli.main(["list", "--url", server.address]) == 0
     _, first, second, _, *columns = capsys.readouterr().out.splitlines()
