@@ -38,11 +38,10 @@ from handlers.framing.websocket import (
 )
 from handlers.profile.behaviour import Profile
 from handlers.profile.messages import Exchange
-from handlers.profile.secret_references import Secrets
+from handlers.profile.secret_references import Secrets, hidden
 from handlers.profile.upstream_requests import message_of
 
 NORMAL = 1000
-_HIDDEN = "…"
 # How many bytes that come before the last answer are kept; an upstream that sends more has begun to stream. A message
 # takes some memory besides its own bytes.
 EARLY_BYTES, MESSAGE_BYTES = 64 * 1024, 64
@@ -120,9 +119,7 @@ class Conversation:
 
     def _shown(self, text: str) -> str:
         """Returns the upstream's words without secrets, ready to be shown."""
-        for secret in sorted(self._secrets.values(), key=len, reverse=True):
-            text = text.replace(secret, _HIDDEN) if secret else text
-        return bounded(text)
+        return bounded(hidden(text, self._secrets.values()))
 
     def takes(
         self, now_ms: int, decoded: Decoded, decoder: Decoder, failure: FramingError | None

@@ -15,6 +15,7 @@ from handlers.framing.events import (
     cursor_after,
     cursor_behind,
     forget_parsed,
+    is_unread,
     parse_json,
     to_event,
 )
@@ -88,10 +89,15 @@ def read(
     for frame in whole:
         kind, batch = taken_apart(profile, frame, now_ms) if splits else (marks.kind(frame), ())
         count += not frame.is_comment
-        if kind is Kind.LOSS:
-            losses.append(marks.lost(frame))
+        holes: list[int] = []
         if numbers is not None:
-            losses += numbers.missing(frame, begins=kind is Kind.SNAPSHOT) if kind in STORED else numbers.passes(frame)
+            holes = numbers.missing(frame, begins=kind is Kind.SNAPSHOT) if kind in STORED else numbers.passes(frame)
+        if kind is Kind.LOSS:
+            # A hole before it is the loss that it reports.
+            lost = marks.lost(frame)
+            losses.append(max(lost, sum(holes)) if lost is not None else sum(holes) or None)
+        else:
+            losses += holes
         if kind is Kind.SNAPSHOT and frame.name is None:
             frame = frame._replace(name=kind.value)
         if keeps and kind is Kind.EVENT and not batch and not frame.is_comment and not profile.keeps(frame):
@@ -162,6 +168,7 @@ class Numbers:
 
         41, 42, 45      2 are missing before 45
         45, 43, 44, 45  nothing: a number that is not larger begins the row again, as after a restart or a repetition
+        45, …, 47       nothing: the event between them is too long to be read
 
     Without `by`, the only row continues after `after`, if that is a number. Each element of a batch may have a number,
     and a heartbeat or an answer may take the next one; any other number in those two may belong to another row.
@@ -174,6 +181,7 @@ class Numbers:
         self._split = split if split is not None and split.is_of_element(numbering.path) else None
         self._last: dict[object, int] = {}
         self._after: int | None = None
+        self._unread = 0  # how many events have come whose numbers are unknown
         self.goes_on = False
         if after is not None and numbering.by is None and (number := _number(after)) is not None:
             self._last[None] = self._after = number
@@ -184,16 +192,21 @@ class Numbers:
         None are missing if the event `begins` its row, as a snapshot does.
         """
         losses = []
+        self._unread += is_unread(frame.data)
         for row, number in self.of(frame):
             if self._after is not None:
                 # The event of the cursor itself may come once more.
-                self.goes_on, self._after = not begins and number - self._after in (0, 1), None
+                self.goes_on, self._after = not begins and 0 <= number - self._after <= 1 + self._unread, None
             last = self._last.pop(row, None)
             self._last[row] = number
             if len(self._last) > MOST_ROWS:
                 del self._last[next(iter(self._last))]
             if not begins and last is not None and number > last + 1:
-                losses.append(number - last - 1)
+                hole, unread = number - last - 1, self._unread
+                self._unread = max(0, unread - hole)
+                losses += [hole - unread] if hole > unread else []
+            if self._numbering.by is None:
+                self._unread = 0
         return losses
 
     def passes(self, frame: Frame) -> list[int]:

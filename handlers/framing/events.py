@@ -222,6 +222,11 @@ def parse_json(data: Body) -> Any:
     return value
 
 
+def is_unread(data: Body) -> bool:
+    """Whether `parse_json` does not read `data`, however valid it is: it is too long."""
+    return isinstance(data, Oversize) or has_too_many_values(data)
+
+
 def remember(data: Body, value: Any) -> None:
     """Makes the next `parse_json` of `data` return `value`, which is its content."""
     _last_parsed[0] = data, value
@@ -233,7 +238,7 @@ def forget_parsed() -> None:
 
 
 def _parsed(data: Body) -> Any:
-    if isinstance(data, Oversize) or has_too_many_values(data):
+    if isinstance(data, Oversize) or is_unread(data):
         return None
     try:
         if isinstance(data, str):

@@ -12,8 +12,9 @@ upstream or a caller wrote and that looks like one.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, cast
+from urllib.parse import unquote
 
 from handlers.profile.addresses import ProfileError
 
@@ -23,6 +24,15 @@ _WHOLE = re.compile(PREFIX + r"[a-z][a-z0-9-]*/.+")
 # A value whose name ends like this is a credential.
 _CREDENTIAL = re.compile(r".*(?:authorization|cookie|api-?key|access-?key|token|secret|password)", re.IGNORECASE)
 _REFERENCE = re.compile(r"\$\{(secret|ssm):([A-Za-z0-9/_.-]+)(?::([A-Za-z0-9_.-]+))?\}")
+
+HIDDEN = "…"
+# So much of a text is searched for secrets; less is ever shown.
+_SEARCHED = 4096
+# So many characters of a secret at a text's end are taken for one that was cut off.
+_CUT_OFF = 8
+# A text may lie in another one, each with escapes.
+_LAYERS = 3
+_JSON_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 
 
 class Reference(NamedTuple):
@@ -100,3 +110,38 @@ def without(text: str) -> str:
 
 def _reference(match: re.Match[str]) -> Reference:
     return Reference(cast(Literal["secret", "ssm"], match[1]), match[2], match[3] or "")
+
+
+def hidden(text: str, secrets: Iterable[str]) -> str:
+    """Returns the beginning of what an upstream wrote, without these secrets.
+
+    Nothing is left of a text that spells one with the escapes of JSON, of an address or of HTML, or ends inside one.
+    """
+    known, text = sorted(filter(None, secrets), key=len, reverse=True), text[:_SEARCHED]
+    for secret in known:
+        text = text.replace(secret, HIDDEN)
+    is_spelled = any(_has(plain, secret) for plain in _unescaped(text) for secret in known)
+    return HIDDEN if is_spelled else text
+
+
+def _unescaped(text: str) -> set[str]:
+    """Returns the text, and all that it may spell."""
+    # Imported here: refusals are rare, and each import lengthens the cold start.
+    from html import unescape
+
+    found = {text}
+    for _ in range(_LAYERS):
+        found |= {way(one) for one in found for way in (_of_json, unquote, unescape, _of_form)}
+    return found
+
+
+def _of_json(text: str) -> str:
+    return _JSON_ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else match[2], text)
+
+
+def _of_form(text: str) -> str:
+    return text.replace("+", " ")
+
+
+def _has(text: str, secret: str) -> bool:
+    return secret in text or any(text.endswith(secret[:size]) for size in range(_CUT_OFF, len(secret)))

@@ -2,7 +2,9 @@
 
 import itertools
 import json
+from html import escape
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 
@@ -26,7 +28,7 @@ from handlers.connection.steps import Invocation
 from handlers.framing.websocket import CLOSE, PING, PONG, TEXT, encoded_frame
 from handlers.profile.messages import MOST_PART_CHARACTERS
 from handlers.profile.parse import parse
-from handlers.profile.secret_references import Reference, place
+from handlers.profile.secret_references import Reference, hidden, place
 from tests.handlers.connection.managers import DEADLINE_MS, MARGIN_MS, MINE
 
 SUBSCRIBED = {"op": "subscribed"}
@@ -180,6 +182,22 @@ def test_a_refusal_says_why_and_no_secret() -> None:
     manager.handle(50, Closed("closed_here"))
     said = manager.progress
     assert (said.ended_by, said.detail) == ("rejected", "the upstream refused subscribe[0]: no such key: …")
+
+
+SPELLED = 'a/b"c%2B é+d '
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(SPELLED), json.dumps({"in": json.dumps(SPELLED, ensure_ascii=False)}), f"<b>{escape(SPELLED)}</b>",
+        json.dumps(SPELLED).replace("/", r"\/"), quote(SPELLED), f"?k={quote_plus(SPELLED)}&", SPELLED[:9],
+    ],
+)  # fmt: skip
+def test_a_secret_is_recognized_as_the_upstream_spells_it(text: str) -> None:
+    """With the escapes of JSON, of an address or of HTML, or cut off at the end of a close's 123 bytes."""
+    assert hidden(f"no such key: {text}", [SPELLED]) == "…"
+    assert hidden(f"no such key: {SPELLED}, and {SPELLED[:7]}", ["", SPELLED]) == f"no such key: …, and {SPELLED[:7]}"
 
 
 def test_a_refusal_may_come_after_the_first_answer() -> None:
@@ -413,6 +431,27 @@ def test_a_hole_in_the_numbers_is_a_loss_of_so_many() -> None:
     assert lost(100, 100, 102) == [1]
     first = connected(Resumption("7"), sequence="$.n")
     assert [one.count for one in first.handle(50, says({"n": 10})) if isinstance(one, RecordLoss)] == [2]
+
+
+@pytest.mark.parametrize("by", [None, "$.product"])
+def test_an_event_that_is_too_long_leaves_no_hole_in_the_numbers(by: str | None) -> None:
+    """Its own number is unknown, and the dead-letter queue has it: it would be told as lost as well."""
+    long = {"n": 0, "text": "x" * 200}
+    sequence = {"path": "$.seq"} if by is None else {"path": "$.seq", "by": by}
+    manager = connected(sequence=sequence, max_frame_bytes=150)
+    messages = [{"n": at, "seq": seq} for at, seq in enumerate((1, 0, 3, 0, 7, 9))]
+    effects = manager.handle(50, says(*(one if one["seq"] else long for one in messages)))
+    assert [one.count for one in effects if isinstance(one, RecordLoss)] == [2, 1]
+    after = connected(Resumption("7"), sequence="$.n", max_frame_bytes=150)
+    assert [one for one in after.handle(50, says(long, {"n": 9})) if isinstance(one, RecordLoss)] == []
+
+
+@pytest.mark.parametrize(("count", "lost"), [(None, 3), (2, 3), (5, 5)])
+def test_a_hole_before_a_frame_that_reports_a_loss_is_that_loss(count: int | None, lost: int) -> None:
+    """It would count twice; the larger of the two numbers holds."""
+    manager = connected(sequence="$.n", loss={"json": {"$.op": "lost"}, "count": "$.count"})
+    effects = manager.handle(50, says({"n": 1}, {"n": 5, "op": "lost", "count": count}, {"n": 6}))
+    assert [one.count for one in effects if isinstance(one, RecordLoss)] == [lost]
 
 
 def test_each_product_has_numbers_of_its_own() -> None:
