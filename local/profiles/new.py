@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from handlers.api.verdict import counted
 from handlers.errors import StreamkeeperError
-from handlers.framing.decoders import FRAMINGS, framing_of
+from handlers.framing.decoders import FRAMINGS, Framing, framing_of, refuses
 from handlers.framing.events import parse_json
 from handlers.framing.frames import Frame
 from handlers.profile.addresses import ProfileError, check_stream_id
@@ -33,8 +33,15 @@ from local.profiles.probing import Address, Probe, probe, seconds
 from local.profiles.profile_files import quoted, toml
 from local.user_error import UserError, os_errors
 
-_CREDENTIAL = "; it asks for a credential: --eks signs that of an EKS cluster, docs/profiles.md says how to put others"
-_ADVICE = {401: _CREDENTIAL, 403: _CREDENTIAL, 405: "; if it takes a POST, give its body with --body"}
+_CREDENTIAL = "; if it requires a credential, write ${secret:NAME} into the address, or see docs/profiles.md (or --eks)"
+_ADVICE = {
+    **dict.fromkeys((401, 403), _CREDENTIAL),
+    **dict.fromkeys((404, 410), "; check the path of the address"),
+    405: "; if it takes a POST, give its body with --body",
+    429: "; try again later",
+}
+# A line of text that belongs to no larger document: neither indented nor a bracket of JSON or HTML.
+_TEXT_LINE = re.compile(rb"[^\s\[\]{}<\x00-\x1f][^\x00-\x08\x0e-\x1f]*")
 UNAUTHORIZED = 401
 _SCHEMA = "#:schema ../profile.schema.json"
 # The names that upstreams give to heartbeats.
@@ -93,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (StreamkeeperError, ProfileError) as problem:
         reason = str(problem).removeprefix("the profile 'new': ")
         raise UserError(f"Nothing was requested: {printable(reason)}.") from None
-    framing, why = ("websocket", "the address says so") if address.is_socket else _framing(seen)
+    framing, why = _framing(address, seen)
     if (refusal := _refusal(seen, framing)) is not None:
         print(f"streamkeeper: {refusal}", file=sys.stderr)
         return 1
@@ -112,7 +119,8 @@ def run(arguments: argparse.Namespace) -> int:
         with target.open("x", encoding="utf-8") as file:
             file.write(text)
     which = shlex.quote(str(target)) if arguments.output or arguments.profiles else name
-    print(f"{target} is written; try it: `streamkeeper profile try {which}`", file=sys.stderr)
+    ended = ", although the upstream ended the answer" if seen.has_ended else ""
+    print(f"{target} is written{ended}; try it: `streamkeeper profile try {which}`", file=sys.stderr)
     return 0
 
 
@@ -133,7 +141,7 @@ def _asked() -> str:
         return ""
 
 
-def _refusal(seen: Probe, framing: str) -> str | None:
+def _refusal(seen: Probe, framing: Framing) -> str | None:
     """Why the answer is not a stream, or None."""
     if seen.problem:
         return seen.problem
@@ -142,15 +150,19 @@ def _refusal(seen: Probe, framing: str) -> str | None:
         return "it is Socket.IO's, which is not read: docs/not-read.md says what to do" if is_engine else None
     if not 200 <= seen.status < 300 or framing == "websocket":
         advice = _ADVICE.get(seen.status, "") if framing != "websocket" or seen.status == UNAUTHORIZED else ""
-        return f"the answer is {seen.status}: no {'WebSocket' if framing == 'websocket' else 'stream'}{advice}"
+        return f"the answer is {seen.status}, not a {'WebSocket' if framing == 'websocket' else 'stream'}{advice}"
     if framing == "raw" and seen.has_ended:
         kind = printable(seen.content_type) or "no content type"
         return f"the answer ({kind}) is a document that ends, not a stream of events"
-    return None
+    # A function would refuse it, and nothing in a profile changes that.
+    what = refuses(framing, seen.content_type or None)
+    return f"the answer has {what}" if what else None
 
 
-def _framing(seen: Probe) -> tuple[str, str]:
+def _framing(address: Address, seen: Probe) -> tuple[Framing, str]:
     """The framing, and how it was detected."""
+    if address.is_socket:
+        return "websocket", "the address says so"
     if (framing := framing_of(seen.content_type)) is not None:
         return framing, f"the content type is {seen.content_type.partition(';')[0].strip().lower()}"
     if seen.first.startswith(b"\x1e"):
@@ -162,6 +174,9 @@ def _framing(seen: Probe) -> tuple[str, str]:
         return "ndjson", "each line is a JSON object"
     if re.match(rb"(data|event|id|retry|):", seen.first):
         return "sse", "its lines are those of an event stream"
+    is_text = all(_TEXT_LINE.fullmatch(line) or parse_json(line) is not None for line in lines)
+    if len(lines) > 1 and is_text and not seen.has_ended:
+        return "ndjson", "it consists of lines, each of which becomes an event"
     return "raw", "neither the content type nor the bytes show the framing: each chunk is an event"
 
 
@@ -181,6 +196,8 @@ def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: fl
     if address.token is not None:
         lines.append(f"token = {toml(address.token)}  # signed with the function's role, which the cluster must admit")
     lines.append(f'framing = "{framing}"  # {why}')
+    if seen.has_ended and not address.is_socket:
+        lines.append("# The upstream ended the answer. Streamkeeper connects again each time: is this a stream?")
     answers = probing.answers(address, seen)
     lines += _said_first(address, seen, answers)
     answered = {one[0] for one in answers if one is not None}

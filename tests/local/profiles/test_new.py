@@ -24,6 +24,7 @@ from tests.local.support import PROJECT
 from tests.real.test_couchdb import Database
 
 LOOK_S = "1.5"
+PLAIN = "200 OK\r\nContent-Type: text/plain\r\n\r\n"
 JSON_LINES = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
 
 
@@ -132,16 +133,48 @@ def test_a_post_is_looked_at_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "framing"),
+    [
+        ("1,EUR\n2,USD\n3,", "ndjson"),
+        ("[1, 2]\n[3, 4]\n", "ndjson"),
+        ('{\n  "n": 1\n}\n', "raw"),
+        ('[\n{"n": 1},\n', "raw"),
+        ("\x00\x01\n\x02\n", "raw"),
+        ("no line yet", "raw"),
+    ],
+)
+def test_lines_of_text_are_events(body: str, framing: str, tmp_path: Path) -> None:
+    """Two connections cut lines at the same places, but not reads; a document of several lines is not taken apart."""
+
+    def script(peer: Peer) -> None:
+        peer.send(f"HTTP/1.1 {PLAIN}{body}".encode())
+        peer.wait_until_gone()
+
+    with serving(script) as server:
+        assert made(server.address, tmp_path, seconds="0.5")["framing"] == framing
+
+
+def test_a_file_is_no_stream_for_sure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The upstream may end each answer, so a profile is written, which says that it did."""
+    with serving(lambda peer: peer.send(JSON_LINES + b'{"n": 1}\n{"n": 2}\n')) as server:
+        made(server.address, tmp_path)
+    assert "is written, although the upstream ended the answer; try it" in capsys.readouterr().err
+    assert "# The upstream ended the answer. " in (tmp_path / "seen.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
     ("status", "said"),
     [
-        ("401 Unauthorized", "the answer is 401: no stream; it asks for a credential"),
-        ("405 Method Not Allowed", "the answer is 405: no stream; if it takes a POST, give its body with --body"),
+        ("401 Unauthorized", "the answer is 401, not a stream; if it requires a credential, write ${secret:NAME}"),
+        ("405 Method Not Allowed", "the answer is 405, not a stream; if it takes a POST, give its body with --body"),
         ("200 OK", "the answer (text/html) is a document that ends, not a stream of events"),
+        (PLAIN + "data: 1\n\n", "the answer has a content type other than text/event-stream"),
     ],
 )
 def test_what_is_no_stream(status: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One sentence says what answered, and nothing is written."""
-    head = f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\nContent-Length: 13\r\n\r\n<p>no</p>\n<p>"
+    """One sentence says what answered, or why every function would refuse it, and nothing is written."""
+    page = f"{status}\r\nContent-Type: text/html\r\nContent-Length: 13\r\n\r\n<p>no</p>\n<p>"
+    head = f"HTTP/1.1 {status if PLAIN in status else page}"
     with serving(lambda peer: peer.send(head.encode())) as server:
         assert main(["profile", "new", server.address, "--seconds", "30", "--output", str(tmp_path / "x.toml")]) == 1
     assert capsys.readouterr().err.startswith(f"streamkeeper: {said}")

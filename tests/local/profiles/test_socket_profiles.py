@@ -106,8 +106,8 @@ def test_a_terminal_is_asked_for_the_first_message(
 @pytest.mark.parametrize(
     ("arguments", "status", "sentence"),
     [
-        (["/nothing"], 1, "the answer is 403: no WebSocket"),
-        (["/demo"], 1, "the answer is 426: no WebSocket"),
+        (["/nothing"], 1, "the answer is 403, not a WebSocket"),
+        (["/demo"], 1, "the answer is 426, not a WebSocket"),
         (["http", "--say", "x"], 2, "--say is only for ws:// and wss:// addresses"),
     ],
 )
