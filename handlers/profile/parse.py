@@ -89,6 +89,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
     marked = [*expired, *(talk.marks if talk is not None else []), *_marks(fields)]
     time = _time(fields, table)
     address = fields.checked("address", check)
+    keep = rare("keep", split, absent=(), has_names=has_ids)
     key = sections.rule(fields, "key", ("id", "hash", "each"), has_ids, split) or ("id" if has_ids else "hash")
     profile = Profile(
         name=name,
@@ -104,7 +105,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         cursor=cursor,
         deliver=rare("deliver", absent=()),
         parts=rare("parts", absent=()),
-        keep=rare("keep", split, absent=(), has_names=has_ids),
+        keep=keep,
         sequence=rare("sequence", split),
         time=time,
         **({} if talk is None else talk.fields),
@@ -112,7 +113,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         ticket=rare("ticket", check),
         tls=rare("tls"),
         budget=rare("budget"),
-        repair=rare("repair", key, split, variables, time),
+        repair=rare("repair", key, split, variables, time, keep),
         **said,
     )
     rare("columns")  # they are the archive's: no function uses them, but their problems are noted

@@ -9,12 +9,13 @@ Invariant: a `Repair` that is returned without a note in `Fields` is valid.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from hashlib import sha256
 from urllib.parse import urlsplit
 
 from handlers.framing.events import JsonPath, Rule, parse_path
+from handlers.framing.selection import Keep
 from handlers.framing.splitting import ELEMENT, Split
 from handlers.profile import addresses
 from handlers.profile.addresses import check_address, expand, quoted
@@ -52,7 +53,7 @@ class Repair:
     """How to fetch what a gap has missed; docs/repair.md explains each field.
 
     `key` is read in an answer that holds only one item, as `split` makes it, and `time` in the item; its unit is also
-    that of the address.
+    that of the address. `keep` are the stream's own rules, as far as an item shows whether it fits; none keep all.
     """
 
     address: str = field(repr=False)
@@ -66,6 +67,7 @@ class Repair:
     reach_s: float
     pages: int
     unproved: str
+    keep: tuple[Keep, ...] = ()
 
     @property
     def edges(self) -> frozenset[str]:
@@ -110,6 +112,7 @@ def repair(
     split: Split | None,
     variables: Mapping[str, str],
     streams_time: OwnTime | None = None,
+    own_keep: Sequence[Keep] = (),
 ) -> Repair | None:
     """Returns how gaps are repaired; None if the field is absent. The other arguments are the stream's own."""
     inner = fields.table("repair", '{ address = "https://...", items = "$.items" }')
@@ -129,6 +132,8 @@ def repair(
     if address and not edges:
         inner.wrong("address", "must contain {after} or {before}, the keys at the edges of a gap, or {from} and {to}")
     items = Split(inner.needs("items", _ITEMS) or JsonPath("$", ()))
+    name = inner.read("name", A_PATH) or next(iter(own_paths(split.name, split) if split and split.name else ()), None)
+    items = Split(items.path, name=name and _moved(name, items))
     parsed = Repair(
         address=address,
         split=items,
@@ -141,9 +146,10 @@ def repair(
         reach_s=inner.read("reach_s", duration(31_536_000), 86_400),
         pages=inner.read("pages", whole(10_000), MOST_PAGES),
         unproved=inner.read("unproved", TEXT, ""),
+        keep=_keep(own_keep, split, has_names=name is not None),
     )
     inner.refuse_the_rest(
-        "repair: address, items, key, time, time_unit, next, headers, pace_s, after_s, reach_s, pages, unproved"
+        "repair: address, items, key, name, time, time_unit, next, headers, pace_s, after_s, reach_s, pages, unproved"
     )
     return parsed
 
@@ -191,6 +197,20 @@ def _key(inner: Fields, items: Split, own_key: Rule, split: Split | None, *, by_
     return sound if isinstance(own_key, tuple) else sound[0]
 
 
+def _keep(rules: Sequence[Keep], split: Split | None, *, has_names: bool) -> tuple[Keep, ...]:
+    """Returns the rules without the parts that no item shows: a name, and a place outside the stream's list."""
+    shown = tuple(_shown(rule, split, has_names) for rule in rules)
+    return () if Keep() in shown else shown
+
+
+def _shown(rule: Keep, split: Split | None, has_names: bool) -> Keep:
+    path, names = rule.path, rule.names if has_names else frozenset[str]()
+    if path is None or (split is not None and not split.is_of_element(path)):
+        return Keep(names)
+    inside = 0 if split is None else len(split.path.steps) + 1
+    return Keep(names, JsonPath(path.text, path.steps[inside:]), rule.values)
+
+
 _SHAPES = '{ cursor = "$.next", query = "after" }, { link = "next" } or { number = "page" }'
 
 
@@ -207,13 +227,17 @@ def _next(inner: Fields) -> Next | None:
     return Next(cursor, query, link, count, first, step)
 
 
-def notes(key: Rule, own_key: Rule, split: Split | None) -> str:
-    """Returns a note if the key of an item is read at another path than the stream's own; else ""."""
-    if isinstance(key, str):
-        return ""
-    own = [path.text for path in own_paths(own_key, split)]
-    items = [f"${one.text.partition(ELEMENT)[2]}" for one in ((key,) if isinstance(key, JsonPath) else key)]
-    if items == own:
-        return ""
-    said = ", ".join(own) or ("the last event ID" if own_key == "id" else "its own")
-    return f"an item is named by {', '.join(items)}, an event of the stream by {said}: `profile try --repair` compares"
+def notes(repair: Repair, own_key: Rule, split: Split | None, own_keep: Sequence[Keep]) -> Iterator[str]:
+    """Yields what may not be intended: another key than the stream's own, and a rule of `keep` that no item shows."""
+    key = repair.key
+    if not isinstance(key, str):
+        own = [path.text for path in own_paths(own_key, split)]
+        items = [f"${one.text.partition(ELEMENT)[2]}" for one in ((key,) if isinstance(key, JsonPath) else key)]
+        said = ", ".join(own) or ("the last event ID" if own_key == "id" else "its own")
+        if items != own:
+            said = f"an item is named by {', '.join(items)}, an event of the stream by {said}"
+            yield f"{said}: `profile try --repair` compares"
+    if _keep(own_keep, split, has_names=True) != repair.keep:
+        yield "keep selects events by name, and repair has no name, so items of every name are stored"
+    elif any(rule.path is not None and split is not None and not split.is_of_element(rule.path) for rule in own_keep):
+        yield "keep selects events by a place outside the list of split, which no item of repair has"

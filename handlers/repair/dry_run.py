@@ -5,15 +5,13 @@ from dataclasses import field, replace
 
 from handlers.connection.effects import Outcome
 from handlers.connection.gap_record import Repair
-from handlers.connection.inputs import LOG, Written
+from handlers.connection.inputs import Written
 from handlers.framing.events import StreamEvent
 from handlers.repair.function import newest_gaps
 from handlers.repair.gap_edges import again, left
-from handlers.repair.gap_ports import Deps, GapPorts
-from handlers.repair.walking import TakenOver, repair_gap
+from handlers.repair.gap_ports import Deps, GapPorts, TakenOver
+from handlers.repair.walking import repair_gap
 from handlers.run.group_ports import Ask, Needs
-from handlers.store.event_items import partition_key
-from handlers.store.typed_values import key
 from handlers.values import dataclass
 
 
@@ -55,12 +53,5 @@ class _DryPorts(GapPorts):
         """Returns how many of the events would be new."""
         wanted = {event.key for event in events} - self._seen
         self._seen |= wanted
-        new = len(wanted - set(self._known(wanted, since_ms)))
+        new = len(wanted - self.known(wanted, since_ms))
         return Written(new, len(events) - new)
-
-    def _known(self, keys: set[str], since_ms: int) -> list[str]:
-        reader, layout, stream_id = self.deps.reader, self.layout, self.stream_id
-        if layout.partitions == LOG:
-            return [event.key for event in self._since(since_ms)]
-        places = [key(partition_key(stream_id, one, layout.partitions), one) for one in sorted(keys)]
-        return [item["SK"]["S"] for item in reader.table.items(places, consistent=True, only=("PK", "SK"))]

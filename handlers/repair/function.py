@@ -17,8 +17,8 @@ from handlers.errors import StoreUnavailable, StreamDropped, StreamRejected
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
 from handlers.repair.gap_edges import gaps_since, repaired_spans, to_repair
-from handlers.repair.gap_ports import Deps, GapPorts
-from handlers.repair.walking import TakenOver, repair_gap
+from handlers.repair.gap_ports import Deps, GapPorts, TakenOver
+from handlers.repair.walking import repair_gap
 from handlers.repair.work import Request
 from handlers.run.group_ports import Ask, Needs, Wait
 

@@ -19,18 +19,24 @@ from handlers.repair.gap_edges import MOST_READ, edges, stored
 from handlers.repair.pages import Fetched
 from handlers.repair.proof import Borders
 from handlers.repair.work import RepairWork
+from handlers.segments.known import MOST_BARE_KEYS, AllKeys
 from handlers.store.connection_store import Store
-from handlers.store.event_items import REPAIRED_FENCE, StoragePolicy, StoredEvent
+from handlers.store.event_items import PROMISED, REPAIRED_FENCE, StoragePolicy, StoredEvent, partition_key
 from handlers.store.event_reader import EventReader
 from handlers.store.segment_reader import SKEW_MS
 from handlers.store.segment_writer import SegmentWriter
 from handlers.store.stream_records import StreamRecords
+from handlers.store.typed_values import key
 from handlers.values import dataclass
 
 # How long a turn lasts after its last renewal: longer than a page takes, with the back-off after a refusal.
 TURN_MS = 45_000
 # The number of the first event that an attempt stores. Attempts begin far apart, so that their numbers never meet.
 FIRST, APART, TIMES = 5 * 10**11, 10**5, 10**6
+
+
+class TakenOver(Exception):
+    """Another function repairs the gap now."""
 
 
 class Unstorable(Exception):
@@ -134,14 +140,33 @@ class GapPorts:
         if layout.partitions != LOG:
             policy = StoragePolicy(layout.partitions, profile.keep_days, None, layout.order)
             return store.write(self.stream_id, REPAIRED_FENCE, first, events, policy)
+        return self.log(since_ms).write(first, events)
+
+    def log(self, since_ms: int) -> SegmentWriter:
+        """Returns the stream's log, which knows every key since then; raises Unstorable if there are too many."""
         if self._log is None:
-            window_ms = now_ms - since_ms + SKEW_MS
-            more: Any = {"window_ms": window_ms, "keep_days": profile.keep_days, "layout": layout}
-            self._log = store.log(self.stream_id, REPAIRED_FENCE, self.deps.now_ms, **more)
-            self._log.looks_back()
+            window_ms = self.deps.now_ms() - since_ms + SKEW_MS
+            more: Any = {"window_ms": window_ms, "keep_days": self.profile.keep_days, "layout": self.layout}
+            log = self.deps.store.log(self.stream_id, REPAIRED_FENCE, self.deps.now_ms, known=AllKeys(), **more)
+            for _ in log.looks_back():
+                # For a long log that takes minutes.
+                if not self.renew():
+                    raise TakenOver
+            self._log = log
         if not self._log.knows_all:
-            raise Unstorable("too many events have come since the gap to compare their keys")
-        return self._log.write(first, events)
+            raise Unstorable(f"more than {MOST_BARE_KEYS:,} events came since the gap: too many to compare their keys")
+        return self._log
+
+    def known(self, keys: Collection[str], since_ms: int) -> set[str]:
+        """Returns which of the keys are stored; in a log, only what came since then is known."""
+        reader, layout, partitions = self.deps.reader, self.layout, self.layout.partitions
+        known = set[str]()
+        if partitions == LOG:
+            log, partitions = self.log(since_ms), layout.items
+            known = {one for one in keys if log.has(one)}
+        places = [key(partition_key(self.stream_id, one, partitions), one) for one in sorted(keys) if partitions]
+        items = reader.table.items(places, consistent=True, only=("SK", PROMISED))
+        return known | {item["SK"]["S"] for item in items if PROMISED not in item}
 
     def uncounted(self, keys: Collection[str], time: Interval) -> int:
         """Returns how many of the keys came by repair in this time."""

@@ -7,14 +7,13 @@ origin of the first, where the credentials may go; no problem quotes what the ad
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import urljoin
 
 from handlers.connection.gap_record import Repair as Walk
-from handlers.framing.events import JsonPath, StreamEvent, at, named_by, text_at
-from handlers.framing.frames import Body, Frame
-from handlers.framing.selection import keeps
+from handlers.framing.events import StreamEvent, at, has_too_many_values, named_by, parse_json, text_at
+from handlers.framing.frames import Frame
+from handlers.framing.splitting import MOST_ELEMENTS
 from handlers.profile.addresses import origin, with_query
 from handlers.profile.behaviour import Profile
 from handlers.profile.repair_field import Repair
@@ -84,11 +83,15 @@ def is_end(repair: Repair, pages: int, answer: Fetched) -> bool:
 def page(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int) -> Page:
     """Returns the page in an answer to `address`, after this many pages; raises BadPage if there is none."""
     try:
-        frame = Frame(answer.body.decode("utf-8-sig"))  # Some servers begin with a byte order mark.
+        text = answer.body.decode("utf-8-sig")  # Some servers begin with a byte order mark.
     except UnicodeDecodeError:
         raise BadPage("the answer is not UTF-8") from None
+    frame = Frame(text)
     batch = repair.split.batch(frame)
     if batch is None:
+        found = at(parse_json(text), repair.split.path)[1]
+        if has_too_many_values(text) or (isinstance(found, list) and len(found) > MOST_ELEMENTS):
+            raise BadPage("the page has more values than a function can hold")
         raise BadPage(f"the answer is not JSON with a list at {repair.split.path.text}")
     bodies = repair.split.alone(batch.body)
     if batch.texts and not isinstance(repair.key, str) and all(named_by(one, repair.key) is None for one in bodies):
@@ -97,20 +100,6 @@ def page(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int)
     events = repair.split.events(frame, batch, now_ms, key=repair.key, cursor=None)
     times = [repair.time.within(value) for value in at(batch.body, repair.split.path)[1]]
     return Page(events, times, _next(repair, address, pages, answer, batch.body, len(events)))
-
-
-def is_kept(profile: Profile, data: Body) -> bool:
-    """Returns whether the profile keeps an item with this body, by its values: an item has no name."""
-    split, paths = profile.split, [rule.path for rule in profile.keep]
-    if not paths or any(path is None or (split is not None and not split.is_of_element(path)) for path in paths):
-        return True
-    inside = len(split.path.steps) + 1 if split is not None else 0
-    rules = [
-        replace(rule, names=frozenset(), path=JsonPath(rule.path.text, rule.path.steps[inside:]))
-        for rule in profile.keep
-        if rule.path is not None
-    ]
-    return keeps(rules, None, data)
 
 
 def numbered(repair: Repair, address: str, pages: int) -> str:

@@ -24,8 +24,9 @@ from typing import Any
 from handlers.connection.gap_record import DOWN, NO_ORDER, REPAIRED, UP, Gap, Interval, Repair
 from handlers.connection.inputs import Written
 from handlers.framing.events import StreamEvent
+from handlers.framing.selection import keeps
 from handlers.repair import proof
-from handlers.repair.gap_ports import GapPorts, Unstorable
+from handlers.repair.gap_ports import GapPorts, TakenOver, Unstorable
 from handlers.repair.pages import (
     NOT_FOUND,
     BadPage,
@@ -33,7 +34,6 @@ from handlers.repair.pages import (
     Page,
     is_counted,
     is_end,
-    is_kept,
     numbered,
     page,
     request,
@@ -49,10 +49,6 @@ AT_ONCE = 1_000
 # Because clocks differ and transport takes time, an event at the edge of a gap happened earlier or later.
 APART_MS = 5_000
 Steps = Generator[Ask | Wait, Any, Repair]
-
-
-class TakenOver(Exception):
-    """Another function repairs the gap now."""
 
 
 def repair_gap(ports: GapPorts, gap: Gap) -> Steps:
@@ -139,6 +135,8 @@ class _Walk:
                 read = page(field, address, repair.pages, answer, ports.deps.now_ms())
                 if proof.foreign(self._borders.keys, [event.key for event in read.events]):
                     raise BadPage("the address names its items in another form than the stream, so none would be known")
+                if not repair.pages and field.key == "hash" and not (yield from self._knows_any(read)):
+                    raise BadPage("the address spells its items otherwise than the stream, so no hash would be known")
             except BadPage as problem:
                 return replace(repair, at=""), str(problem), 0
             is_step = is_counted(field, begin, address, repair)
@@ -148,6 +146,13 @@ class _Walk:
             if is_over:
                 return (yield from self._looked_back(repair, begin))
             address = read.next
+
+    def _knows_any(self, read: Page) -> Generator[Ask, Any, bool]:
+        """Returns whether one of the items is stored already, as those before the gap or after it are."""
+        keys, since_ms = {event.key for event in read.events}, self._borders.since_ms(self._gap)
+        if not keys or not self._borders.before or not self._borders.after:
+            return True
+        return bool((yield Ask(lambda: self._ports.known(keys, since_ms))))
 
     def _fetched(self, address: str) -> Generator[Ask | Wait, Any, Fetched]:
         ports, field = self._ports, self._ports.field
@@ -186,11 +191,11 @@ class _Walk:
         """Stores what the page brings and saves that it was read; returns whether it is the last page."""
         repair, (first, last) = self._seen(repair, [event.key for event in read.events], read.times)
         known = self._borders.keys
-        profile = self._ports.profile
+        keep, events = self._ports.field.keep, read.events
         wanted = [
             at
             for at in range(first, last)
-            if read.events[at].key not in known and is_kept(profile, read.events[at].data)
+            if events[at].key not in known and (not keep or keeps(keep, events[at].name, events[at].data))
         ]
         if wanted:
             events = [self._event(read.events[at]) for at in wanted]

@@ -32,7 +32,7 @@ from itertools import chain
 
 from handlers.connection.epochs import Epochs, other_keys
 from handlers.framing.events import StreamEvent
-from handlers.segments.known import HASH_BYTES, MOST_KEYS, KnownKeys, body_sum, key_hash
+from handlers.segments.known import HASH_BYTES, KnownKeys, body_sum, key_hash
 from handlers.segments.log_requests import (
     Anchor,
     Answer,
@@ -52,13 +52,12 @@ from handlers.segments.log_requests import (
 JUMP = 1_000_000
 # How often one append may find its number taken. With two writers that rarely happens twice.
 MOST_TRIES = 50
-FOR_EVER_MS = 1 << 62
 
 
 class Appender:
     """One connection's view of the log; `fence` is its token. One request is under way at a time.
 
-    Keys are remembered for `window_ms`, at most `most_keys` of them. `anchors` is True if segments expire. `epochs` are
+    Keys are remembered for `window_ms`, in `known` if that is given. `anchors` is True if segments expire. `epochs` are
     the connection's, None if bodies are not compared.
     """
 
@@ -68,13 +67,13 @@ class Appender:
         window_ms: int,
         *,
         anchors: bool,
-        most_keys: int = MOST_KEYS,
+        known: KnownKeys | None = None,
         epochs: Epochs | None = None,
     ) -> None:
         self._fence = fence
         self._window_ms = window_ms
         self._anchors = anchors
-        self._known = KnownKeys(most_keys)
+        self._known = known or KnownKeys()
         self._next = 0  # 0 until it has read where the log ends
         self._last_ms = 0  # when the last segment was made
         self._back_to: int | None = None  # the oldest segment read so far; None once it has read far enough
@@ -97,9 +96,9 @@ class Appender:
         """Whether it knows every key of the window; False if there were too many."""
         return not self._known.is_full
 
-    def forgets_none(self) -> None:
-        """Lets its window begin at the same instant from now on."""
-        self._window_ms = FOR_EVER_MS
+    def has(self, key: str) -> bool:
+        """Whether it knows an event with this dedup key."""
+        return key_hash(key) in self._known
 
     def opens(self, now_ms: int) -> Request:
         """Begins to find the log's end; `answered` returns None once that and the cursor are known."""

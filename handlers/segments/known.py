@@ -5,15 +5,15 @@ A checksum of each body lets it recognize another body under a known key.
 Eight bytes tell a hundred thousand keys apart: a new event is mistaken for one of them less than once in 10^14 events.
 Keys are added in the order of the log, or in reverse order while a writer reads back. It knows no log and no clock.
 Invariant: a key stays known until the caller forgets the time at which it was last added, unless more than `most_keys`
-came since.
+came since. `AllKeys` forgets none.
 """
 
 from __future__ import annotations
 
 import hashlib
 import zlib
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
 
 from handlers.framing.events import StreamEvent, canonical_json
 from handlers.framing.oversize import Oversize
@@ -22,6 +22,8 @@ from handlers.values import dataclass
 HASH_BYTES, SUM_BYTES = 8, 4
 # What a function of 128 MB can hold: about 100 bytes each.
 MOST_KEYS = 100_000
+# What one of 256 MB can hold of keys without their times: about 10 bytes each.
+MOST_BARE_KEYS = 4_000_000
 
 
 def key_hash(key: str) -> bytes:
@@ -40,6 +42,14 @@ def hashes(packed: bytes) -> Iterator[bytes]:
     return (packed[at : at + HASH_BYTES] for at in range(0, len(packed), HASH_BYTES))
 
 
+def _place(packed: bytes | bytearray, key: bytes) -> int:
+    """Returns where the hash is in `packed`; -1 if it is not there."""
+    place = packed.find(key)
+    while place > 0 and place % HASH_BYTES:  # the end of one hash and the beginning of the next
+        place = packed.find(key, place + 1)
+    return place
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Segment:
     """A segment's keys by their hashes, with four bytes of checksum for each body; none if it was written without."""
@@ -50,10 +60,7 @@ class _Segment:
 
     def body_sum(self, key: bytes) -> int:
         """Returns the checksum of the body of a key that the segment has; 0 if unknown."""
-        place = self.keys.find(key)
-        while place % HASH_BYTES:  # the end of one hash and the beginning of the next
-            place = self.keys.find(key, place + 1)
-        begin = place // HASH_BYTES * SUM_BYTES
+        begin = _place(self.keys, key) // HASH_BYTES * SUM_BYTES
         return int.from_bytes(self.bodies[begin : begin + SUM_BYTES])
 
 
@@ -76,15 +83,16 @@ class KnownKeys:
 
     def unknown(self, events: Sequence[StreamEvent]) -> dict[bytes, StreamEvent]:
         """Returns the events with unknown keys, each once and in order, by the hash of its key."""
-        known, digest = self._came, hashlib.sha256
+        digest = hashlib.sha256
         by_key = {digest(event.key.encode()).digest()[:HASH_BYTES]: event for event in events}
         if len(by_key) < len(events):
             by_key = {}
             for event in events:
                 by_key.setdefault(key_hash(event.key), event)
-        if known.keys().isdisjoint(by_key):
-            return by_key
-        return {key: event for key, event in by_key.items() if key not in known}
+        return {key: event for key, event in by_key.items() if key not in self} if self._has_any(by_key) else by_key
+
+    def _has_any(self, keys: Iterable[bytes]) -> bool:
+        return not self._came.keys().isdisjoint(keys)
 
     @property
     def is_full(self) -> bool:
@@ -117,3 +125,33 @@ class KnownKeys:
             # A key that came again later is younger.
             if self._came.get(key) is segment:
                 del self._came[key]
+
+
+class AllKeys(KnownKeys):
+    """The keys of a log without when they came, so that a function can hold all that came since a gap."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hashes: defaultdict[bytes, bytearray] = defaultdict(bytearray)  # by their first bytes
+        self._count = 0
+
+    def __contains__(self, key: bytes) -> bool:
+        return key[:2] in self._hashes and _place(self._hashes[key[:2]], key) >= 0
+
+    def _has_any(self, keys: Iterable[bytes]) -> bool:
+        return any(key in self for key in keys)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more keys can be remembered."""
+        return self._count >= MOST_BARE_KEYS
+
+    def add(self, _at_ms: int, packed: bytes, _bodies: bytes = b"") -> None:
+        """Remembers the keys of a segment."""
+        for key in hashes(packed):
+            self._hashes[key[:2]] += key
+        self._count += len(packed) // HASH_BYTES
+
+    def add_older(self, at_ms: int, packed: bytes, bodies: bytes = b"") -> None:
+        """Remembers the keys of a segment, in any order."""
+        self.add(at_ms, packed, bodies)

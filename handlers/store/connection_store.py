@@ -25,6 +25,7 @@ from handlers.store.overflow import DeadLetterQueue, Objects, Singles
 from handlers.store.typed_values import Item
 
 if TYPE_CHECKING:
+    from handlers.segments.known import KnownKeys
     from handlers.store.segment_writer import SegmentWriter
 
 
@@ -81,6 +82,7 @@ class Store:
         keep_days: int,
         epochs: Epochs | None = None,
         layout: Layout = IN_A_LOG,
+        known: "KnownKeys | None" = None,
     ) -> "SegmentWriter":
         """Returns the log of a stream that has one, for a connection whose clock is `now_ms`."""
         # Imported here: few streams have a log, and each import lengthens the cold start.
@@ -88,7 +90,7 @@ class Store:
 
         table = Table(self._dynamodb, self._events_table)
         ports = (table, self._objects, self._dead_letters, now_ms)
-        return SegmentWriter(*ports, stream_id, fence, window_ms, keep_days, epochs, layout, self._sleep)
+        return SegmentWriter(*ports, stream_id, fence, window_ms, keep_days, epochs, layout, self._sleep, known)
 
     def goes_to_log(self, stream_id: str, now_ms: int) -> ControlRecord:
         """Returns the stream's record after it has recorded that events go to a log from now on; earlier ones stay

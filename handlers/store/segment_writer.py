@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from handlers.connection.epochs import Epochs
@@ -28,6 +29,7 @@ from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
 from handlers.segments.appending import Appender
 from handlers.segments.codec import pack, parts
+from handlers.segments.known import KnownKeys
 from handlers.segments.log_requests import (
     Anchor,
     Answer,
@@ -70,8 +72,8 @@ from handlers.values import dataclass
 class SegmentWriter:
     """The log of one stream, for the connection with the token `fence`; `now_ms` is its clock.
 
-    Keys are remembered for `window_ms`. Segments expire after `keep_days`, 0 for never. `epochs` are the connection's;
-    `layout` is the stream's. `sleep` is the back-off of a throttled write.
+    Keys are remembered for `window_ms`, in `known` if that is given. Segments expire after `keep_days`, 0 for never.
+    `epochs` are the connection's; `layout` is the stream's. `sleep` is the back-off of a throttled write.
     """
 
     table: Table
@@ -85,9 +87,11 @@ class SegmentWriter:
     epochs: Epochs | None = None
     layout: Layout = IN_A_LOG
     sleep: Callable[[float], None] = time.sleep
+    known: KnownKeys | None = None
 
     def __post_init__(self) -> None:
-        self._appender = Appender(self.fence, self.window_ms, anchors=self.keep_days > 0, epochs=self.epochs)
+        more: Any = {"anchors": self.keep_days > 0, "epochs": self.epochs, "known": self.known}
+        self._appender = Appender(self.fence, self.window_ms, **more)
         self._lone: tuple[bytes, Item] | None = None  # of the event being written, if its body is stored elsewhere
         # Which connection wrote the log's last event, and when that came; (0, 0) if nobody knows.
         self.newest = (0, 0)
@@ -97,16 +101,22 @@ class SegmentWriter:
         self._through(self._appender.opens(self.now_ms()))
         return self._appender.cursor
 
-    def looks_back(self) -> None:
-        """Reads the window, of which no key is forgotten from then on; raises StoreUnavailable."""
-        self.opens()
-        self._through(self._appender.append(self.now_ms(), 0, ()))
-        self._appender.forgets_none()
+    def looks_back(self) -> Iterator[None]:
+        """Reads the window, and yields after each request; raises StoreUnavailable."""
+        for begin in (self._appender.opens, partial(self._appender.append, first=0, events=())):
+            request = begin(self.now_ms())
+            while request is not None and not isinstance(request, Appended):
+                request = self._appender.answered(self._perform(request))
+                yield
 
     @property
     def knows_all(self) -> bool:
         """Whether it knows every key since the window began; False if there were too many."""
         return self._appender.knows_all
+
+    def has(self, event_key: str) -> bool:
+        """Whether it knows the key of an event in the log."""
+        return self._appender.has(event_key)
 
     def write(self, first: int, events: Sequence[StreamEvent], came_ms: int | None = None) -> Written:
         """Returns how many `events` were new, known already, or dead-lettered; `first` and `came_ms` as in Write."""

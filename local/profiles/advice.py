@@ -83,7 +83,7 @@ def warnings(profile: Profile) -> list[str]:
     warned: list[str] = []
     if profile.repair is not None:
         # A repair closes gaps.
-        warned += filter(None, [notes(profile.repair.key, profile.key, profile.split)])
+        warned += notes(profile.repair, profile.key, profile.split, profile.keep)
     elif profile.again and profile.resume is None:
         unsent = "" if profile.cursor in (None, "id") else f"; {_cursor(profile)} is saved as the cursor and never sent"
         warned.append(f"it cannot resume: every interval without a connection is a gap that stays open{unsent}")

@@ -63,13 +63,30 @@ def test_instants_are_spelled_and_read_in_the_unit(unit: str, spelled: str, valu
     assert repair.time.instant_ms("no instant") is None
 
 
-def test_the_key_of_an_item_is_as_the_streams_own() -> None:
-    """By default it is the same path; another one is noted for `profile check`."""
-    stream = parse("p", STREAM, {})
-    assert notes(read(key=None).key, stream.key, None) == ""
-    assert notes(read(key="$.trade_id").key, stream.key, None) == (
-        "an item is named by $.trade_id, an event of the stream by $.id: `profile try --repair` compares"
-    )
+BATCH = {"split": {"path": "$.b", "name": "$.b[*].e"}, "key": "$.b[*].id"}
+NAMELESS = "keep selects events by name, and repair has no name, so items of every name are stored"
+
+
+@pytest.mark.parametrize(
+    ("stream", "repair", "note"),
+    [
+        ({}, {"key": None}, []),
+        ({}, {"key": "$.trade_id"},
+         ["an item is named by $.trade_id, an event of the stream by $.id: `profile try --repair` compares"]),
+        ({"framing": "sse", "keep": {"name": "trade"}}, {}, [NAMELESS]),
+        ({"framing": "sse", "keep": [{"path": "$.id"}, {"name": "trade", "path": "$.id"}]}, {}, [NAMELESS]),
+        ({"framing": "sse", "keep": {"name": "trade"}}, {"name": "$.type"}, []),
+        (BATCH | {"keep": {"name": "trade", "path": "$.b[*].x"}}, {"key": None}, []),
+        (BATCH | {"keep": [{"name": "trade"}, {"path": "$.of"}]}, {"key": None},
+         ["keep selects events by a place outside the list of split, which no item of repair has"]),
+    ],
+)  # fmt: skip
+def test_what_may_not_be_intended_is_noted(stream: dict[str, Any], repair: dict[str, Any], note: list[str]) -> None:
+    """By default an item's key and name are where the stream's are; `profile check` prints what differs."""
+    table = {name: value for name, value in (GIVEN | repair).items() if value is not None}
+    profile = parse("p", STREAM | stream | {"repair": table}, {})
+    assert profile.repair is not None
+    assert list(notes(profile.repair, profile.key, profile.split, profile.keep)) == note
 
 
 @pytest.mark.parametrize(

@@ -46,9 +46,9 @@ class Rig:
 
     def __init__(
         self, ways: RestWays | None = None, *, missed: range = range(10, 15), events: int = 20, store: str = "items",
-        before: range | None = None, live: int | None = None, **fields: Any,
+        before: range | None = None, live: int | None = None, named: Callable[[int], str] = str, **fields: Any,
     ) -> None:  # fmt: skip
-        self.now = ORIGIN_MS + events * 1000
+        self.now, self.named = ORIGIN_MS + events * 1000, named
         self.emitted_ms = [ORIGIN_MS + one * 1000 for one in range(events)]
         self.profile: Profile = parse("s", STREAM | {"store": store, "repair": REPAIR | fields}, {})
         self.rest = VirtualRest(ways or RestWays(), lambda: self.now, self.emitted_ms, body)
@@ -85,7 +85,7 @@ class Rig:
         )  # fmt: skip
         record = connection_item(progress, lane="A", execution="e", request_id=f"r{fence}")
         self.tables.put_item(TableName="control", Item=key("s", connection_key(fence)) | record)
-        events = [StreamEvent(str(n), body(n), None, None, None, self.at(n)) for n in numbers]
+        events = [StreamEvent(self.named(n), body(n), None, None, None, self.at(n)) for n in numbers]
         if self.profile.store == "log":
             log = self.store.log("s", fence, lambda: self.at(numbers.stop), window_ms=900_000, keep_days=0)
             log.write(0, events)
@@ -101,6 +101,7 @@ class Rig:
             lambda _stream, _gap, repair: self.alerts.append(repair.reason), lambda: self.now, lambda: left_ms,
             f"h{self.now}",
         )  # fmt: skip
+        self.done = deps.done
         return performed(dry_run(deps, "s", 0, self.now) if is_dry else repairs(deps, "s"), self._ask, self._wait)
 
     def _ask(self, request: Callable[[], Any]) -> Any:

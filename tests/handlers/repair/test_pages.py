@@ -176,13 +176,24 @@ def test_items_named_in_another_form_than_the_stream_are_not_stored(named: str) 
     assert rig.repaired.reason.startswith("the address names its items in another form")
 
 
-def test_items_without_their_key_are_not_stored() -> None:
-    """The address has renamed it: each item would be stored once more, under the hash of its content."""
+@pytest.mark.parametrize(
+    ("one", "reason"),
+    [
+        ('{"number":%d}', "no item has the key that the profile names"),
+        ("%d]", "the answer is not JSON with a list at $.events"),
+        (f"%d{',1' * 100_000}", "the page has more values than a function can hold"),
+        (f'{{"id":%d,"of":[1{",1" * 200_000}]}}', "the page has more values than a function can hold"),
+    ],
+)
+def test_items_without_their_key_are_not_stored(one: str, reason: str) -> None:
+    """The address has renamed it: each item would be stored once more, under the hash of its content.
+
+    Nor can a page be read that is no JSON, or more of it than fits.
+    """
     rig = Rig()
-    rig.rest = VirtualRest(RestWays(), lambda: rig.now, rig.emitted_ms, lambda number_: f'{{"number":{number_}}}')
+    rig.rest = VirtualRest(RestWays(), lambda: rig.now, rig.emitted_ms, lambda number_: one % number_)
     rig.run(left_ms=1_000)
-    repair = rig.repaired
-    assert (repair.state, repair.stored, repair.reason) == (FAILED, 0, "no item has the key that the profile names")
+    assert (rig.repaired.state, rig.repaired.stored, rig.repaired.reason) == (FAILED, 0, reason)
 
 
 @pytest.mark.parametrize("last", ["false", "0", "null", '""'])

@@ -7,14 +7,15 @@ import pytest
 
 from handlers.connection.gap_record import DELIVERED, FAILED, LOST, OPEN, PARTLY, REPAIRED, Gap
 from handlers.connection.inputs import Layout
-from handlers.framing.events import StreamEvent
+from handlers.framing.events import StreamEvent, hashed
+from handlers.framing.frames import Frame
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference
-from handlers.repair import gap_edges
+from handlers.repair import gap_edges, gap_ports
 from handlers.repair.gap_ports import TURN_MS
 from handlers.repair.pages import Fetched
 from handlers.repair.proof import NO_EVENT_AFTER, NO_EVENT_BEFORE
-from handlers.segments.appending import Appender
+from handlers.segments import known
 from handlers.store.ledger_records import gap_item
 from local.simulation.virtual_rest import RestWays
 from tests.handlers.repair.rigs import MISSED, REPAIR, STREAM, Killed, Rig, body, brought, item
@@ -170,11 +171,11 @@ def test_a_walk_of_minutes_stores_nothing_twice_in_a_log() -> None:
 
 def test_a_log_with_too_many_keys_since_the_gap_takes_no_items(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody could tell which of them are known: the function can hold only so many keys."""
-    monkeypatch.setitem(Appender.__init__.__kwdefaults__, "most_keys", 17)  # type: ignore[arg-type]
+    monkeypatch.setattr(known, "MOST_BARE_KEYS", 17)
     rig = Rig(RestWays(limit=2), store="log")
     rig.run(left_ms=1_000)
     assert (rig.repaired.state, rig.repaired.stored) == (PARTLY, 2)
-    assert rig.repaired.reason == "too many events have come since the gap to compare their keys"
+    assert rig.repaired.reason.endswith("events came since the gap: too many to compare their keys")
 
 
 @pytest.mark.parametrize("second", [10, 14, 16])
@@ -327,13 +328,49 @@ def test_an_event_whose_key_is_its_id_has_it_too() -> None:
     assert [event.id for event in events if event.is_repaired] == [str(number) for number in MISSED]
 
 
-def test_what_the_profile_does_not_keep_is_not_stored() -> None:
-    """An item's content decides, as for an event of the stream."""
+@pytest.mark.parametrize(
+    ("keep", "name", "stored"),
+    [
+        ({"path": "$.id", "is": [11, 13]}, {}, [11, 13]), ({"name": "11"}, {"name": "$.id"}, [11]),
+        ({"name": ["11", "12"], "path": "$.id", "is": [12, 13]}, {"name": "$.id"}, [12]),
+        ({"name": "12", "path": "$.id", "is": [12, 13]}, {}, [12, 13]), ({"name": "11"}, {}, MISSED),
+    ],
+)  # fmt: skip
+def test_what_the_profile_does_not_keep_is_not_stored(keep: Any, name: dict[str, Any], stored: list[int]) -> None:
+    """An item's content decides, and its name if `repair` says where that is; a rule without one keeps any name."""
     rig = Rig(RestWays(limit=100))
-    rig.profile = parse("s", {**STREAM, "keep": [{"path": "$.id", "is": [11, 13]}], "repair": REPAIR}, {})
+    rig.profile = parse("s", {**STREAM, "framing": "sse", "keep": keep, "repair": REPAIR | name}, {})
     rig.run()
     assert rig.repaired.state == REPAIRED
-    assert [number for number, is_repaired in rig.stored() if is_repaired] == [11, 13]
+    assert [number for number, is_repaired in rig.stored() if is_repaired] == stored
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize(
+    ("name", "state", "reason", "stored"),
+    [
+        (None, REPAIRED, "", MISSED),
+        ("trade", FAILED, "the address spells its items otherwise than the stream, so no hash would be known", []),
+    ],
+)
+def test_items_whose_hashes_differ_from_the_streams_are_not_stored(
+    store: str, name: str | None, state: str, reason: str, stored: list[int]
+) -> None:
+    """A name on the stream is a part of the hash, and an item has none: each event would come again."""
+    rig = Rig(RestWays(limit=100), store=store, named=lambda number: hashed(Frame(body(number), name=name)))
+    repair = {"address": "https://rest.example/events?from={from}&to={to}", "items": "$.events"}
+    rig.profile = parse("s", STREAM | {"key": "hash", "store": store, "repair": repair}, {})
+    rig.run(left_ms=1_000)
+    assert (rig.repaired.state, rig.repaired.reason) == (state, reason)
+    assert [number for number, is_repaired in rig.stored() if is_repaired] == stored
+
+
+def test_a_dry_run_knows_every_event_of_a_log_since_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many came: an address without a far edge brings them all again, and none of them is missing."""
+    monkeypatch.setattr(gap_ports, "MOST_READ", 10)
+    rig = Rig(RestWays(limit=4), store="log", events=40, address="https://rest.example/events?after={after}")
+    rig.run(is_dry=True)
+    assert [repair.stored for _, _, repair in rig.done] == [len(MISSED)]
 
 
 def test_what_was_delivered_later_is_not_asked_for() -> None:

@@ -66,6 +66,26 @@ def test_the_turn_lasts_while_a_large_page_is_stored(monkeypatch: pytest.MonkeyP
     assert min(left_ms) > 0
 
 
+def test_the_turn_lasts_while_a_long_log_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each megabyte takes a moment; no other function reads the log and asks the upstream meanwhile."""
+    rig = Rig(RestWays(limit=100), store="log")
+    rig.connected(3, range(20, 24))
+    left_ms, query = list[int](), rig.tables.query
+
+    def slow(**asked: Any) -> Any:
+        if "ProjectionExpression" in asked and "Limit" not in asked:
+            rig.now += TURN_MS - 1_000
+            left_ms.append(int(item(rig.tables, "s", "repairing")["until_ms"]["N"]) - rig.now)
+        return query(**asked)
+
+    rig.tables.most_items = 1
+    monkeypatch.setattr(rig.tables, "query", slow)
+    rig.run()
+    assert rig.repaired.state == REPAIRED
+    assert len(left_ms) > 2
+    assert min(left_ms) > 0
+
+
 def test_a_function_does_not_wait_for_a_request_that_it_has_no_time_for() -> None:
     """Lambda would end it in the wait; the next one goes on at the same page."""
     rig = Rig(RestWays(limit=2), pace_s=60)

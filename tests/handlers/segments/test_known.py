@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.framing.events import StreamEvent
-from handlers.segments.known import HASH_BYTES, KnownKeys, key_hash
+from handlers.segments.known import HASH_BYTES, AllKeys, KnownKeys, hashes, key_hash
 
 
 def keys(*names: object) -> bytes:
@@ -55,6 +55,18 @@ def test_a_key_is_known_as_long_as_its_last_coming_is_young_enough(segments: lis
     of.forget(before)
     young = {number for at_ms, numbers in enumerate(segments) for number in numbers if at_ms >= before}
     assert set(known(of, *range(31))) == young
+
+
+@given(st.lists(st.binary(min_size=16, max_size=40)), st.lists(st.binary(min_size=8, max_size=8)))
+def test_all_keys_are_known_in_any_order(segments: list[bytes], others: list[bytes]) -> None:
+    """Bytes that end one hash and begin the next are no key."""
+    of, added = AllKeys(), set[bytes]()
+    for number, segment in enumerate(segments):
+        packed = segment[: len(segment) // HASH_BYTES * HASH_BYTES]
+        (of.add_older if number % 2 else of.add)(number, packed)
+        added |= set(hashes(packed))
+    amid = {segment[at : at + HASH_BYTES] for segment in segments for at in range(len(segment) - HASH_BYTES)}
+    assert {key for key in {*amid, *others, *added} if key in of} == added
 
 
 def test_eight_bytes_of_a_key_are_remembered() -> None:
