@@ -5,6 +5,7 @@ stream and one sink; each bell that was rung is due again later, unless a worker
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from heapq import nsmallest
 
 from handlers.deliver.arrivals import Arrivals
@@ -128,8 +129,8 @@ class Delivery:
         for _ in range(TRIES):
             now_ms = self.ports.now_ms()
             record = self.records.read(place) or new(
-                self.arrivals, place, self._first(place, 0 if rung is None else rung.arrival), command.first_ms(target),
-                now_ms,
+                self.arrivals, place, *self._first(place, 0 if rung is None else rung.arrival),
+                command.first_ms(target), now_ms,
             )  # fmt: skip
             came = current(self.arrivals, place.stream_id, record)
             changed = command.changed(place, came, self.arrivals, self.feed, now_ms)
@@ -214,6 +215,10 @@ class Delivery:
 
     def _ended(self, bell: Bell, worked: Worked) -> Bell | None:
         """Ends the bell, then reads once more, because anything noted before found the bell out and rang none."""
+        if worked.end == "paused" and not worked.record.is_replaying and not worked.record.unsent_ms:
+            # For its lag once the arrivals have expired.
+            oldest_ms = lag(self.arrivals, bell.place.stream_id, worked.record).oldest_ms
+            self.records.save(bell.place, replace(worked.record, left_ms=oldest_ms))
         self.bells.end(bell)
         try:
             has_more = worked.end != "paused" and self.feed.has_more(bell.place.stream_id, worked.record)
@@ -229,11 +234,16 @@ class Delivery:
         known = self.records.read(bell.place)
         while known is None:
             first = self._first(bell.place, bell.arrival)
-            made = new(self.arrivals, bell.place, first, target.from_ms, self.ports.now_ms())
+            made = new(self.arrivals, bell.place, *first, target.from_ms, self.ports.now_ms())
             known = self.records.save(bell.place, made) or self.records.read(bell.place)
         return settled(known, self.arrivals.preceding(bell.place.stream_id, bell.arrival))
 
-    def _first(self, place: Place, arrival: int) -> int:
-        """Returns with which arrival a new sink begins: with an earlier one if the profile was wrong when that came."""
+    def _first(self, place: Place, arrival: int) -> tuple[int, int]:
+        """Returns with which arrival a new sink begins, and when that was noted, 0 if it is not known.
+
+        It is an earlier one if the profile was wrong when that came.
+        """
         earlier = self.bells.at(Place(place.stream_id, ""))
-        return arrival if earlier is None else min(arrival or earlier.arrival, earlier.arrival)
+        if earlier is None or 0 < arrival < earlier.arrival:
+            return arrival, 0
+        return earlier.arrival, earlier.rung_ms - ANSWERED_MS

@@ -33,8 +33,8 @@ class SinkRecord:
     While `replay_until_ms` is not 0, the sink first gets what came from `replay_from_ms` until then, read from the
     events themselves after the position `replay_after`; `is_backfill` is set if none of that was sent before. A replay
     interrupts a backfill, whose rest is kept in `backfill_…` until the replay is over; if there is none, the former
-    `replay_from_ms` is, before which nothing is owed. `left_ms` is when the next event
-    of the backfill came, or the one before it, 0 before its first try.
+    `replay_from_ms` is, before which nothing is owed. `left_ms` is when the next event came
+    that a worker has left: of the backfill, or the one before it, 0 before its first try; else 0 if it left none.
     `failures` counts tries in a row without an event taken, `waits` is why, "" if nothing failed; before
     `rest_until_ms` the sink is not tried again. `newest_ms` is when the newest taken event came; `took_ms` is how long
     the slowest of a worker's last requests took, 0 if none is known.
@@ -74,16 +74,17 @@ class SinkRecord:
         return (self.number, self.done) == (end.number, ALL) or self.number > end.number
 
     @property
-    def has_backfilled(self) -> bool:
-        """Whether a backfill has sent all that is visible, and waits for what the index may show late."""
-        return self.is_replaying and self.is_backfill and self.left_ms == self.replay_until_ms
-
-    @property
     def unsent_ms(self) -> int:
-        """When the next event came that a backfill has still to send; 0 if there is none, or before the first try."""
+        """When the next event came that a backfill has still to send, or that a paused sink waits for; 0 for none.
+
+        It is 0 as well if that is not known: before the first try.
+        """
         if self.backfill_until_ms:
             return self.left_ms or self.backfill_from_ms
-        is_left = self.is_replaying and self.is_backfill and not self.has_backfilled
+        if not self.is_replaying:
+            return self.left_ms if self.is_paused and self.left_ms > self.newest_ms else 0
+        # A backfill that has sent all that is visible waits for what the index may show late.
+        is_left = self.is_backfill and self.left_ms != self.replay_until_ms
         return self.left_ms or self.replay_from_ms if is_left else 0
 
     def replaying(self, from_ms: int, until_ms: int) -> SinkRecord:
@@ -102,7 +103,7 @@ class SinkRecord:
         """Returns the record at the end of a replay: with the backfill that waited for it, if there is one."""
         if not self.backfill_until_ms:
             since_ms = self.replay_until_ms if self.is_backfill else self.backfill_from_ms
-            return replace(self, replay_from_ms=since_ms, replay_until_ms=0, replay_after="")
+            return replace(self, replay_from_ms=since_ms, replay_until_ms=0, replay_after="", left_ms=0)
         return replace(
             self, replay_from_ms=self.backfill_from_ms, replay_until_ms=self.backfill_until_ms,
             replay_after=self.backfill_after, is_backfill=True, backfill_until_ms=0,

@@ -153,9 +153,11 @@ class Feed:
 
     def _replayed(self, stream_id: str, record: SinkRecord, most: int, now_ms: int) -> Page:
         messages, place, size = list[Message](), record.replay_after, 0
+        waiting = self._waiting(stream_id, record)
         for read, (position, event) in enumerate(self._between(stream_id, record, now_ms), 1):
             place = position
-            if event is not None:
+            # What waits as an arrival is sent from there.
+            if event is not None and not waiting.keys() & {event.key, position.partition("/")[0]}:
                 message = message_of(stream_id, event, {} if record.is_backfill else {"replayed": True})
                 messages.append(message._replace(step=position))
                 size += message.size_bytes
@@ -164,13 +166,27 @@ class Feed:
         else:
             is_settled = now_ms >= record.replay_until_ms + SETTLED_MS
             if is_settled:
-                return Page(messages, record, record.replayed(), record.replay_from_ms)
+                end = record.replayed()
+                if record.is_backfill:
+                    # Arrivals may expire before they are sent.
+                    end = replace(end, replay_from_ms=min((end.replay_from_ms, *waiting.values())))
+                return Page(messages, record, end, record.replay_from_ms)
             if not messages:
                 # All that is visible was sent.
                 left_ms = record.replay_until_ms if record.is_backfill else record.left_ms
                 end = replace(record, replay_after=place, left_ms=left_ms)
                 return Page([], record, end, later_ms=record.replay_until_ms + SETTLED_MS)
         return Page(messages, record, replace(record, replay_after=place), record.replay_from_ms)
+
+    def _waiting(self, stream_id: str, record: SinkRecord) -> dict[str, int]:
+        """Returns when each entry of the next arrivals came, by its key, or by its segment's place in positions."""
+        found = self.arrivals.since(stream_id, record.number, ARRIVALS)
+        left = [one.after(record.done * (one.number == record.number)) for one in found if not record.is_at(one)]
+        return {
+            f"{int(entry.key.rpartition('#')[2]):015d}" if entry.partition.endswith(LOG_SUFFIX) else entry.key:
+            entry.received_at_ms
+            for several in left for entry, sent in several if not sent
+        }  # fmt: skip
 
     def _between(self, stream_id: str, record: SinkRecord, now_ms: int) -> Iterator[tuple[str, StoredEvent | None]]:
         """Yields each place after the record's, with its event, None if that is not sent."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from handlers.deliver.arrivals import Arrival, Arrivals, Entry
 from handlers.deliver.bells import Place
 from handlers.deliver.delivery_records import ALL, SinkRecord, settled
-from handlers.deliver.feed import ARRIVALS, LATE_MS, Feed, advanced
+from handlers.deliver.feed import LATE_MS, Feed, advanced
 from handlers.deliver.table_records import NO_NEW_EVENT, TIMED, entry_of
 from handlers.profile.deliver_field import Target
 from handlers.store.control_table import KEYS, Table
@@ -79,17 +79,15 @@ def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord, stored: Table | 
     """Returns how far the sink is behind, for any reason, a pause included. Raises StoreUnavailable.
 
     Events that a replay sends again do not count, because they were taken before. For the stored events that a new sink
-    reads first, the lag has only an age, not a number; arrivals noted before that reading are among those events.
-    With the events table as `stored`, the lag includes what is stored and not noted yet.
+    reads first, and those whose arrivals have expired, the lag has only an age, not a number. With the events table as
+    `stored`, the lag includes what is stored and not noted yet.
     """
     record, end = current(arrivals, stream_id, record), arrivals.end(stream_id)
     events, oldest_ms = 0, 0
     if end is not None and not record.is_at(end):
-        sent_ms = record.replay_until_ms if record.has_backfilled else 0
-        for arrival in arrivals.since(stream_id, record.number, ARRIVALS if sent_ms else 2):
+        for arrival in arrivals.since(stream_id, record.number, 2):
             done = record.done if arrival.number == record.number else 0
-            left = [] if done == ALL or arrival.at_ms < sent_ms else arrival.after(done)
-            if left:
+            if left := [] if done == ALL else arrival.after(done):
                 events = end.total - (arrival.total - arrival.events + done)
                 oldest_ms = min(entry.received_at_ms for entry, _ in left)
                 break
@@ -98,10 +96,13 @@ def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord, stored: Table | 
     return Lag(events + behind.events, min(waits, default=0))
 
 
-def new(arrivals: Arrivals, place: Place, arrival: int, from_ms: int | None, now_ms: int) -> SinkRecord:
+def new(
+    arrivals: Arrivals, place: Place, arrival: int, noted_ms: int, from_ms: int | None, now_ms: int
+) -> SinkRecord:  # fmt: skip
     """Returns the record of a sink that begins with an arrival, or after the newest one if `arrival` is 0.
 
-    If `from_ms` is not None, the sink first gets what came from then until now. Raises StoreUnavailable.
+    `noted_ms` is when the arrival was noted, 0 if that is not known. If `from_ms` is not None, the sink first gets what
+    came from then until now. Raises StoreUnavailable.
     """
     end = None if arrival else arrivals.end(place.stream_id)
     number, done = (arrival, 0) if arrival else (end.number, ALL) if end else (0, ALL)
@@ -110,7 +111,7 @@ def new(arrivals: Arrivals, place: Place, arrival: int, from_ms: int | None, now
         # If arrivals expire before it has taken one, it gets nothing from before them.
         first = arrivals.since(place.stream_id, arrival, 1) if arrival else []
         came_ms = (entry.received_at_ms - LATE_MS for one in first for entry in one.entries)
-        return replace(record, replay_from_ms=min(came_ms, default=0 if arrival else now_ms))
+        return replace(record, replay_from_ms=min(came_ms, default=max(0, noted_ms - LATE_MS) if arrival else now_ms))
     return replace(record, replay_from_ms=from_ms, replay_until_ms=now_ms, is_backfill=True)
 
 
@@ -138,7 +139,7 @@ class Command:
             replaying = replace(record.replaying(self.from_ms, now_ms), failures=0, rest_until_ms=0)
             return replaying if record.turn else record
         if self.is_all:
-            skipped, end = lag(arrivals, place.stream_id, record).events, new(arrivals, place, 0, None, now_ms)
+            skipped, end = lag(arrivals, place.stream_id, record).events, new(arrivals, place, 0, 0, None, now_ms)
             record = replace(
                 record, number=end.number, done=end.done, replay_from_ms=now_ms, replay_until_ms=0, backfill_until_ms=0
             )  # fmt: skip
@@ -146,4 +147,7 @@ class Command:
             page = feed.page(place.stream_id, record, 1, now_ms)
             skipped = len(page.broken or page.messages[:1])
             record = advanced(page.begin, page.messages[0].step) if page.messages else page.end
-        return replace(record, skipped=record.skipped + skipped, failures=0, rest_until_ms=0, waits="")
+        left_ms = record.left_ms if record.is_replaying else 0
+        return replace(
+            record, skipped=record.skipped + skipped, failures=0, rest_until_ms=0, waits="", left_ms=left_ms
+        )  # fmt: skip

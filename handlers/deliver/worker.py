@@ -209,9 +209,10 @@ class Worker:
         return self.records.save(self.place, saved)
 
     def _left_ms(self, page: Page) -> int:
-        """Returns when the first message came that is not done; if all are, the last one."""
+        """Returns when the first message came that is not done; 0 if all are, or when the last came amid a replay."""
         left = (one.received_at_ms for one in page.messages if (one.key, one.position) not in self._finished)
-        return next(left, page.messages[-1].received_at_ms if page.messages else 0)
+        is_part = page.messages and page.end.is_replaying
+        return next(left, page.messages[-1].received_at_ms if is_part else 0)
 
     def _behind(self, page: Page, *, is_all: bool) -> SinkRecord:
         """Returns the record after the leading messages that are done."""

@@ -1,9 +1,10 @@
 """A stage's delivery in virtual time, to a sink that answers as a test says."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from handlers.connection import inputs
+from handlers.deliver.arrivals import KEEP_DAYS
 from handlers.deliver.bells import Place
 from handlers.deliver.contract import Message, Order, Promises, Refusal
 from handlers.deliver.delivery_records import SinkRecord
@@ -11,6 +12,7 @@ from handlers.deliver.operating import Command
 from handlers.deliver.worker import Letter
 from handlers.framing.events import StreamEvent
 from handlers.profile.deliver_field import Target
+from handlers.store import typed_values
 from handlers.store.event_items import StoragePolicy, event_item
 from handlers.store.typed_values import Item
 from local.simulation.tables import MemoryDynamoDB
@@ -111,6 +113,14 @@ class Stage:
         until_ms = self.clock.now_ms + round(for_s * 1000)
         self.is_over = self.virtual.run(until_ms)
         self.clock.now_ms = until_ms
+
+    def expire(self, *, kept: Collection[int] = ()) -> None:
+        """Let two weeks pass after which DynamoDB has deleted stream a's arrivals, but for those at these places."""
+        for at, one in enumerate(self.delivery.arrivals.since("a", 0, 20)):
+            if at not in kept:
+                self.client.delete_item(TableName=DELIVERY, Key=typed_values.key("a", f"arrival#{one.number:015d}"))
+        self.virtual.restart()
+        self.clock.now_ms += KEEP_DAYS * 86_400_000
 
     def keys(self, label: str = TARGET.label) -> list[str]:
         """Return the keys that a sink took, in order."""

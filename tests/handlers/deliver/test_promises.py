@@ -185,14 +185,20 @@ def test_a_sink_is_left_alone_for_as_long_as_it_asks(asked_ms: int, rest_ms: int
     assert (stage.keys()[is_quick:], stage.is_over) == (["1", "2"], True)
 
 
-@pytest.mark.parametrize("later_s", [[], [0.1, 150], [30, 150]])
-def test_a_profile_that_is_wrong_loses_nothing(later_s: list[float]) -> None:
-    """Events are noted meanwhile; each sink begins with them after the correction, even if a later one rings first."""
+@pytest.mark.parametrize(("later_s", "is_long"), [([], False), ([0.1, 150], False), ([30, 150], False), ([], True)])
+def test_a_profile_that_is_wrong_loses_nothing(later_s: list[float], *, is_long: bool) -> None:
+    """Events are noted meanwhile; each sink begins with them after the correction, even if a later one rings first.
+
+    It does so even if the arrivals have expired and nothing more comes, and gets nothing that is older.
+    """
     stage = Stage(TARGET, OTHER, request_ms=300)
+    stage.stored("a", event("older", at_ms=NOW_MS - 86_400_000))
     stage.problem = ValueError("deliver: no such sink")
     stage.come("a", event("0"))
     stage.come("a", event("1", at_ms=NOW_MS + 1))
     stage.run(59.9)
+    if is_long:
+        stage.expire()
     stage.problem = None
     for n, after_s in enumerate(later_s, 2):
         stage.come("a", event(str(n), at_ms=stage.clock.now_ms))
