@@ -64,9 +64,10 @@ def wrong_shares(world: World, coverage: dict[str, Any], told_until_ms: Callable
 def wrong_waiting(world: World, coverage: dict[str, Any], dead_after_ms: int, *, is_settled: bool) -> Iterator[str]:
     """Yields what is wrong with `waiting_since_at`, while some connection of a living function is open.
 
-    An event that came before a lease could run out is stored, or the status shows that time as lacking or waiting; if
-    nothing has changed for that long, it shows nothing as waiting unless something waits. What was stored since the
-    last heartbeat may still be shown as waiting: what a log held back, and a frame whose rest came after a pause.
+    An event that came, or that a function could read once it no longer stood still, before a lease could run out is
+    stored, or the status shows that time as lacking or waiting; if nothing has changed for that long, it shows nothing
+    as waiting unless something waits. What was stored since the last heartbeat may still be shown as waiting: what a
+    log held back, and a frame whose rest came after a pause.
     """
     now_ms, slack_ms = world.clock.now_ms(), 2 * world.schedule.skew_ms + LATE_MS
     if any(to_ms >= now_ms - dead_after_ms for from_ms, to_ms in standstills(world) if from_ms <= now_ms):
@@ -84,7 +85,8 @@ def wrong_waiting(world: World, coverage: dict[str, Any], dead_after_ms: int, *,
     shown += [] if since_ms is None else [(since_ms, now_ms)]
     late_ms = now_ms - dead_after_ms - ON_ITS_WAY_MS - slack_ms
     for at_ms in came_ms:
-        if at_ms < late_ms and not any(from_ms - slack_ms <= at_ms <= to_ms + slack_ms for from_ms, to_ms in shown):
+        is_late = noticed_ms(world, at_ms) < late_ms
+        if is_late and not any(from_ms - slack_ms <= at_ms <= to_ms + slack_ms for from_ms, to_ms in shown):
             yield f"an event that came at {world.at(at_ms)} is not stored, and the status does not show that"
             return
     resumed_ms = [world.origin_ms + one.at_ms + one.for_ms for one in world.schedule.faults if one.kind == "pause"]
