@@ -215,9 +215,11 @@ def test_a_small_execution_is_over_within_a_few_turns(state: dict[str, Any], cou
         lanes, clock = Watched(Pool(1)), RealClock()
         data = {"a": list(range(2_000))}
         begun = [large.start(data, clock=clock, perform=_nothing, lanes=lanes) for _ in range(count)]
-        while len(lanes.taken) < 20:
+        while len(lanes.taken) < 80:
             await asyncio.sleep(0)
         before = len(lanes.taken)
+        # An execution has one place in the order, however many of its lanes wait.
+        assert len(lanes._by_use) <= 2 * count + 16
         execution = await small.start({}, clock=clock, perform=_nothing, lanes=lanes).wait()
         turns = len(lanes.taken) - before
         assert [each.status for each in begun] == ["RUNNING"] * count

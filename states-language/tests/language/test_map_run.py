@@ -1,9 +1,12 @@
 """The distributed Map: executions of their own, failures that are tolerated, batches, and items and results in S3."""
 
+import asyncio
+import cProfile
 import gzip
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import pyarrow
@@ -11,7 +14,8 @@ import pytest
 from pyarrow import parquet
 
 from machines import line, machine, types
-from states_language import Execution, Machine, TaskCall, TaskFailure
+from states_language import Execution, Machine, RealClock, TaskCall, TaskFailure
+from states_language.distributed.map_run import FEW
 from states_language.place import Redriven
 
 CONFIG = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
@@ -119,6 +123,26 @@ def test_nothing_of_a_run_goes_on_after_its_end() -> None:
     assert late.status == "TIMED_OUT"
     assert [child.status for child in late.map_runs[0].executions] == ["ABORTED"]
     assert late.map_runs[0].status == "ABORTED"
+
+
+def test_executions_begin_a_few_at_a_time_and_end_each_other_once() -> None:
+    """The event loop, which others share, would stand still while ten thousand begin, or each of them ends all."""
+
+    async def main() -> tuple[list[int], cProfile.Profile]:
+        begun, profile = [0], cProfile.Profile()
+        states = distributed(*ODD[:1], ("P", {"Type": "Wait", "Seconds": 100}), ODD[2])
+        execution = machine(("M", states)).start([0] * 199 + [1], clock=RealClock(), perform=Bucket().perform)
+        while execution.status == "RUNNING":
+            profile.enable()
+            await asyncio.sleep(0)
+            profile.disable()
+            begun.append(sum(len(run.executions) for run in execution.map_runs))
+        return begun, profile
+
+    begun, profile = asyncio.run(main())
+    assert begun[-1] == 200
+    assert max(after - before for before, after in pairwise(begun)) == FEW
+    assert sum(one.callcount for one in profile.getstats() if one.code is Execution.stop.__code__) <= 201
 
 
 def test_a_failing_sibling_aborts_a_run() -> None:

@@ -27,6 +27,9 @@ from states_language.states.iterations import Items, item_environment
 MOST_AT_ONCE = 10_000
 """How many executions of one run go on at a time at most, whatever MaxConcurrency says (Developer Guide)."""
 
+FEW = 20
+"""How many executions begin in one pass of the event loop: a millisecond or two."""
+
 MOST_REDRIVES = 1000
 """How often one run can be redriven (Developer Guide)."""
 
@@ -70,8 +73,7 @@ class MapRun:
         at_once: int,
         within: Within | None = None,
     ) -> None:
-        self.distribution = distribution
-        self.branch = branch
+        self.distribution, self.branch = distribution, branch
         self.raw, self.narrowed = raw, narrowed
         reader = distribution.reader
         self.most_items = reader.most(raw, narrowed, branch) if reader else None
@@ -94,8 +96,7 @@ class MapRun:
         branch.execution.map_runs.append(self.report)
 
     def _report(self, at_once: int) -> MapRunReport:
-        branch, distribution = self.branch, self.distribution
-        raw, narrowed = self.raw, self.narrowed
+        branch, distribution, raw, narrowed = self.branch, self.distribution, self.raw, self.narrowed
         count = distribution.tolerated_count.bounded(raw, narrowed, branch)
         percentage = distribution.tolerated_share.bounded(raw, narrowed, branch, most=100)
         label = distribution.label or uuid4(branch.random)
@@ -175,8 +176,7 @@ class MapRun:
 
     def _line_up(self, batches: list[tuple[Any, int]]) -> None:
         """Queue the executions that are redriven, then those that never began, both in the order of the items."""
-        report, now_ms = self.report, self.branch.clock.now_ms()
-        self._outputs = [None] * len(batches)
+        report, now_ms, self._outputs = self.report, self.branch.clock.now_ms(), [None] * len(batches)
         for index, former in enumerate(report.executions):
             if not isinstance(former, FormerExecution):
                 continue
@@ -191,13 +191,11 @@ class MapRun:
 
     async def _all(self, batches: list[tuple[Any, int]]) -> list[Any]:
         self._line_up(batches)
+        self._over: asyncio.Future[asyncio.Task[None]] = asyncio.get_running_loop().create_future()
+        self._add_workers()
         try:
-            self._add_workers()
-            while self._workers:
-                ended, _ = await asyncio.wait(self._workers, return_when=asyncio.FIRST_COMPLETED)
-                self._workers -= ended
-                for worker in ended:
-                    worker.result()
+            if self._workers:
+                (await self._over).result()
         finally:
             for worker in self._workers:
                 worker.cancel()
@@ -211,9 +209,21 @@ class MapRun:
         return min(self.report.max_concurrency or MOST_AT_ONCE, MOST_AT_ONCE)
 
     def _add_workers(self) -> None:
-        working = sum(not worker.done() for worker in self._workers)
-        for _ in range(min(self._at_once - working, len(self._waiting))):
-            self._workers.add(asyncio.get_running_loop().create_task(self._work()))
+        """Add the workers that are missing: a few in each pass of the event loop, so that others have turns."""
+        loop = asyncio.get_running_loop()
+        missing = 0 if self._over.done() else min(self._at_once - len(self._workers), len(self._waiting))
+        for _ in range(min(missing, FEW)):
+            worker = loop.create_task(self._work())
+            self._workers.add(worker)
+            worker.add_done_callback(self._ended)
+        if missing > FEW:
+            loop.call_soon(self._add_workers)
+
+    def _ended(self, worker: "asyncio.Task[None]") -> None:
+        """Note the end of a worker; one that fails ends the run, and so does the last."""
+        self._workers.discard(worker)
+        if not self._over.done() and (worker.exception() or not self._workers):
+            self._over.set_result(worker)
 
     def _changed(self) -> None:
         if self.report.too_many:
@@ -233,9 +243,10 @@ class MapRun:
             self._running -= 1
             if execution.status == "SUCCEEDED":
                 self._outputs[index] = (execution.output,)
-            else:
-                report.failed += size
-            if report.too_many:
+                continue
+            were_too_many, report.failed = report.too_many, report.failed + size
+            # Those that it ends come here, too: they end nobody again.
+            if report.too_many and not were_too_many:
                 self.kill()
 
     def _start(self, index: int, data: Any) -> Execution:
@@ -270,9 +281,9 @@ class MapRun:
     def left(self) -> Within:
         """Return where the executions stand; the caller aborts next those that still run."""
         report = self.report
-        run = {name: getattr(report, name) for name in KEPT} | {"redrives": report.redrives, "batches": self._batches}
-        run["executions"] = [execution.left() for execution in report.executions]
-        within = {"last_id": self._began_id, MAP_RUN: run}
+        executions = [execution.left() for execution in report.executions]
+        run = {"redrives": report.redrives, "batches": self._batches, "executions": executions}
+        within = {"last_id": self._began_id, MAP_RUN: run | {name: getattr(report, name) for name in KEPT}}
         return within if self._batches is None else {**within, "items": []}
 
     # ---- abortion, as a child of the branch ----

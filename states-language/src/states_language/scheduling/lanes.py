@@ -103,7 +103,8 @@ class Lanes:
         turn = turns.popleft()
         if turns:
             self._waiting[first] = turns
-            heapq.heappush(self._by_use, (first.used, next(self._entries), first))
+            if self._least:  # which has taken its entry out
+                heapq.heappush(self._by_use, (first.used, next(self._entries), first))
         elif len(self._by_use) > 2 * len(self._waiting) + 16:
             self._by_use = [(lane.used, next(self._entries), lane) for lane in self._waiting]
             heapq.heapify(self._by_use)

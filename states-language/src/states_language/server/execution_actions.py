@@ -182,11 +182,11 @@ class ExecutionActions(Actions):
             at_ms = closing.stopped_ms
         return {"stopDate": at_ms}
 
-    def _redrive_execution(self, parameters: Parameters) -> Answer:
+    async def _redrive_execution(self, parameters: Parameters) -> Answer:
         execution_arn = arn(parameters, "executionArn", "execution")
         if child(self._executions, execution_arn) is not None:
             raise Refusal("ExecutionNotRedrivable", f"{OF_MAP_RUN}.")
-        at_ms = self._executions.redrive(execution_arn, parameters.get("clientToken"))
+        at_ms = await self._executions.redrive(execution_arn, parameters.get("clientToken"))
         return {"redriveDate": at_ms}
 
     def _get(self, parameters: Parameters) -> KnownExecution:

@@ -14,7 +14,7 @@ from typing import Any
 
 from states_language import Execution, Machine, Perform
 from states_language.clock import Clock
-from states_language.place import TOO_MANY_EVENTS, Redriven
+from states_language.place import TOO_MANY_EVENTS, Part, Redriven
 from states_language.scheduling.lanes import Lanes
 from states_language.scheduling.pool import Pool
 from states_language.server.diagnostics import loaded
@@ -34,7 +34,10 @@ from states_language.server.machines import Machines, Started, deleting
 from states_language.server.map_runs import kept
 from states_language.server.requests import Refusal, checked_name, read_input
 from states_language.server.skipping import SkippingClock
-from states_language.values import Document, parsed, same
+from states_language.values import Document, exceeds, parsed, same
+
+LARGE_PART = 20_000
+"""Up to how many values, as `exceeds` counts, the event loop itself writes where an execution stands."""
 
 
 class Executions(Registry):
@@ -114,40 +117,54 @@ class Executions(Registry):
     def stop(self, arn: str, error: str | None, cause: str | None) -> KnownExecution:
         """Aborts the execution at once if it runs, and returns it; raises Refusal. Running functions are not killed."""
         known = self.get(arn)
-        if self._closed:
-            # The next service resumes what this one has halted.
-            raise Refusal("ServiceException", "The service is ending.")
+        self._serves()
         if known.live is not None and known.closing is None:
             known.live.stop(error, cause)
             self._close(known)
         return known
+
+    def _serves(self) -> None:
+        """Raises Refusal once the service is ending: the next one resumes what this one has halted."""
+        if self._closed:
+            raise Refusal("ServiceException", "The service is ending.")
 
     def not_redrivable(self, known: KnownExecution) -> str | None:
         """Returns why an execution cannot be redriven; None if it can."""
         entry = self.machines.get(known.opening.machine_arn)
         return known.not_redrivable(self._clock.now_ms(), entry is not None and entry.deleting)
 
-    def redrive(self, arn: str, token: str | None) -> int:
+    async def redrive(self, arn: str, token: str | None) -> int:
         """Goes on with an execution where it ended without success, and returns the time; raises Refusal."""
         known, now_ms = self.get(arn), self._clock.now_ms()
         earlier = repeated(known.redrives, token, now_ms)
         if earlier is not None:
             return earlier.at_ms
-        reason, opening = self.not_redrivable(known), known.opening
-        part = self._records.part(known.path) if reason is None else None
-        if part is None or known.closing is None:
-            raise Refusal("ExecutionNotRedrivable", f"{reason or NOT_KEPT}.")
-        redriven = Redriven(part, len(known.redrives) + 1, opening.started_ms, known.closing.events)
+        reason, opening, closing = self.not_redrivable(known), known.opening, known.closing
+        if reason is not None or closing is None:
+            raise Refusal("ExecutionNotRedrivable", f"{reason}.")
         machine = loaded(opening.definition)
+        part, now_ms = await self._part(known), self._clock.now_ms()
+        if known.closing is not closing or self._known.get(arn) is not known:
+            return await self.redrive(arn, token)  # another redrive, or the execution's removal, came first
+        self._serves()
+        if part is None:
+            raise Refusal("ExecutionNotRedrivable", f"{NOT_KEPT}.")
+        redriven = Redriven(part, len(known.redrives) + 1, opening.started_ms, closing.events)
         known.journal, redrive = self._records.reopened(known.path), Redrive(now_ms, token)
         self._finished.pop(arn, None)
         known.journal.line(redrive=vars(redrive))
         known.redrives.append(redrive)
-        ended_ms = known.closing.stopped_ms
-        known.earlier_runs, known.closing = known.closing.map_runs, None
-        known.live = self._run(opening, machine, known.journal, parsed(opening.input), redriven, ended_ms)
+        known.earlier_runs, known.closing = closing.map_runs, None
+        known.live = self._run(opening, machine, known.journal, parsed(opening.input), redriven, closing.stopped_ms)
         self._follow(known, known.live)
         return now_ms
+
+    async def _part(self, known: KnownExecution) -> Part | None:
+        """Returns where an execution stood when it ended; a thread reads it, after a large one was written."""
+        if known.keeping is not None:
+            await asyncio.wait([known.keeping])
+            known.keeping = None
+        return await asyncio.to_thread(self._records.part, known.path)
 
     def resume(
         self, left: Iterable[KnownExecution], first_input: Callable[[str], str] = lambda text: text
@@ -233,10 +250,14 @@ class Executions(Registry):
         )
         part = live.part if live.record.count < TOO_MANY_EVENTS else None
         known.open_runs = open_runs(part)
+        # A Map Run's thousand inputs take half a second to write.
+        is_large = live.status != "SUCCEEDED" and exceeds(part, LARGE_PART)
         if known.journal is not None:
-            if live.status != "SUCCEEDED":
+            if live.status != "SUCCEEDED" and not is_large:
                 known.journal.line(part=part)
             known.journal.closing(known.closing)
+        if part is not None and is_large:
+            known.keeping = asyncio.create_task(asyncio.to_thread(self._records.keep, known.path, part))
         self._finished[known.opening.arn] = stopped_ms
         # The history is on disk, so it need not stay in memory.
         known.live, known.journal = None, None

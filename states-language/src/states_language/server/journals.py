@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import io
 import json
+import os
 import re
 import sys
 from collections import OrderedDict
@@ -134,8 +135,9 @@ class Journal:
 
     def end_line(self) -> None:
         """Ends a line that a kill has torn, so that the next line is whole."""
-        with harmless("the journal of an execution"):
-            if self.path.stat().st_size > 0 and not self.path.read_bytes().endswith(b"\n"):
+        with harmless("the journal of an execution"), self.path.open("rb") as file:
+            file.seek(max(0, self.path.stat().st_size - 1))
+            if file.read() not in (b"", b"\n"):
                 self._write(b"\n")
 
     def event(self, event: dict[str, Any]) -> None:
@@ -178,8 +180,16 @@ class Journal:
             self._unwritten = self._unwritten[file.write(self._unwritten) :]
 
 
+_WRITER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
 def _text(line: dict[str, Any]) -> bytes:
-    return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return _WRITER.encode(line).encode("utf-8", "replace")
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns an object; a hook in Python lets other threads go on while a long line is read."""
+    return dict(pairs)
 
 
 class Journals:
@@ -210,6 +220,14 @@ class Journals:
         """Returns every execution on disk, oldest first; files without a readable first line are skipped."""
         records = (_record(path) for path in sorted(self._folder.glob("*.jsonl")))
         return [record for record in records if record is not None]
+
+    def keep(self, path: Path, part: Part) -> None:
+        """Appends a large `part` after the closing, bit by bit: for a thread, beside which the event loop goes on."""
+        with harmless("the journal of an execution"), path.open("r+b") as file:
+            file.seek(0, os.SEEK_END)
+            for text in _WRITER.iterencode({"part": part}):
+                file.write(text.encode("utf-8", "replace"))
+            file.write(b"\n")
 
     def part(self, path: Path) -> Part | None:
         """Returns where the execution in one file stood when it ended; None if the disk was too full to write it."""
@@ -246,8 +264,10 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yields what a journal has besides events, which are nearly all of it and take long to parse."""
     with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
         for line in file:
+            if line.startswith(EVENT):
+                continue
             with contextlib.suppress(ValueError):
-                record = None if line.startswith(EVENT) else json.loads(line.decode("utf-8", "replace"))
+                record = json.loads(line.decode("utf-8", "replace"), object_pairs_hook=_members)
                 if isinstance(record, dict):
                     yield record
 

@@ -4,6 +4,7 @@ Invariants: an execution that this process does not run is not RUNNING; the desc
 its last line on disk.
 """
 
+import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +38,7 @@ STOPPED_CAUSE = "The local service stopped while this execution ran."
 class KnownExecution(Record):
     """One execution of the registry; `live` is None once it has ended, `serial` counts in the order of starts.
 
-    earlier_runs: the Map Runs from before the last redrive.
+    earlier_runs: the Map Runs from before the last redrive. keeping: the writing of a large part, if any.
     """
 
     live: Execution | None = None
@@ -45,6 +46,7 @@ class KnownExecution(Record):
     serial: int = 0
     listeners: list[Callable[[Ended], None]] = field(default_factory=list, repr=False)
     earlier_runs: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    keeping: "asyncio.Task[None] | None" = field(default=None, repr=False)
 
     @property
     def status(self) -> str:
