@@ -1,6 +1,9 @@
 """A profile's socket fields: what is refused by name, the handshake, and the text of a message."""
 
+import json
+from html import escape
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 
@@ -8,7 +11,7 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.checked_fields import BadProfile
 from handlers.profile.parse import parse
 from handlers.profile.resume import BY_MESSAGE
-from handlers.profile.secret_references import Reference
+from handlers.profile.secret_references import Reference, hidden
 from handlers.profile.upstream_requests import message_of, request_of
 
 SUBSCRIBE = {"send": {"op": "subscribe", "since": "{cursor}"}, "expect": {"$.op": "subscribed"}}
@@ -192,3 +195,13 @@ def test_a_value_is_filled_in_once() -> None:
     assert message_of(said, "GO {cursor}|{name}", "feed:x", None, {}) == b"GO |x"
     assert [one.kept_in for one in said.secrets] == ["secret"]
     assert said.address_for("feed:x")
+
+
+def test_a_secret_is_recognized_as_an_upstream_spells_it() -> None:
+    """With the escapes of JSON, of an address or of HTML, or cut off at the end of a close's 123 bytes."""
+    secret = 'a/b"c%2B é+d '
+    spelled = json.dumps(secret)
+    ways = [spelled, spelled.replace("/", r"\/"), json.dumps({"in": json.dumps(secret, ensure_ascii=False)})]
+    ways += [f"<b>{escape(secret)}</b>", quote(secret), f"?k={quote_plus(secret)}&", secret[:9]]
+    assert [hidden(f"no such key: {way}", [secret]) for way in ways] == ["…"] * len(ways)
+    assert hidden(f"no such key: {secret}, {secret[:7]}", ["", secret]) == f"no such key: …, {secret[:7]}"
