@@ -57,7 +57,8 @@ export function eventsPart(id) {
     const none = !isLoaded ? 'Loading …' : hasConnected ? 'No event yet' : 'Never connected, so no event yet';
     if (!isLoaded || !events.length) return text(count, none);
     const held = wanted ? `${number(shown.length)} of ${all} match` : `${all} ${order}`;
-    return text(count, `${held}; ${isPaused ? 'paused' : isOpen() ? 'live' : `refreshed every ${EVERY_MS / 1000} s`}`);
+    const come = source?.readyState === EventSource.OPEN ? 'live' : 'waiting for the server';
+    return text(count, `${held}; ${isPaused ? 'paused' : isOpen() ? come : `refreshed every ${EVERY_MS / 1000} s`}`);
   }
 
   /** Whether events come by themselves: an EventSource that is not closed reconnects by itself. */
@@ -76,8 +77,10 @@ export function eventsPart(id) {
       after = lastEventId;
       drawing ||= setTimeout(show, DRAWN_MS);
     };
+    source.onopen = draw;
     source.onerror = () => {
       if (source?.readyState === EventSource.CLOSED) refusedAt = performance.now();
+      draw();
     };
   }
 

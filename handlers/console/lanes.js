@@ -11,6 +11,8 @@ const LABEL = 60;
 const ROWS = { A: 26, B: 60, stream: 104 };
 const HEIGHT = 150;
 const LEAST = 2;
+// How long after an answer what it showed counts as still so.
+const KNOWN_MS = 10_000;
 const WINDOWS = [[120, '2 min'], [600, '10 min'], [3600, '1 h']];
 const TICKS_S = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1800];
 const LEGEND = [
@@ -57,7 +59,8 @@ export function lanesPart() {
     if (!data) return;
     // As wide as its place, so that its letters stay as large as the others.
     width = Math.max(240, picture.clientWidth || width);
-    const now = serverNow();
+    // While the server does not answer, nobody knows whether a connection is open: the line of time stands still.
+    const now = Math.min(serverNow(), Date.parse(data.to_at) + KNOWN_MS);
     const from = now - windowMs;
     const at = (ms) => LABEL + ((Math.min(now, Math.max(from, ms)) - from) / windowMs) * (width - LABEL);
     const shown = marksOf(data, now).filter((one) => one.to >= from);

@@ -1,9 +1,10 @@
 // Shows one section of the runbook, docs/runbook.md, which the server has among the page's files.
 // Invariant: its text becomes elements by the few marks of Markdown that the runbook uses, never markup.
 
-import { Failure } from './api.js';
+import { Failure, repeat } from './api.js';
 import { element } from './dom.js';
 
+const EVERY_MS = 3_600_000;
 const MARKS = /`([^`]+)`|\*\*([^*]+)\*\*|\*([^*]+)\*|\[([^\]]+)\]\(([^)]+)\)/g;
 
 /** The address of a section, in the page. */
@@ -20,6 +21,7 @@ export function runbookView(parent, server, section) {
     index);
 
   async function load() {
+    if (index.firstChild) return; // what somebody reads stays as it is
     const sections = await read();
     if (!parent.isConnected) return;
     server.answered();
@@ -29,10 +31,10 @@ export function runbookView(parent, server, section) {
     index.replaceChildren(...sections.slice(1).map(({ name }) => element('a', { href: runbookLink(name) }, name)));
   }
 
-  load().catch((failure) => {
+  return repeat(load, EVERY_MS, (failure, restMs) => {
     text.replaceChildren(element('p', { class: 'problem', role: 'alert' }, failure.message));
+    server.failed(failure, restMs);
   });
-  return { stop() {} };
 }
 
 /** The sections, the first without a name. */

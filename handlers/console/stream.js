@@ -26,6 +26,7 @@ export function streamView(parent, server, id) {
     'Start');
   const stop = element('button', { type: 'button', hidden: true, onclick: () => change(stop, 'DELETE') }, 'Stop');
   const problem = element('p', { class: 'problem', role: 'alert' });
+  const said = element('p', { class: 'soft', role: 'status' });
   const trouble = whyPart();
   const figures = figuresPart();
   const lanes = lanesPart();
@@ -42,7 +43,7 @@ export function streamView(parent, server, id) {
     element('nav', { 'aria-label': 'Place' }, element('a', { href: '#/' }, '← Streams')),
     element('div', { class: 'title' },
       element('h1', {}, visible(id)), badge, element('div', { class: 'actions' }, start, stop)),
-    verdict, problem, trouble.node, body,
+    verdict, problem, said, trouble.node, body,
   );
   let known = null;
   let cursor = null;
@@ -55,7 +56,10 @@ export function streamView(parent, server, id) {
     server.answered();
     body.hidden = !status;
     if (!status) return;
-    if (known && known !== status.status) announce(`The stream ${id} is ${status.status}.`);
+    if (known && known !== status.status) {
+      announce(`The stream ${visible(id)} is ${status.status}.`);
+      text(said, '');
+    }
     known = status.status;
     showStatus(badge, status.status);
     text(verdict, since(status.verdict, status.since_at));
@@ -89,7 +93,12 @@ export function streamView(parent, server, id) {
     const isNone = ['unknown-stream', 'bad-stream-id'].includes(failure.kind);
     if (failure.status !== 404 && !isNone) throw failure;
     text(verdict, failure.message);
+    // Its records may be gone, so nothing of them stays.
+    text(badge, '');
+    known = cursor = null;
+    text(start, 'Start');
     start.hidden = isNone;
+    stop.hidden = trouble.node.hidden = true;
     if (isNone) {
       stopAll();
       parent.replaceChildren(...[...parent.children].slice(0, 2),
@@ -121,9 +130,9 @@ export function streamView(parent, server, id) {
     if (!await confirmed(`${isStart ? 'Start' : 'Stop'} ${visible(id)}?`, sentence, isStart ? 'Start' : 'Stop')) return;
     await attempt(button, async () => {
       const answer = await ask(streamPath(id), method);
-      announce(answer.message ?? `The stream ${id} is starting.`);
       for (const loop of loops) loop.now();
-    }, problem);
+      return answer.message ?? 'The stream is starting.';
+    }, problem, said, isStart ? 'Starting …' : 'Stopping …');
   }
 
   const onlyLater = (failure, restMs) => {

@@ -4,10 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from local import stages
 from tests.console.chromium import Chromium, chromium
-from tests.console.page import LISTED
-from tests.harness import STAGE
+from tests.console.page import unlisted
 from tests.local_run import LocalRun
 
 
@@ -24,9 +22,7 @@ def service(local_run: LocalRun, browser: Chromium) -> Iterator[LocalRun]:
     assert browser  # without one nothing is started
     yield local_run
     browser.do("await page.goto('about:blank')")
-    table, client = stages.names(STAGE)["control_table"], local_run.aws("dynamodb")
-    for stream_id in LISTED:
-        client.delete_item(TableName=table, Key={"PK": {"S": stream_id}, "SK": {"S": "lease"}})
+    unlisted(local_run)
 
 
 @pytest.fixture(scope="module")

@@ -92,3 +92,10 @@ def listed(service: Service, ids: Sequence[str], **more: Any) -> None:
     for first in range(0, len(puts), 25):
         part = {name: items[first : first + 25] for name, items in requests.items()}
         assert not service.aws("dynamodb").batch_write_item(RequestItems=part)["UnprocessedItems"]
+
+
+def unlisted(service: Service) -> None:
+    """Removes the records of the streams that `listed` has put there."""
+    table, client = stages.names(STAGE)["control_table"], service.aws("dynamodb")
+    for stream_id in LISTED:
+        client.delete_item(TableName=table, Key={"PK": {"S": stream_id}, "SK": {"S": "lease"}})

@@ -143,7 +143,10 @@ def test_a_replay_asks_first(service: LocalRun, browser: Chromium) -> None:
 
 
 def test_a_stream_is_stopped(service: LocalRun, browser: Chromium, demo: str) -> None:
-    """Stop asks first, and nothing follows a no; a yes stops the stream, which the list still has."""
+    """Stop asks first, and nothing follows a no; a yes stops the stream, which the list still has.
+
+    Until the API has answered, however late, the page says what is under way.
+    """
     shown(browser, address(service, demo))
     browser.do(
         """await page.getByRole('button', { name: 'Stop' }).click();
@@ -151,9 +154,19 @@ def test_a_stream_is_stopped(service: LocalRun, browser: Chromium, demo: str) ->
     )
     assert service.ask("GET", demo)[1]["stop_requested_at"] is None
     browser.do(
-        """await page.getByRole('button', { name: 'Stop' }).click();
+        """let release;
+        const held = new Promise((resolve) => { release = resolve; });
+        await page.route('**/connections/*', async (route) => {
+          if (route.request().method() === 'DELETE') await held;
+          await route.continue();
+        });
+        await page.getByRole('button', { name: 'Stop' }).click();
         await page.getByRole('dialog').getByRole('button', { name: 'Stop' }).click();
+        await page.getByText('Stopping …').waitFor();
+        release();
         await page.locator('h1 + .status', { hasText: 'Stopped' }).waitFor();
+        await page.getByText('Stopping …').waitFor({ state: 'detached' });
+        await page.unrouteAll();
         await page.getByText(/^Stopped on request at /).waitFor();
         await page.getByRole('button', { name: 'Start from its cursor' }).waitFor()"""
     )

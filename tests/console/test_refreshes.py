@@ -97,6 +97,29 @@ def test_ages_count_by_the_servers_clock(service: LocalRun, browser: Chromium) -
     assert {len(tick) for tick in ticks} == {len("23:59:45")}
 
 
+def test_a_connection_is_drawn_as_far_as_it_is_known(service: LocalRun, browser: Chromium) -> None:
+    """Without an answer the line of time goes on for 10 s and then stands still, however long that lasts."""
+    shown(browser, address(service))
+    said_of = browser.do(
+        """return page.evaluate(async () => {
+          const [{ setServerTime }, { lanesPart }] = await Promise.all(
+            ['words', 'lanes'].map((name) => import(`./console/${name}.js`)));
+          const { node, show, tick } = lanesPart();
+          const at = (second) => Date.parse('2026-11-24T12:00:00Z') + 1000 * second;
+          const instant = (second) => new Date(at(second)).toISOString();
+          const open = { lane: 'A', fence: 1, opened_at: instant(-60), until_at: instant(0), is_open: true };
+          show({ stream: 'demo', coverage: {} }, { to_at: instant(0), connections: [open], gaps: [] });
+          return [0, 10, 3600].map((second) => {
+            setServerTime(at(second));
+            tick();
+            return node.querySelector('g rect.open title').textContent;
+          });
+        })"""
+    )
+    lengths = [said.rpartition(", ")[2].replace("\u00a0", " ") for said in said_of]
+    assert lengths == ["1 min", "1 min 10 s", "1 min 10 s"]
+
+
 def test_a_slow_server_is_asked_for_a_part_of_a_long_list_each_time(service: LocalRun, browser: Chromium) -> None:
     """Fifty pages take 3 s each. The page is live at the first; then one follows the other, 15 s apart."""
     shown(browser, address(service))

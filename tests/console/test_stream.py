@@ -9,7 +9,19 @@ from handlers.framing.events import StreamEvent
 from handlers.store.event_items import StoragePolicy
 from tests.console.chromium import Chromium
 from tests.console.gate import gate
-from tests.console.page import ALL_WAYS, TELEPHONE, WAYS, address, seen_as, shown, store, view, violations
+from tests.console.page import (
+    ALL_WAYS,
+    TELEPHONE,
+    WAYS,
+    address,
+    listed,
+    seen_as,
+    shown,
+    store,
+    unlisted,
+    view,
+    violations,
+)  # fmt: skip
 from tests.local import support
 from tests.local_run import LocalRun
 
@@ -193,6 +205,7 @@ def test_a_server_that_is_lost_and_comes_back(service: LocalRun, browser: Chromi
         with server.lost():
             said = browser.do(
                 """await page.locator('#link[data-state=lost]').waitFor();
+                await page.getByText(/events; waiting for the server/).waitFor();
                 return [await page.locator('#link').textContent(), await page.locator('.events li').count() > 0]"""
             )
         assert "The server does not answer. Trying again in" in said[0]
@@ -372,3 +385,19 @@ def test_a_stream_that_no_profile_describes_has_a_view_of_its_own(service: Local
     for stream_id in ("..", "demo:.."):  # a browser takes dots for another path
         shown(browser, address(service, stream_id))
         browser.do("await page.getByText(/^The stream id '.*' is malformed: .*\\.$/).waitFor()")
+
+
+def test_nothing_stays_of_a_stream_whose_records_are_gone(service: LocalRun, browser: Chromium) -> None:
+    """It may be started, and has no status any more: the run's folder was removed, or the table restored."""
+    listed(service, ["demo:gone"], execution={"S": "arn:of-nothing"})
+    shown(browser, address(service, "demo:gone"))
+    browser.do("await page.locator('h1 + .status', { hasText: 'Unknown' }).waitFor()")
+    unlisted(service)
+    seen = browser.do(
+        """await page.getByRole('button', { name: 'Start', exact: true }).waitFor();
+        await page.getByText(/was never started/).waitFor();
+        const badge = page.locator('h1 + .status');
+        const trouble = page.locator('.trouble');
+        return [await badge.isVisible(), await trouble.isVisible(), await page.getByText('Stop').isVisible()]"""
+    )
+    assert seen == [False, False, False]
