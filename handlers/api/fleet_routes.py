@@ -66,7 +66,7 @@ def document(
             is_connected = ids.pop(name)
             ids = dict.fromkeys(parts, is_connected) | ids
     if len(ids) > MOST_STREAMS:
-        raise Problem("bad-document", f"with their parts the document names more than {MOST_STREAMS:,} streams", None)
+        raise Problem("bad-document", f"counting parts, the document names more than {MOST_STREAMS:,} streams", None)
     return Wanted(dict(sorted(ids.items(), key=lambda one: one[0].encode())), wanted.patterns)
 
 

@@ -54,7 +54,7 @@ def page(
     size, is_more = 0, False
     for number, entry in enumerate(entries):
         if number >= MOST or is_late():
-            words = f"order=time sorts {MOST:,} events at most, and more came in this time, or they take too long"
+            words = f"order=time sorts at most {MOST:,} events; this time has more, or sorting them takes too long"
             raise BadQuery("order", words, "Ask for a shorter time with from and to.")
         if entry.event is None:
             continue

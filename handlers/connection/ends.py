@@ -135,7 +135,7 @@ def asked_already(is_alive: bool) -> Outcome:
     """Returns the end of a connection that would repeat another's request, which must be made only once."""
     if is_alive:
         return Outcome("StreamTakenOver", "", "another connection reads what must not be requested twice")
-    return Outcome("StreamBroken", "", "it must not be requested twice, and how the request before it ended is unknown")
+    return Outcome("StreamBroken", "", "it must not be requested twice, and the earlier request's outcome is unknown")
 
 
 def asked_before(lease: Lease, connected_ms: int | None, now_ms: int, ttl_ms: int, died: str) -> Outcome | None:

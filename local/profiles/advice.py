@@ -43,14 +43,14 @@ def storage(profile: Profile) -> str | None:
 def once(profile: Profile) -> str:
     """The meaning of `again = false`, as a sentence without its full stop."""
     why = "again = false" if profile.method == "GET" else "a POST is repeated only with again = true"
-    return f"is requested once ({why}): no handover, and an end without its end mark is broken, with an alert"
+    return f"is requested once ({why}): no handover; an answer that ends without its end mark is broken, with an alert"
 
 
 def in_parts(profile: Profile) -> str:
     """How many connections a profile with parts opens, as a sentence without its full stop."""
     count = len(profile.parts)
     twice = f", and {2 * count} at handovers" if profile.overlap == "tolerates" else ""
-    return f"is read in {count} parts: {count} connections{twice}, which the upstream must allow at a time"
+    return f"is read in {count} parts: the upstream must allow {count} connections{twice}"
 
 
 def selection(profile: Profile) -> str:
@@ -93,9 +93,9 @@ def warnings(profile: Profile) -> list[str]:
             'if it does, write resume = { header = "Last-Event-ID" }'
         )
     if not profile.again and not any(kind is Kind.END for kind, _ in profile.marks.of):
-        warned.append("it is requested once (again = false), and without end no answer ends well: each is broken")
+        warned.append("it is requested once (again = false) and has no end mark, so every answer ends as broken")
     if profile.ticket is not None and profile.ticket.opens is None and "{ticket" not in "".join(profile.texts):
-        warned.append("a ticket is requested before each opening, and nothing holds {ticket}: it is sent nowhere")
+        warned.append("a ticket is requested before each opening and never sent, because no field holds {ticket}")
     forgets_first = profile.resume is not None and 0 < profile.resume.reach_s <= profile.flush_s
     if (profile.store == "log" or profile.may_go_to_log) and forgets_first:
         warned.append(

@@ -119,9 +119,9 @@ MARKLESS = "it ended without its end mark and is not requested again: "
         ({"refusals": (Window(0, HOUR_MS, 502),)}, (), f"{MARKLESS}the upstream answered 502"),
         # Longer than a function lives.
         ({}, (), f"{MARKLESS}the function's deadline was reached and no successor had taken over"),
-        ({}, (30_000,), "it must not be requested twice, and how the request before it ended is unknown"),
+        ({}, (30_000,), "it must not be requested twice, and the earlier request's outcome is unknown"),
         # Between the request and the answer.
-        ({}, (600,), "it must not be requested twice, and how the request before it ended is unknown"),
+        ({}, (600,), "it must not be requested twice, and the earlier request's outcome is unknown"),
     ],
 )
 def test_an_end_without_the_mark_is_broken_once(script: dict[str, Any], kills_ms: tuple[int, ...], cause: str) -> None:

@@ -122,7 +122,7 @@ _EVENT = _object(
         "data": TEXT | {"description": "The body, where it is text."},
         "data_base64": {"type": "string", "contentEncoding": "base64"},
         "left_out": TEXT
-        | {"description": "Where a body is that is too large for an answer: table, or an object's key."},
+        | {"description": "Where the body is, if it is too large for an answer: table, or an object's key."},
         "repaired": {"type": "boolean", "description": "True if the repair of a gap stored the event."},
         "dead_letter": TEXT | {"description": "Why the event went to the dead-letter queue."},
     },

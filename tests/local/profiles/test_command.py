@@ -53,9 +53,9 @@ TWICE = 'with key = "each" an event that two connections deliver is stored twice
 PLACE = "if it is meant as a field of the profile, move it above the first [table]"
 BELOW = f"headers.overlap is in the table headers; {PLACE}"
 TICKET = b'ticket = { address = "https://example.org/key", path = "$.key" }\n'
-NOWHERE = "a ticket is requested before each opening, and nothing holds {ticket}: it is sent nowhere"
-ONCE = "is requested once ({}): no handover, and an end without its end mark is broken, with an alert"
-NO_END = "it is requested once (again = false), and without end no answer ends well: each is broken"
+NOWHERE = "a ticket is requested before each opening and never sent, because no field holds {ticket}"
+ONCE = "is requested once ({}): no handover; an answer that ends without its end mark is broken, with an alert"
+NO_END = "it is requested once (again = false) and has no end mark, so every answer ends as broken"
 OWN_NAMES = b"""
 tls = { ca = "${secret:ca}", certificate = "${secret:c}", key = "${secret:k}" }
 token = { kind = "client_credentials", address = "https://a.example/t", id = "${secret:i}", secret = "${secret:s}" }
