@@ -74,8 +74,8 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
             is_heeded = cause == STOPPED or max(covered_ms, alive_ms) <= (record.started_ms or _FOR_EVER)
             is_new = record is first or record.stopped_ms != before.stopped_ms
             if record.stopped_ms is not None and is_new and is_heeded:
-                # From a stop to the first answer after the next start nobody requested the stream. What a killed
-                # connection had read and not stored was requested, whatever the time of the stop.
+                # From a stop to the first answer after the next start nobody requested the stream. But a killed
+                # connection had requested all that it read, stored or not, whatever the time of the stop.
                 answered_ms = _answered_ms(record, now_ms, dead_after_ms)
                 asked_until_ms = min(max(covered_ms, record.stopped_ms, read_ms), answered_ms)
                 proved.append((asked_until_ms, answered_ms))
@@ -96,8 +96,8 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
         alive_ms = alive_ms if record.ended_by == STOPPED else max(alive_ms, record.saved_ms)
         if covered_ms is None or end_ms >= covered_ms:
             covered_ms, cause = end_ms, record.ended_by or UNRECORDED
-    # What the last connection has not brought yet, it or its successor will: its end makes no gap longer, and neither
-    # does the opening of its successor while it is open itself.
+    # The last connection, or its successor, still brings what is missing: its end makes no gap longer, and neither does
+    # the opening of its successor while it is open itself.
     over = ends if len(ends) < len(ordered) else sorted(ends)[:-1]
     return _judged(holes, list(_without(proved, begin_ms, max([stop_ms, *over]))), ordered)
 

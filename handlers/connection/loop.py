@@ -119,8 +119,8 @@ def connect(
 
     while True:
         step: Effect | Await
-        # What is due comes before each wait and each Write: even a chunk with thousands of events must not delay the
-        # reading of the lease.
+        # Effects that are due come before each wait and each Write: even a chunk with thousands of events must not
+        # delay the reading of the lease.
         if not waiting or isinstance(waiting[0], Write):
             due = _due(manager, answer)
             if due is not None:
@@ -148,7 +148,7 @@ def connect(
         following = manager.handle(now_ms, value, arrived_ms=arrived_ms, unread_ms=unread_ms)
         if following and isinstance(value, StoreFailed):
             waiting.clear()  # the store would refuse each of them too, after its own retries
-        # What follows from an answer comes before the waiting effects, so the cursor is saved between two writes.
+        # The effects of an answer come before the waiting ones, so the cursor is saved between two writes.
         waiting.extendleft(reversed(following))
 
 

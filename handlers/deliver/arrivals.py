@@ -23,7 +23,7 @@ from handlers.store.control_table import Table, Waits
 from handlers.store.typed_values import Item, count, expiry, key, number, text
 from handlers.values import dataclass
 
-# How long arrivals are kept. What a sink has not taken by then is read from the events themselves.
+# How long arrivals are kept. Later, a sink reads the events themselves.
 KEEP_DAYS = 14
 # An hour before that a later one may be gone: DynamoDB deletes what has expired in any order, and clocks differ.
 KEPT_MS = (KEEP_DAYS * 24 - 1) * 3_600_000
@@ -33,7 +33,7 @@ _DIGITS = 15
 UNIT_BYTES = 800  # Of a write unit's 1,024; the rest is for the other fields.
 # How often to try for a free number: two shards with parts of one stream hardly collide twice in a row.
 MOST_TRIES = 20
-# Of how many streams a sandbox remembers the newest arrival, with up to a call's events.
+# The number of streams whose newest arrival a sandbox remembers, with up to a call's events.
 MOST_ENDS = 5_000
 
 
@@ -133,7 +133,7 @@ class Arrivals:
         wanted = dict(brought)
         if len(self._ends) + len(wanted) > MOST_ENDS:
             self._ends = {}
-        # What was just read is at least as new as what this sandbox remembers.
+        # The arrivals that were just read are at least as new as those that this sandbox remembers.
         self._ends |= {one: of.behind for one, of in (sent or {}).items() if of.behind.number}
         for _ in range(MOST_TRIES):
             for stream_id in wanted.keys() - self._ends.keys():

@@ -6,11 +6,11 @@
 
 A walk that sees both events at the edges proves that the gap is complete: the address has what was before it and what
 came after it, so it has what is between. A walk reads all pages, unless they have no end and go towards an edge.
-Several pages in no order prove nothing, because they may change between two requests. Nor do pages that are counted,
-unless each continues the one before without a hole: a deleted item moves all later ones, and one of them to a page that
-was read. Nor do pages towards the present, if the address forgot events meanwhile: its first page is requested once
-more at the end. A walk that sees only one of the edges, or none, proves nothing either, however much it brings. If the
-first walk did not see both, a second one begins an event earlier and ends an event later.
+Several pages in no order prove nothing, because they may change between two requests. Pages that are counted must each
+continue the one before without a hole: a deleted item moves all later ones, and one of them to a page that was read.
+After pages towards the present the first page is requested once more, because the address may have forgotten events
+meanwhile. A walk that sees only one of the edges, or none, proves nothing, however much it brings. If the first walk
+did not see both, a second one begins an event earlier and ends an event later.
 
 It is a generator of requests and pauses (`handlers/run/group_ports.py`), so that a simulation performs the same steps.
 Invariant: what a page brings is stored before the gap's record says that the page was read.
@@ -55,7 +55,7 @@ def repair_gap(ports: GapPorts, gap: Gap) -> Steps:
     """Returns the repair after this try, which is saved; raises TakenOver, and what a request raises."""
     repair = proof.begun(gap)
     uncounted = proof.uncounted_in(gap, repair, ports.deps.now_ms())
-    # Until a page is read that shows it: this try may be refused.
+    # This try may be refused, so the record keeps the interval until a page is read.
     repair = replace(repair, lost_ms=uncounted[0] if uncounted is not None else 0)
     borders: Borders = yield Ask(lambda: ports.borders(gap))
     problem, retry_s = ports.problem or proof.unaskable(ports.field, borders), 0.0

@@ -153,7 +153,7 @@ class GroupedStore(KnownStreams):
         if is_log:
             # The next event of this connection's own saves it, so a handover alone is no reason to write.
             every_ms += self._cursor_every_ms + self.lags.get(stream_id, 0)
-        # What decides a gap's state is written at once, and only once: the function's heartbeats do not have it.
+        # A proof that closes a gap is written at once, and only once: the function's heartbeats do not have it.
         proves = not held.has_proved and ledger_records.has_caught_up(held.unsaved["live"]["M"])
         is_due = waits and now_ms - held.saved_ms >= every_ms
         is_due = is_due or (spent is not None and saved is not None and spent.is_step(saved))
@@ -232,8 +232,8 @@ class GroupedStore(KnownStreams):
         held = self._held(stream_id)
         own = self._parsed(held.item).lease
         self._marks_ended(own, own.connected_token + 1)
-        # What has ended began with the function's last claim: a POST since then, though the members show it, is no part
-        # of it.
+        # The run that has ended began with the function's last claim: a later POST, though the members show it, began
+        # another.
         joined = held.joined or joined
         values: Item = {
             ":ending": {"S": ending},
@@ -250,7 +250,7 @@ class GroupedStore(KnownStreams):
             over_ms = heartbeat.at_ms if heartbeat.is_ended else min(heartbeat.until_ms, own.expires_at_ms)
             update += ", #expires_at_ms = :over"
             values[":over"] = number(over_ms)
-        # What a newer function has claimed is over only if that says so, or a stop.
+        # A stream that a newer function has claimed ends only by that function, or by a stop.
         condition = f"#joined = :joined AND {_ITS_PLACE.format(' OR #stop = :yes')}"
         if self._change(stream_id, f"{update} REMOVE #execution, #group", condition, values).is_done:
             return ""

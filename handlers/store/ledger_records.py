@@ -194,7 +194,7 @@ class LedgerRecords:
         left.
         """
         rows = self._rows_back_to(stream_id, looked, dead_after_ms)
-        # What has expired goes in any order, and one that is gone would leave a gap between its neighbours.
+        # DynamoDB deletes expired records in any order, and a missing one would look like a gap between its neighbours.
         rows = [own, *(row for row in rows if row["fence"] != own["fence"] and not has_expired(row, now_ms))]
         records = [record for row in rows for record in records_of(row)]
         shown = gaps(records, now_ms, dead_after_ms)

@@ -1,14 +1,13 @@
 """Appends one connection's events to its stream's log in DynamoDB, as `handlers/segments/appending.py` requests it.
 
-It decides how a segment is put and read, and where events go that fit no segment; the protocol decides what is
+It decides how a segment is put and read, and where events go that are too large for one; the protocol decides what is
 appended. A stream that went over to a log has older events as items, which the writer keeps out of the log:
 
-    events 7, 8, 9      7 lies as an item: it is known; 8 and 9 are appended
-    soon after          a function that does not know of the log may still store 8 as an item: so 8 and 9 are first
-                        *promised*, by items without a body, which refuse it; then it reads the record and goes over too
+    events 7, 8, 9      7 is stored as an item already; 8 and 9 are appended
+    soon after          a function that does not know of the log may still try to store 8 as an item: so 8 and 9 are
+                        first *promised* by items without a body; its write is refused, and it reads the record
 
-A promise says nothing about the log, which decides by itself which events it has. So a writer that is killed after its
-promise has hidden nothing.
+Only the log decides which events it has: a writer that is killed after its promise has hidden nothing.
 
 Invariants: when `write` returns, each event is stored, was stored already, or is in the dead-letter queue with a mark
 in the log; a body is in the bucket, or its message in the queue, before a segment says so.

@@ -104,7 +104,7 @@ class StreamRecords:
             group = self._leases.group(group_id) if groups is None else groups.get(group_id)
         items = self._table.newest(stream_id, "connection#", NEWEST) if recent is None else recent
         now_ms = time.time_ns() // 1_000_000
-        # What has expired goes in any order, and one that is gone would leave a gap between its neighbours.
+        # DynamoDB deletes expired records in any order, and a missing one would look like a gap between its neighbours.
         kept = [item for item in items if not has_expired(item, now_ms)]
         if group is not None:
             record = replace(record, lease=member_lease(lease, group), live=live_of_member(record.live, group))

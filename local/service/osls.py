@@ -32,7 +32,7 @@ OSLS = Path("node_modules", "osls", "bin", "serverless.js")
 COMMAND = ("--no-opt", str(OSLS))
 TIME_LIMIT_S = 300
 _UNFINISHED = "tmp"
-# Of the hash in the name of a kept template.
+# How many digits of its hash the name of a kept template has.
 _DIGITS = 16
 # A profile with a sink of each kind, for the template of a run whose own profiles deliver to any sink.
 _ANY_SINKS = {
