@@ -38,7 +38,7 @@ from handlers.framing.websocket import (
 )
 from handlers.profile.behaviour import Profile
 from handlers.profile.messages import Exchange
-from handlers.profile.secret_references import Secrets, hidden
+from handlers.profile.secret_references import SEARCHED, Secrets, hidden
 from handlers.profile.upstream_requests import message_of
 
 NORMAL = 1000
@@ -83,7 +83,12 @@ class Conversation:
     @property
     def awaited(self) -> str:
         """Which first message has no answer yet, and what came instead; "" if none is awaited."""
-        return f"{self._name_of(self._awaited[0])}{self._instead}" if self._awaited else ""
+        return f"{self._name_of(self._awaited[0])}{self._heard_instead}" if self._awaited else ""
+
+    @property
+    def _heard_instead(self) -> str:
+        # Only an end shows it, and many messages may come before the answer.
+        return f"; it said {self._shown(self._instead)}" if self._instead else ""
 
     @property
     def due_ms(self) -> int | None:
@@ -214,7 +219,7 @@ class Conversation:
                 effects += self._next(now_ms)
                 self._instead = ""
             elif self._awaited and isinstance(frame.data, str):
-                self._instead = f"; it said {self._shown(frame.data)}"
+                self._instead = frame.data[:SEARCHED]
         return effects, None
 
     def _refused(self, frame: Frame) -> End | None:
@@ -239,10 +244,8 @@ class Conversation:
             return [], None
         if self._answer_by_ms is not None and now_ms >= self._answer_by_ms:
             if unread_ms is None or unread_ms >= self._answer_by_ms:
-                what = (
-                    "ping in time" if self._awaits_pong else f"{self._name_of(self._awaited[0])} in time{self._instead}"
-                )
-                outcome = Outcome("StreamDropped", "", f"the upstream did not answer {what}")
+                first = "" if self._awaits_pong else f"{self._name_of(self._awaited[0])} in time{self._heard_instead}"
+                outcome = Outcome("StreamDropped", "", f"the upstream did not answer {first or 'ping in time'}")
                 return [], End(outcome, "stalled", asks_lease=True)
             # The answer may be among the bytes that came in time and are unread because the store is slow.
             self._unread_until_ms = now_ms + UNREAD_POLL_MS

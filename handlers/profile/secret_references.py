@@ -27,7 +27,7 @@ _REFERENCE = re.compile(r"\$\{(secret|ssm):([A-Za-z0-9/_.-]+)(?::([A-Za-z0-9_.-]
 
 HIDDEN = "…"
 # So much of a text is searched for secrets; less is ever shown.
-_SEARCHED = 4096
+SEARCHED = 4096
 # So many characters of a secret at a text's end are taken for one that was cut off.
 _CUT_OFF = 8
 # A text may lie in another one, each with escapes.
@@ -117,7 +117,7 @@ def hidden(text: str, secrets: Iterable[str]) -> str:
 
     Nothing is left of a text that spells one with the escapes of JSON, of an address or of HTML, or ends inside one.
     """
-    known, text = sorted(filter(None, secrets), key=len, reverse=True), text[:_SEARCHED]
+    known, text = sorted(filter(None, secrets), key=len, reverse=True), text[:SEARCHED]
     for secret in known:
         text = text.replace(secret, HIDDEN)
     is_spelled = any(_has(plain, secret) for plain in _unescaped(text) for secret in known)
