@@ -5,6 +5,7 @@ import os
 import sys
 import time
 import tomllib
+from collections.abc import Callable
 from typing import Any
 
 from boto3.exceptions import Boto3Error
@@ -22,7 +23,7 @@ from local.profiles.profile_files import placeholders, profile_text
 from local.streams import asking
 from local.user_error import UserError
 from streamkeeper.archive_places import place_at
-from streamkeeper.bulk import Tables, instant_ms
+from streamkeeper.bulk import instant_ms
 from streamkeeper.exceptions import InvalidRequest
 
 # How often it checks whether another hour is over.
@@ -64,9 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
     jobs = whole("--jobs", arguments.jobs, 1, 64)
     from_ms = instant_ms(arguments.from_at) if arguments.from_at else None
     try:
-        archives = _archives(arguments, jobs)
+        now_ms, archives = _archives(arguments, jobs)
         while True:
-            until_ms = over_until(time.time_ns() // 1_000_000)
+            until_ms = over_until(now_ms())
             for archive in archives:
                 with saying(f"archiving {printable(archive.stream_id)} …"):
                     archive.run(until_ms, from_ms)
@@ -82,12 +83,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"{arguments.to} cannot be used: {why}.") from None
 
 
-def _archives(arguments: argparse.Namespace, jobs: int) -> list[Any]:
+def _archives(arguments: argparse.Namespace, jobs: int) -> tuple[Callable[[], int], list[Archive]]:
+    """The clock that says which hours are over, and the archives."""
     # Imported late: boto3 and the reader of tables take a while.
     from local.archive.event_readers import ByApi, ByTables
     from local.redrive.stage import connect
 
-    source: Tables
+    source: ByApi | ByTables
     environment = folders.chosen(arguments)
     try:
         place = place_at(arguments.to)
@@ -97,7 +99,7 @@ def _archives(arguments: argparse.Namespace, jobs: int) -> list[Any]:
         source = ByTables(connect(arguments.stage), environment)
     else:
         source = ByApi(asking.streams(arguments, PATIENT_S))
-    return [
+    return source.now_ms, [
         Archive(stream_id, source, place, columns, _say, jobs, keep_days=keep_days)
         for stream_id in arguments.streams
         for columns, keep_days in [_of_profile(stream_id, environment)]

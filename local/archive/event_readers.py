@@ -20,9 +20,11 @@ from handlers.redrive.redriving import Stage
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords
 from local.profiles import folders, profile_files
+from local.streams import asking
 from local.streams.asking import Streams
 from local.user_error import UserError
-from streamkeeper.bulk import Page, written
+from streamkeeper.bulk import Page, instant_ms, written
+from streamkeeper.following import by_its_clock
 from streamkeeper.transport import path_of
 
 # The number of entries that are read from a table for a page.
@@ -42,6 +44,10 @@ class ByApi:
         query = {"from": written(from_ms), "to": written(to_ms) if to_ms < FOR_EVER else None}
         for page in self._streams.pages(path_of(stream_id, "/events"), query, limit):
             yield page["events"]
+
+    def now_ms(self) -> int:
+        """The API's own time: this machine's clock may be hours ahead, and an hour that is not over has no end."""
+        return instant_ms(self._streams.performed(by_its_clock(asking.instant("0s"))))
 
     def is_by_key(self, stream_id: str) -> bool:
         """See Tables."""
@@ -70,13 +76,17 @@ class ByTables:
         while page := list(itertools.islice(chosen, ENTRIES)):
             yield page
 
+    def now_ms(self) -> int:
+        """This machine's time: AWS refuses requests of a clock that differs by more than five minutes."""
+        return time.time_ns() // 1_000_000
+
     def is_by_key(self, stream_id: str) -> bool:
         """See Tables."""
         return any(layout.order == "none" for layout in self._layouts(stream_id).values())
 
     def _events(self, stream_id: str, layout: Layout, from_ms: int, to_ms: int) -> Iterator[dict[str, Any]]:
         after = self._reader.place_at(stream_id, layout, from_ms)
-        entries = self._reader.entries(stream_id, layout, time.time_ns() // 1_000_000, after, MOST)
+        entries = self._reader.entries(stream_id, layout, self.now_ms(), after, MOST)
         wanted = event_pages.within(entries, PageRequest("", ENTRIES, from_ms, to_ms), layout)
         return (event_pages.shown(one.event) for one in wanted if one.event is not None)
 

@@ -351,16 +351,20 @@ def test_a_mistake_is_one_sentence(
 def test_the_api_is_read_page_by_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command asks for the stream's order and beginning, for the hour, and for the next hour with events.
+    """The command asks for the API's time, the stream's order and beginning, each hour, and the next one with events.
 
-    It says what the files lack: the columns of a profile that this machine does not have, and bodies.
+    An hour is over by the API's clock, and not before that by one that is ahead. The command says what the files lack:
+    the columns of a profile that this machine does not have, and bodies.
     """
     monkeypatch.chdir(tmp_path)
     last = answers({"stream": "prices", "events": [event(3) | {"data": None, "left_out": "key"}], "next": None})
-    with serving(page(), page(1), page(), page(1), page(1, 2, is_last=False), last, page()) as server:
+    clock = answers({"streams": [], "next": None}, 200, "Date: Tue, 24 Nov 2026 01:17:00 GMT")
+    with serving(clock, page(), page(1), page(), page(1), page(1, 2, is_last=False), last, page()) as server:
         assert main(["archive", "prices", "--to", "archive", "--url", server.address]) == 0
     asked_for = [re.sub(r"%3A00\.000Z|%3A|%2F", "", line.partition("?")[2]) for line in asked(server)]
+    assert json.loads(Path("archive/_streamkeeper/prices.json").read_text())["until"] == "2026-11-24T01:00:00.000Z"
     assert asked_for == [
+        "limit=1",
         "limit=1",
         "from=1970-01-01T0000&limit=1",
         "from=2026-11-23T2300&to=2026-11-24T0000&limit=1000",
