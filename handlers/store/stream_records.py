@@ -179,11 +179,12 @@ class StreamRecords:
         """Returns the recorded gaps, newest first."""
         return [ledger_records.recorded_gap(item) for item in self._table.newest(stream_id, ledger_records.GAP, most)]
 
-    def stop(self, stream_id: str, requested_at: str, *, may_start: bool) -> Lease | None:
+    def stop(self, stream_id: str, requested_at: str, *, may_start: bool, moved_to: str = "") -> Lease | None:
         """Returns the lease with the stop request; None, without a write, if there is no lease and the stream must not
         start.
 
-        A group's function learns of the request by the group's version, which is raised after it.
+        A group's function learns of the request by the group's version, which is raised after it. With `moved_to` the
+        request is a move's to that place: it is refused (None) while another request is in force.
 
         `requested_at` is ISO 8601 in UTC with milliseconds, like the machine's own instants, because the machine
         compares the texts.
@@ -195,7 +196,12 @@ class StreamRecords:
         # makes it win over an earlier POST that has not claimed the stream yet. Written twice it is the same, so
         # repeating a request after a lost answer changes nothing; nor does a repeated one move the stop.
         update = "SET #stop = :yes, #stop_at = :now, #stop_since = if_not_exists(#stop_since, :now)"
-        values = {":yes": {"BOOL": True}, ":now": {"S": requested_at}}
+        values: Item = {":yes": {"BOOL": True}, ":now": {"S": requested_at}}
+        if moved_to:
+            # Of two moves at once, the first to stop the stream wins: both would start it, each at its own place.
+            condition = "attribute_exists(PK) AND (attribute_not_exists(#stop) OR #stop_at = :now AND #moved_to = :move)"
+            update += ", #moved_to = :move"
+            values[":move"] = {"S": f"{moved_to} {requested_at}"}
         try:
             response = self._table.update(key(stream_id, "lease"), update, condition, values, ReturnValues="ALL_NEW")
         except ConditionFailed:

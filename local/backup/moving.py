@@ -1,9 +1,10 @@
 """Moves a stream from one place to another: stops it here, copies it, and starts it there from its cursor.
 
-The lease here gets `moved_to`: the target, the generation, and the instant of the stop. So a killed move can be
+With the stop request the lease here gets `moved_to`: the target, and the instant of the stop. So a killed move can be
 repeated from any step: a stopped stream stays stopped, a copied one is there, a started one runs. Invariants: nothing
 is copied before the last connection here is closed, and nothing is started before all is copied; so a reader there sees
-each event once, and the first connection there brings what came between, or leaves a gap.
+each event once, and the first connection there brings what came between, or leaves a gap. Of two moves at once to two
+places, one starts the stream.
 """
 
 import time
@@ -13,10 +14,8 @@ from dataclasses import dataclass
 from handlers.fleet.starting import started
 from handlers.fleet.turns import Outcome
 from handlers.store import control_record
-from handlers.store.control_table import Table
-from handlers.store.leases import LEASE
 from handlers.store.stream_records import StreamRecords
-from handlers.store.typed_values import Item, count, instant, key, text
+from handlers.store.typed_values import Item, instant, text
 from local.backup.reading import NotRestored, Tables
 from local.backup.stage_places import Place
 from local.backup.writing import Restored, Restoring, held_by
@@ -38,13 +37,11 @@ class Moving:
     def move(self, stream_id: str) -> tuple[Restored, bool]:
         """What was copied, and whether it now runs there; raises NotRestored, StoreUnavailable and UserError."""
         tables = Tables(self.here)
-        lease = tables.lease(stream_id)
-        if lease is None:
+        if tables.lease(stream_id) is None:
             words = f"{self.here.name} has no such stream; --match '{stream_id}:*' moves the parts of one in parts"
             raise NotRestored(words)
-        stopped_at = self._marked(stream_id, lease)
-        lease = self._stopped(tables, stream_id, stopped_at)
-        ran = text(lease, "stop_at") == stopped_at
+        lease = self._stopped(tables, stream_id)
+        stopped_at, ran = text(lease, "stop_at") or text(lease, "ended_at") or "", bool(self._moved_to(lease))
         restoring = Restoring(self.there, f"{self.here.name} {stopped_at}", self.check)
         self.say(f"{stream_id}: copying")
         restored = restoring.restore(tables, stream_id, ran=ran)
@@ -53,37 +50,38 @@ class Moving:
         self.say(f"{stream_id}: starting at {self.there.name}")
         return restored, start(self.there, stream_id, stopped_at, self.check)
 
-    def _marked(self, stream_id: str, lease: Item) -> str:
-        """The instant of the stop by this move, which this or an earlier try has written into the lease."""
-        generation = str(count(lease, "generation") or 0)
-        where, _, known = (text(lease, "moved_to") or "").partition(" ")
-        if where == self.there.name and known.partition(" ")[0] == generation:
-            return known.partition(" ")[2]
-        now = instant(time.time_ns() // 1_000_000)
-        mark = {":mark": {"S": f"{self.there.name} {generation} {now}"}}
-        table = Table(self.here.dynamodb, self.here.control_table)
-        table.update(key(stream_id, LEASE), "SET #moved_to = :mark", "attribute_exists(PK)", mark)
-        return now
-
-    def _stopped(self, tables: Tables, stream_id: str, stopped_at: str) -> Item:
-        """The lease once nothing keeps the stream here any more."""
-        lease = tables.lease(stream_id) or {}
-        held = control_record.lease(lease)
-        if held.execution and not held.stop:
-            self.say(f"{stream_id}: stopping at {self.here.name}")
-            records = StreamRecords(self.here.dynamodb, self.here.control_table)
-            records.stop(stream_id, stopped_at, may_start=False)
-        until_s = time.monotonic() + LET_GO_S
+    def _stopped(self, tables: Tables, stream_id: str) -> Item:
+        """The lease once nothing keeps the stream here any more; raises NotRestored if another move stopped it."""
+        records = StreamRecords(self.here.dynamodb, self.here.control_table)
+        until_s, is_asked = time.monotonic() + LET_GO_S, False
         while True:
+            self.check()
             lease = tables.lease(stream_id) or {}
+            held, place = control_record.lease(lease), self._moved_to(lease)
+            if place not in ("", self.there.name):
+                raise NotRestored(
+                    f"it is being moved to {place} since {text(lease, 'stop_at')}: run that move again, or start the "
+                    f"stream at {self.here.name} first"
+                )
+            if held.execution and (place or not held.stop) and not is_asked:
+                self.say(f"{stream_id}: stopping at {self.here.name}")
+                # A killed try may not have told the group's function: the same request is repeated.
+                asked_at = text(lease, "stop_at") if place else instant(time.time_ns() // 1_000_000)
+                is_asked = bool(records.stop(stream_id, asked_at or "", may_start=False, moved_to=self.there.name))
+                continue
             if not held_by(self.here, lease):
                 return lease
-            self.check()
             if time.monotonic() > until_s:
                 raise NotRestored(
                     f"it has not stopped at {self.here.name} within {LET_GO_S:g} s: run the command again later"
                 )
             time.sleep(CHECK_S)
+
+    @staticmethod
+    def _moved_to(lease: Item) -> str:
+        """The place of the move whose stop request is in force; "" if there is none."""
+        mark = (text(lease, "moved_to") or "").split(" ")
+        return mark[0] if mark[-1] == text(lease, "stop_at") else ""
 
 
 def start(place: Place, stream_id: str, stopped_at: str, check: Callable[[], None]) -> bool:

@@ -3,6 +3,7 @@
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from local.backup.moving import Moving
 from local.backup.reading import NotRestored, Tables
 from local.backup.stage_places import Place
 from local.backup.taking import Taking
-from local.backup.writing import Restoring
+from local.backup.writing import Restored, Restoring
 from local.cli import INTERRUPTED, main
 from local.user_error import UserError
 from tests.handlers.aws import Counted
@@ -466,7 +467,36 @@ def test_a_move_that_was_killed_anywhere_goes_on(here: Deployed, there: Deployed
         left, found = here.items()["control"][PLAIN, "lease"], there.items()["control"][PLAIN, "lease"]
         assert left["stop"] == found["stop"] == {"BOOL": True}
         assert (found["stop_at"], "stop_since" in found) == (left["stop_at"], False)
-        assert left["moved_to"]["S"] == f"there 1 {left['stop_at']['S']}"
+        assert left["moved_to"]["S"] == f"there {left['stop_at']['S']}"
         assert Moving(place(here), place(there), lambda: None, lines.append).move(PLAIN)[0].was_there
         there.clear()
-    assert last == 8, client.requests
+    assert last == 7, client.requests
+
+
+def test_of_two_moves_at_once_to_two_places_one_starts_the_stream(here: Deployed, there: Deployed) -> None:
+    """Whichever request of the one is late, exactly one copy ran; the other command is refused with the place."""
+    for last in range(1, 40):
+        here.run(PLAIN, 2)
+        found: list[Restored | str] = []
+
+        def move(name: str, client: Any = None, found: list[Restored | str] = found) -> None:
+            try:
+                target = replace(place(there), name=name)
+                found.append(Moving(place(here, client), target, lambda: None, lambda _: None).move(PLAIN)[0])
+            except NotRestored as refusal:
+                found.append(str(refusal))
+
+        def before(_name: str, _parameters: dict[str, Any], last: int = last, move: Any = move) -> None:
+            if len(client.requests) == last:
+                move("east")
+
+        client = Counted(here.aws.dynamodb, before)
+        move("west", client)
+        if len(client.requests) == last:
+            break
+        at = here.items()["control"][PLAIN, "lease"]["stop_at"]["S"]
+        words = f"since {at}: run that move again, or start the stream at here first"
+        refused = [one for one in found if isinstance(one, str)]
+        assert refused in [[f"it is being moved to {name} {words}"] for name in ("east", "west")]
+        there.clear()
+    assert last == 7, client.requests
