@@ -18,7 +18,7 @@ from local.costs import delivered, stage_costs
 from local.costs.counted_run import NAMES, Counted, Stream, count, count_group, machine_of
 from local.costs.month import Month, Months
 from local.costs.prices import HOURS, MILLION, MONTH_S, Prices
-from local.costs.steady_upstream import KEPT
+from local.costs.steady_upstream import KEPT, TICK_MS
 from local.simulation.scenario import Scenario
 from local.user_error import UserError
 
@@ -36,8 +36,8 @@ IDLE_CYCLES, FLOW_CYCLES, OFTEN_PER_S = 1, 2, 0.2
 # A run would have no rarer events; each of them costs as much as one of these.
 RAREST_PER_S = 20 / STRETCH_S
 # Nor denser ones: each item costs the same, and so does a log's event once its segments are full, because so many come
-# in the time that events wait for one.
-DENSEST_PER_S, FULL_SEGMENTS = 1_000, 2
+# in the time that events wait for one. A log that does not wait writes what came at once.
+DENSEST_PER_S, FULL_SEGMENTS, LEAST_WAIT_S = 1_000, 2, TICK_MS / 1000
 STREAM_ID = "replay"
 # "A partition … 1,000 write units a second"; an event takes one there, besides those of its index.
 PARTITION_UNITS = 1000
@@ -202,11 +202,12 @@ def counted(source: Scenario, load: Load, known: Usage | None = None) -> Usage:
 
 
 def most_counted_per_s(load: Load) -> float:
-    """The most events per second of a run; denser ones cost as much each."""
+    """The most events per second of a run; denser ones cost as much each, and larger ones need no more bytes."""
+    most = min(DENSEST_PER_S, BYTES / STRETCH_LEAST_S / load.event_bytes)
     if load.store == "items":
-        return DENSEST_PER_S
-    wait_s = 1 if load.flush_s is None else load.flush_s
-    return max(DENSEST_PER_S, FULL_SEGMENTS * SEGMENT_BYTES / load.event_bytes / wait_s) if wait_s else math.inf
+        return most
+    wait_s = max(LEAST_WAIT_S, 1 if load.flush_s is None else load.flush_s)
+    return max(most, FULL_SEGMENTS * SEGMENT_BYTES / load.event_bytes / wait_s)
 
 
 def _stretch_s(rate: float, keep: float, event_bytes: int, flush_s: float) -> float:

@@ -6,12 +6,10 @@ get the same events at the same instants; an opening with an id first gets what 
 """
 
 import hashlib
-import itertools
 import json
 import math
 import random
 from bisect import bisect_right
-from collections.abc import Iterator
 
 from handlers.connection.inputs import Chunk, Opened
 from local.simulation.virtual_ports import Client
@@ -23,6 +21,7 @@ TICK_MS = 20
 LATE_MS = 200
 KEPT = {"name": ["message"]}
 _NAMES = ("edit", "new", "log", "categorize")
+_DIGEST_BYTES = 4
 
 
 class Link:
@@ -138,12 +137,9 @@ def body(number: int, event_bytes: int) -> str:
     length = event_bytes - len(text) - len(',"text":""')
     if length < 0:
         return text[:event_bytes].ljust(event_bytes)
-    words = itertools.chain.from_iterable(_words(number))
-    return f'{text[:-1]},"text":"{"".join(itertools.islice(words, length))}"}}'
-
-
-def _words(number: int) -> Iterator[str]:
-    """Texts, half of which repeat from event to event."""
-    for part in itertools.count():
-        digest = hashlib.blake2b(b"%d %d" % (number, part), digest_size=4).hexdigest()
-        yield f"user-{number % 97} changed page {digest} of the wiki at {1_767_225_600 + number}, "
+    # Texts, half of which repeat from event to event.
+    before, behind = f"user-{number % 97} changed page ", f" of the wiki at {1_767_225_600 + number}, "
+    parts = range(-(-length // (len(before) + len(behind) + 2 * _DIGEST_BYTES)))
+    digests = (hashlib.blake2b(b"%d %d" % (number, part), digest_size=_DIGEST_BYTES).hexdigest() for part in parts)
+    words = "".join([f"{before}{digest}{behind}" for digest in digests])
+    return f'{text[:-1]},"text":"{words[:length]}"}}'

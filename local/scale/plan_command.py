@@ -16,7 +16,7 @@ from local.costs import prices
 from local.costs.command import MOST_BYTES, MOST_EVENTS_PER_S, MOST_STREAMS
 from local.costs.model import stage_usd
 from local.options import Wrapped, number, one_of, whole
-from local.printable import saying, show
+from local.printable import show
 from local.profiles import folders
 from local.profiles.profile_files import placeholders, profile_text
 from local.scale.fleet import REGIONS
@@ -77,8 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         **({} if arguments.profile is None else in_parts(arguments.profile)),
     )
     listed = prices.read()
-    with saying("running the streams for a while in virtual time; hundreds in a function take some minutes …"):
-        found = plan(arguments.stage, asked, listed)
+    found = plan(arguments.stage, asked, listed)
     if arguments.json:
         print(json.dumps({"stage": arguments.stage, "region": listed.region, **found.as_json()}, indent=1))
         return 0

@@ -21,6 +21,7 @@ from local.costs import model, month, stage_costs
 from local.costs.counted_run import NAMES
 from local.costs.model import PARTITION_UNITS, Costs, Load, Usage
 from local.costs.prices import Prices
+from local.printable import saying
 from local.scale.fleet import Limit, cycle_of, day_of_any, limits_of_a_day, most_of, quotas
 from local.simulation.scenario import Scenario
 
@@ -244,9 +245,13 @@ def plan(stage: str, asked: Asked, prices: Prices) -> Plan:
     loads = [load]
     if asked.wait_s:
         loads.append(replace(load, store="log", flush_s=min(asked.wait_s, MOST_FLUSH_S)))
-    months = month.replayed(source)
-    first = model.counted(source, loads[-1])
-    usages = [*(model.counted(source, one, first) for one in loads[:-1]), first]
+    with saying(f"1 of {1 + len(loads)}: replaying the machine in virtual time …"):
+        months = month.replayed(source)
+    usages: list[Usage] = []
+    for one in reversed(loads):
+        words = f"{2 + len(usages)} of {1 + len(loads)}: counting the requests of {counted(one.together, 'stream')} …"
+        with saying(words):
+            usages.insert(0, model.counted(source, one, usages[0] if usages else None))
     found = [
         (model.priced(settings, months, one, usage, prices), one, usage)
         for one, usage in zip(loads, usages, strict=True)

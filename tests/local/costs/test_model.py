@@ -10,7 +10,7 @@ import pytest
 
 from local.checkout import ROOT
 from local.cli import main
-from local.costs import cost_pages, model, month, prices, stage_costs
+from local.costs import cost_pages, counted_run, model, month, prices, stage_costs
 from local.costs.cost_pages import IDLE, Quoted
 from local.costs.counted_run import NAMES
 from local.costs.model import PARTS, Costs, Load, Usage
@@ -128,6 +128,17 @@ def test_an_event_that_no_index_has_is_an_item(size: int, units: int) -> None:
     assert 0 == flow.counts.stored_bytes[indexed] < ordered.counts.stored_bytes[indexed]
     half = (costs(**asked, order="none").million_events or {})["events"]
     assert half == pytest.approx((costs(**asked).million_events or {})["events"] * units / (units + 1), rel=0.01)
+
+
+@pytest.mark.parametrize("store", ["items", "log"])
+@pytest.mark.parametrize("flush_s", [None, 0.0, 0.02, 5.0, 60.0])
+def test_no_counted_run_receives_more_than_some_hundred_megabytes(store: str, flush_s: float | None) -> None:
+    """However large the events are and however many come: a second of 20 kB x 100,000 was minutes of work."""
+    for size, rate in itertools.product((1, 200, 20_000, 262_144), (1e-6, 1, 1_000, 100_000)):
+        load = Load(1, rate, size, store, flush_s if store == "log" else None)
+        counted_per_s = max(min(rate, model.most_counted_per_s(load)), model.RAREST_PER_S)
+        length_s = model._stretch_s(counted_per_s, 1, size, load.flush_s or 0) + counted_run.WARM_UP_MS / 1000
+        assert counted_per_s * length_s * size < 12 * model.BYTES, (size, rate)
 
 
 def test_what_is_left_out_costs_no_write() -> None:
