@@ -7,12 +7,13 @@ locals {
   version  = trimsuffix(trimprefix(local.template, "streamkeeper-"), ".template.json")
   zip      = "${var.release}/streamkeeper-${local.version}.zip"
   # A bucket with a dot in its name has no certificate under its own host.
-  templates = "https://s3.${data.aws_region.here.name}.${data.aws_partition.here.dns_suffix}"
+  templates = "https://${data.aws_service.s3.dns_name}"
 }
 
-data "aws_region" "here" {}
-
-data "aws_partition" "here" {}
+# The provider's own region: versions 5 and 6 name it by different attributes of `aws_region`.
+data "aws_service" "s3" {
+  service_id = "s3"
+}
 
 # Versioning keeps a profile's former version in use if a new one is wrong.
 resource "aws_s3_bucket" "own" {
