@@ -199,7 +199,9 @@ class StreamRecords:
         values: Item = {":yes": {"BOOL": True}, ":now": {"S": requested_at}}
         if moved_to:
             # Of two moves at once, the first to stop the stream wins: both would start it, each at its own place.
-            condition = "attribute_exists(PK) AND (attribute_not_exists(#stop) OR #stop_at = :now AND #moved_to = :move)"
+            condition = (
+                "attribute_exists(PK) AND (attribute_not_exists(#stop) OR #stop_at = :now AND #moved_to = :move)"
+            )
             update += ", #moved_to = :move"
             values[":move"] = {"S": f"{moved_to} {requested_at}"}
         try:

@@ -25,7 +25,7 @@ from local.backup.moving import Moving
 from local.backup.reading import NotRestored, Tables
 from local.backup.stage_places import Place
 from local.backup.taking import Taking
-from local.backup.writing import Restored, Restoring
+from local.backup.writing import Restoring
 from local.cli import INTERRUPTED, main
 from local.user_error import UserError
 from tests.handlers.aws import Counted
@@ -475,28 +475,30 @@ def test_a_move_that_was_killed_anywhere_goes_on(here: Deployed, there: Deployed
 
 def test_of_two_moves_at_once_to_two_places_one_starts_the_stream(here: Deployed, there: Deployed) -> None:
     """Whichever request of the one is late, exactly one copy ran; the other command is refused with the place."""
-    for last in range(1, 40):
-        here.run(PLAIN, 2)
-        found: list[Restored | str] = []
 
-        def move(name: str, client: Any = None, found: list[Restored | str] = found) -> None:
+    def refused(late: int) -> list[str] | None:
+        """What the refused commands print if one moves all before the other's request number `late`, if it makes it."""
+        client, found = (
+            Counted(here.aws.dynamodb, lambda *_: len(client.requests) == late and move("east")),
+            list[str](),
+        )
+
+        def move(name: str, dynamodb: Any = None) -> None:
+            target = replace(place(there), name=name)
             try:
-                target = replace(place(there), name=name)
-                found.append(Moving(place(here, client), target, lambda: None, lambda _: None).move(PLAIN)[0])
+                Moving(place(here, dynamodb), target, lambda: None, lambda _: None).move(PLAIN)
             except NotRestored as refusal:
                 found.append(str(refusal))
 
-        def before(_name: str, _parameters: dict[str, Any], last: int = last, move: Any = move) -> None:
-            if len(client.requests) == last:
-                move("east")
-
-        client = Counted(here.aws.dynamodb, before)
         move("west", client)
-        if len(client.requests) == last:
+        return found if len(client.requests) > late else None
+
+    for late in range(1, 40):
+        there.clear()
+        here.run(PLAIN, 2)
+        if (found := refused(late)) is None:
             break
         at = here.items()["control"][PLAIN, "lease"]["stop_at"]["S"]
         words = f"since {at}: run that move again, or start the stream at here first"
-        refused = [one for one in found if isinstance(one, str)]
-        assert refused in [[f"it is being moved to {name} {words}"] for name in ("east", "west")]
-        there.clear()
-    assert last == 7, client.requests
+        assert found in [[f"it is being moved to {name} {words}"] for name in ("east", "west")]
+    assert late == 7
