@@ -478,10 +478,7 @@ def test_of_two_moves_at_once_to_two_places_one_starts_the_stream(here: Deployed
 
     def refused(late: int) -> list[str] | None:
         """What the refused commands print if one moves all before the other's request number `late`, if it makes it."""
-        client, found = (
-            Counted(here.aws.dynamodb, lambda *_: len(client.requests) == late and move("east")),
-            list[str](),
-        )
+        found = list[str]()
 
         def move(name: str, dynamodb: Any = None) -> None:
             target = replace(place(there), name=name)
@@ -490,15 +487,20 @@ def test_of_two_moves_at_once_to_two_places_one_starts_the_stream(here: Deployed
             except NotRestored as refusal:
                 found.append(str(refusal))
 
+        def before(_name: str, _parameters: dict[str, Any]) -> None:
+            if len(client.requests) == late:
+                move("east")
+
+        client = Counted(here.aws.dynamodb, before)
         move("west", client)
         return found if len(client.requests) > late else None
 
     for late in range(1, 40):
         there.clear()
         here.run(PLAIN, 2)
-        if (found := refused(late)) is None:
+        if (lines := refused(late)) is None:
             break
         at = here.items()["control"][PLAIN, "lease"]["stop_at"]["S"]
         words = f"since {at}: run that move again, or start the stream at here first"
-        assert found in [[f"it is being moved to {name} {words}"] for name in ("east", "west")]
+        assert lines in [[f"it is being moved to {name} {words}"] for name in ("east", "west")]
     assert late == 7
