@@ -157,7 +157,10 @@ def _streams(asked: Asked) -> Answer:
     request, is_late = status.LISTING.read(asked.query), late_after(PAGE_S)
     # One more than is shown, to know whether there is a next page.
     ids = stage.store.streams(request.after, request.limit + 1)
-    page = status.page(ids, stage.briefly(ids[: request.limit]), request.limit, *stage.judged, is_late, stage.lag_ms)
+    read = stage.store.read_briefly(ids[: request.limit])
+    page = status.page(
+        ids, lambda one: stage.known.beside(one, read(one)), request.limit, *stage.judged, is_late, stage.lag_ms
+    )
     if any(map(stage.known.parts, {row["stream"].partition(":")[0] for row in page["streams"]})):
         page["streams"] = stage.parted().listed(page["streams"], stage.lag_ms)
     return said(200, page)

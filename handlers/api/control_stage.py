@@ -136,18 +136,8 @@ class ControlStage:
         records = self.records(asked)
         # The stop of a stream that runs waits for no bucket of profiles.
         if not (is_stop and records.lease.execution):
-            records = self.known.beside(asked.profile, records)
+            records = self.known.beside(asked.stream_id, records)
         return status.answer(asked.stream_id, records, *self.judged)
-
-    def briefly(self, stream_ids: Sequence[str]) -> Callable[[str], Records | None]:
-        """Returns what reads each of these streams' records, without its cursor."""
-        read = self.store.read_briefly(stream_ids)
-
-        def records(stream_id: str) -> Records | None:
-            found = read(stream_id)
-            return None if found is None else self.known.beside(stream_id.partition(":")[0], found)
-
-        return records
 
     def parted(self) -> Parted:
         """Returns what answers about streams that are read in parts; imported here, for few are."""

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from handlers.api.connection_records import Records
 from handlers.api.problems import Problem
@@ -17,6 +17,8 @@ from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import is_repeated, part_ids
 from handlers.run.profile_source import Profiles
 from handlers.settings import ControlSettings
+
+_Read = TypeVar("_Read", Records, Records | None)
 
 
 class KnownProfiles:
@@ -49,14 +51,17 @@ class KnownProfiles:
             return ()
         return parts_of(stream_id, packaged.read_text(encoding="utf-8", errors="replace"))
 
-    def beside(self, profile: str, records: Records) -> Records:
-        """Returns the records with what the profile says: how far back the upstream goes, and if it is asked once."""
-        fields = fields_of(self.text(profile))
+    def beside(self, stream_id: str, records: _Read) -> _Read:
+        """Returns a stream's records with what its profile says: how far the upstream goes back, and if it is asked
+        once; None as it is.
+        """
+        if records is None:
+            return records
+        fields = fields_of(self.text(stream_id.partition(":")[0]))
         resume = fields.get("resume")
         reach_s = resume.get("reach_s") if isinstance(resume, Mapping) else None
-        keeps_ms = reach_s * 1000 if isinstance(reach_s, int) else 0
         is_once = bool(fields) and not is_repeated(fields.get("method", "GET"), fields.get("again"))
-        return replace(records, keeps_ms=keeps_ms, is_once=is_once)
+        return replace(records, keeps_ms=reach_s * 1000 if isinstance(reach_s, int) else 0, is_once=is_once)
 
     def sinks(self, profile: str) -> frozenset[str]:
         """Returns the labels of the sinks that the profile names; none if it is not TOML."""

@@ -32,9 +32,8 @@ class Parted:
 
     def whole(self, stream_id: str, part_ids: Sequence[str]) -> dict[str, Any]:
         """Returns the status; raises Problem if no part was ever started."""
-        records = {one: self._store.read(one) or self._begun(one) for one in part_ids}
-        known = {one: found and self._known.beside(stream_id, found) for one, found in records.items()}
-        found = self._answer(stream_id, known)
+        records = {one: self._known.beside(one, self._store.read(one) or self._begun(one)) for one in part_ids}
+        found = self._answer(stream_id, records)
         if found is None:
             raise self._known.problem_without(stream_id, stream_id)
         return found

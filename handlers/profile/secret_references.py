@@ -129,18 +129,14 @@ def _unescaped(text: str) -> set[str]:
     # Imported here: refusals are rare, and each import lengthens the cold start.
     from html import unescape
 
+    def of_json(text: str) -> str:
+        return _JSON_ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else match[2], text)
+
     found = {text}
     for _ in range(_LAYERS):
-        found |= {way(one) for one in found for way in (_of_json, unquote, unescape, _of_form)}
+        found |= {way(one) for one in found for way in (of_json, unquote, unescape)}
+        found |= {one.replace("+", " ") for one in found}  # as in a form
     return found
-
-
-def _of_json(text: str) -> str:
-    return _JSON_ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else match[2], text)
-
-
-def _of_form(text: str) -> str:
-    return text.replace("+", " ")
 
 
 def _has(text: str, secret: str) -> bool:

@@ -66,21 +66,19 @@ def test_why_a_stream_is_over_is_said(how: str, more: dict[str, Any], reason: st
 
 
 def test_what_is_requested_once_is_not_said_to_continue() -> None:
-    """A start would not continue it: the API refuses one once it has an answer, and there is no cursor."""
-    for ending, cause in (("StreamBroken", "no end mark"), ("InvalidRequest", ANSWERED.message)):
-        one = connection(1, "B", None, claimed_ms=3, seen_ms=3, ended_by="truncated")
-        body = shown(one, execution="", ending=ending, ending_cause=cause, ended_at_ms=5)
-        assert body["reason"].endswith(f"{cause}; for another answer start another id, such as name:2")
-        assert "continue" not in body["last_error"]["message"]
-
-
-@pytest.mark.parametrize("over", [{"stop": True, "stop_at_ms": 7}, {"ending": "StreamEnded", "ending_cause": "ended"}])
-def test_a_stream_that_has_its_one_answer_is_not_said_to_start_again(over: dict[str, Any]) -> None:
-    """Whether it was stopped or has ended, a POST would be rejected; before the first answer it would not."""
+    """Once it has an answer, however it is over, a POST is rejected; before, another may bring one."""
     answered = connection(1, "B", 3, 9, ended_by="ended")
     refused = connection(1, "B", None, claimed_ms=3, seen_ms=3, ended_by="refused", http_status=503)
-    for one, again in ((answered, NOT_TWICE), (refused, FROM_THE_START)):
-        assert shown(one, execution="", **over, cursor=None, is_once=True)["reason"].endswith(f"; {again}")
+    for one, again, over in (
+        (answered, NOT_TWICE, {"stop": True, "stop_at_ms": 7}),
+        (answered, NOT_TWICE, {"ending": "StreamEnded", "ending_cause": "ended"}),
+        (refused, FROM_THE_START, {"ending": "StreamEnded", "ending_cause": "stopped"}),
+        (refused, NOT_TWICE, {"ending": "StreamBroken", "ending_cause": "no end mark"}),
+        (refused, NOT_TWICE, {"ending": "InvalidRequest", "ending_cause": ANSWERED.message}),
+    ):
+        body = shown(one, execution="", **over, is_once=True)
+        assert body["reason"].endswith(f"; {again}")
+        assert "continue" not in str(body["last_error"])
 
 
 def test_a_connection_that_outlives_its_execution_is_shown_and_decides_nothing() -> None:

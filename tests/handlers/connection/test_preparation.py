@@ -187,9 +187,10 @@ def test_how_long_a_token_lives(spelled: Any, lives_s: float) -> None:
 
 
 def test_after_a_401_a_token_is_requested_anew_once() -> None:
-    """The new token is tried at once; if it is refused too, it is kept, for the refusal has another reason."""
+    """The new token is tried at once; if it is refused too, it is kept: another reason. Other statuses renew none."""
     play = Play()
-    assert play.opens(given(), 401, given("t2"), 401) == ["Bearer t1", "Bearer t2"]
+    assert [play.opens(given(), 403), play.opens(503), play.opens(429)] == [["Bearer t1"]] * 3
+    assert play.opens(401, given("t2"), 401) == ["Bearer t1", "Bearer t2"]
     assert play.opens(401) == ["Bearer t2"]
     assert play.opens(401) == ["Bearer t2"]
     assert play.opens(200) == ["Bearer t2"]
@@ -238,13 +239,6 @@ def test_a_token_of_eks_is_signed_where_one_is_due_and_once_after_a_401() -> Non
     assert (signed, play.asked) == ([("prod", "eu-central-1")] * 3, [])
     play.now_ms = 10_000_000
     assert play.fails() == Closed("no_token", "no credentials")
-
-
-def test_another_status_renews_no_token() -> None:
-    """A 403 or 503 says nothing about the token."""
-    play = Play()
-    play.opens(given(), 403)
-    assert [play.opens(status) for status in (503, 429, 200)] == [["Bearer t1"]] * 3
 
 
 def test_a_token_that_somebody_else_renewed_meanwhile_is_tried() -> None:
