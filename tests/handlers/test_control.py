@@ -114,7 +114,7 @@ def test_the_cursor_of_a_log_is_the_one_that_a_successor_resumes_from(
 def test_a_parameter_that_a_route_does_not_have_or_has_twice_is_refused(
     memory: Memory, control: ModuleType, values: list[str]
 ) -> None:
-    """Each route of a stream refuses it in one sentence: a DELETE with dry_run=true stops nothing."""
+    """Each route of a stream refuses it: a DELETE with dry_run=true stops nothing. A signature of AWS is none."""
     connected(memory)
     before, of_stream = memory.items(CONTROL, "demo"), [one for one in ROUTES if "{streamId}" in one]
     # Step Functions answers the one, and the other needs a profile with a repair.
@@ -125,6 +125,7 @@ def test_a_parameter_that_a_route_does_not_have_or_has_twice_is_refused(
         words = "is given more than once." if len(values) > 1 else "is unknown"
         assert (code, said["detail"].partition(";")[0]) == (400, f"The parameter dry_rum {words}"), resource
     assert memory.items(CONTROL, "demo") == before
+    assert asked(control, "GET", queryStringParameters={"X-Amz-Signature": "0"})[0] == 200
 
 
 def test_delete_writes_the_stop_request_and_nothing_else(memory: Memory, control: ModuleType) -> None:
