@@ -62,6 +62,8 @@ class FileCheckpoint:
             state = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
+        except OSError as problem:
+            raise self._unusable(problem) from None
         except ValueError:
             state = None
         if not isinstance(state, dict):
@@ -69,13 +71,19 @@ class FileCheckpoint:
         return state
 
     def save(self, state: dict[str, Any]) -> None:
-        """Replaces the file."""
+        """Replaces the file; raises StreamkeeperError if it cannot, and leaves the former one."""
         part = self.path.with_name(f".{self.path.name}.part")
-        with part.open("w", encoding="utf-8") as file:
-            json.dump(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, self.path)
+        try:
+            with part.open("w", encoding="utf-8") as file:
+                json.dump(state, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, self.path)
+        except OSError as problem:
+            raise self._unusable(problem) from None
+
+    def _unusable(self, problem: OSError) -> StreamkeeperError:
+        return StreamkeeperError(f"The checkpoint {self.path} cannot be used: {problem.strerror}.")
 
     def _reserve(self) -> None:
         if fcntl is None or (mine := (os.getpid(), self.path.resolve())) in _RESERVED:
@@ -84,7 +92,7 @@ class FileCheckpoint:
             # Never closed: a process loses its lock on a file when it closes it.
             file = os.open(self.path.with_name(f".{self.path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as problem:
-            raise StreamkeeperError(f"The checkpoint {self.path} cannot be written: {problem.strerror}.") from None
+            raise self._unusable(problem) from None
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import email.utils
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
@@ -147,9 +148,24 @@ def test_a_file_keeps_the_place(tmp_path: Path, waits: list[float]) -> None:
             with pytest.raises(StreamkeeperError, match=words):
                 asyncio.run(taken(client.follow(STREAM, checkpoint=file), 1))
             assert file.read_text() == text
-        with pytest.raises(StreamkeeperError, match=r"none/at cannot be written: No such file or directory\."):
-            asyncio.run(taken(client.follow(STREAM, checkpoint=tmp_path / "none" / "at"), 1))
+        for path, why in ((tmp_path / "none" / "at", "No such file or directory"), (tmp_path, "Is a directory")):
+            with pytest.raises(StreamkeeperError, match=rf"{path} cannot be used: {why}\."):
+                asyncio.run(taken(client.follow(STREAM, checkpoint=path), 1))
     assert waits == []
+
+
+def test_a_full_disk_is_named_and_leaves_the_former_place(tmp_path: Path) -> None:
+    """The error is the client's own, as any other of `follow`."""
+    checkpoint = FileCheckpoint(tmp_path / "prices.checkpoint")
+    checkpoint.save({"stream": STREAM})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
+    try:
+        with pytest.raises(StreamkeeperError, match=r"prices\.checkpoint cannot be used: File too large\."):
+            checkpoint.save({"stream": STREAM, "after": "later"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert checkpoint.load() == {"stream": STREAM}
 
 
 def test_another_process_cannot_use_the_checkpoint(tmp_path: Path) -> None:
