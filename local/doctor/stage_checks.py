@@ -83,13 +83,23 @@ def _table(deployed: Deployed, resource: Resource, facts: Mapping[str, Any]) -> 
     if deployed.stack is None:
         yield Finding(State.ABSENT, f"{what}, encryption", "the run on this machine encrypts no tables")
     elif wanted.get("SSESpecification", {}).get("SSEEnabled"):
-        sse = table.get("SSEDescription", {})
-        found = sse.get("SSEType", "KMS") if sse.get("Status") in ("ENABLED", "UPDATING") else "AWS's own key, free"
-        mend = _update(name, SSESpecification={"Enabled": True})
-        yield compared(f"{what}, encryption", found, "KMS", fix, mend)
+        yield _encryption(what, table.get("SSEDescription", {}), wanted["SSESpecification"], fix, name)
     if wanted.get("DeletionProtectionEnabled"):
         found = _on(table.get("DeletionProtectionEnabled"))
         yield compared(f"{what}, deletion protection", found, "on", fix, _update(name, DeletionProtectionEnabled=True))
+
+
+def _encryption(
+    what: str, sse: Mapping[str, Any], wanted: Mapping[str, Any], fix: str, name: Mapping[str, str]
+) -> Finding:  # fmt: skip
+    """A table that was restored may have AWS's key in place of the template's. An alias is compared with no key."""
+    key, arn = str(wanted.get("KMSMasterKeyId", "")), str(sse.get("KMSMasterKeyArn", ""))
+    is_on, is_named = sse.get("Status") in ("ENABLED", "UPDATING"), bool(key) and "alias/" not in key
+    found = sse.get("SSEType", "KMS") if is_on else "AWS's own key, free"
+    if is_on and is_named and arn.rpartition("/")[2] != key.rpartition("/")[2]:
+        found = f"{found}, {arn or 'another key'}"
+    own = {"SSEType": "KMS", "KMSMasterKeyId": key} if key else {}
+    return compared(f"{what}, encryption", found, "KMS", fix, _update(name, SSESpecification={"Enabled": True, **own}))
 
 
 def _on(flag: Any) -> str:

@@ -85,6 +85,8 @@ def of_stack(cloudformation: Any, stage: str) -> Deployed:
     for one in stack.get("Parameters", ()):
         value, is_number = one["ParameterValue"], known[one["ParameterKey"]]["Type"] == "Number"
         given[one["ParameterKey"]] = {"Default": json.loads(value) if is_number else value}
+    _, partition, _, region, account, *_ = stack["StackId"].split(":")
+    names |= {"AWS::Partition": partition, "AWS::Region": region, "AWS::AccountId": account}
     return Deployed(stage, _resources(whole | {"Parameters": given}, names), stack)
 
 

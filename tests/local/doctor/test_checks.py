@@ -1,13 +1,17 @@
 """The findings of `streamkeeper doctor` for answers of AWS's services, and for their refusals."""
 
 import contextlib
+import json
 import signal
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
+import boto3
 import pytest
+from botocore.stub import Stubber
 
 from local.api_client.http_client import Api
 from local.costs import prices
@@ -15,7 +19,7 @@ from local.doctor import fleet_checks, stage_checks
 from local.doctor.account_facts import DELIVERY, HERE, MANAGER, MAPPINGS, Account
 from local.doctor.demonstration import played
 from local.doctor.findings import Finding, Mend, State, Unasked
-from local.doctor.stage_template import Deployed, Resource
+from local.doctor.stage_template import Deployed, Resource, of_stack
 from tests.client import api_server
 from tests.deploy.delivery import delivery_resources
 from tests.handlers.servers import Peer, serving
@@ -222,6 +226,34 @@ def test_an_alarm_that_somebody_changed_gets_back_what_the_template_says() -> No
 def table_with(**changes: Any) -> dict[str, Any]:
     whole = answers()["tables"]["EventsTable"]
     return {"EventsTable": {**whole, "table": {"Table": {**whole["table"]["Table"], **changes}}}}
+
+
+def test_a_table_gets_back_the_key_of_the_template() -> None:
+    """One that was restored has AWS's: doctor called that well, and chose it for a table without KMS.
+
+    A key's ARN in the template is of the stack's own region, account and partition.
+    """
+    sub = {"Fn::Sub": "arn:${AWS::Partition}:kms:${AWS::Region}:${AWS::AccountId}:key/k-1"}
+    sse = {"SSEEnabled": True, "SSEType": "KMS", "KMSMasterKeyId": sub}
+    table = {"Type": "AWS::DynamoDB::Table", "Properties": {"SSESpecification": sse}}
+    names = [{"LogicalResourceId": "EventsTable", "PhysicalResourceId": "events", "ResourceType": table["Type"]}]
+    told = {"LastUpdatedTimestamp": datetime.now(UTC), "ResourceStatus": "CREATE_COMPLETE"}
+    stack = {"StackName": "s", "StackId": STACK, "CreationTime": datetime.now(UTC), "StackStatus": "CREATE_COMPLETE"}
+    cloudformation = boto3.client("cloudformation", "cn-north-1", aws_access_key_id="a", aws_secret_access_key="b")
+    with Stubber(cloudformation) as service:
+        service.add_response("describe_stacks", {"Stacks": [stack]})
+        service.add_response("get_template", {"TemplateBody": json.dumps({"Resources": {"EventsTable": table}})})
+        service.add_response("list_stack_resources", {"StackResourceSummaries": [one | told for one in names]})
+        deployed = of_stack(cloudformation, "prod")
+    key = "arn:aws-cn:kms:cn-north-1:123456789012:key/k-1"
+    back = Mend("dynamodb", "update_table", {
+        "TableName": "events", "SSESpecification": {"Enabled": True, "SSEType": "KMS", "KMSMasterKeyId": key},
+    })  # fmt: skip
+    for has, mend in ((key, None), (f"{key}-of-aws", back), ("", back)):
+        on = {"SSEType": "KMS", "Status": "ENABLED", "KMSMasterKeyArn": has} if has else {}
+        every = stage_checks.judged(deployed, answers(tables=table_with(SSEDescription=on), machines={}, rules={}))
+        (one,) = (each for each in every if each.what == "EventsTable, encryption")
+        assert (one.state is State.WRONG, one.mend if one.state is State.WRONG else None) == (mend is not None, mend)
 
 
 def test_a_mapping_of_an_old_stream_is_followed_by_a_new_one() -> None:
