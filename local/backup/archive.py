@@ -56,12 +56,15 @@ class Files:
 
     def has(self, name: str) -> bool:
         """Whether there is such a file; raises UserError."""
-        return self._tried("read", name, lambda: self.place.read(name)) is not None
+        return self.find(name) is not None
+
+    def find(self, name: str) -> bytes | None:
+        """Its content, None if there is none; raises UserError."""
+        return self._tried("read", name, lambda: self.place.read(name))
 
     def read(self, name: str) -> bytes:
         """Its content; raises UserError if there is none."""
-        content = self._tried("read", name, lambda: self.place.read(name))
-        if content is None:
+        if (content := self.find(name)) is None:
             raise UserError(f"{self.address}{name} cannot be read: {self.absent}.")
         return content
 
@@ -167,17 +170,19 @@ class Archived:
             if file["name"].startswith("events-"):
                 yield unpacked(self._checked(stream_id, file["name"]))
 
-    def content(self, stream_id: str, key: str) -> bytes:
+    def content(self, stream_id: str, key: str) -> bytes | None:
         """As `Source`; the last part of a key is the SHA-256 of the body."""
-        content = self._files.read(f"{folder_of(stream_id)}objects/{object_name(key)}")
-        if hashlib.sha256(content).hexdigest() != key.rpartition("/")[2]:
+        if object_name(key) in self._streams[stream_id].get("gone", ()):
+            return None
+        content = self._files.find(f"{folder_of(stream_id)}objects/{object_name(key)}")
+        if content is None or hashlib.sha256(content).hexdigest() != key.rpartition("/")[2]:
             raise NotRestored(f"its body {object_name(key)} is damaged in the backup: restore it from another one")
         return content
 
     def _checked(self, stream_id: str, name: str) -> bytes:
         wanted = next(one for one in self._streams[stream_id]["files"] if one["name"] == name)
-        content = self._files.read(folder_of(stream_id) + name)
-        if described(name, content, wanted["items"]) != wanted:
+        content = self._files.find(folder_of(stream_id) + name)
+        if content is None or described(name, content, wanted["items"]) != wanted:
             raise NotRestored(f"its file {name} is damaged in the backup: restore it from another one")
         return content
 

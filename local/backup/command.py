@@ -5,7 +5,6 @@ and the exit status says so; each command can be repeated and continues where it
 """
 
 import argparse
-import fnmatch
 import json
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from handlers.api.verdict import counted
+from handlers.fleet.wanted import Pattern
 from handlers.store.typed_values import instant, text
 from local.backup.archive import Archived, files_at
 from local.backup.moving import Moving, start
@@ -124,7 +124,7 @@ def _backup(arguments: argparse.Namespace) -> int:
         print(
             f"{counted(len(summaries), 'stream')} in {arguments.to}: {counted(total['events'], 'event')}, "
             f"{counted(total['gaps'], 'gap')}, {counted(total['objects'], 'object')} with a large body, "
-            f"{counted(total['bytes'], 'byte')}, in {seconds:.1f} s"
+            f"{counted(total['bytes'], 'byte')}, in {seconds:.1f} s{_gone(total['gone'])}"
         )
     return DONE
 
@@ -186,13 +186,14 @@ def _shown(work: Work, ids: Sequence[str], act: Any, arguments: argparse.Namespa
     began_s, found = time.monotonic(), []
     for stream_id, (done, is_started) in work.each(ids, act):
         one = {"stream": stream_id, "events": done.events, "kept": done.kept, "objects": done.objects}
-        found.append(one | {"was_there": done.was_there, "started": is_started})
+        found.append(one | {"gone": done.gone, "was_there": done.was_there, "started": is_started})
         if arguments.json:
             continue
         words = "was there already" if done.was_there else verb
         if not done.was_there and not getattr(arguments, "dry_run", False):
             words += f": {counted(done.events, 'event')}"
             words += f", of which {done.kept:,} exist with another body and stay as they are" if done.kept else ""
+            words += _gone(done.gone)
         print(printable(f"{stream_id}: {words}{', started' if is_started else ''}"), flush=True)
     seconds = time.monotonic() - began_s
     if arguments.json:
@@ -202,6 +203,10 @@ def _shown(work: Work, ids: Sequence[str], act: Any, arguments: argparse.Namespa
     return REFUSED if work.refused else DONE
 
 
+def _gone(bodies: int) -> str:
+    return f"; large bodies that no longer exist there: {bodies:,}" if bodies else ""
+
+
 def _check_starts(place: Place, otherwise: str) -> None:
     if not place.start_machine:
         raise UserError(f"{place.name} names tables, where no stream can be started: name a stage, or {otherwise}.")
@@ -209,7 +214,9 @@ def _check_starts(place: Place, otherwise: str) -> None:
 
 def _chosen(ids: Sequence[str], patterns: Sequence[str] | None) -> list[str]:
     """The streams that a pattern matches, or all; raises UserError if there is none."""
-    chosen = [one for one in ids if not patterns or any(fnmatch.fnmatchcase(one, pattern) for pattern in patterns)]
+    # As a fleet's document: a stream's id may have a bracket.
+    wanted = [Pattern(one, is_connected=True) for one in patterns or ()]
+    chosen = [one for one in ids if not patterns or any(pattern.matches(one) for pattern in wanted)]
     if not chosen and patterns:
         raise UserError(f"No stream matches {' or '.join(patterns)}. The parts of a stream prices match prices:*.")
     if not chosen:

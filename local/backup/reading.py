@@ -9,7 +9,9 @@ read is consistent; nothing is written.
 from collections.abc import Iterator
 from typing import Protocol
 
+from handlers.aws.error_translation import code_of
 from handlers.connection.inputs import LOG
+from handlers.errors import StoreUnavailable
 from handlers.group import is_group
 from handlers.store import control_record
 from handlers.store.control_table import Table
@@ -38,8 +40,8 @@ class Source(Protocol):
     def events(self, stream_id: str, lease: Item, after: Item | None = None) -> Iterator[list[Item]]:
         """Pages of its items in the events table, behind the item `after`, in the order of their keys."""
 
-    def content(self, stream_id: str, key: str) -> bytes:
-        """The large body of a stream under a key of the bucket; raises StoreUnavailable."""
+    def content(self, stream_id: str, key: str) -> bytes | None:
+        """The large body of a stream under a key of the bucket, None if it is gone; raises StoreUnavailable."""
 
 
 class Tables:
@@ -89,10 +91,15 @@ class Tables:
             is_first = after is not None and after["PK"]["S"] == key
             yield from self._pages(self._events, key, after if is_first else None)
 
-    def content(self, stream_id: str, key: str) -> bytes:
-        """As `Source`."""
+    def content(self, stream_id: str, key: str) -> bytes | None:
+        """As `Source`. Not `Objects.find`: a command that may not read bodies must not call them gone."""
         del stream_id
-        return self._place.objects.get(key)
+        try:
+            return self._place.objects.get(key)
+        except StoreUnavailable as refusal:
+            if code_of(refusal.__cause__) == "NoSuchKey":
+                return None
+            raise
 
     @staticmethod
     def _pages(table: Table, partition: str, after: Item | None) -> Iterator[list[Item]]:

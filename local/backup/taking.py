@@ -8,7 +8,7 @@ replaced, so that two commands at once spoil nothing.
 import json
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 from handlers.connection.lease import Lease
@@ -24,6 +24,7 @@ from local.user_error import UserError
 # A part is in memory both as items and compressed.
 PART_ITEMS, PART_BYTES = 5_000, 8 * 1024 * 1024
 COUNTS = ("events", "gaps", "connections", "objects", "bytes")
+# The files of a stream are its items'; `gone` names the bodies that were no longer at the place.
 Summary = dict[str, Any]
 
 
@@ -66,21 +67,24 @@ class Taking:
             return None
         files = [described(CONTROL, content, len(control))]
         lease, kinds = control[0], [item["SK"]["S"].partition("#")[0] for item in control]
-        counted = dict.fromkeys(COUNTS, 0) | {"gaps": kinds.count("gap"), "connections": kinds.count("connection")}
-        last: Item | None = None
+        counted: Summary = dict.fromkeys(COUNTS, 0)
+        counted |= {"gaps": kinds.count("gap"), "connections": kinds.count("connection"), "gone": []}
+        last, saved = None, set(names)
         parts = [name for name in names if name.startswith("events-")]
         for name in parts:
             content = self._files.read(folder + name)
             items = unpacked(content)
             last = items[-1]
-            files.append(self._counted(counted, name, content, items))
+            files.append(self._counted(counted, name, content, items, saved))
         for number, items in enumerate(self._parts(stream_id, lease, last), len(parts) + 1):
-            for key in [key for item in items if (key := text(item, "object"))]:
-                body = self._tables.content(stream_id, key)
-                self._files.write(f"{folder}objects/{archive.object_name(key)}", body)
+            for key in _bodies(items):
+                # A body that is gone at the place takes nothing else with it.
+                if (body := self._tables.content(stream_id, key)) is not None:
+                    saved.add(object_file := f"objects/{archive.object_name(key)}")
+                    self._files.write(folder + object_file, body)
             name, content = f"events-{number:06d}.jsonl.gz", packed(items)
             self._files.add(folder + name, content)
-            files.append(self._counted(counted, name, content, items))
+            files.append(self._counted(counted, name, content, items, saved))
         counted["bytes"] += files[0]["bytes"]
         held: Lease = control_record.lease(lease)
         ran = bool(held.execution) and not held.stop
@@ -91,6 +95,7 @@ class Taking:
     def finish(self, begun: dict[str, Any], now: str, summaries: list[Summary]) -> dict[str, Any]:
         """Writes the manifest and returns it."""
         total = {name: sum(one[name] for one in summaries) for name in COUNTS}
+        total["gone"] = sum(len(one.get("gone", ())) for one in summaries)
         known = sorted(summaries, key=lambda one: one["stream"])
         manifest = begun | {"ended_at": now, "total": total, "streams": known}
         self._files.write(MANIFEST, _text(manifest))
@@ -113,11 +118,21 @@ class Taking:
             yield items
 
     @staticmethod
-    def _counted(counted: Summary, name: str, content: bytes, items: list[Item]) -> dict[str, Any]:
+    def _counted(
+        counted: Summary, name: str, content: bytes, items: list[Item], saved: Container[str]
+    ) -> dict[str, Any]:  # fmt: skip
         counted["events"] += events_of(items)
-        counted["objects"] += sum("object" in item for item in items)
+        found = [archive.object_name(key) for key in _bodies(items)]
+        gone = [one for one in found if f"objects/{one}" not in saved]
+        counted["objects"] += len(found) - len(gone)
+        counted["gone"] += gone
         counted["bytes"] += len(content)
         return described(name, content, len(items))
+
+
+def _bodies(items: list[Item]) -> list[str]:
+    """The keys of their large bodies."""
+    return [key for item in items if (key := text(item, "object"))]
 
 
 def _text(what: dict[str, Any]) -> bytes:

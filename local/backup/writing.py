@@ -49,11 +49,15 @@ TRIES = 8
 
 @dataclass
 class Restored:
-    """How many events are there now, and how many kept another body; `was_there` if there was nothing to do."""
+    """How many events are there now, and how many kept another body; `was_there` if there was nothing to do.
+
+    The bodies of `gone` events were no longer at the source, where a reader gets none either.
+    """
 
     events: int = 0
     kept: int = 0
     objects: int = 0
+    gone: int = 0
     was_there: bool = False
 
 
@@ -129,7 +133,10 @@ class Restoring:
         new = [item for item in items if not _is_log(item)] + behind
         for item in new:
             if key := text(item, "object"):
-                self._place.objects.put(key, source.content(stream_id, key))
+                if (body := source.content(stream_id, key)) is None:
+                    restored.gone += 1
+                    continue
+                self._place.objects.put(key, body)
                 restored.objects += 1
         # In an existing log, the numbers identify the segments; nothing may be written behind the end of another log.
         known = [item for item in segments if segment_number(item) <= newest]

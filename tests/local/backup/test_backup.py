@@ -12,6 +12,7 @@ import pytest
 from handlers.connection.inputs import LOG, Layout, Written
 from handlers.connection.opening_steps import Replacement
 from handlers.deliver.table_records import by_stream
+from handlers.errors import StoreUnavailable
 from handlers.run.refresh_tokens import RefreshTokens
 from handlers.store.control_record import to_record
 from handlers.store.event_items import StoragePolicy
@@ -409,6 +410,54 @@ def test_ctrl_c_says_how_to_go_on(
     )
     status, manifest, _ = typed(capsys, *arguments)
     assert (status, manifest["streams"]) == (0, 4)
+
+
+def test_a_large_body_that_is_gone_takes_nothing_else_with_it(
+    here: Deployed, there: Deployed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A backup never ended, and a move left the stream stopped at both places; both count the body and go on.
+
+    A body that is gone in the backup alone is damage.
+    """
+    fill(here)
+    before, folder = read(here, PLAIN), str(tmp_path / "backup")
+    for name in ("whole", "less"):
+        (key,) = (one["Key"] for one in here.aws.s3.list_objects_v2(Bucket=here.bucket).get("Contents", ()))
+        if name == "less":
+            here.aws.s3.delete_object(Bucket=here.bucket, Key=key)
+        status, manifest, _ = typed(capsys, "backup", "--stage", "here", "--to", folder + name)
+        assert (status, manifest["total"]["gone"]) == (0, int(name == "less"))
+    (body,) = (tmp_path / "backupwhole").rglob("objects/*")
+    body.unlink()
+    status, told, wrong = typed(capsys, "restore", "--from", f"{folder}whole", "--stage", "there")
+    assert (status, len(told["streams"]), wrong) == (1, 3, f"{PLAIN}: its body {body.name} is damaged in the backup: "
+                                                     "restore it from another one.\n")  # fmt: skip
+    there.clear()
+    there.aws.s3.delete_object(Bucket=there.bucket, Key=key)
+    found = typed(capsys, "restore", "--from", f"{folder}less", "--stage", "there", "--match", PLAIN)[1]["streams"]
+    assert [(one["events"], one["objects"], one["gone"]) for one in found] == [(8, 0, 1)]
+    assert read(there, PLAIN) == read(here, PLAIN) != before
+    there.clear()
+    moved, _ = Moving(place(here), place(there), lambda: None, lambda _: None).move(PLAIN)
+    assert (moved.events, moved.objects, moved.gone, read(there, PLAIN)) == (8, 0, 1, read(here, PLAIN))
+
+
+def test_a_body_that_may_not_be_read_is_not_gone(here: Deployed, tmp_path: Path) -> None:
+    """S3 refuses it, or the bucket is another one: the stream is refused, and nothing is called gone."""
+    fill(here)
+    elsewhere = replace(place(here), objects=Objects(lambda: here.aws.s3, "no-such-bucket"))
+    with pytest.raises(StoreUnavailable, match="NoSuchBucket"):
+        Taking(Tables(elsewhere), files_at(str(tmp_path)), lambda: None).take(PLAIN)
+
+
+def test_a_pattern_takes_a_bracket_as_it_is(here: Deployed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As in a fleet's document: `demo:[a]` is a stream, where `move --match` took `demo:a`."""
+    for name in ("demo:[a]", "demo:a"):
+        here.run(name, 2)
+    for number, pattern in enumerate(("demo:[a]", "demo:[*]")):
+        folder = str(tmp_path / f"{number}")
+        assert typed(capsys, "backup", "--stage", "here", "--to", folder, "--match", pattern)[1]["streams"] == 1
+        assert Archived(files_at(folder)).stream_ids() == ["demo:[a]"]
 
 
 def test_a_stream_that_was_moved_goes_back(here: Deployed, there: Deployed) -> None:
