@@ -6,9 +6,11 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from botocore.exceptions import ClientError
 
 from handlers.deliver import contract
 from handlers.deliver.contract import Message, Refusal, Tools
+from handlers.deliver.sending import send_all
 from handlers.deliver.sinks import lambda_function, s3, sqs
 from handlers.profile.deliver_field import Target
 from handlers.store.event_reader import position_of
@@ -57,6 +59,25 @@ def test_what_a_queue_calls_too_large_is_poison(endpoint: str, size: int) -> Non
     queues.set_queue_attributes(QueueUrl=url, Attributes={"MaximumMessageSize": "2048"})
     refused = sqs.send([message("b", "2")._replace(text="x" * size)], target, tools)
     assert [refusal.is_final for refusal in refused.values()] == [True]
+
+
+@pytest.mark.parametrize(("most", "letters"), [(2**20, []), (256 * 1024, ["3"])])
+def test_a_bus_gets_events_of_up_to_a_megabyte_where_it_takes_them(most: int, letters: list[str]) -> None:
+    """Where a request may still have 256 KB only, all others arrive and the larger one is poison."""
+    taken: list[str] = []
+
+    def put_events(Entries: list[dict[str, Any]]) -> Any:
+        if sum(len(one["Detail"]) for one in Entries) > most:
+            raise ClientError({"Error": {"Code": "ValidationException"}}, "PutEvents")
+        taken.extend(one["Detail"][0] for one in Entries)
+        return {"Entries": [{}] * len(Entries)}
+
+    tools = Tools(lambda _: Mock(put_events=put_events), str, int)
+    promises, send = contract.sending(Target("eventbridge", "b"), tools)
+    several = [message("a", str(n))._replace(text=f"{n}" * (900_000 if n == 3 else 90_000)) for n in range(9)]
+    outcomes = send_all(several, promises, send, lambda: False)
+    assert ([one.key for one, _ in outcomes.poison], outcomes.waiting) == (letters, [])
+    assert sorted(taken) == sorted({*"012345678"} - {*letters})
 
 
 @pytest.mark.parametrize("stream_id", ["a", "ü" * 256])
