@@ -81,7 +81,7 @@ class Feed:
         number, done, until_ms = record.number, ALL, now_ms
         if behind:
             number, done, until_ms = behind[0].number, 0, min(behind[0].at_ms, now_ms - KEPT_MS)
-        since_ms = max(record.newest_ms - LATE_MS, record.replay_from_ms, 0)
+        since_ms = max(0, max(record.newest_ms, record.replay_from_ms) - LATE_MS)
         lost = replace(
             record, number=number, done=done,
             replay_from_ms=since_ms, replay_until_ms=until_ms, replay_after="", is_backfill=True, left_ms=0,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from handlers.deliver.arrivals import Arrival, Arrivals, Entry
 from handlers.deliver.bells import Place
 from handlers.deliver.delivery_records import ALL, SinkRecord, settled
-from handlers.deliver.feed import LATE_MS, Feed, advanced
+from handlers.deliver.feed import Feed, advanced
 from handlers.deliver.table_records import NO_NEW_EVENT, TIMED, entry_of
 from handlers.profile.deliver_field import Target
 from handlers.store.control_table import KEYS, Table
@@ -109,9 +109,9 @@ def new(
     record = SinkRecord(place.label, number=number, done=done)
     if from_ms is None:
         # If arrivals expire before it has taken one, it gets nothing from before them.
-        first = arrivals.since(place.stream_id, arrival, 1) if arrival else []
-        came_ms = (entry.received_at_ms - LATE_MS for one in first for entry in one.entries)
-        return replace(record, replay_from_ms=min(came_ms, default=max(0, noted_ms - LATE_MS) if arrival else now_ms))
+        first = [one for one in arrivals.since(place.stream_id, arrival, 1) if one.number == arrival]
+        came_ms = (entry.received_at_ms for one in first for entry in one.entries)
+        return replace(record, replay_from_ms=min(came_ms, default=noted_ms if arrival else now_ms))
     return replace(record, replay_from_ms=from_ms, replay_until_ms=now_ms, is_backfill=True)
 
 
