@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from handlers.deliver.arrivals import Arrival, Arrivals, Entry
 from handlers.deliver.bells import Place
 from handlers.deliver.delivery_records import ALL, SinkRecord, settled
-from handlers.deliver.feed import Feed, advanced
+from handlers.deliver.feed import LATE_MS, Feed, advanced
 from handlers.deliver.table_records import NO_NEW_EVENT, TIMED, entry_of
 from handlers.profile.deliver_field import Target
 from handlers.store.control_table import KEYS, Table
@@ -107,11 +107,14 @@ def new(
     end = None if arrival else arrivals.end(place.stream_id)
     number, done = (arrival, 0) if arrival else (end.number, ALL) if end else (0, ALL)
     record = SinkRecord(place.label, number=number, done=done)
+    first = [one for one in arrivals.since(place.stream_id, arrival, 1) if one.number == arrival]
+    entries = (entry.received_at_ms for one in first for entry in one.entries)
+    came_ms = min(entries, default=noted_ms if arrival else now_ms)
     if from_ms is None:
         # If arrivals expire before it has taken one, it gets nothing from before them.
-        first = [one for one in arrivals.since(place.stream_id, arrival, 1) if one.number == arrival]
-        came_ms = (entry.received_at_ms for one in first for entry in one.entries)
-        return replace(record, replay_from_ms=min(came_ms, default=noted_ms if arrival else now_ms))
+        return replace(record, replay_from_ms=came_ms)
+    if noted_ms and not first:
+        from_ms = min(from_ms, came_ms - LATE_MS)
     return replace(record, replay_from_ms=from_ms, replay_until_ms=now_ms, is_backfill=True)
 
 

@@ -189,6 +189,7 @@ class Worker:
         failures = 0 if has_moved or not reason else record.failures + 1
         again_ms = 0 if not reason else PART_REST_MS if has_moved else rest_ms(failures)
         failed = len(refused) + (0 if is_in_queue else len(letters) - buried)
+        is_again = page.begin.is_replaying and not page.begin.is_backfill
         worked.delivered += len(outcomes.taken)
         worked.dead_lettered += buried
         worked.failed += failed
@@ -201,7 +202,8 @@ class Worker:
             failures=failures,
             waits=reason,
             rest_until_ms=ports.now_ms() + max(again_ms, outcomes.rest_ms),
-            newest_ms=max([page.begin.newest_ms, *(one.received_at_ms for one in outcomes.taken)]),
+            # What is sent again says nothing of what waits before it.
+            newest_ms=max([page.begin.newest_ms, *(one.received_at_ms for one in outcomes.taken if not is_again)]),
             at_ms=ports.now_ms(),
             left_ms=record.left_ms if record.backfill_until_ms else self._left_ms(page),
             took_ms=took_ms or record.took_ms,

@@ -268,6 +268,23 @@ def test_arrivals_that_expire_in_any_order_take_no_event_along(left: int, way: s
     assert (stage.keys().count("6"), stage.is_over) == (1, True)
 
 
+def test_a_replay_of_what_came_last_leaves_nothing_out_that_waits_before_it() -> None:
+    """The sink was paused until its arrivals had expired; a person has it begin with the newest event."""
+    stage = Stage()
+    stage.come("a", event("0"))
+    stage.run()
+    asked(stage, "pause")
+    days = [NOW_MS + 86_400_000 * n for n in (1, 2, 3)]
+    for n, stage.clock.now_ms in enumerate(days, 1):
+        stage.come("a", event(str(n), at_ms=stage.clock.now_ms))
+        stage.run()
+    stage.expire()
+    asked(stage, "replay", from_ms=days[-1])
+    asked(stage, "resume")
+    stage.run()
+    assert stage.keys() == ["0", "3", "0", "1", "2", "3"]
+
+
 def test_what_waited_behind_a_backfill_comes_though_its_arrival_has_expired() -> None:
     """The backfill left that event to its arrival, and the sink was away until the arrival had expired."""
     stage = Stage(replace(OTHER, from_ms=NOW_MS))

@@ -189,7 +189,8 @@ def test_a_sink_is_left_alone_for_as_long_as_it_asks(asked_ms: int, rest_ms: int
 def test_a_profile_that_is_wrong_loses_nothing(later_s: list[float], *, is_long: bool) -> None:
     """Events are noted meanwhile; each sink begins with them after the correction, even if a later one rings first.
 
-    It does so even if the arrivals have expired and nothing more comes, and gets nothing that is older.
+    It does so even if the arrivals have expired and nothing more comes, and gets nothing that is older; nor does a
+    person's replay from later on change that.
     """
     stage = Stage(TARGET, OTHER, request_ms=300)
     stage.stored("a", event("older", at_ms=NOW_MS - 86_400_000))
@@ -200,6 +201,8 @@ def test_a_profile_that_is_wrong_loses_nothing(later_s: list[float], *, is_long:
     if is_long:
         stage.expire()
     stage.problem = None
+    if is_long:
+        asked(stage, "replay", from_ms=stage.clock.now_ms)
     for n, after_s in enumerate(later_s, 2):
         stage.come("a", event(str(n), at_ms=stage.clock.now_ms))
         stage.run(after_s)
