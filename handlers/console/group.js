@@ -4,7 +4,8 @@
 
 import { ask, streamPath } from './api.js';
 import { attempt, element, keyed, scrolled, set, svg, text } from './dom.js';
-import { clock, counted, length, serverNow, visible, words } from './words.js';
+import { gapKey } from './lanes.js';
+import { clock, counted, length, number, serverNow, visible, words } from './words.js';
 
 const HOUR_MS = 3_600_000;
 const MOST = 100;
@@ -26,12 +27,13 @@ export function groupPart(id) {
   const load = () => group && !again.disabled && attempt(again, async () => {
     const members = await membersOf(group, isRead);
     const now = serverNow();
-    const from = new Date(now - HOUR_MS).toISOString();
+    const since = `limit=1000&from=${encodeURIComponent(new Date(now - HOUR_MS).toISOString())}`;
     const shown = [];
     for (const one of members.slice(0, MOST)) {
-      const { gaps } = await ask(`${streamPath(one.stream, '/gaps')}?limit=1000&from=${encodeURIComponent(from)}`);
-      shown.push({ ...one, gaps });
+      const { gaps, next } = await ask(`${streamPath(one.stream, '/gaps')}?${since}`);
+      shown.push({ ...one, gaps, more: next === null ? '' : ' or more' });
       if (!isRead()) return '';
+      text(said, `${number(shown.length)} of ${number(Math.min(MOST, members.length))} read …`);
     }
     shown.sort((a, b) => sum(b.gaps) - sum(a.gaps));
     keyed(table.rows, shown, (one) => one.stream, row, (each, one) => update(each, one, now));
@@ -39,7 +41,7 @@ export function groupPart(id) {
     const more = members.length > MOST ? ` The first ${MOST} are shown.` : '';
     const at = clock(new Date(now).toISOString());
     return `${running} of ${counted(members.length, 'stream')} running, as of ${at}.${more}`;
-  }, said, said);
+  }, said, said, 'Loading …');
 
   return {
     node,
@@ -77,12 +79,12 @@ async function membersOf(group, isRead) {
 function update(node, one, now) {
   const [, status, count, all, drawn] = node.children;
   text(status, one.status);
-  text(count, one.gaps.length);
+  text(count, `${number(one.gaps.length)}${one.more}`);
   text(all, one.gaps.length ? length(sum(one.gaps)) : '–');
   const picture = drawn.firstChild;
   set(picture, 'aria-label', `${counted(one.gaps.length, 'gap')} in the last hour`);
   const at = (instant) => (Math.max(0, (instant ? Date.parse(instant) : now) - now + HOUR_MS) / HOUR_MS) * WIDTH;
-  keyed(picture.firstChild, one.gaps, (gap) => gap.from_at,
+  keyed(picture.firstChild, one.gaps, gapKey,
     () => svg('rect', { class: 'gap', y: 0, height: 16 }, svg('title')), (rect, gap) => {
     const x = at(gap.from_at);
     set(rect, 'x', x.toFixed(1));

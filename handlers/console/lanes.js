@@ -114,7 +114,7 @@ const cells = (one) => {
 };
 
 // Two gaps may begin at one instant: the pause after a connection, and a loss that the upstream announced.
-const gapKey = (gap) => `${gap.from_at} ${gap.to_at} ${gap.cause}`;
+export const gapKey = (gap) => `${gap.from_at} ${gap.to_at} ${gap.cause}`;
 const HIDES = {
   delivered: 'nothing: all its events came later', open: 'not proved complete yet', lost: 'events are lost',
   repaired: 'nothing: it was repaired', partly: 'a part of it came by repair', failed: 'it could not be repaired yet',

@@ -131,7 +131,7 @@ export function streamView(parent, server, id) {
     await attempt(button, async () => {
       const answer = await ask(streamPath(id), method);
       for (const loop of loops) loop.now();
-      return answer.message ?? 'The stream is starting.';
+      return answer.message ?? (answer.already_running ? 'It was running already.' : '');
     }, problem, said, isStart ? 'Starting …' : 'Stopping …');
   }
 

@@ -84,7 +84,7 @@ export function age(at) {
 
 /** Events a second: 0.02, 4.5, 120. */
 export const perSecond = (rate) =>
-  (rate === null ? '–' : rate.toFixed(rate < 0.1 && rate > 0 ? 2 : rate < 100 ? 1 : 0));
+  (rate === null ? '–' : rate < 100 ? rate.toFixed(rate < 0.1 && rate > 0 ? 2 : 1) : number(Math.round(rate)));
 
 /** US dollars; small amounts with as many digits as matter. */
 export function dollars(usd) {

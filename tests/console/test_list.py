@@ -61,10 +61,15 @@ def test_hostile_ids_and_events_are_text(service: LocalRun, browser: Chromium) -
 
 
 def test_the_streams_of_a_function(service: LocalRun, browser: Chromium) -> None:
-    """The list names their group, by which it can be searched; the page of one has the gaps of all, a mark for each."""
+    """The list names their group, by which it can be searched; the page of one has the gaps of all, a mark for each.
+
+    A loss that an upstream announced may begin where a pause does.
+    """
     times = {"from_ms": {"N": str(NOW_MS - 90_000)}, "to_ms": {"N": str(NOW_MS - 60_000)}}
     gap = {"SK": {"S": "gap#000000000002"}, "cause": {"S": "dropped"}, "state": {"S": "open"}} | times
     listed(service, ["shared:b"], **gap)
+    loss = {"SK": {"S": "gap#000000000002#000001"}, "cause": {"S": "announced_by_upstream"}, "state": {"S": "lost"}}
+    listed(service, ["shared:b"], **times, **loss)
     listed(service, ["shared:a", "shared:b"], fence={"N": "2"}, group={"S": "#7"})
     shown(browser, address(service))
     rows = browser.do(
@@ -82,8 +87,8 @@ def test_the_streams_of_a_function(service: LocalRun, browser: Chromium) -> None
         const said = await page.locator('section[aria-label=Function] [role=status]').textContent();
         return [await row.locator('td').allTextContents(), await row.locator('rect').count(), said]"""
     )
-    assert found[0][:3] == ["ended", "1", "30\u00a0s"]
-    assert (found[1], found[2].startswith("0 of 2 streams running, as of ")) == (1, True)
+    assert found[0][:3] == ["ended", "2", "1\u00a0min"]
+    assert (found[1], found[2].startswith("0 of 2 streams running, as of ")) == (2, True)
     assert violations(browser) == []
 
 
@@ -217,3 +222,14 @@ def test_long_names_leave_room_for_the_rest(service: LocalRun, browser: Chromium
     for width in (1200, 360):
         seen_as(browser, "light", {"width": width, "height": 860})
         assert browser.do(f"return page.locator('.scroll, dialog').evaluateAll({beyond})") == [0, 0, 0]
+    heights = browser.do(
+        """const table = page.locator('.scroll').last();
+        await table.locator('tbody').evaluate((one) => { one.innerHTML = one.innerHTML.repeat(40); });
+        const beyond = () => table.evaluate((one) => one.scrollHeight > one.clientHeight);
+        const seen = [await beyond()];
+        await page.emulateMedia({ media: 'print' });
+        seen.push(await beyond());
+        await page.emulateMedia({ media: null });
+        return seen"""
+    )
+    assert heights == [True, False]  # paper does not scroll
