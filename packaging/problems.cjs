@@ -9,7 +9,7 @@ const NOT_STARTED = 'Step Functions could not start the execution.';
 const STREAM_ID =
   "A stream id is a profile's name, optionally with a colon and any text in UTF-8: 256 characters at most, none of " +
   "them a control character, and no part between colons '.' or '..'.";
-const UNKNOWN = 'There is no such stream: no profile has the name that the stream id begins with.';
+const UNKNOWN = 'There is no such stream: its id must begin with the name of a profile.';
 const MEANT = "Did you mean '$meant'? GET / lists all profiles.";
 const UNKNOWN_FIX = `#if($meant != '')${MEANT}#{else}${kinds['unknown-stream'].fix}#end`;
 

@@ -70,7 +70,7 @@ const idOf = (one) => (one.stream ? `${one.stream} ${one.sink}` : one.sink);
 const cells = (one) => [
   idOf(one), number(one.delivered), number(one.failed), number(one.dead_lettered), number(one.waiting),
   one.lag_ms ? length(one.lag_ms) : '–', clock(one.newest_received_at),
-  one.waits ?? (one.replaying ? 'a replay' : one.seen_at ? '–' : 'the next event'),
+  one.waits ?? (one.replaying ? 'a replay' : one.seen_at ? '–' : 'not tried yet'),
 ];
 
 const DONE = {

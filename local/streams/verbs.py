@@ -145,7 +145,7 @@ def sink_words(row: dict[str, Any]) -> str:
     words += [f"{row['skipped']} skipped"] if row["skipped"] else []
     words += [f"{row['waiting']} waiting"] + ([f"oldest {spelled(row['lag_ms'])}"] if row["lag_ms"] else [])
     is_new = not (row["seen_at"] or row["waits"] or row["replaying"])
-    state = "; replaying" if row["replaying"] else "; begins with the next event, or with resume" if is_new else ""
+    state = "; replaying" if row["replaying"] else "; not tried yet" if is_new else ""
     part = f"{row['stream']}  " if "stream" in row else ""
     return f"{part}{row['sink']}  {', '.join(words)}{state}{'; waits: ' + row['waits'] if row['waits'] else ''}"
 

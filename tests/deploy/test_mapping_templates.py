@@ -36,7 +36,7 @@ MALFORMED = (
     "A stream id is a profile's name, optionally with a colon and any text in UTF-8: 256 characters at most, none of "
     "them a control character, and no part between colons '.' or '..'."
 )
-UNKNOWN = "There is no such stream: no profile has the name that the stream id begins with."
+UNKNOWN = "There is no such stream: its id must begin with the name of a profile."
 USUAL = "Use the name of a profile that GET / lists. A GET of the stream suggests a similar one."
 PROBLEM = {"Content-Type": "application/problem+json"}
 ARN = "arn:aws:states:eu-central-1:123456789012:stateMachine:other"
