@@ -75,17 +75,21 @@ def test_the_command_shows_and_runs_the_test_cases(capsys: pytest.CaptureFixture
 
 
 def test_a_test_case_that_does_not_fit_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The definition lacks a state, or an attempt has no response: status 1."""
+    """The definition lacks a state, or an attempt has no response: status 1; of `run` it is 2 in either time."""
     config = json.loads(CONFIG.read_text(encoding="utf-8"))
-    config["StateMachines"] = {
-        "M": {"TestCases": {"A": {"Nowhere": "MockedSQSSuccess"}, "B": {"LambdaState": "LambdaMockedResourceNotReady"}}}
-    }
+    config["MockedResponses"]["Late"] = {"1": {"Return": {}}}
+    responses = {"A": ("Nowhere", "MockedSQSSuccess"), "C": ("LambdaState", "Late")}
+    responses["B"] = ("LambdaState", "LambdaMockedResourceNotReady")
+    config["StateMachines"] = {"M": {"TestCases": {case: dict([one]) for case, one in responses.items()}}}
     path = tmp_path / "mocks.json"
     path.write_text(json.dumps(config), encoding="utf-8")
     assert main(["mocks", str(path), str(DEFINITION)]) == 1
     told = capsys.readouterr().err
     assert "A: the definition has no state 'Nowhere'" in told
     assert "B: 'LambdaState' makes attempt 1" in told
+    command = ["run", str(DEFINITION), "--functions", str(path), "--case", "C"]
+    assert [main(command), main([*command, "--virtual"])] == [2, 2]
+    assert capsys.readouterr().err.count("'LambdaState' makes attempt 0, and the response 'Late' has 1.") == 2
 
 
 def test_run_takes_a_test_case(capsys: pytest.CaptureFixture[str]) -> None:

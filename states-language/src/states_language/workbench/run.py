@@ -106,15 +106,21 @@ def virtual(machine: Machine, data: Any, answers: Mapping[str, Answer], host: Ho
 
 
 async def _real(machine: Machine, data: Any, answers: Mapping[str, Answer], host: Host) -> Execution:
-    clock = RealClock()
+    clock, loop = RealClock(), asyncio.get_running_loop()
+    broken: list[Any] = []
+    # An execution that a mock does not answer fails, and reports the reason to the event loop.
+    loop.set_exception_handler(lambda _, context: broken.append(context.get("exception")))
     execution = machine.start(data, clock=clock, perform=outside(clock, answers, host).perform)
     progress = asyncio.ensure_future(_print_progress(execution, clock, host))
     try:
-        return await execution.wait()
+        await execution.wait()
     finally:
         progress.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await progress
+    for problem in filter(None, broken):
+        raise Mistake(f"{problem}.") if isinstance(problem, LookupError) else problem
+    return execution
 
 
 async def _print_progress(execution: Execution, clock: Clock, host: Host) -> None:
