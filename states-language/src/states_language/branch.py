@@ -12,7 +12,7 @@ from states_language.context import state_context
 from states_language.failures import EvaluationError
 from states_language.history import ENTERED, EXITED, payload
 from states_language.place import Part, Place, Within
-from states_language.scheduling.lanes import STATE, charge, here
+from states_language.scheduling.lanes import STATE, charge, take_turn
 from states_language.values import compact
 from states_language.variables import Scope
 
@@ -115,10 +115,7 @@ class Branch(Chain):
         while name is not None:
             state = states[name]
             self.name, self.data, self.entered, self.group = name, data, False, None
-            host = here()
-            if host is not None:
-                host.turn()
-                host.spend(STATE)
+            take_turn(STATE)
             if before is not None and before.type == "Wait" and state.type == "Task":
                 await self.pause_ms(self.execution.latencies.wait_to_task_ms())
             if self.place is None or not self._enter_again(state, self.place):

@@ -112,6 +112,17 @@ def test_no_pass_of_the_event_loop_takes_more_than_a_turn() -> None:
     assert max(seen) <= TURN + STATE + 2 * HERE.steps
 
 
+def test_each_item_of_a_map_run_counts_before_it_begins_and_when_it_is_written() -> None:
+    """Others have turns while a hundred thousand are prepared, or their results become one text."""
+    config = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
+    processor = {**config, **line(("B", {"Type": "Pass"}))}
+    writer = {"WriterConfig": {"Transformation": "COMPACT"}}
+    seen: list[int] = []
+    state = {"Type": "Map", "ItemProcessor": processor, "ResultWriter": writer}
+    (execution,) = ended([state], list(range(200)), lambda lanes: seen.extend(lanes.taken))
+    assert (len(execution.output), sum(seen)) == (200, STATE + 200 * (1 + STATE + 1))
+
+
 def test_an_expression_that_nests_deeply_is_evaluated_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """The event loop waits for no thread with a stack of its own, which gets its turn late on a busy machine."""
     deep = query("($f := function($n) { $n = 0 ? 0 : 1 + $f($n - 1) }; $f(30))")

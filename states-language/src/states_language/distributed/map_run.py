@@ -21,6 +21,7 @@ from states_language.failures import EvaluationError, StateError
 from states_language.history import failure
 from states_language.machine import Machine
 from states_language.place import MAP_RUN, Redriven, Within
+from states_language.scheduling.lanes import take_turn
 from states_language.states.amounts import Amount
 from states_language.states.iterations import Items, item_environment
 
@@ -163,12 +164,11 @@ class MapRun:
         # An iteration over an object gets a key and its value (Developer Guide, and measured by others).
         pairs = [{"Key": key, "Value": value} for key, value in items.items()] if isinstance(items, dict) else []
         described = pairs or [{"Value": item} for item in items]
-        chosen = [
-            select(
-                item_environment(branch, {"Index": index, **item, "Source": source}), item if pairs else item["Value"]
-            )
-            for index, (item, source) in enumerate(zip(described, sources, strict=True))
-        ]
+        chosen = []
+        for index, (item, source) in enumerate(zip(described, sources, strict=True)):
+            take_turn(1)
+            environment = item_environment(branch, {"Index": index, **item, "Source": source})
+            chosen.append(select(environment, item if pairs else item["Value"]))
         self.report.total = len(items)
         if parts.batcher is not None:
             return parts.batcher.batches(chosen, self.raw, self.narrowed, branch)

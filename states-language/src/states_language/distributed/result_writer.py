@@ -11,6 +11,7 @@ from states_language.definition.fields import Fields
 from states_language.distributed.item_reader import ask
 from states_language.distributed.report import ChildExecution, MapRunReport
 from states_language.failures import StateError
+from states_language.scheduling.lanes import take_turn
 from states_language.states.amounts import filled
 from states_language.timestamps import written
 from states_language.values import compact
@@ -54,9 +55,9 @@ class Writer:
         for kind in ("SUCCEEDED", "FAILED"):
             wanted = kind == "SUCCEEDED"
             ended = [each for each in run.executions if (each.status == "SUCCEEDED") is wanted]
-            results = [result for execution in ended for result in self._results(execution, run)]
             if ended:
-                body = "\n".join(map(compact, results)) if self.lines else compact(results)
+                texts = [compact(result) for execution in ended for result in self._results(execution, run)]
+                body = "\n".join(texts) if self.lines else f"[{','.join(texts)}]"
                 key = f"{folder}/{kind}_0.json{'l' if self.lines else ''}"
                 await ask(branch, "putObject", {"Bucket": bucket, "Key": key, "Body": body}, FAILED)
                 files[kind].append({"Key": key, "Size": len(body.encode("utf-8", "surrogatepass"))})
@@ -67,6 +68,7 @@ class Writer:
 
     def _results(self, execution: ChildExecution, run: MapRunReport) -> list[Any]:
         """Return the results of an execution; a failed one is described in full, whatever the OutputType."""
+        take_turn(1)
         if self.form == "NONE" or execution.status != "SUCCEEDED":
             return [_in_full(execution, run)]
         if self.form == "FLATTEN" and isinstance(execution.output, list):

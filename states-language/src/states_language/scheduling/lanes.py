@@ -217,6 +217,13 @@ def yield_for(text: str | bytes) -> None:
         charge(text)
 
 
+def take_turn(steps: int) -> None:
+    """Take a turn for so many steps, if others wait."""
+    if (host := here()) is not None:
+        host.turn()
+        host.spend(steps)
+
+
 class Beside(threading.local):
     """The function by which a thread beside the event loop gives way to it; None in every other thread."""
 
