@@ -90,10 +90,10 @@ class Record:
     @property
     def read_ms(self) -> int:
         """Until when it read something; later than `last_ms` if a kill took what was not stored yet."""
-        return max(self.last_ms, self.heard_ms or 0) if self._has_no_end else self.last_ms
+        return max(self.last_ms, self.heard_ms or 0) if self.has_no_end else self.last_ms
 
     @property
-    def _has_no_end(self) -> bool:
+    def has_no_end(self) -> bool:
         """Whether it is open, or was killed: its close may be known, but not from its own record."""
         return self.ended_by in ("", UNRECORDED)
 
@@ -113,7 +113,7 @@ class Record:
         """When the upstream answered it at the earliest, once it is over."""
         # A function that stood still notices an answer late. If it broke without being read further, what came
         # meanwhile is lost.
-        is_unread = self.last_ms <= self.opened_ms and (self._has_no_end or self.ended_by in BROKEN)
+        is_unread = self.last_ms <= self.opened_ms and (self.has_no_end or self.ended_by in BROKEN)
         return self._heard_by(self.opened_ms) if is_unread else self.opened_ms
 
     @property

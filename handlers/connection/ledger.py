@@ -57,7 +57,7 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
     holes: list[Gap] = []
     proved: list[Interval] = []
     covered_ms: int | None = None
-    read_ms = alive_ms = 0
+    read_ms = alive_ms = unknown_ms = 0
     cause = ""
     first = ordered[0]
     if first.since_ms is not None and all(record.fence == first.fence for record in ordered):
@@ -74,10 +74,10 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
             is_heeded = cause == STOPPED or max(covered_ms, alive_ms) <= (record.started_ms or _FOR_EVER)
             is_new = record is first or record.stopped_ms != before.stopped_ms
             if record.stopped_ms is not None and is_new and is_heeded:
-                # From a stop to the first answer after the next start nobody requested the stream. But a killed
-                # connection had requested all that it read, stored or not, whatever the time of the stop.
+                # From a stop to the first answer after the next start nobody requested the stream. But a connection
+                # whose end is unknown had requested all that it read, stored or not, whatever the time of the stop.
                 answered_ms = _answered_ms(record, now_ms, dead_after_ms)
-                asked_until_ms = min(max(covered_ms, record.stopped_ms, read_ms), answered_ms)
+                asked_until_ms = min(max(covered_ms, record.stopped_ms, read_ms, unknown_ms), answered_ms)
                 proved.append((asked_until_ms, answered_ms))
             number = 0 if record.refused == CURSOR_EXPIRED else None
             state = LOST if record.refused else OPEN
@@ -93,6 +93,8 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
         proved.append((record.from_ms, end_ms if is_relieved else record.brought_ms))
         ends.append(end_ms)
         read_ms = max(read_ms, record.read_ms)
+        # Nothing tells how long it read after it was last recorded, so a gap is shown from then on, however short.
+        unknown_ms = max(unknown_ms, end_ms + 1) if record.has_no_end else unknown_ms
         alive_ms = alive_ms if record.ended_by == STOPPED else max(alive_ms, record.saved_ms)
         if covered_ms is None or end_ms >= covered_ms:
             covered_ms, cause = end_ms, record.ended_by or UNRECORDED

@@ -159,6 +159,9 @@ def test_what_a_killed_connection_had_read_is_a_gap_though_the_clock_of_a_stop_s
     killed = Record(1, 0, 50, None, "", False, heard_ms=58)
     after = Record(2, 80, NOW, None, "", False, since_ms=50, live_ms=80, stopped_ms=40)
     assert gaps([killed, after], NOW, DEAD_AFTER_MS) == [Gap(2, 50, 58, "unrecorded", OPEN)]
+    # What it heard after its last record is known to nobody.
+    unheard = replace(killed, heard_ms=49)
+    assert gaps([unheard, after], NOW, DEAD_AFTER_MS) == [Gap(2, 50, 51, "unrecorded", OPEN)]
     closed = replace(killed, closed_ms=50, ended_by="stopped")
     assert gaps([closed, after], NOW, DEAD_AFTER_MS) == []
 
