@@ -119,7 +119,7 @@ def bad_method(method: str, resource: str) -> Problem:
     """Returns the 405 for a method that the path does not have."""
     # RFC 9110, section 15.5.6: a 405 names the allowed methods in Allow.
     allowed = ", ".join(methods(resource))
-    words = f"there is no {method} of {resource} here"
+    words = f"the path {resource} does not have the method {method}"
     return Problem("bad-method", words, fix=f"Use one of {allowed}.", headers={"Allow": allowed})
 
 

@@ -129,7 +129,10 @@ export function eventsPart(id) {
     },
     async load() {
       if (isPaused || isOpen()) return;
-      if (after === null) after = (await ask(streamPath(id, '/latest'))).after ?? '';
+      if (after === null) {
+        after = (await ask(streamPath(id, '/latest'))).after ?? '';
+        events = []; // between them and the newest some may be missing
+      }
       let page;
       for (let pages = 0; pages < PAGES; pages += 1) {
         page = await ask(streamPath(id, `/events?limit=${PAGE}${after && `&after=${encodeURIComponent(after)}`}`));

@@ -121,7 +121,7 @@ export function streamView(parent, server, id) {
     const isStart = method === 'POST';
     const alone = cursor === null
       ? 'It has no cursor: its profile decides where it begins.'
-      : `It continues from its cursor, ${cursor}.`;
+      : `It continues from its cursor, ${visible(cursor)}.`;
     const from = isInParts ? 'Each part continues from its own cursor, if it has one.' : alone;
     const closes = isInParts
       ? 'Each part stores what it has read and closes.'

@@ -293,6 +293,33 @@ def test_advice_fits_the_cause(service: LocalRun, browser: Chromium) -> None:
     assert re.fullmatch(r"Away since [^.]+: its function fell silent\. 3\u00a0s missing\.", verdict)
 
 
+def test_the_last_events_have_no_hole(service: LocalRun, browser: Chromium) -> None:
+    """A list that falls too far behind begins anew with the newest events; an export has no hidden hole either."""
+    shown(browser, address(service))
+    counts = browser.do(
+        """return page.evaluate(async () => {
+          const { eventsPart } = await import('./console/events.js');
+          let number = 0;
+          window.fetch = async (path) => {
+            number += 1;
+            const event = { position: `p${number}`, key: 'k', received_at: null, data: '' };
+            if (/latest/.test(path)) return Response.json({ after: 'x' });
+            return Response.json({ events: [event], next: number < 12 ? 'x' : null });
+          };
+          window.EventSource = class { readyState = 2; };
+          const { node, load } = eventsPart('demo');
+          document.getElementById('main').append(node);
+          const counts = [];
+          for (let turn = 0; turn < 2; turn += 1) {
+            await load();
+            counts.push(node.querySelectorAll('.events li').length);
+          }
+          return counts;
+        })"""
+    )
+    assert counts == [10, 1]
+
+
 def test_gaps_that_begin_together_have_a_row_each(service: LocalRun, browser: Chromium) -> None:
     """Each has its own button, once the profile names a repair: a loss may begin where a connection's pause does."""
     shown(browser, address(service))

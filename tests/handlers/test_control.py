@@ -255,7 +255,7 @@ def test_an_event_of_another_shape(control: ModuleType, event: Any) -> None:
 
 def test_another_method(control: ModuleType) -> None:
     """The API has no such route; an invocation by hand gets a sentence."""
-    assert asked(control, "PUT") == (405, {"detail": "There is no PUT of /connections/{streamId} here."})
+    assert asked(control, "PUT") == (405, {"detail": "The path /connections/{streamId} does not have the method PUT."})
 
 
 def logged(caplog: pytest.LogCaptureFixture, control: ModuleType) -> list[dict[str, Any]]:
