@@ -127,16 +127,16 @@ class LeaseRead:
     """The lease as it is now; `resumption` is None except in the answer to TakeTurn.
 
     `rest` is the recorded back-off, in the answer to a write that would change it; else None. `settled` is the spending
-    of the connection before: as it was known at the claim, and as it ended; it comes once. `wide` is how many percent
-    of the most used shared budget are used, and whose budget that is; None if it was not read. `is_log` is whether the
-    stream's events go to a log by now, as far as the answer says.
+    of the connection before: as it was known at the claim, and as it ended; it comes once. `wide` is the day of the
+    most used shared budget, how many percent of it are used, and whose it is; None if none is known. `is_log` is
+    whether the stream's events go to a log by now, as far as the answer says.
     """
 
     lease: Lease
     resumption: Resumption | None = None
     rest: Rest | None = None
     settled: tuple[str, str] | None = None
-    wide: tuple[int, str] | None = None
+    wide: tuple[int, int, str] | None = None
     is_log: bool = False
 
 

@@ -180,14 +180,16 @@ class Account:
         is_shared = self._known.wide_percent < 100 and any(one.percent(events, size) for one in self._budget.wide)
         return is_shared or self.spent.is_step(self._saved)
 
-    def reads(self, now_ms: int, settled: tuple[str, str] | None, wide: tuple[int, str] | None) -> None:
+    def reads(self, now_ms: int, settled: tuple[str, str] | None, wide: tuple[int, int, str] | None) -> None:
         """Reads what an answer of the store says about the budget: `settled` and `wide` as in LeaseRead."""
         if settled is not None:
             self._settles(*settled)
         if wide is not None:
-            percent, whose = wide
+            day, percent, whose = wide
             self._on(now_ms)
-            self._known = self._known._replace(wide_percent=percent, whose=whose)
+            # An answer that comes after midnight says nothing of the new day.
+            if day >= self._known.day:
+                self._known = self._known._replace(wide_percent=percent, whose=whose)
 
     def _settles(self, known: str, final: str) -> None:
         """Adds what the connection before stored after its count was `known`, now that it is over."""

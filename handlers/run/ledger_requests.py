@@ -94,8 +94,9 @@ class SpendingRequests:
     def __init__(self, profile: Profile, store: Store, invocation: Invocation, now_ms: Callable[[], int]) -> None:
         self._profile, self._store, self._invocation, self._now_ms = profile, store, invocation, now_ms
         self._before: tuple[int, str] | None = None  # the connection whose spending is to be settled, and as known
-        # For each shared budget: when the connection last added what it has stored, and how much that was.
-        self._shared: dict[str, tuple[int, tuple[int, int]]] = {}
+        # For each shared budget: when the connection last added what it has stored, how much that was, and how many
+        # percent were used then.
+        self._shared: dict[str, tuple[int, tuple[int, int], int]] = {}
 
     def follows(self, record: ControlRecord) -> None:
         """Begins the count of another connection; that of the newest one, which `record` shows, is to be settled."""
@@ -113,15 +114,15 @@ class SpendingRequests:
         # The release of a killed connection by another one says nothing about what it has stored.
         return (known, final) if final else None
 
-    def shares(self, counted: tuple[int, int], *, is_last: bool = False) -> tuple[int, str] | None:
-        """Adds what the connection has stored to the shared budgets; returns how much of the most used one is used.
+    def shares(self, counted: tuple[int, int], *, is_last: bool = False) -> tuple[int, int, str] | None:
+        """Adds what the connection has stored to the shared budgets; returns `wide` of LeaseRead.
 
         It does so once a minute and for each hundredth of the budget, and only if something was stored since. If the
         table refuses, it adds the same the next time.
         """
-        found, now_ms = list[tuple[int, str]](), self._now_ms()
+        now_ms = self._now_ms()
         for one in () if self._profile.budget is None else self._profile.budget.wide:
-            added_ms, added = self._shared.get(one.whose, (0, (0, 0)))
+            added_ms, added, _ = self._shared.get(one.whose, (0, (0, 0), 0))
             more = (counted[0] - added[0], counted[1] - added[1])
             is_due = is_last or now_ms - added_ms >= SHARED_EVERY_MS or one.percent(*more) > 0
             if not is_due or (added_ms and added == counted):
@@ -129,6 +130,7 @@ class SpendingRequests:
             whose = one.whose if one.whose == "stage" else f"{one.whose}:{self._profile.name}"
             with contextlib.suppress(StoreUnavailable):
                 used = self._store.ledger.spend(whose, now_ms // DAY_MS, *more)
-                self._shared[one.whose] = now_ms, counted
-                found.append((one.percent(*used), one.whose))
-        return max(found, default=None)
+                self._shared[one.whose] = now_ms, counted, one.percent(*used)
+        # One that was not read now is still used as much, until the day is over.
+        known = [(at_ms // DAY_MS, percent, whose) for whose, (at_ms, _, percent) in self._shared.items()]
+        return max(known, default=None)

@@ -185,6 +185,29 @@ def test_a_budget_that_others_have_used_pauses_a_stream_as_well(whose: str) -> N
     assert counts == {f"spent#{name}#20000": "21", f"spent#{name}#20001": "2"}
 
 
+def test_a_shared_budget_that_is_used_up_stays_so_while_another_is_read() -> None:
+    """Each is read when it is due: what is left of the profile's let a stream store beyond the stage's."""
+    stored = []
+    for of_profile in ({}, {"profile_events_per_day": 1_000}):
+        world = World(sends(*((at_s, 10 * at_s - 9, 10 * at_s) for at_s in range(1, 50))))
+        place = {"PK": {"S": "#"}, "SK": {"S": "spent#stage#20000"}}
+        world.tables.put_item(TableName="control", Item=place | {"events": {"N": "100000"}})
+        own = world.profile(budget={"events_per_day": 9_000, **of_profile, "then": "sample", "keep_one_in": 2})
+        world.run(replace(own, budget=with_stage(own.budget, 100_000, 0)), world.invocation("A"))
+        stored.append(world.stored())
+    assert stored[0] == stored[1]
+    assert len(stored[0]) < 300
+
+
+def test_a_shared_budget_is_of_its_own_day() -> None:
+    """An answer that comes after midnight says nothing of the new day: a stream would pause for all of it."""
+    account = Account(with_stage(Budget(0, 0, "pause", 0), 10, 0))
+    account.reads(DAY_MS, None, (0, 100, "stage"))
+    assert account.pauses_s(DAY_MS) is None
+    account.reads(DAY_MS, None, (1, 100, "stage"))
+    assert account.pauses_s(DAY_MS) == 86_400
+
+
 def test_a_connection_adds_to_a_shared_budget_whatever_its_function_stored_before() -> None:
     """Each connection counts from 0: one that follows another in a function takes nothing back."""
     dropped = [*sends((10, 1, 10)), (20_000, Closed("reset"))]
