@@ -21,21 +21,21 @@ REFERENCE = "docs/api-reference.md"
 _LINK = re.compile(r"\]\(([^)#\s]+)")
 
 
-def pages(root: Path = ROOT) -> list[str]:
+def pages() -> list[str]:
     """The pages of the project, by path from its root."""
-    return sorted({path.relative_to(root).as_posix() for folder in FOLDERS for path in root.glob(f"{folder}*.md")})
+    return sorted({path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in ROOT.glob(f"{folder}*.md")})
 
 
-def lay_out(folder: Path, root: Path = ROOT) -> None:
+def lay_out(folder: Path) -> None:
     """Fills the folder with the pages, the files that they link to, and the reference."""
     shutil.rmtree(folder, ignore_errors=True)
-    for name in pages(root):
-        text = (root / name).read_text(encoding="utf-8")
+    for name in pages():
+        text = (ROOT / name).read_text(encoding="utf-8")
         _write(folder / name, text)
         for link in _LINK.findall(text):
-            linked = (root / name).parent / link
+            linked = (ROOT / name).parent / link
             if "://" not in link and linked.is_file() and not link.endswith(".md"):
-                target = folder / linked.resolve().relative_to(root.resolve())
+                target = folder / linked.resolve().relative_to(ROOT.resolve())
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(linked, target)
     _write(folder / REFERENCE, "\n".join(reference(document())))

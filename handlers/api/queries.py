@@ -40,14 +40,14 @@ def query_of(fields: Mapping[str, Any]) -> object:
     return fields.get("queryStringParameters")
 
 
-def parameters_of(query: object, known: Sequence[str], fix: str | None = "Leave it out.") -> dict[str, str]:
+def parameters_of(query: object, known: Sequence[str]) -> dict[str, str]:
     """Returns the parameters of a query as texts; raises BadQuery for an unknown one. None has no parameters."""
     given = {str(name): str(value) for name, value in query.items()} if isinstance(query, Mapping) else {}
     # A presigned request has AWS's signature among its parameters, which API Gateway has checked.
     if unknown := next((name for name in given if name not in known and not name.startswith("X-Amz-")), None):
         names = ", ".join(known[:-1]) + " and " * (len(known) > 1) + "".join(known[-1:])
         words = f"known are {names}" if known else "there is none here"
-        raise BadQuery(unknown, f"the parameter {unknown[:80]} is unknown; {words}", fix)
+        raise BadQuery(unknown, f"the parameter {unknown[:80]} is unknown; {words}", "Leave it out.")
     return given
 
 

@@ -101,12 +101,12 @@ def run_schedule(schedule: Schedule, machine_of: Machines = DEPLOYED) -> Result:
     )
 
 
-def shrink(result: Result, machine_of: Machines = DEPLOYED) -> Result:
+def shrink(result: Result) -> Result:
     """Returns the run of the shortest schedule, without some faults and traits, that still fails in the same way."""
     kinds = {violation.kind for violation in result.violations}
     while True:
         candidates = _smaller if result.schedule.group else _shorter
-        runs = (run_schedule(candidate, machine_of) for candidate in candidates(result.schedule))
+        runs = (run_schedule(candidate) for candidate in candidates(result.schedule))
         shorter = next((run for run in runs if kinds & {violation.kind for violation in run.violations}), None)
         if shorter is None:
             return result

@@ -9,7 +9,7 @@ from typing import Any
 from handlers.api.verdict import counted
 from handlers.profile.addresses import MOST_PARTS
 from handlers.profile.deliver_field import KINDS
-from local.costs import model, month, prices, repair_costs, sink_prices, stage_costs
+from local.costs import model, month, prices, repair_costs, stage_costs
 from local.costs.model import PARTITION_UNITS, Costs, Load, stage_usd
 from local.costs.month import Month
 from local.costs.prices import HOURS, Prices
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed; raises UserError if the options do not fit."""
     load = _load(arguments)
     try:
-        listed = sink_prices.priced_by(arguments.price, prices.read())
+        listed = prices.priced_by(arguments.price, prices.read())
     except ValueError as error:
         raise UserError(f"--price: {error}.") from None
     source = month.scenario(arguments.stage)

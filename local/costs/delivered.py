@@ -25,8 +25,7 @@ from handlers.store.event_items import event_item
 from local.costs import stage_costs
 from local.costs.deployed_tables import Table, events_table
 from local.costs.metered import Meter, MeteredDynamoDb
-from local.costs.prices import HOURS, MONTH_S, Prices
-from local.costs.sink_prices import sink_usd
+from local.costs.prices import HOURS, MONTH_S, Prices, sink_usd
 from local.simulation import virtual_delivery
 from local.simulation.table_stream import Record, plain
 from local.simulation.virtual_delivery import DELIVERY, VirtualDelivery

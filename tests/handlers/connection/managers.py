@@ -1,5 +1,6 @@
 """Managers without a socket, a table or a clock, and readers of their effects."""
 
+import json
 from typing import Any
 
 from handlers.connection.effects import (
@@ -11,8 +12,9 @@ from handlers.connection.effects import (
     Release,
     ReplaceCursor,
     SaveRecord,
+    Write,
 )
-from handlers.connection.inputs import Claimed, Closed, LeaseRead, Opened, Resumption
+from handlers.connection.inputs import Chunk, Claimed, Closed, LeaseRead, Opened, Resumption
 from handlers.connection.lease import LEASE_TTL_READS, Lease
 from handlers.connection.liveness import Liveness
 from handlers.connection.manager import Manager
@@ -80,6 +82,16 @@ def outcome(effects: list[Effect]) -> Outcome:
 def kinds(effects: list[Effect]) -> list[type]:
     """Return the kinds of the effects."""
     return [type(effect) for effect in effects]
+
+
+def keys(effects: list[Effect]) -> list[str]:
+    """Return the keys of what is written."""
+    return [event.key for effect in effects if isinstance(effect, Write) for event in effect.events]
+
+
+def chunk(manager: Manager, now_ms: int, *frames: Any) -> list[Effect]:
+    """Return the effects of a chunk with these frames."""
+    return manager.handle(now_ms, Chunk("".join(json.dumps(frame) + "\n" for frame in frames).encode()))
 
 
 def drained(manager: Manager, now_ms: int, effects: list[Effect]) -> list[Effect]:

@@ -13,7 +13,7 @@ from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
 from handlers.framing.frames import Frame
 from handlers.framing.marks import Kind
-from tests.handlers.connection.managers import FENCE, SAVES, claimed, outcome, profile
+from tests.handlers.connection.managers import FENCE, SAVES, chunk, claimed, keys, outcome, profile
 
 FIELDS: dict[str, Any] = {
     "framing": "ndjson",
@@ -35,14 +35,6 @@ def reading(cursor: str | None = None, saved_ms: int | None = None, **fields: An
     manager = claimed(at=Resumption(cursor, saved_ms), **FIELDS | fields)
     manager.handle(30, Opened(200))
     return manager
-
-
-def chunk(manager: Manager, now_ms: int, *frames: Any) -> list[Effect]:
-    return manager.handle(now_ms, Chunk("".join(json.dumps(frame) + "\n" for frame in frames).encode()))
-
-
-def keys(effects: list[Effect]) -> list[str]:
-    return [event.key for effect in effects if isinstance(effect, Write) for event in effect.events]
 
 
 def saved(manager: Manager, now_ms: int, effects: Sequence[Effect]) -> str | None:

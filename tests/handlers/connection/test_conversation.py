@@ -27,7 +27,7 @@ from handlers.framing.websocket import CLOSE, PING, PONG, TEXT, encoded_frame
 from handlers.profile.messages import MOST_PART_CHARACTERS
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference, place
-from tests.handlers.connection.managers import DEADLINE_MS, MARGIN_MS, MINE
+from tests.handlers.connection.managers import DEADLINE_MS, MARGIN_MS, MINE, keys
 
 SUBSCRIBED = {"op": "subscribed"}
 SUBSCRIBE = {
@@ -86,11 +86,6 @@ def sent(effects: list[Effect]) -> list[Any]:
     ]
 
 
-def stored(effects: list[Effect]) -> list[str]:
-    """Return the keys of what is written."""
-    return [event.key for effect in effects if isinstance(effect, Write) for event in effect.events]
-
-
 FIRST = {"op": "subscribe", "channel": "EUR", "key": "s3cret"}
 
 
@@ -102,8 +97,8 @@ def test_it_is_connected_once_its_first_message_is_answered() -> None:
     assert manager.handle(31, says({"n": 1})) == []
     effects = manager.handle(40, says({"n": 2}, SUBSCRIBED, {"n": 3}))
     assert isinstance(effects[0], MarkConnected)
-    assert (effects[0].progress.opened_ms, stored(effects), manager.phase) == (40, ["1", "2", "3"], Phase.CONNECTED)
-    assert stored(manager.handle(50, says(SUBSCRIBED, {"n": 4}))) == ["4"]
+    assert (effects[0].progress.opened_ms, keys(effects), manager.phase) == (40, ["1", "2", "3"], Phase.CONNECTED)
+    assert keys(manager.handle(50, says(SUBSCRIBED, {"n": 4}))) == ["4"]
 
 
 def test_it_goes_on_behind_the_cursor() -> None:
@@ -186,13 +181,13 @@ def test_a_refusal_may_come_after_the_first_answer() -> None:
     """An upstream that answers each of three channels refuses the last: what came before is stored, it is not."""
     manager = connected()
     effects = manager.handle(50, says({"n": 1}, {"op": "error", "text": "no XRP"}, {"n": 2}))
-    assert (stored(effects), CloseUpstream() in effects) == (["1"], True)
+    assert (keys(effects), CloseUpstream() in effects) == (["1"], True)
     assert manager.ending.message == "the upstream refused subscribe[0]: no XRP: final if it goes on for 300 s"
     assert manager.refusal is not None
     manager = talking(subscribe=[SUBSCRIBE], key="hash", split={"path": "$.trades"})
     manager.handle(30, Opened(101))
     manager.handle(40, says(SUBSCRIBED))
-    assert stored(manager.handle(50, says({"op": "error", "trades": [1]}))) == []
+    assert keys(manager.handle(50, says({"op": "error", "trades": [1]}))) == []
 
 
 def test_answers_may_come_in_any_order() -> None:
@@ -233,7 +228,7 @@ def test_what_floods_before_the_answer_has_begun() -> None:
     assert manager.handle(40, says(long)) == []
     effects = manager.handle(50, says(long | {"n": 2}))
     assert isinstance(effects[0], MarkConnected)
-    assert stored(effects) == ["1", "2"]
+    assert keys(effects) == ["1", "2"]
     assert manager.wake_at_ms == 10_030
 
 
@@ -251,7 +246,7 @@ def test_the_end_may_come_before_the_answer() -> None:
     """Nothing is awaited then; what came before it is stored."""
     manager = talking(end={"json": {"$.op": "over"}})
     manager.handle(30, Opened(101))
-    assert stored(manager.handle(40, says({"n": 1}, {"op": "over", "n": 2}))) == ["1", "2"]
+    assert keys(manager.handle(40, says({"n": 1}, {"op": "over", "n": 2}))) == ["1", "2"]
     assert (manager.ending.status, manager.phase) == ("ended", Phase.DRAINING)
 
 
@@ -298,7 +293,7 @@ def test_an_event_is_acknowledged_once_it_is_stored(flush_s: int | None) -> None
     assert sent(manager.handle(35, says({"n": 1}))) == []
     effects = manager.handle(40, says(SUBSCRIBED)) + manager.handle(50, says({"n": 2}, {"op": "hello"}))
     effects += manager.handle(5_050, Woken())
-    assert (sent(effects), stored(effects)[:2]) == ([], ["1", "2"])
+    assert (sent(effects), keys(effects)[:2]) == ([], ["1", "2"])
     writes = [one for one in effects if isinstance(one, Write)]
     assert [sent(manager.handle(5_060, Written(len(one.events), 0))) for one in writes] == [[{"ack": 1}], [{"ack": 2}]]
     effects = manager.handle(5_070, says({"n": 3}))
@@ -331,7 +326,7 @@ def test_pings_are_answered_and_a_close_is_returned() -> None:
     manager.handle(40, says(SUBSCRIBED))
     assert sent(manager.handle(45, says(ping, {"n": 1}, ping))) == [(PONG, b"x")] * 2
     effects = manager.handle(50, says({"n": 2}, closing(1001, "going away")))
-    assert (sent(effects), stored(effects)) == ([(CLOSE, b"\x03\xe9")], ["2"])
+    assert (sent(effects), keys(effects)) == ([(CLOSE, b"\x03\xe9")], ["2"])
     assert manager.handle(55, says(ping, {"n": 3})) == []
     assert manager.ending.message == "the upstream closed the socket with 1001: going away"
 
@@ -379,7 +374,7 @@ def test_what_breaks_the_protocol_is_closed_with_its_code(wire: bytes, code: int
     """This holds before it is connected and after; the events before it are stored, and no last words are sent."""
     manager = connected(leave={"send": {"op": "bye"}})
     effects = manager.handle(50, says({"n": 1}, wire))
-    assert (sent(effects), stored(effects)) == ([(CLOSE, code.to_bytes(2, "big"))], ["1"])
+    assert (sent(effects), keys(effects)) == ([(CLOSE, code.to_bytes(2, "big"))], ["1"])
     early = talking()
     early.handle(30, Opened(101))
     assert sent(early.handle(40, says(wire))) == [(CLOSE, code.to_bytes(2, "big"))]
@@ -467,7 +462,7 @@ def test_each_element_of_a_batch_may_have_a_number() -> None:
     messages = ({"data": [{"pair": pair, "n": number} for pair, number in one]} for one in batches)
     effects = manager.handle(50, says(*messages))
     assert [one.count for one in effects if isinstance(one, RecordLoss)] == [2, 1]
-    assert len(stored(effects)) == 6
+    assert len(keys(effects)) == 6
 
 
 def test_a_snapshot_is_stored_under_its_name() -> None:

@@ -1,14 +1,13 @@
 """The manager's effects for events that a profile leaves out: they are counted, passed by the cursor, never stored."""
 
-import json
 from typing import Any
 
 import pytest
 
-from handlers.connection.effects import CloseUpstream, Effect, RecordLoss, Release, Write
-from handlers.connection.inputs import LOG, Chunk, Closed, Opened, Resumption, Woken, Written
+from handlers.connection.effects import CloseUpstream, RecordLoss, Release, Write
+from handlers.connection.inputs import LOG, Closed, Opened, Resumption, Woken, Written
 from handlers.connection.manager import Manager
-from tests.handlers.connection.managers import FENCE, SAVES, claimed, kinds
+from tests.handlers.connection.managers import FENCE, SAVES, chunk, claimed, keys, kinds
 
 FIELDS: dict[str, Any] = {
     "framing": "ndjson",
@@ -28,20 +27,12 @@ def reading(partitions: int = 1, **fields: Any) -> Manager:
     return manager
 
 
-def chunk(manager: Manager, now_ms: int, *frames: Any) -> list[Effect]:
-    return manager.handle(now_ms, Chunk("".join(json.dumps(frame) + "\n" for frame in frames).encode()))
-
-
 def trade(n: int) -> dict[str, Any]:
     return {"n": n, "t": "trade"}
 
 
 def quote(n: int) -> dict[str, Any]:
     return {"n": n, "t": "quote"}
-
-
-def keys(effects: list[Effect]) -> list[str]:
-    return [event.key for effect in effects if isinstance(effect, Write) for event in effect.events]
 
 
 def released(manager: Manager) -> Release:

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from local.cli import main
-from local.costs import delivered, month, prices, sink_prices, stage_costs
+from local.costs import delivered, month, prices, stage_costs
 from local.costs.delivered import Flow
 from local.costs.prices import GB, MILLION, MONTH_S
 
@@ -95,8 +95,8 @@ def test_a_sink_bills_by_what_is_begun(kind: str, amount: float) -> None:
     """64 KB of a request of SQS or of an event of EventBridge, 1 KB of a record of Kinesis and 5 KB of Firehose; of a
     bucket and a function the requests, of a webhook the bytes that leave AWS.
     """
-    usd = LISTED.usd(*sink_prices.CHARGES[kind][0].split("."))
-    assert sink_prices.sink_usd(kind, [[200, 300], [100_000]], LISTED) == pytest.approx(amount * usd)
+    usd = LISTED.usd(*prices.CHARGES[kind][0].split("."))
+    assert prices.sink_usd(kind, [[200, 300], [100_000]], LISTED) == pytest.approx(amount * usd)
 
 
 def test_the_log_and_the_metrics_are_paid_too() -> None:
