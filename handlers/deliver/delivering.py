@@ -123,7 +123,10 @@ class Delivery:
         """
         if not self._is_noted(command, place):
             return f"the newest events of {place.stream_id} are stored and not noted yet; try again"
-        target = self._target(place)
+        try:
+            target = self._target(place)
+        except ValueError as problem:
+            return f"the profile of {place.stream_id} is wrong: {problem}"
         # The bell's worker may not have come yet, and a new sink begins with its arrival.
         rung = self.bells.at(place)
         for _ in range(TRIES):
@@ -171,9 +174,12 @@ class Delivery:
                 self.ports.call(due)
                 due = []
         self.ports.call(due)
-        longest = [bell.place for bell in nsmallest(MEASURED, out, key=lambda bell: bell.rung_ms)]
-        records = [(place.stream_id, record) for place in longest if (record := self.records.read(place)) is not None]
-        return [lag(self.arrivals, stream_id, record) for stream_id, record in records]
+        longest = nsmallest(MEASURED, out, key=lambda bell: bell.rung_ms)
+        # There is no record before a worker has come, or while the profile is wrong.
+        return [
+            Lag(0, bell.rung_ms - ANSWERED_MS) if record is None else lag(self.arrivals, bell.place.stream_id, record)
+            for bell, record in ((bell, self.records.read(bell.place)) for bell in longest)
+        ]
 
     def answer(self, bell: Bell) -> None:
         """Answers a bell until nothing is left, the sink fails or the time is up; raises StoreUnavailable."""

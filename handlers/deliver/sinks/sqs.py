@@ -22,8 +22,8 @@ PROMISES = Promises(
     most_message_bytes=1024 * 1024,
     final=frozenset({"InvalidMessageContents", "InvalidParameterValue", "BatchRequestTooLong"}),
 )
-# "A message can include only XML, JSON, and unformatted text", of these characters.
-_ALLOWED = re.compile("[\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]*")
+# Of the characters that JSON may have, a message may have all but these: "#x9 | #xA | #xD | #x20 to #xD7FF | …".
+_ESCAPED = {0xFFFE: "\\ufffe", 0xFFFF: "\\uffff"}
 # The two ids may have "alphanumeric characters and punctuation", 128 of them.
 _ID = re.compile(r"[A-Za-z0-9!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]{1,128}")
 _queues: dict[tuple[int, str], "Queue"] = {}
@@ -42,12 +42,14 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
     client = tools.client(SERVICE)
     queue = _queue(client, target.name)
     refused = {
-        at: Refusal(reason, is_final=True) for at, message in enumerate(batch) if (reason := _problem(message, queue))
+        at: Refusal(f"too large for the queue: {message.size_bytes} bytes of {queue.most_bytes}", is_final=True)
+        for at, message in enumerate(batch)
+        if message.size_bytes > queue.most_bytes
     }
     entries = [
         {
             "Id": str(at),
-            "MessageBody": message.text,
+            "MessageBody": message.text.translate(_ESCAPED),
             "MessageGroupId": group_id(message.stream_id),
             "MessageDeduplicationId": deduplication_id(message, is_by_group=queue.is_by_group),
         }
@@ -75,13 +77,6 @@ def deduplication_id(message: Message, *, is_by_group: bool) -> str:
     if not is_by_group:
         return _hashed(f"{message.stream_id}\0{message.key}")
     return message.key if _ID.fullmatch(message.key) else _hashed(message.key)
-
-
-def _problem(message: Message, queue: Queue) -> str:
-    """Returns why the queue will never take the message, "" if it may."""
-    if message.size_bytes > queue.most_bytes:
-        return f"too large for the queue: {message.size_bytes} bytes of {queue.most_bytes}"
-    return "" if _ALLOWED.fullmatch(message.text) else "it contains characters that SQS does not accept"
 
 
 def _queue(client: Any, name: str) -> Queue:

@@ -18,7 +18,7 @@ from handlers.deliver.sinks import s3
 from handlers.errors import StoreUnavailable
 from handlers.profile.deliver_field import Target
 from tests.handlers.deliver.records import NOW_MS, event
-from tests.handlers.deliver.stage import AWAY, OTHER, TAKE, TARGET, Stage, asked, of
+from tests.handlers.deliver.stage import AWAY, OTHER, PLACE, TAKE, TARGET, Stage, asked, of
 
 refusals = st.sampled_from(["taken", "taken", "waits", "poison"])
 
@@ -198,6 +198,7 @@ def test_a_profile_that_is_wrong_loses_nothing(later_s: list[float], *, is_long:
     stage.come("a", event("0"))
     stage.come("a", event("1", at_ms=NOW_MS + 1))
     stage.run(59.9)
+    assert stage.delivery.carry_out(Command("pause"), PLACE) == "the profile of a is wrong: deliver: no such sink"
     if is_long:
         stage.expire()
     stage.problem = None

@@ -38,6 +38,16 @@ def test_a_queue_that_compares_across_groups_gets_an_id_of_stream_and_key() -> N
     assert one == sqs.deduplication_id(message("a", "7"), is_by_group=False)
 
 
+def test_a_queue_gets_an_event_with_any_character(endpoint: str) -> None:
+    """SQS refuses a message with U+FFFE or U+FFFF, which JSON can name."""
+    queues, data = client("sqs", endpoint), "\ufffe\uffff\x7f\u2028 \\uffff"
+    url = rigs.fifo(queues, "any.fifo")
+    event = message("a", "1")._replace(text=json.dumps(data, ensure_ascii=False))
+    assert sqs.send([event], Target("sqs", "any.fifo"), Tools(lambda _: queues, str, lambda: 0)) == {}
+    (body,) = rigs.drained(queues, url)
+    assert (json.loads(body), {"\ufffe", "\uffff"} & {*body}) == (data, set())
+
+
 def test_a_queue_says_how_large_a_message_may_be(endpoint: str) -> None:
     """A larger event is poison: it would be refused again and again, and hold up its stream for a day."""
     queues = client("sqs", endpoint)
