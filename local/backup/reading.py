@@ -22,6 +22,7 @@ from handlers.store.ledger_records import live_record
 from handlers.store.segment_reader import log_key
 from handlers.store.typed_values import Item, count, text
 from local.backup.stage_places import Place
+from local.user_error import UserError
 
 # The most items of a request; DynamoDB also ends a page at a megabyte.
 PAGE_ITEMS = 2_000
@@ -53,8 +54,12 @@ class Tables:
         self._events = Table(place.dynamodb, place.events_table)
 
     def stream_ids(self) -> list[str]:
-        """All that were ever started, or asked to stop."""
-        return [one for one in Leases(self._place.dynamodb, self._place.control_table).ids() if not is_group(one)]
+        """All that were ever started, or asked to stop; raises UserError."""
+        try:
+            ids = list(Leases(self._place.dynamodb, self._place.control_table).ids())
+        except StoreUnavailable as refusal:
+            raise UserError(f"The streams of {self._place.name} cannot be listed: {refusal}.") from None
+        return [one for one in ids if not is_group(one)]
 
     def lease(self, stream_id: str) -> Item | None:
         """The lease as it is; None if there is none."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from handlers.store.control_table import BY_RECORD
 from handlers.store.overflow import Objects
 from local.reached_stage import reach
 from local.user_error import UserError
@@ -67,9 +68,14 @@ def reached(text: str) -> Place:
 
 def _check(place: Place, table: str) -> None:
     try:
-        place.dynamodb.describe_table(TableName=table)
+        indexes = place.dynamodb.describe_table(TableName=table)["Table"].get("GlobalSecondaryIndexes", ())
     except (BotoCoreError, ClientError) as problem:
         code = getattr(problem, "response", {}).get("Error", {}).get("Code", type(problem).__name__)
         gone = code == "ResourceNotFoundException"
         why = "there is no such table; `sls deploy` creates those of a stage" if gone else code
         raise UserError(f"The table {table} of {place.name} cannot be read: {why}.") from None
+    is_control = any(one["IndexName"] == BY_RECORD for one in indexes)
+    if is_control != (table == place.control_table) or place.control_table == place.events_table:
+        has = "has" if is_control else "lacks"
+        words = f"The table {table} {has} the index {BY_RECORD} of control tables: write STAGE/EVENTS,CONTROL"
+        raise UserError(f"{words}, and restore a table with its indexes.")

@@ -327,6 +327,26 @@ def test_no_stream_is_started_at_named_tables(
     assert (status, [(one["stream"], one["was_there"]) for one in moved["streams"]]) == (0, [(PLAIN, False)])
 
 
+def test_tables_that_were_swapped_are_refused(
+    here: Deployed, there: Deployed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Events were written into the control table, or the command ended with a traceback."""
+    fill(here)
+    words = "of control tables: write STAGE/EVENTS,CONTROL, and restore a table with its indexes."
+    for tables in ((there.control_table, there.events_table), (there.events_table, there.events_table)):
+        swapped = "there/{},{}".format(*tables)
+        for arguments in (
+            ("restore", "--from", "here", "--stage", swapped),
+            ("restore", "--from", swapped, "--stage", "here"),
+            ("backup", "--stage", swapped, "--to", str(tmp_path / "backup")),
+        ):
+            status, _, wrong = typed(capsys, *arguments)
+            assert (status, words in wrong) == (2, True), wrong
+    assert there.items() == {"events": {}, "control": {}}
+    with pytest.raises(UserError, match="The streams of here cannot be listed: AWS refused Query"):
+        Tables(replace(place(here), control_table=here.events_table)).stream_ids()
+
+
 def test_a_stream_that_went_over_to_a_log_is_copied_whole(here: Deployed, there: Deployed) -> None:
     """Its items, its log and the place where the log begins are copied, so the copy reads both as the original does."""
     went = {"partitions": {"N": str(LOG)}, "item_partitions": {"N": "3"}, "log_since_ms": {"N": "5"}}
