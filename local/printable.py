@@ -14,7 +14,6 @@ import shutil
 import sys
 import textwrap
 import threading
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
@@ -44,7 +43,9 @@ def accept_any_text(stream: TextIO) -> None:
 
 def width_of(text: str) -> int:
     """Returns how many columns a terminal takes for a printable text: two for 語, none for a combining accent."""
-    return sum(_width(character) for character in text)
+    from rich.cells import cell_len  # imported late: every verb imports this module, and few show a table
+
+    return cell_len(text)
 
 
 def padded(text: str, columns: int) -> str:
@@ -134,7 +135,7 @@ def wrapped(line: str, indent: int) -> list[str]:
     if width_of(line) <= columns:
         return [line]
     # While lines are wrapped, a wide character is followed by one that no printable text has.
-    wide = "".join(character + "\0" * (_width(character) - 1) for character in line)
+    wide = "".join(character + "\0" * (width_of(character) - 1) for character in line)
     lines = textwrap.wrap(wide, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
     return [one.replace("\0", "") for one in lines]
 
@@ -157,12 +158,6 @@ def in_marks_of(encoding: str | None, text: str) -> str:
     except (UnicodeEncodeError, LookupError):
         return text.translate(picture.ASCII)
     return text
-
-
-def _width(character: str) -> int:
-    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def _escape(sign: re.Match[str]) -> str:
