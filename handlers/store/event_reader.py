@@ -21,13 +21,15 @@ from dataclasses import replace
 from typing import Any
 
 from handlers.connection.inputs import LOG, LONGEST_WAIT_MS, Layout
-from handlers.store.control_table import KEYS, Table
+from handlers.store.control_table import Table
 from handlers.store.event_items import Entry, Fetch, partition_keys, stored_event
 from handlers.store.typed_values import Item, has_expired
 
 INDEX = "by-position"
 # How many items are read at once: DynamoDB answers with at most 16 MB, and a function of 128 MB can hold some 10 MB.
 BATCH = 25
+# How many places the index is asked for at first, and at most: its items are keys alone, a thousand some 150 KB.
+FIRST, MOST = 100, 1000
 # For how long after a stream went over to a log its log is not read yet. By then all connections know of the log, what
 # they stored as items is visible, and a follower has read the latest items again.
 SETTLES_MS = 45_000
@@ -92,8 +94,9 @@ class EventReader:
         return Entry(position, event if event.position == position else replace(event, position=position))
 
     def _by_index(self, keys: Sequence[str], after: str, limit: int) -> Iterator[Place]:
+        asked = FIRST
         while limit > 0:
-            count = min(limit, KEYS)
+            count = min(limit, asked)
             # No position is smaller than a digit; DynamoDB does not accept an empty text as a key.
             pages = [self._page(key, "> :after", {":after": after or "/"}, count) for key in keys]
             merged = heapq.merge(*pages, key=lambda entry: entry["position"]["S"])
@@ -102,7 +105,7 @@ class EventReader:
                 yield from self._batch(wanted[first : first + BATCH])
             if len(wanted) < count:
                 return
-            after = _position(wanted[-1])
+            after, asked = _position(wanted[-1]), min(4 * asked, MOST)
             limit -= count
 
     def place_at(self, stream_id: str, layout: Layout, from_ms: int) -> str:

@@ -53,13 +53,24 @@ def test_an_object_is_not_missing_because_s3_does_not_answer() -> None:
 
 @pytest.mark.parametrize("partitions", [1, 5])
 def test_pages_follow_one_another_in_order(memory: Memory, partitions: int) -> None:
-    """Each page begins after the last position of the one before; together they have all events once."""
+    """Each page begins after the last position of the one before; together they have all events once.
+
+    A long one asks the index for more places each time: of a thousand events it would be asked ten times.
+    """
     write(memory, 230, StoragePolicy(partitions))
     read: list[Entry] = []
     while page := entries(memory, read[-1].position if read else "", 40, partitions):
         read += page
     assert [event.data for event in events(read)] == [str(number) for number in range(230)]
-    assert entries(memory, "", 1000, partitions) == read
+    limits: list[int] = []
+
+    def counted(call: Callable[..., Any], Limit: int, **query: Any) -> Any:
+        limits.append(Limit)
+        return call(Limit=Limit, **query)
+
+    client = Client(memory.dynamodb, "query", counted)
+    assert list(reader(memory, client).entries(STREAM, Layout(partitions), NOW_MS, "", 1000)) == read
+    assert limits == [100] * partitions + [400] * partitions
     assert [len(entries(memory, "", limit, partitions)) for limit in (1, 100, 101)] == [1, 100, 101]
 
 
