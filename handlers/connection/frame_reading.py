@@ -174,6 +174,7 @@ class Numbers:
     and a heartbeat or an answer may take the next one; any other number in those two may belong to another row.
 
     `goes_on` is whether the first event continued it: then the upstream still had all that came after the cursor.
+    `is_below` is whether its number was smaller: then the upstream sends some events again, or has started over.
     """
 
     def __init__(self, numbering: Numbering, after: str | None = None, split: Split | None = None) -> None:
@@ -182,7 +183,7 @@ class Numbers:
         self._last: dict[object, int] = {}
         self._after: int | None = None
         self._unread = 0  # how many events have come whose numbers are unknown
-        self.goes_on = False
+        self.goes_on = self.is_below = False
         if after is not None and numbering.by is None and (number := _number(after)) is not None:
             self._last[None] = self._after = number
 
@@ -196,7 +197,8 @@ class Numbers:
         for row, number in self.of(frame):
             if self._after is not None:
                 # The event of the cursor itself may come once more.
-                self.goes_on, self._after = not begins and 0 <= number - self._after <= 1 + self._unread, None
+                self.goes_on = not begins and 0 <= number - self._after <= 1 + self._unread
+                self.is_below, self._after = not begins and number < self._after, None
             last = self._last.pop(row, None)
             self._last[row] = number
             if len(self._last) > MOST_ROWS:

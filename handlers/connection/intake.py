@@ -132,6 +132,7 @@ class Intake:
         )
         if numbers is not None and numbers.goes_on:
             record.backlog.reaches_cursor()
+        record.is_below = numbers is not None and numbers.is_below
         goes_on = reading.stop is None and failure is None and end is None
         taken, before_ms = self._takes(
             now_ms, reading, record, len(data), ended_some=bool(frames), is_inside=goes_on and is_inside

@@ -50,6 +50,7 @@ class Record:
         self.saved_at_ms = 0
         self._seen_ms = 0
         self._stored = self._duplicates = self._dead_lettered = self._conflicts = 0
+        self.is_below = False  # whether its events' numbers began below the cursor
         self._losses = self._missing_gaps = 0
         self._is_open = False  # whether the gap that it ended is recorded as open
         # Known keys with other bodies, in a row: how many, since when, and the number of the loss that records them.
@@ -160,12 +161,15 @@ class Record:
             if self._pauses_from_ms is not None:
                 self._pause_ms = max(self._pause_ms or 0, came_ms - self._pauses_from_ms)
             self._event_ms = self._pauses_from_ms = max(came_ms, self._event_ms or 0)
-        is_odd = self._stored + self._duplicates + self._dead_lettered == self._conflicts
+        is_odd = self._brought == self._conflicts
         self._stored += written.stored
         self._duplicates += written.duplicates
         self._dead_lettered += written.dead_lettered
         self._conflicts += written.conflicts
-        if is_odd and self._conflicts >= IN_A_ROW and self.backlog.resumed and not written.is_beside:
+        is_odd = is_odd and self._conflicts >= IN_A_ROW
+        # Numbers below the cursor may come once more; events that nobody knows do not.
+        is_new = self.is_below and self._brought >= IN_A_ROW and self._duplicates in (0, self._conflicts)
+        if (is_odd or is_new) and self.backlog.resumed and not written.is_beside:
             # It brought nothing else before: the ids start over, and the cursor is one of the former count.
             self.backlog.restarted(self.opened_ms or came_ms)
             self._told = -1
@@ -174,6 +178,10 @@ class Record:
         if written.stored:
             self._dropped = self._dropped_as = 0
         return []
+
+    @property
+    def _brought(self) -> int:
+        return self._stored + self._duplicates + self._dead_lettered
 
     def _drops(self, came_ms: int, written: Written) -> list[Effect]:
         self._dropped_from_ms = self._dropped_from_ms if self._dropped else came_ms
