@@ -130,6 +130,15 @@ def test_json_is_laid_out_as_it_was_written(service: LocalRun, browser: Chromium
     assert laid_out == [first, "[]", None, None, None, None]
 
 
+# The part of the last events, alone on the page, of an API that `answer` plays; nothing comes by itself.
+EVENTS = """const { eventsPart } = await import('./console/events.js');
+          window.fetch = async (path) => Response.json(answer(path));
+          window.EventSource = class { readyState = 2; };
+          const { node, load } = eventsPart('demo');
+          document.getElementById('main').append(node);
+          await load();"""
+
+
 def test_what_is_copied_is_what_came(service: LocalRun, browser: Chromium) -> None:
     """Of bytes their Base64; an event whose body is elsewhere says where, and has nothing to copy."""
     there, gone = [{"data": ""}, {"data_base64": "AAE="}], [{"left_out": "table"}, {"left_out": "a/b"}]
@@ -137,25 +146,20 @@ def test_what_is_copied_is_what_came(service: LocalRun, browser: Chromium) -> No
     events = [{"position": str(at), "key": "k", "received_at": None, **body} for at, body in enumerate(bodies)]
     shown(browser, address(service))
     seen = browser.do(
-        """return page.evaluate(async (events) => {
-          const { eventsPart } = await import('./console/events.js');
-          const copies = [];
-          navigator.clipboard.writeText = async (text) => { copies.push(text); };
-          window.fetch = async () => Response.json({ events, after: 'x' });
-          window.EventSource = class { readyState = 2; };
-          const { node, load } = eventsPart('demo');
-          document.getElementById('main').append(node);
-          await load();
-          const seen = [];
-          for (const one of node.querySelectorAll('.events details')) {
+        f"""return page.evaluate(async (events) => {{
+          const answer = () => ({{ events, after: 'x' }});
+          {EVENTS}
+          const [seen, copies] = [[], []];
+          navigator.clipboard.writeText = async (text) => {{ copies.push(text); }};
+          for (const one of node.querySelectorAll('.events details')) {{
             one.open = true;
-            await new Promise((resolve) => { one.addEventListener('toggle', resolve); });
+            await new Promise((resolve) => {{ one.addEventListener('toggle', resolve); }});
             const copy = [...one.querySelectorAll('button')].at(-1);
             if (!copy.hidden) copy.click();
             seen.push([one.querySelector('pre').textContent, copy.hidden]);
-          }
+          }}
           return [...seen.toReversed(), copies];
-        }, input)""",
+        }}, input)""",
         events,
     )
     assert seen == [
@@ -166,6 +170,26 @@ def test_what_is_copied_is_what_came(service: LocalRun, browser: Chromium) -> No
         ["(no body here: in the dead-letter queue: long)", True],
         ["AAE=", ""],
     ]
+
+
+def test_the_last_events_have_no_hole(service: LocalRun, browser: Chromium) -> None:
+    """A list that falls too far behind begins anew with the newest events; an export has no hidden hole either."""
+    shown(browser, address(service))
+    counts = browser.do(
+        f"""return page.evaluate(async () => {{
+          let number = 0;
+          const answer = (path) => {{
+            number += 1;
+            const event = {{ position: `p${{number}}`, key: 'k', received_at: null, data: '' }};
+            return /latest/.test(path) ? {{ after: 'x' }} : {{ events: [event], next: number < 12 ? 'x' : null }};
+          }};
+          {EVENTS}
+          const first = node.querySelectorAll('.events li').length;
+          await load();
+          return [first, node.querySelectorAll('.events li').length];
+        }})"""
+    )
+    assert counts == [10, 1]
 
 
 def test_events_come_by_themselves_until_the_list_is_paused(service: LocalRun, browser: Chromium, demo: str) -> None:
@@ -291,33 +315,6 @@ def test_advice_fits_the_cause(service: LocalRun, browser: Chromium) -> None:
     assert said[6] == ["Nothing: its answer is below. Runbook: Rejections"]
     assert said[7] == ["Correct the named attributes in the record lease of the control table. Runbook: Unconnected"]
     assert re.fullmatch(r"Away since [^.]+: its function fell silent\. 3\u00a0s missing\.", verdict)
-
-
-def test_the_last_events_have_no_hole(service: LocalRun, browser: Chromium) -> None:
-    """A list that falls too far behind begins anew with the newest events; an export has no hidden hole either."""
-    shown(browser, address(service))
-    counts = browser.do(
-        """return page.evaluate(async () => {
-          const { eventsPart } = await import('./console/events.js');
-          let number = 0;
-          window.fetch = async (path) => {
-            number += 1;
-            const event = { position: `p${number}`, key: 'k', received_at: null, data: '' };
-            if (/latest/.test(path)) return Response.json({ after: 'x' });
-            return Response.json({ events: [event], next: number < 12 ? 'x' : null });
-          };
-          window.EventSource = class { readyState = 2; };
-          const { node, load } = eventsPart('demo');
-          document.getElementById('main').append(node);
-          const counts = [];
-          for (let turn = 0; turn < 2; turn += 1) {
-            await load();
-            counts.push(node.querySelectorAll('.events li').length);
-          }
-          return counts;
-        })"""
-    )
-    assert counts == [10, 1]
 
 
 def test_gaps_that_begin_together_have_a_row_each(service: LocalRun, browser: Chromium) -> None:
