@@ -178,6 +178,13 @@ class Functions(World):
         """Return when the upstream was asked."""
         return [at_ms - self.origin_ms for _, at_ms in self.opened]
 
+    @property
+    def item(self) -> dict[str, Any]:
+        """Return the control record."""
+        key = {"PK": {"S": "demo"}, "SK": {"S": "lease"}}
+        item: dict[str, Any] = self.tables.get_item(TableName="control", Key=key)["Item"]
+        return item
+
     def profile(self, **fields: Any) -> Profile:
         """Return the stream's profile, with some fields of its own."""
         return parse("demo", {"address": "https://example.com", "framing": "sse", **self.usual, **fields}, {})

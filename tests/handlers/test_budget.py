@@ -52,13 +52,6 @@ class World(Functions):
         return self.scripts[len(self.opened)]
 
     @property
-    def item(self) -> dict[str, Any]:
-        """Return the control record."""
-        key = {"PK": {"S": "demo"}, "SK": {"S": "lease"}}
-        item: dict[str, Any] = self.tables.get_item(TableName="control", Key=key)["Item"]
-        return item
-
-    @property
     def spent(self) -> Spending:
         """Return the record's figures of the budget."""
         found = spending_of(self.item["live"]["M"]["spending"]["S"])

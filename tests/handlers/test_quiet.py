@@ -36,13 +36,6 @@ class World(Functions):
         for _ in scripts:
             self.start(key="each", **fields)
 
-    @property
-    def item(self) -> dict[str, Any]:
-        """Return the control record."""
-        key = {"PK": {"S": "demo"}, "SK": {"S": "lease"}}
-        item: dict[str, Any] = self.tables.get_item(TableName="control", Key=key)["Item"]
-        return item
-
     def looks(self, at_s: float) -> None:
         self.told[at_s] = quiet_words(self.item, self.now_ms)
 
