@@ -2,6 +2,7 @@
 
 import codecs
 import json
+import re
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,7 @@ def test_a_text_that_is_one_name_becomes_its_value() -> None:
 SAM = """
     Transform: AWS::Serverless-2016-10-31
     Parameters:
-      Pause: {Type: Number, Default: 30}
+      Rest: {Type: Number, Default: 30}
       Stage: {Type: String}
     Resources:
       ChargeFunction: {Type: AWS::Serverless::Function, Properties: {Handler: a.b}}
@@ -123,7 +124,7 @@ SAM = """
             ChargeArn: !GetAtt ChargeFunction.Arn
             Put: !Sub "arn:${AWS::Partition}:states:::dynamodb:putItem"
             Table: !Ref Orders
-            Pause: !Ref Pause
+            Pause: !Ref Rest
 """
 ORDER_FILE = """{
     "StartAt": "Charge",
@@ -136,14 +137,14 @@ ORDER_FILE = """{
 
 
 def test_a_sam_template_fills_its_machine_in(tmp_path: Path) -> None:
-    """What a resource's ARN will be nobody knows here: the function keeps its logical id."""
+    """What a resource's ARN will be nobody knows here: the function keeps its logical id. A default gives way."""
     (tmp_path / "statemachine").mkdir()
     (tmp_path / "statemachine" / "order.asl.json").write_text(ORDER_FILE, encoding="utf-8")
     (tmp_path / "template.yaml").write_text(textwrap.dedent(SAM), encoding="utf-8")
     run = run_machine(tmp_path / "template.yaml", functions={"ChargeFunction": {"paid": 1}, "dynamodb:putItem": {}})
     assert run.elapsed_s == 30
     assert run.payloads("dynamodb:putItem") == [{"TableName": "${Orders}"}]
-    again = load(tmp_path / "template.yaml", substitutions={"Orders": "orders", "Pause": 5})
+    again = load(tmp_path / "template.yaml", substitutions={"Orders": "orders", "Rest": 5})
     run = run_machine(again, functions={"ChargeFunction": {}, "dynamodb:putItem": {}})
     assert (run.elapsed_s, run.payloads("dynamodb:putItem")) == (5, [{"TableName": "orders"}])
 
@@ -228,7 +229,7 @@ def test_several_machines_are_chosen_by_their_logical_ids() -> None:
 
 
 def test_terraforms_templatefile_is_filled_in(tmp_path: Path) -> None:
-    """Names stand where numbers and objects stand, too; what has no value is named; directives are Terraform's own."""
+    """Names stand where numbers and objects stand, too; what has no value is named; what Terraform evaluates, too."""
     path = tmp_path / "order.asl.json.tftpl"
     path.write_text(ORDER_FILE.replace("${Pause}", "${ pause }").replace('"${Put}"', "${jsonencode(put)}"), "utf-8")
     values = {"ChargeArn": "arn:aws:lambda:us-east-1:123456789012:function:charge", "pause": 9}
@@ -237,9 +238,16 @@ def test_terraforms_templatefile_is_filled_in(tmp_path: Path) -> None:
     assert run.elapsed_s == 9
     with pytest.raises(DefinitionError, match=r"\$\{ pause \} needs a value: load\(.*'pause'"):
         load(path)
-    path.write_text('{"StartAt": %{ if x }"A"%{ endif }, "a": ${x}}', encoding="utf-8")
-    with pytest.raises(DefinitionError, match="has directives"):
-        load(path, substitutions={"x": 1})
+    for text, named in (
+        ('{"StartAt": %{ if x }"A"%{ endif }, "a": ${x}}', "%{ if x }"),
+        ('{"StartAt": "A", "Comment": "%%{ $${x} ${lower(x)}"}', "${lower(x)}"),
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(DefinitionError, match=re.escape(f"has {named}, for Terraform")):
+            load(path, substitutions={"x": 1})
+    escaped = '{"StartAt": "A", "States": {"A": {"Type": "Pass", "Result": "%%{a} $${b}", "End": true}}}'
+    path.write_text(escaped, "utf-8")
+    assert load(path).execute().output == "%{a} ${b}"
 
 
 def test_the_server_reads_no_template() -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from endpoint import PREFIX, WAIT, calling, created, over, ran, refusal, states_client
+from states_language import DefinitionError
 from states_language.server.__main__ import main, parser
+from states_language.server.stack import machines_of
 
 ECHO = calling("arn:aws:states:::lambda:invoke", {"FunctionName": "greet", "Payload.$": "$"}, End=True)
 PUT = calling("arn:aws:states:::dynamodb:putItem", {"TableName": "t", "Item": {}}, End=True)
@@ -84,6 +86,19 @@ def test_it_answers_until_ctrl_c_and_knows_everything_when_it_is_started_again(
     assert [json.loads(ran(states, PREFIX + "Order")["output"]) for _ in range(3)] == [{"hello": "world"}] * 3
     assert refusal(states.describe_execution, executionArn=done)[0] == "ExecutionDoesNotExist"
     assert "Traceback" not in ended(process, signal.SIGTERM)
+
+
+def test_a_template_is_deployed_in_the_servers_account_with_the_type_that_it_refers_to(tmp_path: Path) -> None:
+    """Otherwise it would start nested executions in an account that nobody has, and an Express machine as another."""
+    path = tmp_path / "template.yaml"
+    quick = TEMPLATE.replace("Type: STANDARD", "Type: !Ref Kind").replace("!GetAtt Charge.Arn", "!Ref AWS::AccountId")
+    path.write_text("Parameters: {Kind: {Type: String, Default: EXPRESS}}" + quick, encoding="utf-8")
+    (one,) = machines_of(path, {})
+    assert (one.type, json.loads(one.definition)["States"]["Charge"]["Resource"]) == ("EXPRESS", "000000000000")
+    assert [other.type for other in machines_of(path, {"Kind": "STANDARD"})] == ["STANDARD"]
+    path.write_text(quick, encoding="utf-8")
+    with pytest.raises(DefinitionError, match=r"Order/Properties/Type: must be STANDARD or EXPRESS, not \$\{Kind\}"):
+        machines_of(path, {})
 
 
 def test_what_cannot_begin_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

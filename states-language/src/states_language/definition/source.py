@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from states_language.definition.fields import DefinitionError
-from states_language.definition.substitutions import Substitutions, filled, filled_text
+from states_language.definition.substitutions import Substitutions, filled, filled_text, templatefile
 from states_language.definition.templates import Template, is_template
 from states_language.values import Duplicate, compact, once, parse_json, parts
 
@@ -155,7 +155,7 @@ def _definition(data: Any, name: str, substitutions: Substitutions | None, machi
     """`name` begins the text of a DefinitionError; files that a template names lie beside it."""
     values, folder = substitutions, Path(name).parent
     if is_template(data):
-        template = Template(data)
+        template = Template(data, substitutions or {})
 
         def read(path: str) -> Any:
             return _parsed(_read(str(folder / path)), path, {**template.substitutions(chosen), **(substitutions or {})})
@@ -165,8 +165,8 @@ def _definition(data: Any, name: str, substitutions: Substitutions | None, machi
         data = template.definition(chosen, read, lambda text: _parsed(text, f"the definition of {chosen}", values))
     elif machine is not None:
         raise DefinitionError("/", f"{name} is not a template, so machine={machine!r} must be left out")
-    if values is not None:
-        data = filled(data, values)
+    if values is not None or name.endswith(".tftpl"):
+        data = filled(data, values or {})
     if not isinstance(data, dict):
         raise DefinitionError("/", f"{name} must contain an object with StartAt and States")
     return data
@@ -174,6 +174,7 @@ def _definition(data: Any, name: str, substitutions: Substitutions | None, machi
 
 def _parsed(text: str, name: str, substitutions: Substitutions | None) -> Any:
     """Return the data in a text; it may be a template of JSON that has names in place of values."""
+    text = templatefile(text, name) if name.endswith(".tftpl") else text
     try:
         return parse_data(text, name)
     except DefinitionError:

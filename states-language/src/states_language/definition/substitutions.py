@@ -19,7 +19,8 @@ PLACEHOLDER = re.compile(r"(\$?)\$\{ *(?:jsonencode\( *)?([A-Za-z_][\w.:\-]*)(?:
 """`${Name}`, `${Function.Arn}`, `${AWS::Region}`, Terraform's `${jsonencode(name)}`; after another $ it is not a
 placeholder. No JSONata expression looks like one."""
 _STRING_OR_PLACEHOLDER = re.compile(r'"(?:[^"\\]|\\.)*"|' + PLACEHOLDER.pattern, re.DOTALL)
-_DIRECTIVE = re.compile(r"(?<!%)%\{")
+_EXPRESSION = re.compile(r"(?<!\$)\$\{[^}\n]*\}?|(?<!%)%\{[^}\n]*\}?")
+"""What Terraform evaluates in a template: an expression, or a directive."""
 
 PSEUDO = {
     "AWS::Partition": "aws",
@@ -64,13 +65,19 @@ def _text(text: str, substitutions: Substitutions) -> Any:
     return PLACEHOLDER.sub(value, text)
 
 
+def templatefile(text: str, name: str) -> str:
+    """Return a template of Terraform with only names left to fill in; raises DefinitionError for anything else."""
+    for found in _EXPRESSION.finditer(text):
+        if not PLACEHOLDER.fullmatch(found[0]):
+            raise DefinitionError("/", f"{name} has {found[0]}, for Terraform: load the text that it renders")
+    return text.replace("%%{", "%{")
+
+
 def filled_text(text: str, substitutions: Substitutions, name: str) -> str:
     """Return the text of a JSON template; the names outside of its strings are filled in.
 
-    Raises DefinitionError if one of these names has no value, or if the template has directives.
+    Raises DefinitionError if one of these names has no value.
     """
-    if _DIRECTIVE.search(text):
-        raise DefinitionError("/", f"{name} has directives (%{{ ... }}), for Terraform: load the text that it renders")
 
     def value(found: re.Match[str]) -> str:
         key = found[2]

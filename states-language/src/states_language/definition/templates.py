@@ -45,14 +45,18 @@ def _resources(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 class Template:
-    """A template, and what it says of its state machines, which are named by their logical ids."""
+    """A template, and what it says of its state machines, which are named by their logical ids.
 
-    def __init__(self, data: Mapping[str, Any]) -> None:
+    given: values of parameters, and of other names; a parameter that it leaves out has its default.
+    """
+
+    def __init__(self, data: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         resources = (_resources(data) or {}).items()
         self._machines = {name: one for name, one in resources if isinstance(one, Mapping) and one.get("Type") in TYPES}
         parameters = data.get("Parameters")
         values = parameters.items() if isinstance(parameters, Mapping) else ()
-        self._defaults = {name: one["Default"] for name, one in values if isinstance(one, Mapping) and "Default" in one}
+        defaults = {name: one["Default"] for name, one in values if isinstance(one, Mapping) and "Default" in one}
+        self._values = {**defaults, **given}
 
     def chosen(self, name: str | None) -> str:
         """Return the machine's logical id: `name` may lack the hash that CDK adds; None means the template's only one.
@@ -67,6 +71,15 @@ class Template:
             raise DefinitionError("/Resources", f"has no resource of the type {' or '.join(TYPES)}")
         there = "has several state machines" if name is None else f"has no state machine '{name}'"
         raise DefinitionError("/Resources", f"{there}: choose one of {found} by machine='...'")
+
+    def type(self, name: str) -> str:
+        """Return the type of a machine; raises DefinitionError if it is none, or only a deployment knows it."""
+        properties = self._properties(name)
+        field = "StateMachineType" if "StateMachineType" in properties else "Type"
+        found = self._resolved(properties.get(field, "STANDARD"))
+        if found not in ("STANDARD", "EXPRESS"):
+            raise DefinitionError(self._pointer(name, field), f"must be STANDARD or EXPRESS, not {found}")
+        return str(found)
 
     def substitutions(self, name: str) -> dict[str, Any]:
         """Return the DefinitionSubstitutions of a machine; raises DefinitionError."""
@@ -108,7 +121,7 @@ class Template:
             if len(value) == 1:
                 name, argument = next(iter(value.items()))
                 if name == "Ref" or name.startswith("Fn::"):
-                    return filled(_placeholder(name, self._resolved(argument)), self._defaults)
+                    return filled(_placeholder(name, self._resolved(argument)), self._values)
             return {key: self._resolved(member) for key, member in value.items()}
         if isinstance(value, list):
             return [self._resolved(element) for element in value]

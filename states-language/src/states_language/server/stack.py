@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from states_language.definition.fields import DefinitionError
 from states_language.definition.source import read_data, read_definition
-from states_language.definition.templates import FUNCTIONS, TYPES, is_template
-from states_language.server.requests import PREFIX, REGION
+from states_language.definition.templates import FUNCTIONS, TYPES, Template, is_template
+from states_language.server.requests import ACCOUNT, PREFIX, REGION
 from states_language.values import compact
 
 
@@ -30,20 +30,19 @@ def machines_of(path: str | os.PathLike[str], substitutions: Mapping[str, Any]) 
     if not is_template(template) or "Resources" not in template:
         raise DefinitionError("/", f"{os.fspath(path)} is no template: it has no Resources")
     resources = {name: one for name, one in template["Resources"].items() if isinstance(one, Mapping)}
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {"AWS::AccountId": ACCOUNT}
     for id_, one in resources.items():
         name = _name(id_, one)
         arn = f"{PREFIX}:stateMachine:{name}" if one.get("Type") in TYPES else f"arn:aws:{id_}"
         if one.get("Type") in FUNCTIONS:
-            arn = f"arn:aws:lambda:{REGION}:000000000000:function:{name}"
+            arn = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{name}"
         values |= {id_: arn if one.get("Type") in TYPES else name, f"{id_}.Arn": arn, f"{id_}.Name": name}
-    machines = []
+    values |= substitutions
+    read, machines = Template(template, values), []
     for id_, one in resources.items():
         if one.get("Type") in TYPES:
-            properties, name = one.get("Properties") or {}, _name(id_, one)
-            definition = read_definition(path, {**values, **substitutions}, id_)
-            kind = properties.get("Type", properties.get("StateMachineType", "STANDARD"))
-            machines.append(Deployed(name, f"{PREFIX}:stateMachine:{name}", compact(definition), str(kind)))
+            name, definition = _name(id_, one), compact(read_definition(path, values, id_))
+            machines.append(Deployed(name, f"{PREFIX}:stateMachine:{name}", definition, read.type(id_)))
     return machines
 
 
