@@ -177,7 +177,7 @@ class Executions(Registry):
         return [self.start(arn, text) for arn, text in sorted(wanted) if arn in self.machines]
 
     def close(self) -> None:
-        """Halts every execution without a last line, so that the next service resumes it."""
+        """Halts every execution without a closing line, so that the next service resumes it."""
         self._closed = True
         self.evaluators.close()
         for task in self._waiting:

@@ -83,7 +83,10 @@ class Opening:
 
 @dataclass(frozen=True)
 class Closing:
-    """The last line of an ended execution; `status` is AWS's, `output` JSON text, `events` the number of events."""
+    """The closing line of an ended execution, which only a large part follows.
+
+    `status` is AWS's, `output` JSON text, `events` the number of events.
+    """
 
     status: str
     stopped_ms: int
@@ -148,12 +151,12 @@ class Journal:
             self._write(EVENT + text + b"}\n")
 
     def closing(self, closing: Closing) -> None:
-        """Writes the last line and closes the file."""
+        """Writes the closing line and closes the file."""
         self.line(closing=vars(closing))
         self.close()
 
     def close(self) -> None:
-        """Closes the file; an execution without a last line counts as running."""
+        """Closes the file; an execution without a closing line counts as running."""
         self._closed = True
         if self in self._files:
             with harmless("the journal of an execution"):

@@ -1,7 +1,7 @@
 """Keeps the executions of the local service, whether they run or have ended, and describes them.
 
 Invariants: an execution that this process does not run is not RUNNING; the description of an ended execution comes from
-its last line on disk.
+its closing line on disk.
 """
 
 import asyncio
