@@ -4,6 +4,7 @@ It evaluates nothing itself: the interpreter runs each step as a small machine. 
 Retriers and Catchers once and never waits for them. The members that each type of state shows are recorded.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -65,7 +66,7 @@ def machine(state: Mapping[str, Any], variables: Mapping[str, Any] | None = None
     states: dict[str, Any] = {NAME: dict(state)} | {target: {"Type": "Succeed"} for target in targets}
     start = NAME
     if variables:
-        start = "Variables"
+        start = next(name for name in map(str, itertools.count()) if name not in targets)
         states[start] = {"Type": "Pass", "Assign": dict(variables), "Next": NAME}
     # "The TestState API can run for up to five minutes" (Developer Guide).
     return load({"StartAt": start, "TimeoutSeconds": 300, "States": states}, deployed=True)
