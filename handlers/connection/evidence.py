@@ -33,7 +33,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from handlers.connection.liveness import BROKEN
 from handlers.values import dataclass
 
 # No end was recorded: the function was killed, or the table accepted no more records.
@@ -111,9 +110,9 @@ class Record:
     @property
     def answered_ms(self) -> int:
         """When the upstream answered it at the earliest, once it is over."""
-        # A function that stood still notices an answer late. If it broke without being read further, what came
-        # meanwhile is lost.
-        is_unread = self.last_ms <= self.opened_ms and (self.has_no_end or self.ended_by in BROKEN)
+        # A function that stood still notices an answer late. If it ended without being read further, what came
+        # meanwhile is lost, unless the upstream had ended it.
+        is_unread = self.last_ms <= self.opened_ms and self.ended_by != _WHOLE
         return self._heard_by(self.opened_ms) if is_unread else self.opened_ms
 
     @property

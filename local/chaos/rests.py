@@ -77,7 +77,7 @@ def hasty(world: World) -> list[str]:
         slack_ms = RENEWAL_MS + 2 * world.schedule.skew_ms + frozen_ms
         since_ms = max(refused_ms) - limit_ms + slack_ms
         lived = [link for link in links if link.marked_ms and link.opened_ms]
-        lived_ms = [at_ms for one in lived if (at_ms := one.closed_ms or 0) - (one.opened_ms or 0) > slack_ms]
+        lived_ms = [at_ms for one in lived if (at_ms := one.over_ms or 0) - (one.opened_ms or 0) > slack_ms]
         reading = [link for link in world.upstream.links if link.marked_ms and (link.over_ms or ended_ms) >= ended_ms]
         lived_ms += [ended_ms for link in reading if (link.marked_ms or 0) < ended_ms - slack_ms]
         if min(refused_ms) > since_ms or max(lived_ms, default=0) > since_ms:

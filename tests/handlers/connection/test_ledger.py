@@ -189,6 +189,7 @@ def test_the_gap_behind_connections_that_have_expired_ends_with_a_stop(
         {"closed_ms": 90, "ended_by": "reset"},
         {"closed_ms": None, "ended_by": ""},
         {"closed_ms": 90, "ended_by": "unrecorded"},  # as the control API reads the one before
+        {"closed_ms": 90, "ended_by": "cursor_expired"},  # as an event of the stream may say
     ],
 )
 def test_what_came_between_an_answer_and_the_thaw_of_its_function_is_a_gap(ended: dict[str, Any]) -> None:
