@@ -6,9 +6,11 @@ however the command ends.
 """
 
 import argparse
+import contextlib
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from local.printable import printable
 from local.streams import asking
 from local.streams.asking import DONE
 from local.user_error import UserError
+from streamkeeper.exceptions import Refused
 
 PATH = "/fleet"
 CHECK_EVERY_S = 1.0
@@ -71,8 +74,9 @@ def apply(arguments: argparse.Namespace, text: str, kind: str) -> int:
         if answer["message"] != shown and not (arguments.json or is_dry):
             shown = answer["message"]
             print(printable(shown), flush=True)
-        time.sleep(CHECK_EVERY_S)
-        before, answer = answer, api.ask("GET", PATH, query)
+        with _goes_on(is_dry=is_dry):
+            time.sleep(CHECK_EVERY_S)
+            before, answer = answer, api.ask("GET", PATH, query)
         if _document(answer) != _document(before):
             raise UserError("Another document was applied in the meantime: `streamkeeper request GET /fleet` shows it.")
         if answer != before | {"seconds": answer["seconds"]}:
@@ -80,6 +84,17 @@ def apply(arguments: argparse.Namespace, text: str, kind: str) -> int:
         elif time.monotonic() - changed_s > SILENT_S:
             answer, changed_s = api.ask("PUT", PATH, query, text.encode(), kind), time.monotonic()
     return _ended(answer, is_json=arguments.json)
+
+
+@contextlib.contextmanager
+def _goes_on(*, is_dry: bool) -> Iterator[None]:
+    """Prints that the service continues, if the command ends within."""
+    try:
+        yield
+    except (Refused, UserError, KeyboardInterrupt):
+        if not is_dry:
+            print("The service goes on; `streamkeeper request GET /fleet` shows how far it is.", file=sys.stderr)
+        raise
 
 
 def _document(answer: dict[str, Any]) -> str:

@@ -112,7 +112,7 @@ def test_a_refusal_has_the_exit_status_of_its_kind(status: int, kind: str, wante
 def test_a_document_is_sent_again_to_a_service_that_stands_still(
     waits: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another command may have sent the same one meanwhile; only another document ends the command."""
+    """Another command may have sent the same one meanwhile; only another document or a refusal ends the command."""
     monkeypatch.setattr(fleet_verbs, "SILENT_S", 0)
 
     def at(execution: str, state: str = APPLYING) -> Script:
@@ -124,4 +124,7 @@ def test_a_document_is_sent_again_to_a_service_that_stands_still(
     with serving(at("aa-1"), at("bb-2")) as server:
         assert cli.main(["start", "--all", "--url", server.address]) == 2
     assert "Another document was applied in the meantime" in capsys.readouterr().err
-    assert waits == [1.0, 1.0, 1.0]
+    with serving(at("aa-1"), answers(problem("not-allowed"), 403)) as server:
+        assert cli.main(["start", "--all", "--url", server.address]) == 1
+    assert "The service goes on; `streamkeeper request GET /fleet` shows" in capsys.readouterr().err
+    assert waits == [1.0, 1.0, 1.0, 1.0]
