@@ -72,7 +72,7 @@ class Analysis:
         return sum(function.to_ms - function.from_ms for function in self.functions)
 
     @property
-    def connected_percent(self) -> float | None:
+    def task_percent(self) -> float | None:
         """Returns the share of the time since the first Task in which a Task ran; None if none ever ran."""
         is_none = not self.tasks or self.until_ms <= min(task.from_ms for task in self.tasks)
         return None if is_none else connected_percent(self.tasks, self.gaps)

@@ -110,7 +110,7 @@ def as_json(found: Analysis, usd: dict[str, float]) -> dict[str, Any]:
         **{name: [asdict(one) for one in getattr(found, name)] for name in ("executions", "rows", "spans", "gaps")},
         "gap_ms": gap_ms(found.gaps),
         "overlap_ms": found.overlap_ms,
-        "connected_percent": found.connected_percent,
+        "task_percent": found.task_percent,
         "transitions": found.transitions,
         "until_ms": found.until_ms,
         "usd": usd,
@@ -119,7 +119,7 @@ def as_json(found: Analysis, usd: dict[str, float]) -> dict[str, Any]:
 
 def note(found: Analysis) -> str:
     """Returns the result in two short lines, for a picture."""
-    percent = "no Task ran" if found.connected_percent is None else f"{found.connected_percent:.4g} % connected"
+    percent = "no Task ran" if found.task_percent is None else f"a Task ran for {found.task_percent:.4g} %"
     return f"{percent}\n{counted(len(found.gaps), 'gap')}"
 
 
@@ -181,7 +181,7 @@ LEGEND = picture.LEGEND.replace(f"{picture.STARTING} connecting  ", "").replace(
 
 
 def _totals(found: Analysis, usd: dict[str, float]) -> list[str]:
-    percent = "no Task ran" if found.connected_percent is None else f"connected {found.connected_percent:.4f} %"
+    percent = "no Task ran" if found.task_percent is None else f"a Task ran for {found.task_percent:.4f} %"
     lines = [
         f"{percent} of {canvas.duration(found.until_ms / 1000)}; overlap {found.overlap_ms / 1000:.3f} s; "
         f"gaps {len(found.gaps)}, {gap_ms(found.gaps) / 1000:.3f} s in all",

@@ -22,7 +22,7 @@ def test_a_retried_task_leaves_a_gap_with_its_cause() -> None:
     found = analyse([("loop", [*timed_out, *history((8, 7, "LambdaFunctionSucceeded", 4100))])])
     assert found.gaps == [Gap(1100, 2100, "States.Timeout")]
     assert (found.running_ms, found.overlap_ms, found.transitions, found.until_ms) == (2000, 0, 2, 3100)
-    assert found.connected_percent == 66.6666
+    assert found.task_percent == 66.6666
 
 
 def test_a_running_task_covers_until_now() -> None:
@@ -52,7 +52,7 @@ def test_executions_after_each_other_are_one_timeline() -> None:
 def test_where_no_task_ran_nothing_was_covered() -> None:
     """An execution that only waits has neither gaps nor a share."""
     found = analyse([("idle", history((1, 0, "ExecutionStarted", 0), (2, 1, "WaitStateEntered", 5)))])
-    assert (found.connected_percent, found.gaps, found.tasks) == (None, [], [])
+    assert (found.task_percent, found.gaps, found.tasks) == (None, [], [])
 
 
 def test_a_task_that_calls_no_function_is_billed_as_none() -> None:
