@@ -89,7 +89,7 @@ def coverage(status: str, connections: Connections, records: Records) -> Coverag
         return None
     if len(run) < len(connections.all) or (shown_records[0].since_ms or 0) < records.lease.started_at_ms:
         # The time before the start is no gap: the stream was stopped.
-        shown_records[0] = replace(shown_records[0], since_ms=None)
+        shown_records = _from_the_first(shown_records)
     missed = gaps(shown_records, connections.now_ms, connections.dead_after_ms)
     # An answer that the cursor is too old is not a connection.
     answered = (record for record in shown_records if record.refused != evidence.CURSOR_EXPIRED)
@@ -144,9 +144,17 @@ def known_gaps(status: str, connections: Connections) -> tuple[list[Gap], Gap | 
     if not shown_records:
         return [], None, []
     # Gaps before the oldest of them are recorded.
-    shown_records[0] = replace(shown_records[0], since_ms=None)
+    shown_records = _from_the_first(shown_records)
     missed = gaps(shown_records, connections.now_ms, connections.dead_after_ms)
     return missed, _away(status, connections, shown_records), shown_records
+
+
+def _from_the_first(shown_records: list[Record]) -> list[Record]:
+    """Returns the records without a gap before them, which only those of a single connection could leave."""
+    first, *others = shown_records
+    if any(record.fence != first.fence for record in others):
+        return shown_records  # what the first one requested shows what it left to the next if it broke off
+    return [replace(first, since_ms=None), *others]
 
 
 def _away(status: str, connections: Connections, shown_records: list[Record]) -> Gap | None:

@@ -53,6 +53,20 @@ def test_a_connection_from_before_the_start_shows_that_it_is_reached(end: dict[s
     assert body["coverage"]["connections"] == 1
 
 
+def test_what_the_oldest_connection_left_to_the_next_is_open() -> None:
+    """It resumed and broke off before it had caught up; the next was longer behind than the upstream goes back.
+
+    The status, also after a start, and the page say the same.
+    """
+    broken = connection(1, "A", 4_733, 4_833, ended_by="reset", since_ms=2_733, live_ms=6_733, reach_ms=5_000)
+    after = connection(2, "B", 8_946, since_ms=4_833, reach_ms=5_000)
+    known = known_gaps("running", Connections(Records(Lease(), None, None, [broken, after]), NOW, 1 << 60))[0]
+    assert [(gap.from_ms, gap.to_ms, gap.state) for gap in known] == [(4_733, 8_946, OPEN)]
+    for started_at_ms in (1_000, 4_000):
+        (gap,) = shown(broken, after, started_at_ms=started_at_ms)["coverage"]["gaps"]
+        assert (gap["length_ms"], gap["state"]) == (4_213, OPEN)
+
+
 @pytest.mark.parametrize(("started_at_ms", "connections", "gaps"), [(900, 2, 1), (2_500, 1, 0)])
 def test_a_rejected_predecessor_begins_no_coverage(started_at_ms: int, connections: int, gaps: int) -> None:
     """A renewal took the stream over earlier, so coverage goes on, unless a POST came after the rejection."""
