@@ -11,14 +11,20 @@ Which key is the first free one depends only on what is stored, not on what a wr
 before the third are stored where the new epoch will look for them. And if two writers know of different epochs, the
 first stores the event and the second finds it.
 
+An id that is a number shows more: new events whose ids are no larger than the cursor that was sent are of a new count,
+and what follows the cursor is not. So a connection that `Beginning` finds to begin with them proves nothing of the time
+before it.
+
 Pure. Invariant: an event counts as known only if its body is the same, and only since the newest epoch began.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from handlers.framing.events import MAX_KEY_BYTES, OnConflict
+from handlers.connection.inputs import Written
+from handlers.framing.events import MAX_KEY_BYTES, OnConflict, StreamEvent
 from handlers.values import dataclass
 
 # How many known keys in a row with other bodies begin an epoch.
@@ -27,6 +33,8 @@ IN_A_ROW = 3
 SLACK_MS = 10_000
 # How long a restart is shown after it was last recognized, and how often that is recorded.
 SHOWN_MS, AGAIN_MS = 3_600_000, 60_000
+# Text with as many digits is a name, not a number.
+MOST_DIGITS = 40
 # How many keys of one event may be taken already; beyond that the event is not stored.
 MOST_KEYS = 1_000
 
@@ -98,6 +106,64 @@ class Epochs:
             goes_on = now_ms < known.seen_ms + SHOWN_MS
             since_ms = known.since_ms if goes_on else self._since_ms
             self.epoch = Epoch(known.number, since_ms, now_ms, self.is_stored)
+
+
+class Beginning:
+    """Counts the events of a new count with which a connection begins that resumed after a cursor.
+
+    `row` is their number: it is 0 again once an event comes that follows the cursor, unless enough came before that. A
+    known event shows nothing: another connection of the new count may have brought it.
+    """
+
+    def __init__(self, cursor: str | None) -> None:
+        self.row = 0
+        self._is_over = cursor is None
+        self._asked, self._last = _number(cursor), -1
+        # Of each unanswered write: how many of its events have no larger ids than the cursor, and whether others have;
+        # None if they cannot be compared.
+        self._before: deque[tuple[int, bool] | None] = deque()
+
+    def sent(self, events: Sequence[StreamEvent], *, joins: bool) -> None:
+        """Records the events of a write; with `joins` they are part of the newest one."""
+        if self._is_over:
+            return
+        before, follows, is_number = 0, False, self._asked is not None
+        # Of a batch, only the last event has a cursor.
+        for event in [event for event in events if event.cursor is not None] or events[-1:]:
+            number = _number(event.cursor)
+            is_number = is_number and number is not None
+            follows = follows or (number or 0) > (self._asked or 0)
+            if not follows and self._last < (number or 0):
+                self._last, before = number or 0, before + 1
+        if joins and (same := self._before.pop()) is not None:
+            before, follows = before + same[0], follows or same[1]
+        self._before.append((before, follows) if is_number else None)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether nothing is proved: such events came, or some of which it is not known yet whether they are new."""
+        waiting = () if self._is_over else (sent for sent in self._before if sent is not None)
+        return self.row > 0 or any(before >= (IN_A_ROW if follows else 1) for before, follows in waiting)
+
+    def stored(self, written: Written, *, drops: bool) -> None:
+        """Records the answer to the oldest write; `drops` is whether other bodies under known keys are not stored."""
+        if self._is_over:
+            return
+        count = written.stored + written.duplicates + written.dead_lettered
+        sent = self._before.popleft()
+        if sent is None:
+            # Both connections of a handover may bring the same events with other bodies.
+            row, follows = 0 if written.is_beside else written.conflicts, written.conflicts < count
+        else:
+            # Of those before the cursor at least so many are new, even if all others are.
+            new = written.stored + written.dead_lettered + (written.conflicts if drops else 0)
+            row, follows = max(0, new - count + sent[0]), sent[1]
+        self._is_over = follows or self.row + row >= IN_A_ROW
+        self.row = 0 if follows and self.row + row < IN_A_ROW else self.row + row
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < MOST_DIGITS else None
 
 
 def epochs_of(on_conflict: OnConflict | None, epoch: Epoch = NO_EPOCH) -> Epochs:

@@ -170,22 +170,27 @@ class Numbers:
         45, 43, 44, 45  nothing: a number that is not larger begins the row again, as after a restart or a repetition
         45, …, 47       nothing: the event between them is too long to be read
 
-    Without `by`, the only row continues after `after`, if that is a number. Each element of a batch may have a number,
-    and a heartbeat or an answer may take the next one; any other number in those two may belong to another row.
+    Without `by`, the only row continues after `after`, if that is a number and the upstream was asked to go on there.
+    Each element of a batch may have a number, and a heartbeat or an answer may take the next one; any other number in
+    those two may belong to another row.
 
-    `goes_on` is whether the first event continued it: then the upstream still had all that came after the cursor.
-    `is_below` is whether its number was smaller: then the upstream sends some events again, or has started over.
+    `goes_on` is whether the first event continued it: then the upstream still had all that came after the cursor, or
+    nothing else had come.
     """
 
-    def __init__(self, numbering: Numbering, after: str | None = None, split: Split | None = None) -> None:
+    def __init__(
+        self, numbering: Numbering, after: str | None = None, split: Split | None = None, *, is_asked: bool = True
+    ) -> None:
         self._numbering = numbering
         self._split = split if split is not None and split.is_of_element(numbering.path) else None
         self._last: dict[object, int] = {}
         self._after: int | None = None
         self._unread = 0  # how many events have come whose numbers are unknown
-        self.goes_on = self.is_below = False
+        self.goes_on = False
         if after is not None and numbering.by is None and (number := _number(after)) is not None:
-            self._last[None] = self._after = number
+            self._after = number
+            if is_asked:
+                self._last[None] = number
 
     def missing(self, frame: Frame, *, begins: bool) -> list[int]:
         """Returns how many numbers are missing before each event of `frame` that comes after a hole.
@@ -195,11 +200,12 @@ class Numbers:
         losses = []
         self._unread += is_unread(frame.data)
         for row, number in self.of(frame):
-            if self._after is not None:
-                # The event of the cursor itself may come once more.
-                self.goes_on = not begins and 0 <= number - self._after <= 1 + self._unread
-                self.is_below, self._after = not begins and number < self._after, None
             last = self._last.pop(row, None)
+            if self._after is not None:
+                # The event of the cursor itself may come once more if it was asked for; if not, each connection may
+                # have numbers of its own.
+                self.goes_on = not begins and int(last is None) <= number - self._after <= 1 + self._unread
+                self._after = None
             self._last[row] = number
             if len(self._last) > MOST_ROWS:
                 del self._last[next(iter(self._last))]

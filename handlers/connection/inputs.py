@@ -145,7 +145,8 @@ class Written:
     """The oldest Write was answered: how many events were new, known already, or dead-lettered.
 
     `conflicts` counts those among the new and the known ones whose key was known with another body. `is_beside` is
-    whether the connection before may have been open too: then both may have brought the same events.
+    whether the connection before may have been open too: then both may have brought the same events. `is_anew` is
+    whether ids are known to have started over of late, and are not stored: then each conflict is a new event.
     """
 
     stored: int
@@ -153,6 +154,7 @@ class Written:
     dead_lettered: int = 0
     conflicts: int = 0
     is_beside: bool = False
+    is_anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,8 +85,9 @@ class Intake:
             return [], refusal
         asked = record.pending.asked_from if self._afresh is None else self._afresh
         if self._profile.sequence is not None:
-            is_row = record.backlog.resumed and self._profile.cursor == self._profile.sequence.path
-            self._numbers = Numbers(self._profile.sequence, asked if is_row else None, self._profile.split)
+            is_row = self._afresh is None and self._profile.cursor == self._profile.sequence.path
+            after, is_asked = asked if is_row else None, record.backlog.resumed
+            self._numbers = Numbers(self._profile.sequence, after, self._profile.split, is_asked=is_asked)
         if self._profile.time is not None and record.backlog.resumed:
             self._times = OwnTimes(self._profile.time, opened.headers.get("date", ""), now_ms)
         self._decoder.opens(opened.headers)
@@ -131,8 +132,7 @@ class Intake:
             self._profile, frames, last_id, now_ms, place, record.pending.events, is_resumed=is_resumed, numbers=numbers
         )
         if numbers is not None and numbers.goes_on:
-            record.backlog.reaches_cursor()
-        record.is_below = numbers is not None and numbers.is_below
+            record.backlog.follows_cursor()
         goes_on = reading.stop is None and failure is None and end is None
         taken, before_ms = self._takes(
             now_ms, reading, record, len(data), ended_some=bool(frames), is_inside=goes_on and is_inside

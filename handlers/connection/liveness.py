@@ -199,18 +199,18 @@ class Backlog:
         if stored_until_ms is None or stored_until_ms >= self._proof[0]:
             self.live_ms = min(self.live_ms, self._proof[1])
 
-    def reaches_cursor(self) -> None:
-        """Records that the upstream went back to the cursor: its numbers show it, even if the profile promises less."""
+    def follows_cursor(self) -> None:
+        """Records that the numbers go on after the cursor, even if the profile promises less.
+
+        The upstream went back to it; or, if it was not asked to, nothing happened in between.
+        """
         self.reach_ms = None
+        self.resumed = self.resumed or self.forgot_ms is None
 
     def unknown(self, now_ms: int) -> None:
         """Records that the answer does not begin after the cursor: what came in between can no longer be requested."""
         self.resumed = False
         self.forgot_ms = self.live_ms = now_ms
-
-    def restarted(self, opened_ms: int) -> None:
-        """Records that the upstream's ids started over: nothing proves that it sent what came after the cursor."""
-        self.resumed, self.live_ms = False, opened_ms
 
     def expired(self, now_ms: int, *, has_moved: bool) -> None:
         """Records that the upstream has forgotten what came after the cursor, unless it `has_moved` since."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from handlers.connection.epochs import Beginning
 from handlers.connection.inputs import Written
 from handlers.connection.spending import Account
 from handlers.framing.events import StreamEvent
@@ -22,21 +23,24 @@ class Pending:
 
     def __init__(self, account: Account | None = None) -> None:
         self._account = account
+        self.beginning = Beginning(None)
         self._writes: deque[str | None] = deque()  # the last cursor of each, None if it has none
-        self._arrived: deque[int] = deque()  # when the events of each had arrived
+        self._arrived: deque[int] = deque()  # when the first event of each had arrived
         self._reached: str | None = None
         self.events = 0  # of all writes, answered or not
         self.writes = 0
         self.saved: str | None = None
         self.asked_from: str | None = None
 
-    def begins(self, cursor: str | None) -> None:
-        """Records the saved cursor, after which the upstream is asked to resume."""
+    def begins(self, cursor: str | None, *, is_asked: bool) -> None:
+        """Records the saved cursor, and whether the upstream is asked to resume after it."""
         self.saved = self._reached = self.asked_from = cursor
+        self.beginning = Beginning(cursor if is_asked else None)
 
     def sent(self, events: Sequence[StreamEvent], arrived_ms: int, *, joins: bool = False) -> None:
         """Records that events which arrived then are on their way: in a write of their own, or in the newest one."""
         self.events += len(events)
+        self.beginning.sent(events, joins=joins)
         # Usually the last event has a cursor; this runs for each chunk.
         cursor = events[-1].cursor if events else None
         if cursor is None:
@@ -50,8 +54,9 @@ class Pending:
         if self._account is not None:
             self._account.sent(events, joins=joins)
 
-    def stored(self, written: Written) -> int:
-        """Records the answer to the oldest write; returns when its events had arrived."""
+    def stored(self, written: Written, *, drops: bool = False) -> int:
+        """Records the answer to the oldest write; returns when its first event had arrived."""
+        self.beginning.stored(written, drops=drops)
         cursor = self._writes.popleft()
         self._reached = self._reached if cursor is None else cursor
         came_ms = self._arrived.popleft()

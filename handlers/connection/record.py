@@ -50,24 +50,26 @@ class Record:
         self.saved_at_ms = 0
         self._seen_ms = 0
         self._stored = self._duplicates = self._dead_lettered = self._conflicts = 0
-        self.is_below = False  # whether its events' numbers began below the cursor
         self._losses = self._missing_gaps = 0
         self._is_open = False  # whether the gap that it ended is recorded as open
         # Known keys with other bodies, in a row: how many, since when, and the number of the loss that records them.
         self._dropped = self._dropped_from_ms = self._dropped_as = 0
         self._looked = 0  # the last connection that recorded the gaps
         self.connected_ms: int | None = None  # until when another connection is known to have been open
-        self._told = -1  # how much the record proved when gaps were last recorded: see `gaps`
+        self._told, self._told_resumed = -1, False  # what the record proved when gaps were last recorded: see `gaps`
 
     @property
     def progress(self) -> Progress:
         """The record as the ledger has it."""
         outcome = self._outcome if self._is_ended else None
-        backlog = self.backlog
+        backlog, opened_ms = self.backlog, self.opened_ms
+        # Late events have come, or ids have started over: until that is clear nothing is proved.
+        is_clear = not self.pending.beginning.is_doubtful
+        resumed, live_ms = backlog.resumed and is_clear, backlog.live_ms if is_clear else opened_ms
         return Progress(
             fence=self.fence,
             claimed_ms=self._claimed_ms,
-            opened_ms=self.opened_ms,
+            opened_ms=opened_ms,
             seen_ms=self._seen_ms,
             closed_ms=self.closed_ms,
             ended_by=self._ending if self._is_ended else "",
@@ -77,10 +79,10 @@ class Record:
             duplicates=self._duplicates,
             dead_lettered=self._dead_lettered,
             unterminated_bytes=self.unterminated_bytes,
-            resumed=backlog.resumed,
-            reach_ms=backlog.reach_ms if backlog.resumed else None,
+            resumed=resumed,
+            reach_ms=backlog.reach_ms if resumed else None,
             since_ms=backlog.since_ms,
-            live_ms=backlog.live_ms,
+            live_ms=live_ms,
             forgot_ms=backlog.forgot_ms,
             conflicts=self._conflicts,
             left_out=self.left_out,
@@ -117,7 +119,7 @@ class Record:
 
     def resumes(self, now_ms: int, at: Resumption, is_asked: bool, reach_ms: int | None = None) -> None:
         """Records the saved cursor, whether the upstream is asked to resume from it, and how far back it goes."""
-        self.pending.begins(at.cursor)
+        self.pending.begins(at.cursor, is_asked=is_asked)
         self.backlog.resumes(now_ms, at, is_asked, reach_ms)
         if self.account is not None:
             self.account.begins(at.spending, is_open=at.is_counting, comes_again=is_asked and not at.is_logged)
@@ -156,59 +158,50 @@ class Record:
 
         If the profile `drops` other bodies under known keys, several in a row are new events whose ids started over.
         """
-        came_ms = self.pending.stored(written)
+        came_ms = self.pending.stored(written, drops=drops)
         if written.stored or written.dead_lettered:
             if self._pauses_from_ms is not None:
                 self._pause_ms = max(self._pause_ms or 0, came_ms - self._pauses_from_ms)
             self._event_ms = self._pauses_from_ms = max(came_ms, self._event_ms or 0)
-        is_odd = self._brought == self._conflicts
         self._stored += written.stored
         self._duplicates += written.duplicates
         self._dead_lettered += written.dead_lettered
         self._conflicts += written.conflicts
-        is_odd = is_odd and self._conflicts >= IN_A_ROW
-        # Numbers below the cursor may come once more; events that nobody knows do not.
-        is_new = self.is_below and self._brought >= IN_A_ROW and self._duplicates in (0, self._conflicts)
-        if (is_odd or is_new) and self.backlog.resumed and not written.is_beside:
-            # It brought nothing else before: the ids start over, and the cursor is one of the former count.
-            self.backlog.restarted(self.opened_ms or came_ms)
-            self._told = -1
         if drops and written.conflicts:
             return self._drops(came_ms, written)
         if written.stored:
             self._dropped = self._dropped_as = 0
         return []
 
-    @property
-    def _brought(self) -> int:
-        return self._stored + self._duplicates + self._dead_lettered
-
     def _drops(self, came_ms: int, written: Written) -> list[Effect]:
-        self._dropped_from_ms = self._dropped_from_ms if self._dropped else came_ms
+        self._dropped_from_ms = self._dropped_from_ms if self._dropped else self._lost_from_ms(came_ms)
         self._dropped += written.conflicts
         # Two connections may bring the same events with other bodies, as an upstream makes them that writes its time
         # into each. The row ends with what both brought; if it goes on, all of it counts.
-        if self._dropped < IN_A_ROW or written.is_beside:
+        if self._dropped < (1 if written.is_anew else IN_A_ROW) or written.is_beside:
             return []
         # The whole row has one record, which grows.
         if not self._dropped_as:
             self._losses += 1
             self._dropped_as = self._losses
-        return [
-            RecordLoss(self.fence, self._dropped_as, self._dropped_from_ms, came_ms, "ids_restarted", self._dropped)
-        ]
+        # What came while the process stood still may have come until now.
+        span = self._dropped_from_ms, self.liveness.arrived_ms
+        return [RecordLoss(self.fence, self._dropped_as, *span, "ids_restarted", self._dropped)]
 
     def lost(self, now_ms: int, heard_ms: int, events: int | None) -> RecordLoss:
         """Returns the effect that records the loss of `events` that the upstream announced; None is an unknown number.
 
-        They were lost after `heard_ms`, when the upstream last sent something, or, while the connection catches up, at
-        any time for which something may still come.
+        They were lost after `heard_ms`, when the upstream last sent something.
         """
         self._losses += 1
-        live_ms, since_ms = self.backlog.live_ms, self.backlog.comes_from_ms
-        is_live = live_ms is not None and heard_ms >= live_ms
-        from_ms = heard_ms if is_live or since_ms is None else min(heard_ms, since_ms)
-        return RecordLoss(self.fence, self._losses, from_ms, now_ms, "announced_by_upstream", events)
+        span = self._lost_from_ms(heard_ms), now_ms
+        return RecordLoss(self.fence, self._losses, *span, "announced_by_upstream", events)
+
+    def _lost_from_ms(self, came_ms: int) -> int:
+        """Returns when what came then happened at the earliest: perhaps long ago, while the connection catches up."""
+        live_ms, since_ms = self.progress.live_ms, self.backlog.comes_from_ms
+        is_live = live_ms is not None and came_ms >= live_ms
+        return came_ms if is_live or since_ms is None else min(came_ms, since_ms)
 
     def cursor_expired(self, now_ms: int, cursor: str, heard_ms: int) -> None:
         """Records that the upstream has forgotten what came after the cursor; `cursor` is saved in its place.
@@ -278,6 +271,8 @@ class Record:
         """
         if leaves_some and not self._is_open and self.fence - self._looked < LOOK_EVERY:
             return []
+        if (resumed := self.progress.resumed) != self._told_resumed:
+            self._told, self._told_resumed = -1, resumed
         told = 2 if self.has_caught_up else int(self.closed_ms is not None)
         # The connection before, which counted as dead, may have recorded more since; then there was no gap.
         is_over = self._is_open and self.closed_ms is not None

@@ -27,7 +27,7 @@ from handlers.connection.effects import (
     TakeTurn,
     Write,
 )
-from handlers.connection.epochs import NO_EPOCH, Epochs, epochs_of
+from handlers.connection.epochs import NO_EPOCH, Epochs, epochs_of, words
 from handlers.connection.inputs import LOG, Claimed, ClaimRefused, LeaseRead, RestOwed, Resumption, Written
 from handlers.connection.lease import Lease
 from handlers.connection.steps import ChangeRest, Invocation, ReadRest, RestRead, Step
@@ -58,15 +58,15 @@ class EventRequests:
     def begins(self, record: ControlRecord) -> None:
         """Makes the connection that has claimed the stream store its events as the record says."""
         profile, layout, lease = self._profile, record.layout, record.lease
-        if lease.released_token < lease.connected_token < lease.fence:
+        # Where two are forbidden, this one opens once the other is over.
+        if profile.overlap != "forbids" and lease.released_token < lease.connected_token < lease.fence:
             self._before, self._beside_until_ms = lease.connected_token, lease.expires_at_ms
         self._epoch, conflict = record.epoch, profile.key_conflict
         epochs = None if conflict is None else epochs_of(conflict, record.epoch)
-        # A log has no bodies at hand: it keeps their checksums if the profile wants conflicts noticed.
-        compares = epochs if conflict == "epoch" else None
         self.log = None
+        # A log has no bodies at hand: it keeps their checksums, or nobody would see that ids start over.
         if layout.partitions == LOG:
-            self.goes_to_log(record, lease.fence, compares)
+            self.goes_to_log(record, lease.fence, epochs)
         else:
             self._policy = StoragePolicy(layout.partitions, profile.keep_days, conflict, layout.order, epochs)
 
@@ -90,7 +90,10 @@ class EventRequests:
         epochs = self._policy.epochs if log is None else log.epochs
         if epochs is not None and epochs.epoch != self._epoch:
             epochs.epoch = self._epoch = self._store.begin_epoch(stream_id, self._epoch, epochs.epoch)
-        return replace(written, is_beside=True) if is_beside and written.conflicts else written
+        if not written.conflicts:
+            return written
+        is_anew = epochs is not None and not epochs.is_stored and bool(words(epochs.epoch, self._now_ms()))
+        return replace(written, is_beside=is_beside, is_anew=is_anew)
 
     def _written_beside(self, step: Write, items: Written) -> Written:
         """Returns what was stored in all, if some of the events were refused as items.

@@ -263,7 +263,7 @@ class LedgerRecords:
         """Records a loss that was announced, or that has grown since; what its repair wrote stays."""
         item = loss_item(stream_id, loss)
         place = {name: item.pop(name) for name in ("PK", "SK")}
-        self._table.set(place, item, "attribute_not_exists(#to_ms) OR #to_ms < :to_ms")
+        self._table.set(place, item, "attribute_not_exists(#to_ms) OR #to_ms <= :to_ms")
 
     def spending(self, stream_id: str, fence: int) -> str:
         """Returns the stream's budget as a connection left it; "" if it was killed, or has none."""

@@ -136,7 +136,8 @@ def test_a_cursor_that_expired_is_replaced_and_the_record_ends_where_it_was_last
 def test_other_bodies_under_known_keys_are_lost_where_they_are_dropped_in_a_row() -> None:
     """From the third on they count as one loss that grows; a new event ends the row. In other stores they are kept.
 
-    Those that two open connections brought count only if the row goes on.
+    Where ids have started over of late each counts. Those that two open connections brought count only if the row goes
+    on. What comes while the connection catches up may have happened at any time since the cursor.
     """
     record = opened()
 
@@ -156,42 +157,63 @@ def test_other_bodies_under_known_keys_are_lost_where_they_are_dropped_in_a_row(
     beside = Written(0, 9, conflicts=9, is_beside=True)
     assert lost(2_500, Written(1, 0)) == lost(2_600, beside) == lost(2_700, Written(1, 0)) == lost(2_800, beside) == []
     assert lost(2_900, dropped) == [RecordLoss(3, 3, 2_800, 2_900, cause, 10)]
+    assert lost(3_000, Written(1, 0)) == lost(3_100, replace(beside, is_anew=True)) == lost(3_200, Written(1, 0)) == []
+    assert lost(3_300, replace(dropped, is_anew=True)) == [RecordLoss(3, 4, 3_300, 3_300, cause, 1)]
+    record = opened()
+    record.pending.sent([event("8")], record.liveness.arrived_ms)
+    assert record.stored(replace(dropped, is_anew=True), drops=True) == [RecordLoss(3, 1, 700, 1_400, cause, 1)]
 
 
 @pytest.mark.parametrize(
-    ("is_below", "writes", "resumes"),
+    ("cursors", "writes", "resumes"),
     [
-        (False, [Written(1, 0, conflicts=1), Written(0, 2, conflicts=2)], False),
-        (False, [Written(25, 0, conflicts=3)], False),
-        (False, [Written(1, 0, conflicts=1), Written(1, 0, conflicts=1), Written(1, 0)], True),
-        (False, [Written(1, 0), Written(9, 0, conflicts=9)], True),
-        (False, [Written(0, 1), Written(9, 0, conflicts=9)], True),
-        (False, [Written(9, 0, conflicts=9, is_beside=True)], True),
-        # Not all keys from before the restart are known: some events were left out.
-        (True, [Written(1, 0), Written(1, 1, conflicts=1)], False),
-        (True, [Written(3, 0)], False),
-        (True, [Written(2, 0)], True),
-        (True, [Written(2, 1)], True),
-        (True, [Written(3, 0, is_beside=True)], True),
+        # Ids that cannot be compared with the cursor, which is 7: known keys with other bodies.
+        (["a", "b"], [Written(1, 0, conflicts=1), Written(0, 2, conflicts=2)], False),
+        (["a"], [Written(25, 0, conflicts=3)], False),
+        (["a", "b", "c"], [*[Written(1, 0, conflicts=1)] * 2, Written(1, 0)], True),
+        (["a", "b"], [Written(1, 0), Written(9, 0, conflicts=9)], True),
+        (["a", "b"], [Written(0, 1), Written(9, 0, conflicts=9)], True),
+        (["a"], [Written(9, 0, conflicts=9, is_beside=True)], True),
+        # New events with ids before the cursor. One of them may also be late, until another follows the cursor.
+        (["1"], [Written(1, 0)], False),
+        (["1", "2", "8"], [Written(1, 0)] * 3, True),
+        (["1", "2", "3", "8"], [Written(1, 0)] * 4, False),
+        (["3", "2", "3", "8"], [Written(1, 0), Written(1, 0), Written(0, 1), Written(1, 0)], True),
+        # Known ones show nothing: the upstream repeats them, or another connection has brought them.
+        (["6", "7", "8"], [Written(0, 1), Written(0, 1), Written(1, 0)], True),
+        (["1", "2"], [Written(1, 0), Written(0, 1)], False),
+        # The restart was long before: the cursor is of the new count, and the keys are still taken.
+        (["8", "9", "10"], [Written(0, 1, conflicts=1)] * 3, True),
+        (["0", "1", "2"], [Written(0, 1, conflicts=1)] * 3, False),
     ],
 )
 def test_a_connection_that_begins_with_ids_that_start_over_has_requested_nothing(
-    is_below: bool, writes: list[Written], resumes: bool
+    cursors: list[str], writes: list[Written], resumes: bool
 ) -> None:
-    """Its cursor is from before the restart, so nobody knows what came in the gap, which is recorded again.
-
-    If numbers show that it begins below its cursor, new events are enough, unless one of them is known.
-    """
+    """Its cursor is from before the restart, so nobody knows what came in the gap, which is recorded again."""
     record = opened(behind_ms=200)
-    record.is_below = is_below
     hears(record, 2_300, 1)
     assert [len(record.gaps(10)), record.has_caught_up] == [1, True]
-    for written in writes:
-        record.pending.sent([event(None)], record.liveness.arrived_ms)
-        record.stored(written)
+    for cursor, written in zip(cursors, writes, strict=True):
+        record.pending.sent([event(cursor)], record.liveness.arrived_ms)
+        record.stored(written, drops=True)
     progress = record.save(2_400, is_open=True)
     assert (progress.resumed, progress.live_ms) == (resumes, 2_100 if resumes else 1_500)
-    assert len(record.gaps(10)) == (0 if resumes else 1)
+    assert resumes or len(record.gaps(10)) == 1
+
+
+def test_events_that_wait_for_a_log_show_together_that_ids_start_over() -> None:
+    """They are one write; if the last of them follow the cursor, those before it may have been late."""
+    for cursors, stored, resumes in (
+        (("1", "2"), 2, False),
+        (("1", "2", "8"), 3, True),
+        (("1", "2", "3", "8"), 4, False),
+    ):
+        record = opened()
+        for place, cursor in enumerate(cursors):
+            record.pending.sent([event(cursor)], record.liveness.arrived_ms, joins=place > 0)
+        record.stored(Written(stored, 0))
+        assert record.progress.resumed is resumes
 
 
 def test_who_has_ended_an_open_gap_looks_again_at_its_own_end() -> None:

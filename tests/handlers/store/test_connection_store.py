@@ -351,8 +351,8 @@ def test_a_gap_behind_one_that_was_relieved_is_none_once_its_successor_has_caugh
 
 
 def test_a_loss_that_grows_is_recorded_so(memory: Memory) -> None:
-    """Ids start over: the row of dropped events goes on, and a late answer takes nothing back."""
-    for to_ms, events in ((110, 3), (150, 20), (120, 5)):
+    """Ids start over: the row of dropped events goes on, perhaps at once, and a late answer takes nothing back."""
+    for to_ms, events in ((110, 3), (150, 10), (150, 20), (120, 5)):
         memory.store().ledger.record_loss(STREAM, RecordLoss(2, 1, 100, to_ms, "ids_restarted", events))
     item = memory.items(CONTROL, STREAM)["gap#000000000002#000001"]
     assert (item["from_ms"], item["to_ms"], item["events"]) == (100, 150, 20)

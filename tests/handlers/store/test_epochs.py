@@ -187,17 +187,17 @@ def test_three_known_keys_in_a_row_with_other_bodies_begin_an_epoch(store: str) 
     assert [key for key, _ in world.stored()] == ["1", "2", "3", "4", "5", *keys]
 
 
-@pytest.mark.parametrize("on_conflict", ["first", "both"])
-def test_ids_that_start_over_are_told_where_no_epoch_may_begin(on_conflict: str) -> None:
+@pytest.mark.parametrize(("store", "on_conflict"), [("items", "first"), ("log", "first"), ("items", "both")])
+def test_ids_that_start_over_are_told_where_no_epoch_may_begin(store: str, on_conflict: str) -> None:
     """If the first body stays, no more is stored; while it lasts the control record says so once a minute."""
-    world = World("items", on_conflict)
+    world = World(store, on_conflict)
     world.connection().sends(*of(0, *range(1, 9)))
     connection = world.connection()
     connection.sends(*of(1, 1, 2))
     assert world.epoch == Epoch()
     written = connection.sends(*of(1, 3))
     seen_ms, is_stored = world.now_ms, on_conflict == "both"
-    assert written == (Written(1, 0, 0, 1) if is_stored else Written(0, 1, 0, 1))
+    assert written == (Written(1, 0, 0, 1) if is_stored else Written(0, 1, 0, 1, is_anew=True))
     assert world.epoch == Epoch(0, seen_ms - 100, seen_ms, is_stored)
     connection.sends(*of(1, 4))
     assert world.epoch.seen_ms == seen_ms
@@ -220,8 +220,11 @@ def test_two_open_connections_may_bring_one_event_with_two_bodies() -> None:
     assert newer.sends(*of(1, 5)) == Written(0, 1, 0, 1, is_beside=True)
     assert world.epoch == Epoch()
     newer.performs(Heartbeat)
-    assert newer.sends(*of(1, 6)) == Written(0, 1, 0, 1)
+    assert newer.sends(*of(1, 6)) == Written(0, 1, 0, 1, is_anew=True)
     assert world.epoch.seen_ms == world.now_ms
+    # Where two are forbidden, the older is over when the newer opens, even if that is not known yet.
+    world.fields["overlap"] = "forbids"
+    assert world.connection().sends(*of(2, 1)) == Written(0, 1, 0, 1, is_anew=True)
 
 
 @pytest.mark.parametrize("store", STORES)
