@@ -184,6 +184,7 @@ def _profile(schedule: Schedule, table: Mapping[str, Any]) -> Profile:
         "connect_timeout_s": CONNECT_TIMEOUT_MS / 1000,
         "reject_after": schedule.reject_after_s,
         "stall_after_s": STALL_AFTER_MS / 1000,
+        "on_conflict": schedule.on_conflict,
         **Wire("", schedule.key, timed=schedule.is_timed).fields,
         **table,
         **(schedule.repair.fields if schedule.repair is not None else {}),

@@ -6,7 +6,7 @@ Invariants: the same seed gives the same schedule on every machine; removing a f
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from local.chaos.plans import Fault, drawn_delivery, drawn_repair, in_order
@@ -107,6 +107,21 @@ GUARD_FAULTS = ("token server away", "ticket server away", "token revoked")
 TICKETS_REFUSED = 0.4
 # The share of runs whose tables cut their answers, and the most items of a page then; drawn as sockets are.
 CUT, CUT_DRAW, MOST_ITEMS = 0.08, 7657, (2, 3, 10)
+# The share of upstreams that are restarted and count their ids from 0 again, what a profile says of that, and what else
+# happens within how long before or after it; drawn as sockets are.
+RESTARTS, RESTART_DRAW, ON_CONFLICT, AROUND_MS = 0.08, 11216, ("first", "epoch", "both"), 4_000
+AROUND = (
+    "kill",
+    "kill between steps",
+    "kill in the store",
+    "vanish",
+    "freeze",
+    "no listener",
+    "refusals",
+    "slow store",
+)
+# Faults that make events differ in more than their ids.
+NOT_RESTARTED = {"reorders", "losses"}
 # How often other streams run beside the first, and how many faults of its own each has at most.
 BESIDE, MOST_BESIDE = 0.07, 3
 # The share of streams that store events in a log, and the share of the others that have no index.
@@ -125,14 +140,14 @@ def generate(seed: int, store: str = "") -> Schedule:
         schedule = replace(schedule, beside=tuple(beside))
     schedule = replace(schedule, beside=tuple(stored(one, n, store) for n, one in enumerate(schedule.beside, 1)))
     schedule = stored(schedule, 0, store)
-    schedule = guarded(on_socket(schedule))
+    schedule = guarded(restarted(on_socket(schedule)))
     still, meanwhile = standstill(seed)
     schedule = replace(schedule, faults=in_order((*schedule.faults, *still, *meanwhile)))
     if any(one.policy == "forbids" for one in schedule.all):
         schedule = replace(schedule, faults=tuple(bearable(fault, schedule.skew_ms) for fault in schedule.faults))
     schedule = replace(schedule, delivery=drawn_delivery(seed), most_items=cut(seed))
     plan = drawn_repair(seed)
-    if plan is None or schedule.beside:
+    if plan is None or schedule.beside or schedule.restarts:
         return schedule
     # Only events with a key and an order can be repaired.
     ordered = tuple(fault for fault in schedule.faults if fault.kind != "reorders")
@@ -154,7 +169,7 @@ def on_socket(schedule: Schedule) -> Schedule:
 
 def with_socket(schedule: Schedule) -> Schedule:
     """Returns the schedule over a socket, whose upstream keys events by number, and forgets and reorders nothing."""
-    faults = tuple(fault for fault in schedule.faults if fault.kind != "reorders")
+    faults = tuple(fault for fault in schedule.faults if fault.kind not in ("reorders", "restart"))
     return replace(schedule, socket=True, key="path", memory=EVERYTHING, faults=faults)
 
 
@@ -175,6 +190,35 @@ def with_guard(schedule: Schedule, drawn: random.Random) -> Schedule:
     if apart.random() < TICKETS_REFUSED:
         faults.append(Fault(apart.randrange(FIRST_MS, LAST_MS), "ticket refused", apart.randrange(1_000, 12_000)))
     return replace(schedule, token_lives_s=lives_s, faults=in_order((*schedule.faults, *faults)))
+
+
+def restarted(schedule: Schedule) -> Schedule:
+    """Returns the schedule, perhaps with an upstream whose ids start over; drawn apart as sockets are."""
+    drawn = random.Random(f"restarts {schedule.seed}")
+    return with_restart(schedule, drawn) if is_restarted(schedule.seed) else schedule
+
+
+def is_restarted(seed: int) -> bool:
+    """Returns whether ids start over in the seed's schedule."""
+    return random.Random(f"restart {RESTART_DRAW} {seed}").random() < RESTARTS
+
+
+def with_restart(schedule: Schedule, drawn: random.Random, around: Sequence[str] = AROUND) -> Schedule:
+    """Returns the schedule with one or two restarts, each perhaps beside another fault, and events that can be stored.
+
+    It stays as it is if events already differ in more than their ids.
+    """
+    if schedule.socket or any(fault.kind in NOT_RESTARTED for fault in schedule.faults):
+        return schedule
+    faults = []
+    for _ in range(drawn.choice((1, 1, 2))):
+        at_ms, kind = drawn.randrange(FIRST_MS + AROUND_MS, LAST_MS - AROUND_MS), drawn.choice(("", *around))
+        faults.append(Fault(at_ms, "restart", 0, drawn.randrange(4)))
+        if kind:
+            for_ms, value = KINDS[kind][1](drawn)
+            faults.append(Fault(at_ms + drawn.randrange(-AROUND_MS, AROUND_MS), kind, for_ms, value))
+    rule = drawn.choice(ON_CONFLICT[: 2 if schedule.store == "log" else 3])
+    return replace(schedule, on_conflict=rule, unstorable="", faults=in_order((*schedule.faults, *faults)))
 
 
 def standstill(seed: int) -> tuple[tuple[Fault, ...], tuple[Fault, ...]]:

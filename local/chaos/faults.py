@@ -54,6 +54,8 @@ def strike(world: World, fault: Fault) -> None:
             world.upstream.reset()
         case "hang-up":
             world.upstream.hang_up()
+        case "restart":
+            world.upstream.restart(fault.value)
         case "truncation":
             world.upstream.truncate(draws)
         case "stall":

@@ -78,7 +78,7 @@ def wrong_waiting(world: World, coverage: dict[str, Any], dead_after_ms: int, *,
         link.came_ms.get(number, world.upstream.emitted_ms[number])
         for link in links
         for number in link.sent
-        if number not in done and number not in link.waiting
+        if number not in done and number not in link.waiting and not world.watch.ids.is_dropped(number)
     ]
     since_ms, span = instant_ms(coverage["waiting_since_at"] or ""), (0, now_ms)
     shown = [_span(gap, span) for gap in coverage["gaps"] if gap["state"] in LACKING]

@@ -23,6 +23,7 @@ from handlers.connection.ledger import gaps
 from handlers.connection.liveness import BROKEN
 from handlers.store import ledger_records
 from local.chaos.facts import lease_ttl_ms, ledger, noticed_ms, open_gaps, rows_of, standstills, uncovered
+from local.chaos.restarts import former, untrue
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
 from local.simulation.links import Link
@@ -40,13 +41,12 @@ RECORDED_AFTER_MS = 12_000
 
 def invented(world: World) -> list[str]:
     """Returns a sentence for each open gap that nothing explains, and for each recorded loss that was not announced."""
-    records, texts = ledger(world), []
+    records, texts = ledger(world), [*untrue(world)]
     for gap, ended_by in _together(open_gaps(world, records)):
-        why = _unexplained(world, records, gap, ended_by)
-        if why:
+        if why := _unexplained(world, records, gap, ended_by):
             span = f"from {world.at(gap.from_ms)} to {world.at(gap.to_ms)}"
             texts.append(f"the gap {span} ({gap.cause}) is open though {why}")
-    for fence, count in world.watch.losses:
+    for fence, count in sorted(world.watch.losses.keys() - world.watch.ids.dropped):
         link = world.link_of(fence)
         if count and (link is None or len(link.notices) < count):
             texts.append(f"connection {fence} recorded loss {count}, and was sent fewer notices")
@@ -171,7 +171,7 @@ def _asked_in_vain(world: World, records: list[Record], gap: Gap, parts: list[Ga
     asked_ms = max([gap.to_ms, *(link.opened_ms for link in late if link.opened_ms is not None)])
     if reach_ms is not None and asked_ms - gap.from_ms + _asked_before_ms(world) + slack_ms > reach_ms:
         return True
-    afresh = any(link.cursor is None or link.has_forgotten for link in about)
+    afresh = any(link.cursor is None or link.has_forgotten or former(world, link) is not None for link in about)
     # If nobody is connected, an open gap is left to the next connection.
     return afresh or any(part.state == LOST for part in parts) or not world.upstream.open_links
 
@@ -179,7 +179,7 @@ def _asked_in_vain(world: World, records: list[Record], gap: Gap, parts: list[Ga
 def _stayed(world: World, records: list[Record], link: Link, gap: Gap) -> bool:
     """Returns whether a connection within the gap surely lasted long enough to catch up."""
     assert link.opened_ms is not None
-    if link.opened_ms < gap.from_ms:
+    if link.opened_ms < gap.from_ms or former(world, link) is not None:
         return False
     end_ms = min(last_good_ms(world, records, link), gap.to_ms)
     # The function noticed the answer later, and was behind by as much more.

@@ -18,6 +18,7 @@ from local.chaos.draws import (
     on_socket,
     stored,
     with_guard,
+    with_restart,
     with_socket,
 )
 from local.chaos.plans import Fault, in_order
@@ -25,6 +26,8 @@ from local.chaos.schedule import SHARED, Schedule, requests
 
 # One of GROUP_EVERY seeds has groups: the one with this remainder.
 GROUP_EVERY, GROUP_REST = 10, 7
+# What happens near the restart of one stream's upstream.
+APART = ("no listener", "refusals", "reset", "pause")
 # How many streams: mostly few, because each costs as much as a schedule of its own.
 SIZES = (*(2,) * 8, *(3,) * 8, *(4,) * 4, 5, 6, 8, 12, 20)
 MOST_SHARED, MOST_OWN = 4, 3
@@ -71,6 +74,9 @@ def generate_groups(seed: int, store: str = "") -> Schedule:
     if on_socket(whole).socket:  # then about every second stream
         apart = random.Random(f"sockets of groups {seed}")
         streams = tuple(with_socket(one) if apart.random() < 0.5 else one for one in streams)
+    if draws.is_restarted(seed):  # about every second stream too
+        apart = random.Random(f"restarts of groups {seed}")
+        streams = tuple(with_restart(one, apart, APART) if apart.random() < 0.5 else one for one in streams)
     still, meanwhile = draws.standstill(seed)
     whole = replace(whole, faults=in_order((*whole.faults, *still)))
     streams = (replace(streams[0], faults=in_order((*streams[0].faults, *meanwhile))), *streams[1:])

@@ -12,6 +12,7 @@ from handlers.connection.evidence import STOPPED, Record
 from handlers.connection.gap_record import LOST, Gap
 from handlers.connection.ledger import corrected
 from handlers.store.control_record import to_record
+from local.chaos import restarts
 from local.chaos.facts import lease, ledger, noticed_ms, open_gaps, uncovered
 from local.chaos.schedule import requests
 from local.chaos.world import World
@@ -49,6 +50,7 @@ def missing(world: World) -> dict[int, str]:
         and number not in world.watch.stored
         and not any(gap.from_ms - slack_ms <= at_ms <= gap.to_ms + slack_ms for gap in recorded)
         and not (number in world.upstream.lost and _is_recorded(world, number, slack_ms))
+        and not (world.watch.ids.is_dropped(number) and restarts.is_counted(world, number, slack_ms))
     ]
     if not lost:
         return {}
@@ -103,7 +105,7 @@ def _is_recorded(world: World, number: int, slack_ms: int) -> bool:
 def _told(world: World, number: int) -> Iterator[tuple[Link, Gap]]:
     """Yields the links that were sent the notice of a lost event, each with the loss that its connection recorded."""
     for (fence, count), (from_ms, to_ms) in world.watch.losses.items():
-        link = world.link_of(fence)
+        link = None if (fence, count) in world.watch.ids.dropped else world.link_of(fence)
         if count and link is not None and link.notices[count - 1] == number + 1:
             yield link, Gap(fence, from_ms, to_ms, "", LOST, count)
 
@@ -149,11 +151,15 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
             unsaid = world.upstream.lost & set(range(min(link.sent, default=0)))
             yield from ((n, NO_NUMBER) for n in unsaid if world.upstream.emitted_ms[n] >= link.opened_ms)
     if world.schedule.resumes and uncovered(world, until_ms - 1, until_ms):
-        cursor = int(to_record(lease(world)).cursor or -1)
-        if cursor >= 0 or not world.schedule.memory.forgets:
-            yield from ((number, NEXT_ONES) for number in range(cursor + 1, len(world.upstream.emitted_ms)))
+        cursor = world.watch.ids.meant(int(to_record(lease(world)).cursor or -1), until_ms)
+        if cursor is not None or not world.schedule.forgets:
+            yield from (
+                (number, NEXT_ONES)
+                for number in range((-1 if cursor is None else cursor) + 1, len(world.upstream.emitted_ms))
+            )
     # An upstream that forgets cannot send everything again; neither can one that never resumes.
-    if world.schedule.resumes and not world.schedule.memory.forgets:
+    yield from restarts.excuses(world)
+    if world.schedule.resumes and not world.schedule.forgets:
         # Only the connections before the last one that began without a cursor: nobody could resume for those.
         until_ms = max((link.opened_ms or 0 for link in links if link.cursor is None), default=0)
         links = [link for link in links if link.asked_ms < until_ms]

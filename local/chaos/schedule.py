@@ -25,7 +25,8 @@ class Schedule:
 
     The profile: `pace` names its back-off after failures ("" for none), `key` its rule for dedup keys, `reject_after_s`
     how long a refusal may last before the stream is rejected, `store` the form of storage, `order` whether items are
-    indexed, `flush_s` how long events wait for a segment. `unstorable` says which events no table takes (`wire.py`).
+    indexed, `flush_s` how long events wait for a segment, `on_conflict` what follows if ids start over. `unstorable`
+    says which events no table takes (`wire.py`).
 
     The run: `renews` lets an execution start its successor after few cycles; `skew_ms` bounds the error of a function's
     clock; `beside` has the other streams of the account, each with its own faults; `delivery` says where the events of
@@ -67,6 +68,22 @@ class Schedule:
     timed: bool = False
     token_lives_s: int = 0
     most_items: int = 0
+    on_conflict: str = "first"
+
+    @property
+    def restarts(self) -> bool:
+        """Whether the upstream's ids start over."""
+        return any(fault.kind == "restart" for fault in self.faults)
+
+    @property
+    def drops(self) -> bool:
+        """Whether an event is not stored whose key another one has."""
+        return self.on_conflict == "first" and self.key != "hash"
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the upstream ever forgets events: by its memory, or by a restart."""
+        return self.memory.forgets or self.restarts
 
     @property
     def is_timed(self) -> bool:
@@ -124,6 +141,7 @@ class Schedule:
         traits += ["a profile of the last deployment"] if self.has_new_profile else []
         traits += ["items in no order"] if self.store == "items" and self.order == "none" else []
         traits += [f"pages of {self.most_items} at most"] if self.most_items else []
+        traits += [f'on_conflict = "{self.on_conflict}"'] if self.on_conflict != "first" else []
         head = f"seed {self.seed}: an upstream that {', '.join(traits)}; an event every {self.events_every_ms} ms"
         if self.name:
             head = f"{self.name}, which joins at {self.joins_ms / 1000:g} s, {head.partition(': ')[2]}"

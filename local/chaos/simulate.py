@@ -141,7 +141,7 @@ def _without_faults(schedule: Schedule) -> list[Schedule]:
 def _plainer(schedule: Schedule) -> list[Schedule]:
     plain: dict[str, Any] = {"hot": False, "reconnect_tries": 0, "renews": False, "skew_ms": 0, "resumes": True}
     traits = {"partitions", "pace", "retry_after_s", "key", "store", "order", "reject_after_s", "memory", "beside"}
-    traits |= {"timed", "token_lives_s", "most_items"}
+    traits |= {"timed", "token_lives_s", "most_items", "on_conflict"}
     plain |= {field.name: field.default for field in fields(Schedule) if field.name in traits}
     # Only a path gives keys to the items of a repair address, and to the messages of a WebSocket.
     plain["key"] = schedule.key if schedule.repair is not None or schedule.socket else plain["key"]

@@ -14,6 +14,7 @@ from handlers.store.event_items import PLACES, partition_keys, place_of, stream_
 from handlers.store.group_store import group_lease
 from handlers.store.segment_reader import LOG_SUFFIX, is_segment, segment_of, stored_events
 from local.chaos.account import Account
+from local.chaos.counts import Counts
 from local.simulation.dynamodb_expressions import Item
 from local.simulation.links import Link
 from local.simulation.tables import Key
@@ -78,6 +79,7 @@ class Watch:
         self._marked_by: Counter[int] = Counter()
         self.arrivals: list[tuple[int, int]] = []  # the instant and the connection of each event; 0 is a repair
         self.stored: dict[int, int] = {}  # when each event was stored, those in the dead-letter queue included
+        self.ids = Counts(wire, self.stored)
         self.marked: set[int] = set()
         self.order: list[tuple[str, int]] = []  # positions and events, in the order that a reader must see
         self.keys: list[tuple[str, int]] = []  # the same by key
@@ -99,6 +101,7 @@ class Watch:
         elif key[1].startswith("gap#") and key[1].count("#") == 2:
             _, fence, count = key[1].split("#")
             self.losses[int(fence), int(count)] = int(item["from_ms"]["N"]), int(item["to_ms"]["N"])
+            self.ids.lost(int(fence), int(count), item, self._clock.now_ms())
 
     def _event(self, key: Key, item: Item) -> None:
         body = "" if "dead_letter" in item else item["data"].get("S", "")
@@ -162,9 +165,7 @@ class Watch:
     def letters(self) -> dict[str, dict[str, Any]]:
         """Returns the stream's events that are whole in the queue, by key, and blames those that are wrong."""
         events = {}
-        for event in whole_events(self._queue.messages):
-            if event["stream"] != self._wire.stream:
-                continue
+        for event in (one for one in whole_events(self._queue.messages) if one["stream"] == self._wire.stream):
             events[event["key"]] = event
             number = self._wire.number_of(event["key"], event["data"])
             if number < 0 or event["id"] != self._wire.id_of(number):
@@ -203,7 +204,7 @@ class Watch:
         is_closed = "closed_ms" in item
         if not (is_all if is_closed else is_less) or dead < (self._marked_by[fence] if is_all and is_closed else 0):
             self._blame("wrong-counts", f"{told}; {there}")
-        if int(item.get("conflicts", {}).get("N", "0")):
+        if int(item.get("conflicts", {}).get("N", "0")) and not self.ids.start_over:
             self._blame("wrong-counts", f"connection {fence} tells of conflicts, and each event has one body")
 
     def _cursor(self, item: Item) -> None:
@@ -221,8 +222,8 @@ class Watch:
 
         The cursor of the record may be written after a newer one of the log; readers prefer the log's.
         """
-        cursor = int(text) if text.isdigit() else -1
-        link = self._link_of(fence)
+        link, own = self._link_of(fence), int(text) if text.isdigit() else -1
+        cursor = own if link is None else own + self._wire.begins[link.count]
         if not text:
             # It still counts as the cursor of the connection that saved it, whichever was told that it is too old.
             if not self._forgotten:
@@ -232,11 +233,11 @@ class Watch:
         if link is None or cursor not in link.sent:
             self._blame("cursor-ahead", f"the cursor {text!r} of connection {fence} was never sent to it")
             return
-        try:
-            at = link.sent.index(cursor, first)
-        except ValueError:
+        if cursor not in link.sent[first:]:
             return  # the upstream sent it again
-        missing = [number for number in link.sent[first : at + 1] if number not in self.stored]
+        at = link.sent.index(cursor, first)
+        self.ids.save(own, cursor, self._clock.now_ms())
+        missing = [one for one in link.sent[first : at + 1] if not (one in self.stored or self.ids.is_dropped(one))]
         if missing:
             self._blame("cursor-ahead", f"the cursor {cursor} was saved before event {missing[0]} was stored")
         announced = sum(place <= at for place in link.notice_places)
@@ -264,8 +265,7 @@ class Watch:
         fence, connected, released = (int(item.get(n, {}).get("N", "0")) for n in ("fence", "connected", "released"))
         if (fence, connected, released) == self._counters:
             return
-        old = self._counters
-        self._counters = (fence, connected, released)
+        old, self._counters = self._counters, (fence, connected, released)
         if any(now < before for now, before in zip(self._counters, old, strict=True)) or connected > fence:
             self._blame("backwards", f"fence, connected, released went from {old} to {self._counters}")
 

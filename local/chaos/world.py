@@ -63,7 +63,7 @@ class World:
         self.settings = self.version.settings
         self.own, self._number = own, number
         kind = schedule.key, schedule.unstorable
-        self.wire = Wire(self.stream, *kind, is_socket=schedule.socket, timed=schedule.is_timed)
+        self.wire = Wire(self.stream, *kind, is_socket=schedule.socket, timed=schedule.is_timed, drops=schedule.drops)
         self.watch = Watch(account, self.wire, self.link_of, self.blame)
         account.dynamodb.refuses = account.dynamodb.refuses or schedule.unstorable == "refused"
         account.watch(self.stream, self.watch.changed)

@@ -40,8 +40,8 @@ class ChaoticUpstream:
         self._draws = random.Random(ways.seed ^ 0x5EED)
         self._until_ms: dict[str, int] = {}
         self._status = 0
-        self._events = NumberedEvents(clock, self._draws, self._holds)
-        self._backlogs = Backlogs(clock, ways.memory, self._events.emitted_ms, self._send, reorders=ways.reorders)
+        self._events = NumberedEvents(clock, self._draws, self._holds, wire.begins)
+        self._backlogs = Backlogs(clock, ways.memory, self._events, self._send, reorders=ways.reorders)
         self.emitted_ms = wire.emitted_ms = self._events.emitted_ms
         self.lost, self.notices = self._events.lost, self._events.notices
         self.links: list[Link] = []
@@ -70,6 +70,12 @@ class ChaoticUpstream:
     def hang_up(self) -> None:
         """Ends every open link as a restarting server does."""
         self._end(list(self.open_links))
+
+    def restart(self, value: int) -> None:
+        """Ends every open link, and counts ids from 0 again; `value` says how, and what an unknown id means then."""
+        (self.hang_up if value & 1 else self.reset)()
+        self._events.begins.append(len(self.emitted_ms))
+        self._backlogs.sends_all = bool(value & 2)
 
     def _end(self, links: list[Link]) -> None:
         for link in links:
@@ -134,9 +140,8 @@ class ChaoticUpstream:
 
     def _asked(self, client: NotedSlot, cursor: str | None) -> Link:
         now_ms = self._clock.now_ms()
-        goes_on = self._ways.resumes and cursor
-        asked = int(cursor) if goes_on and cursor else None
-        link = Link(len(self.links), client, asked, now_ms, asks=bool(cursor))
+        asked = int(cursor) if self._ways.resumes and cursor else None
+        link = Link(len(self.links), client, asked, now_ms, asks=bool(cursor), sent_id=asked)
         self.links.append(link)
         return link
 
@@ -160,6 +165,7 @@ class ChaoticUpstream:
     def _answer(self, link: Link) -> None:
         if link.closed_ms is not None:
             return
+        self._backlogs.finds(link)
         now_ms, policy = self._clock.now_ms(), self._ways.policy
         others = list(self.open_links)
         if self._holds("refusals"):
@@ -280,8 +286,7 @@ class ChaoticUpstream:
 
     def _speak(self, link: Link) -> None:
         if link.is_open:
-            link.silent = False
-            waiting, link.waiting = link.waiting, []
+            link.silent, waiting, link.waiting = False, link.waiting, []
             link.came_ms.update(dict.fromkeys(waiting, self._clock.now_ms()))
             self._send(link, waiting)
 

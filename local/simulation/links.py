@@ -44,6 +44,9 @@ class Again:
 class Link:
     """One opening, from the request to the close; `cursor` is the event from which it resumes, None for the newest.
 
+    `sent_id` is the cursor as it was sent; if the upstream has been restarted since, it may mean another event, and
+    `count` is the number of the restarts before its answer.
+
     `asks` says whether a cursor was sent, heeded or not; `has_forgotten` whether it was refused as too old. `again` is
     None for a function's first opening; `unready` names the server that gave no token or ticket, `places`
     has those that were given.
@@ -65,6 +68,8 @@ class Link:
     asked_ms: int
     fence: int = 0
     asks: bool = False
+    sent_id: int | None = None
+    count: int = 0
     claimed_ms: int = 0
     checked_ms: int = 0
     took_ms: int | None = None

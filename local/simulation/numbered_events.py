@@ -18,11 +18,13 @@ REORDER_DEPTH = 2
 class NumberedEvents:
     """The events of one upstream; `emitted_ms[n]` is when event n happened. `holds` says whether a lasting fault does.
 
-    No event of `lost` is sent; the event after each, one of `notices`, announces the loss.
+    Its ids start over with each event of `begins`. No event of `lost` is sent; the event after each, one of `notices`,
+    announces the loss.
     """
 
-    def __init__(self, clock: Clock, draws: random.Random, holds: Callable[[str], bool]) -> None:
+    def __init__(self, clock: Clock, draws: random.Random, holds: Callable[[str], bool], begins: list[int]) -> None:
         self._clock, self._draws, self._holds = clock, draws, holds
+        self.begins = begins
         self._swapped: int | None = None
         self.emitted_ms: list[int] = []
         self.lost: set[int] = set()
@@ -45,23 +47,27 @@ class NumberedEvents:
             self._swapped = number
             return []
         if self._holds("duplicates") and self._draws.random() < 0.5:
-            numbers += range(max(0, number - 2), number + 1)
+            numbers += range(max(self.begins[-1], number - 2), number + 1)
         return numbers
 
 
 class Backlogs:
-    """Resends the events of `emitted_ms` to links that resume, as far as the upstream remembers them, by `send`."""
+    """Resends `events` to links that resume, as far as the upstream remembers them, by `send`.
+
+    To an id that it does not know it answers with all that it has if it `sends_all`, else with what comes.
+    """
 
     def __init__(
         self,
         clock: Clock,
         memory: Memory,
-        emitted_ms: list[int],
+        events: NumberedEvents,
         send: Callable[[Link, list[int]], None],
         *,
         reorders: bool,
     ) -> None:
-        self._clock, self._memory, self._emitted_ms, self._send = clock, memory, emitted_ms, send
+        self._clock, self._memory, self._emitted_ms, self._send = clock, memory, events.emitted_ms, send
+        self._begins, self.sends_all = events.begins, False
         self._back = REORDER_DEPTH if reorders else 0
 
     def send(self, link: Link) -> None:
@@ -69,11 +75,11 @@ class Backlogs:
         now_ms, newest = self._clock.now_ms(), len(self._emitted_ms)
         if link.cursor is None:
             return
-        first, memory = max(0, link.cursor + 1 - self._back), self._memory
+        first, memory = max(self._begins[-1], link.cursor + 1 - self._back), self._memory
         if not memory.forgets:
             self._send(link, list(range(first, newest)))
             return
-        oldest = memory.oldest(self._emitted_ms, now_ms)
+        oldest = self._oldest(now_ms)
         if memory.word == "frame" and self.has_forgotten(link):
             link.has_forgotten = True
             link.client.arrived(link, Chunk(GONE_FRAME))
@@ -86,7 +92,19 @@ class Backlogs:
 
     def has_forgotten(self, link: Link) -> bool:
         """Returns whether the upstream no longer has the cursor's event."""
-        return link.cursor is not None and link.cursor < self._memory.oldest(self._emitted_ms, self._clock.now_ms())
+        return link.cursor is not None and link.cursor < self._oldest(self._clock.now_ms())
+
+    def finds(self, link: Link) -> None:
+        """Finds the event that a link's id means, if ids have started over."""
+        begin, link.count = self._begins[-1], len(self._begins) - 1
+        if link.sent_id is not None and link.count:
+            link.cursor = begin + link.sent_id
+            if link.cursor >= len(self._emitted_ms):
+                link.cursor = begin - 1 if self.sends_all or self._memory.word else None
+
+    def _oldest(self, now_ms: int) -> int:
+        """Returns the oldest event that the upstream has: none from before a restart."""
+        return max(self._begins[-1], self._memory.oldest(self._emitted_ms, now_ms))
 
     def _replay(self, link: Link, since_ms: int) -> None:
         """Sends the due part of the backlog, which begins with the event of `since_ms`, and schedules the rest."""

@@ -3,13 +3,15 @@
     id: 7                                    id: 7
     data: event 7 of chaos                   data: {"seq":7,"of":"chaos","note":""}
 
-If the upstream dates its events, their JSON also has "at".
+If the upstream dates its events, their JSON also has "at". If it is restarted, it counts from 0 again, and bodies name
+the count: "event 0 of chaos~1".
 
 Bodies name the stream. JSON is spelled differently at each delivery, and no key may depend on that. Invariant: every
 frame of an event has the same length.
 """
 
 import base64
+import bisect
 import itertools
 import random
 import re
@@ -35,15 +37,24 @@ class Wire:
     """The wire of the stream with this id; `key`, one of KEYS, is the profile's rule for the dedup key.
 
     `unstorable` is one of UNSTORABLE, "" if every event can be stored. If it is `timed`, the caller sets `emitted_ms`
-    to the instants of the events.
+    to the instants of the events. With `drops` no event is stored whose key another one has.
     """
 
     def __init__(
-        self, stream: str, key: str, unstorable: str = "", *, is_socket: bool = False, timed: bool = False
+        self,
+        stream: str,
+        key: str,
+        unstorable: str = "",
+        *,
+        is_socket: bool = False,
+        timed: bool = False,
+        drops: bool = False,
     ) -> None:
         self.stream = stream
         self.timed = timed
         self.emitted_ms: Sequence[int] = ()
+        self.begins = [0]  # the number of the first event of each count
+        self.drops = drops
         self._is_socket = is_socket
         self._key = key
         self._every, self._first = UNSTORABLE.get(unstorable, (0, 0))
@@ -56,6 +67,18 @@ class Wire:
         """The profile's fields for the key and the time."""
         return {"key": "$.seq" if self._key == "path" else self._key} | ({"time": "$.at"} if self.timed else {})
 
+    def own(self, number: int) -> int:
+        """Returns the number that the upstream itself gives to the event: it counts from 0 after each restart."""
+        return number - self.begins[self._count(number)]
+
+    def rivals(self, number: int) -> list[int]:
+        """Returns the events of earlier counts with the same key as this one."""
+        own, count = self.own(number), self._count(number)
+        return [begin + own for begin in self.begins[:count] if self.own(begin + own) == own]
+
+    def _count(self, number: int) -> int:
+        return bisect.bisect_right(self.begins, number) - 1
+
     def frame(self, number: int, *, announces_loss: bool = False) -> bytes:
         """Returns the event's frame, which may announce that the upstream has lost the event before it.
 
@@ -64,11 +87,11 @@ class Wire:
         if self._is_socket:
             return encoded_frame(TEXT, self.body(number).encode())
         name = f"event: {LOSS}\n" if announces_loss else ""
-        return f"id: {number}\n{name}data: {self.body(number)}\n\n".encode()
+        return f"id: {self.own(number)}\n{name}data: {self.body(number)}\n\n".encode()
 
     def id_of(self, number: int) -> str | None:
         """Returns the event's id on the wire; None on a socket, whose messages have none."""
-        return None if self._is_socket else str(number)
+        return None if self._is_socket else str(self.own(number))
 
     def is_unstorable(self, number: int) -> bool:
         """Returns whether no item can hold the event."""
@@ -78,7 +101,9 @@ class Wire:
         """Returns the number of the event with this body; -1 if there is none, or the key belongs to another."""
         number = self._number(data)
         if self._key != "hash":
-            return number if key == str(number) else -1
+            # In a later count the event may have got another key, as its own was taken.
+            own, _, other = key.partition("#")
+            return number if own == str(self.own(number)) and (not other or number >= self.begins[1]) else -1
         return number if self._keys.setdefault(key, number) == number else -1
 
     def key_number(self, key: str) -> int:
@@ -90,11 +115,13 @@ class Wire:
     def body(self, number: int) -> str:
         """Returns the event's text: JSON, which a repair address has too, unless the keys are ids."""
         note = self._note if self.is_unstorable(number) else ""
+        own, count = self.own(number), self._count(number)
+        of = f"{self.stream}~{count}" if count else self.stream
         if self._key == "id":
-            return f"event {number} of {self.stream} {note}".rstrip()
+            return f"event {own} of {of} {note}".rstrip()
         # An event that is cut off before it happened is dated before all others.
         at_ms = self.emitted_ms[number] if number < len(self.emitted_ms) else 10**12
-        members = [f'"seq":{number}', f'"of":"{self.stream}"', f'"at":{at_ms}', f'"note":"{note}"']
+        members = [f'"seq":{own}', f'"of":"{of}"', f'"at":{at_ms}', f'"note":"{note}"']
         if not self.timed:
             del members[2]
         return "{" + ",".join(reversed(members) if next(self._spellings) else members) + "}"
@@ -103,7 +130,8 @@ class Wire:
         match = (_TEXT if self._key == "id" else _FIRST).fullmatch(data)
         if match is None and self._key != "id":
             match = _LAST.fullmatch(data)
-        if match is None or match["of"] != self.stream:
+        of, _, count = (match["of"] if match is not None else "").partition("~")
+        if match is None or of != self.stream:
             return -1
-        number = int(match["number"])
+        number = self.begins[int(count or 0)] + int(match["number"])
         return number if match["note"] == (self._note if self.is_unstorable(number) else "") else -1

@@ -92,7 +92,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 def test_every_kind_of_fault_is_drawn() -> None:
     """Two hundred schedules contain every kind of fault, each within its time."""
     faults = [fault for seed in range(200) for fault in generate(seed).faults]
-    assert {fault.kind for fault in faults} == {*KINDS, *GUARD_FAULTS, "ticket refused", "starvation"}
+    assert {fault.kind for fault in faults} == {*KINDS, *GUARD_FAULTS, "ticket refused", "starvation", "restart"}
     assert max(fault.at_ms for fault in faults) < LAST_MS
 
 

@@ -125,6 +125,11 @@ NAMED = {
             for fault in (*outage(at_ms, 6_500), Fault(at_ms + 11_000, "reset"))
         ),
     ),
+    # What the restarted server forgot shows only in ids that are smaller than the cursor.
+    "ids start over": replace(ALONE, key="hash", faults=(*outage(15_000, 3_000), Fault(16_000, "restart"))),
+    # Each handover after that begins with known ids too.
+    "known ids": replace(ALONE, policy="forbids", faults=(Fault(40_000, "restart"),)),
+    "known ids in a log": replace(ALONE, store="log", faults=(Fault(40_000, "restart"),)),
     # The answers of the store are lost while the upstream says that the cursor is too old.
     "lost answers": replace(
         ALONE,

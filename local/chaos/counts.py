@@ -1,0 +1,48 @@
+"""Remembers what a run's ids mean whose upstream counts from 0 again: events of two counts have the same id.
+
+Invariant: without a restart each id means the event of that number, and no event is dropped.
+"""
+
+from collections.abc import Container
+
+from handlers.store.typed_values import Item
+from local.simulation.wire import Wire
+
+
+class Counts:
+    """The ids of one stream; `stored` are its stored events.
+
+    `dropped` has, by connection and number, how many events each loss counts that was recorded because ids started
+    over; `anew_ms` is when the first of them was, 0 for never.
+    """
+
+    def __init__(self, wire: Wire, stored: Container[int]) -> None:
+        self._wire, self._stored = wire, stored
+        self.dropped: dict[tuple[int, int], int] = {}
+        self.anew_ms = 0
+        self._cursors: list[tuple[int, int, int]] = []
+
+    @property
+    def start_over(self) -> bool:
+        """Whether the upstream was restarted."""
+        return len(self._wire.begins) > 1
+
+    def lost(self, fence: int, count: int, gap: Item, now_ms: int) -> None:
+        """Records a loss: that of events whose keys were known, or another."""
+        if gap["cause"]["S"] == "ids_restarted":
+            self.dropped[fence, count] = int(gap["events"]["N"])
+            self.anew_ms = self.anew_ms or now_ms
+
+    def is_dropped(self, number: int) -> bool:
+        """Returns whether the event is not stored, because another one has its key."""
+        is_missing = self._wire.drops and self.start_over and number not in self._stored
+        return is_missing and any(rival in self._stored for rival in self._wire.rivals(number))
+
+    def save(self, own: int, number: int, now_ms: int) -> None:
+        """Records that a cursor was saved: its id, and the event that it means."""
+        self._cursors.append((now_ms, own, number))
+
+    def meant(self, own: int, at_ms: int) -> int | None:
+        """Returns the event that a saved cursor with this id meant at that instant; None if there was none."""
+        saved = (number for saved_ms, one, number in reversed(self._cursors) if one == own and saved_ms <= at_ms)
+        return next(saved, None)

@@ -1,0 +1,37 @@
+"""Schedules whose upstream is restarted, forgets what it sent, and counts its ids from 0 again, in virtual time."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from local.chaos import simulate
+from local.chaos.draws import generate, with_restart
+from local.chaos.group_schedule import APART, generate_groups
+
+LONG = pytest.mark.long
+
+
+@pytest.mark.cpu(8)
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 400), marks=LONG)], ids=str)
+def test_the_promise_holds_where_ids_start_over(seeds: range) -> None:
+    """What is dropped or was forgotten is told, and nothing else is; the status says why."""
+    for seed in seeds:
+        result = simulate.run_schedule(with_restart(generate(seed), random.Random(seed)))
+        assert (seed, result.violations) == (seed, [])
+
+
+@pytest.mark.cpu(8)
+@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 40), marks=LONG)], ids=str)
+def test_it_holds_in_groups_too(seeds: range) -> None:
+    """Each stream of a group may have such an upstream."""
+    for seed in seeds:
+        drawn, apart = generate_groups(seed), random.Random(seed)
+        streams = tuple(with_restart(one, apart, APART) for one in drawn.group)
+        assert (seed, simulate.run_schedule(replace(drawn, group=streams)).violations) == (seed, [])
+
+
+def test_schedules_draw_restarts() -> None:
+    """A few of the schedules for lone streams and for groups have them."""
+    assert 5 < sum(generate(seed).restarts for seed in range(400)) < 30
+    assert 5 < sum(any(one.restarts for one in generate_groups(seed).group) for seed in range(200)) < 30
