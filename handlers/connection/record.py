@@ -62,14 +62,13 @@ class Record:
     def progress(self) -> Progress:
         """The record as the ledger has it."""
         outcome = self._outcome if self._is_ended else None
-        backlog, opened_ms = self.backlog, self.opened_ms
-        # Late events have come, or ids have started over: until that is clear nothing is proved.
-        is_clear = not self.pending.beginning.is_doubtful
-        resumed, live_ms = backlog.resumed and is_clear, backlog.live_ms if is_clear else opened_ms
+        backlog = self.backlog
+        # Late events have come, or ids have started over: until that is clear it has requested nothing.
+        resumed = backlog.resumed and not self.pending.beginning.is_doubtful
         return Progress(
             fence=self.fence,
             claimed_ms=self._claimed_ms,
-            opened_ms=opened_ms,
+            opened_ms=self.opened_ms,
             seen_ms=self._seen_ms,
             closed_ms=self.closed_ms,
             ended_by=self._ending if self._is_ended else "",
@@ -82,7 +81,7 @@ class Record:
             resumed=resumed,
             reach_ms=backlog.reach_ms if resumed else None,
             since_ms=backlog.since_ms,
-            live_ms=live_ms,
+            live_ms=backlog.live_ms,
             forgot_ms=backlog.forgot_ms,
             conflicts=self._conflicts,
             left_out=self.left_out,
@@ -199,7 +198,7 @@ class Record:
 
     def _lost_from_ms(self, came_ms: int) -> int:
         """Returns when what came then happened at the earliest: perhaps long ago, while the connection catches up."""
-        live_ms, since_ms = self.progress.live_ms, self.backlog.comes_from_ms
+        live_ms, since_ms = self.backlog.live_ms, self.backlog.comes_from_ms
         is_live = live_ms is not None and came_ms >= live_ms
         return came_ms if is_live or since_ms is None else min(came_ms, since_ms)
 

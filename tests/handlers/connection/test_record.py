@@ -148,20 +148,17 @@ def test_other_bodies_under_known_keys_are_lost_where_they_are_dropped_in_a_row(
 
     dropped, cause = Written(0, 1, conflicts=1), "ids_restarted"
     assert [lost(at_ms, dropped) for at_ms in (1_600, 1_700)] == [[], []]
-    assert lost(1_800, Written(0, 2, conflicts=2)) == [RecordLoss(3, 1, 1_600, 1_800, cause, 4)]
+    assert lost(1_800, Written(0, 2, conflicts=2)) == [RecordLoss(3, 1, 700, 1_800, cause, 4)]
     assert lost(1_900, Written(0, 1)) == []
-    assert lost(2_000, dropped) == [RecordLoss(3, 1, 1_600, 2_000, cause, 5)]
+    assert lost(2_000, dropped) == [RecordLoss(3, 1, 700, 2_000, cause, 5)]
     assert lost(2_100, Written(1, 0)) == lost(2_200, Written(0, 2, conflicts=2)) == []
-    assert lost(2_300, dropped) == [RecordLoss(3, 2, 2_200, 2_300, cause, 3)]
+    assert lost(2_300, dropped) == [RecordLoss(3, 2, 700, 2_300, cause, 3)]
     assert (lost(2_400, Written(0, 9, conflicts=9), drops=False), record.progress.missing) == ([], 2)
     beside = Written(0, 9, conflicts=9, is_beside=True)
     assert lost(2_500, Written(1, 0)) == lost(2_600, beside) == lost(2_700, Written(1, 0)) == lost(2_800, beside) == []
     assert lost(2_900, dropped) == [RecordLoss(3, 3, 2_800, 2_900, cause, 10)]
     assert lost(3_000, Written(1, 0)) == lost(3_100, replace(beside, is_anew=True)) == lost(3_200, Written(1, 0)) == []
     assert lost(3_300, replace(dropped, is_anew=True)) == [RecordLoss(3, 4, 3_300, 3_300, cause, 1)]
-    record = opened()
-    record.pending.sent([event("8")], record.liveness.arrived_ms)
-    assert record.stored(replace(dropped, is_anew=True), drops=True) == [RecordLoss(3, 1, 700, 1_400, cause, 1)]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +195,8 @@ def test_a_connection_that_begins_with_ids_that_start_over_has_requested_nothing
         record.pending.sent([event(cursor)], record.liveness.arrived_ms)
         record.stored(written, drops=True)
     progress = record.save(2_400, is_open=True)
-    assert (progress.resumed, progress.live_ms) == (resumes, 2_100 if resumes else 1_500)
+    # It may still be as far behind: a restarted upstream may send all that it has.
+    assert (progress.resumed, progress.live_ms) == (resumes, 2_100)
     assert resumes or len(record.gaps(10)) == 1
 
 
