@@ -158,6 +158,9 @@ class GroupedStore(KnownStreams):
         is_due = waits and now_ms - held.saved_ms >= every_ms
         is_due = is_due or (spent is not None and saved is not None and spent.is_step(saved))
         is_due = is_due or self._is_outdated(held)
+        # So is what its first events show: ids have started over, or numbers go on.
+        shown_live, known_live = held.unsaved["live"]["M"], ledger_records.live_record(held.item) or {}
+        is_due = is_due or shown_live.get("resumed") != known_live.get("resumed")
         is_due = is_due or not self._is_member(stream_id)
         if not (is_due or is_first or is_behind or proves or rest is not None) and self._is_alive():
             return self._from_known(stream_id, fence)

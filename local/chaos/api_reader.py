@@ -152,7 +152,7 @@ class ApiReader:
         again = [
             (span, past) for span in spans[OPEN] for past in self._delivered if span[0] < past[1] and past[0] < span[1]
         ]
-        if again:
+        if again and not world.watch.ids.start_over:
             yield f"gaps are open that were delivered: {again}"
         records = list(self._records_with_ends())
         losses = [Gap(fence, *span, "", LOST, count) for (fence, count), span in world.watch.losses.items() if count]

@@ -57,11 +57,16 @@ def excuses(world: World) -> Iterator[tuple[int, str]]:
             continue
         if number is not None and link.cursor == world.wire.begins[link.count] + (link.sent_id or 0):
             yield from ((n, MISTAKEN) for n in range(number + 1, link.cursor + 1))
-        elif number is not None and not link.written:
+        elif number is not None and _shows_few(world, link):
             yield from ((n, TOO_FEW) for n, at_ms in enumerate(emitted_ms) if n > number and at_ms <= opened_ms)
         for is_dropped, row in groupby(link.sent, counts.is_dropped):
             if is_dropped:
                 yield from _untold(world, link, list(row))
+
+
+def _shows_few(world: World, link: Link) -> bool:
+    """Returns whether few of its events had ids up to the cursor's: they may be late, or a kill took the record."""
+    return sum(world.wire.own(n) <= (link.sent_id or 0) for n in link.sent[: link.written]) < IN_A_ROW
 
 
 def _untold(world: World, link: Link, row: list[int]) -> Iterator[tuple[int, str]]:
