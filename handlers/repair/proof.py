@@ -63,11 +63,10 @@ def afresh(known: Repair, span: Interval) -> Repair:
     return Repair(*span, stored=known.stored, first_ms=first_ms, last_ms=last_ms, stamp=known.stamp)
 
 
-def uncounted_in(gap: Gap, repair: Repair, now_ms: int) -> Interval | None:
+def uncounted_in(repair: Repair, now_ms: int) -> Interval | None:
     """Returns when a killed function may have stored events of the gap after it last saved its repair."""
-    if not repair.next_ms and not repair.lost_ms and repair.stamp:
-        return None
-    return repair.lost_ms or repair.next_ms or gap.to_ms, now_ms
+    since_ms = repair.lost_ms or (repair.pages and repair.next_ms)
+    return (since_ms, now_ms) if since_ms else None
 
 
 NO_EVENT_BEFORE = "no event from before the gap is stored, so there is no place to start from"

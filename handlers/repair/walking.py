@@ -54,17 +54,19 @@ Steps = Generator[Ask | Wait, Any, Repair]
 def repair_gap(ports: GapPorts, gap: Gap) -> Steps:
     """Returns the repair after this try, which is saved; raises TakenOver, and what a request raises."""
     repair = proof.begun(gap)
-    uncounted = proof.uncounted_in(gap, repair, ports.deps.now_ms())
+    uncounted = proof.uncounted_in(repair, ports.deps.now_ms())
     # This try may be refused, so the record keeps the interval until a page is read.
     repair = replace(repair, lost_ms=uncounted[0] if uncounted is not None else 0)
     borders: Borders = yield Ask(lambda: ports.borders(gap))
     problem, retry_s = ports.problem or proof.unaskable(ports.field, borders), 0.0
+    if not problem and uncounted is None:
+        # If this function is killed, the next one counts what has been stored since.
+        if not (yield Ask(partial(ports.save, gap, replace(repair, lost_ms=ports.deps.now_ms())))):
+            raise TakenOver
+        repair = replace(repair, stamp=repair.stamp + 1)
     while not problem:
         walk = _Walk(ports, gap, borders, repair.walk, uncounted)
-        try:
-            repair, problem, retry_s = yield from walk.steps(repair)
-        except Unstorable as why:
-            problem = str(why)
+        repair, problem, retry_s = yield from walk.steps(repair)
         if problem or proof.proves(ports.field, repair) or repair.walk == WIDE or not proof.can_widen(borders):
             break
         repair = replace(repair, walk=WIDE, at="")
@@ -137,12 +139,12 @@ class _Walk:
                     raise BadPage("the address names its items in another form than the stream, so none would be known")
                 if not repair.pages and field.key == "hash" and not (yield from self._knows_any(read)):
                     raise BadPage("the address spells its items otherwise than the stream, so no hash would be known")
-            except BadPage as problem:
+                is_step = is_counted(field, begin, address, repair)
+                if self._is_same(repair, read) or (is_step and not self._continues(repair, read)):
+                    repair = replace(repair, way=NO_ORDER)
+                repair, is_over = yield from self._take(repair, read)
+            except (BadPage, Unstorable) as problem:
                 return replace(repair, at=""), str(problem), 0
-            is_step = is_counted(field, begin, address, repair)
-            if self._is_same(repair, read) or (is_step and not self._continues(repair, read)):
-                repair = replace(repair, way=NO_ORDER)
-            repair, is_over = yield from self._take(repair, read)
             if is_over:
                 return (yield from self._looked_back(repair, begin))
             address = read.next
@@ -173,15 +175,14 @@ class _Walk:
         if not (repair.way == UP and repair.saw_before and repair.saw_after):
             return repair, "", 0
         deps = self._ports.deps
-        if not deps.has_time:
-            # The address's limit is used up for longer than this function lives.
-            problem = "no request is left to see whether the address forgot events"
-            return repair, problem, deps.pace.left_s(deps.now_ms())
+        if not deps.has_time:  # The address's limit is used up for longer than this function lives.
+            left_s = deps.pace.left_s(deps.now_ms())
+            return repair, "no request is left to see whether the address forgot events", left_s
         answer = yield from self._fetched(begin)
         if answer.problem:
             return repair, answer.problem, answer.retry_after_s or 0
         try:
-            again = page(self._ports.field, begin, 0, answer, self._ports.deps.now_ms())
+            again = page(self._ports.field, begin, 0, answer, deps.now_ms())
         except BadPage as problem:
             return repair, str(problem), 0
         is_there = any(event.key in (self._before, repair.first) for event in again.events)

@@ -68,7 +68,7 @@ def test_numbered_pages_may_end_with_a_404(following: dict[str, Any], ends_after
     """
     rig = Rig(next=following)
     rest = rig.rest = Numbered(RestWays(), lambda: rig.now, rig.emitted_ms, body)
-    rest.ends_after, rig.dies_after = ends_after, 8
+    rest.ends_after, rig.dies_after = ends_after, 9
     with pytest.raises(Killed):
         rig.run()
     rig.dies_after, rig.now = None, rig.now + TURN_MS
@@ -130,7 +130,7 @@ def test_an_item_that_is_deleted_after_a_kill_hides_no_other(skips: bool) -> Non
     """The next function knows how the page before the kill was counted, and sees the hole behind it."""
     rig = Rig(next={"link": "next"}, missed=range(10, 20), events=30)
     rest = rig.rest = Numbered(RestWays(), lambda: rig.now, rig.emitted_ms, body)
-    rest.skips, rig.dies_after = skips, 9
+    rest.skips, rig.dies_after = skips, 10
     with pytest.raises(Killed):
         rig.run()
     assert rig.repaired.pages == 1
@@ -319,7 +319,7 @@ def test_the_edge_may_lie_behind_the_first_page() -> None:
 
     So it is too if another function goes on with the walk: it repeats one request at most.
     """
-    for count in (None, *range(24)):
+    for count in (None, *range(22)):
         rig = Rig(RestWays(limit=4), address="https://rest.example/events?from={from}&to={to}")
         rig.dies_after = count
         with nullcontext() if count is None else pytest.raises(Killed):

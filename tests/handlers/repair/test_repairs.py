@@ -162,6 +162,17 @@ def test_a_kill_at_any_place_loses_nothing_and_stores_nothing_twice(store: str, 
     assert longest == whole
 
 
+def test_gaps_that_touch_count_each_event_once() -> None:
+    """Both are between the same two events, so the first walk stores all."""
+    rig = Rig(RestWays(limit=100))
+    notice = Gap(2, rig.gap.from_ms, rig.gap.to_ms - 1, "announced_by_upstream", LOST, 1)
+    rig.store.ledger._table.put(gap_item("s", notice))
+    rig.run()
+    repairs = [gap.repair for gap in rig.records.newest_gaps("s", 9)]
+    assert sorted((one.state, one.stored) for one in repairs if one is not None) == [(REPAIRED, 0), (REPAIRED, 5)]
+    assert brought(rig) == MISSED
+
+
 def test_a_walk_of_minutes_stores_nothing_twice_in_a_log() -> None:
     """Its second walk brings again what the first one has stored minutes before, and what came after the gap."""
     rig = Rig(RestWays(limit=4), store="log", address="https://rest.example/events?after={after}", pace_s=60)

@@ -1,10 +1,11 @@
 """Who repairs when: one function at a time for a profile's streams, and requests until their gaps are settled."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from handlers.connection.gap_record import LOST, OPEN, REPAIRED, Gap, Repair
+from handlers.connection.gap_record import LOST, OPEN, REPAIRED, Gap
 from handlers.errors import StoreUnavailable
 from handlers.repair import gap_edges, walking
 from handlers.repair.fetching import MOST_S
@@ -105,7 +106,7 @@ def test_whoever_finds_another_result_stores_none(is_lost: bool) -> None:
 
     def slow(request: Any) -> Any:
         rig.rest.fetch = fetch  # type: ignore[method-assign]
-        rig.store.ledger.save_repair("s", rig.gap, Repair(rig.gap.from_ms, rig.gap.to_ms, reason="another"))
+        rig.store.ledger.save_repair("s", rig.gap, replace(rig.repaired, reason="another"))
         rig.now += 2 * TURN_MS * is_lost
         assert rig.work.take_turn("s", "another", rig.now, rig.now + 1_000) == is_lost
         return fetch(request)
