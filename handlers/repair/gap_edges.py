@@ -16,6 +16,7 @@ from itertools import islice
 from handlers.api.connection_records import Connection
 from handlers.connection.gap_record import DELIVERED, REPAIRED, Gap, Interval, Repair, covers
 from handlers.connection.inputs import Layout
+from handlers.connection.spending import OVER_BUDGET
 from handlers.profile.repair_field import Repair as Field
 from handlers.repair.proof import Border, Borders, afresh, begun
 from handlers.store.event_items import Entry, StoredEvent
@@ -53,8 +54,12 @@ def repaired_spans(gaps: Sequence[Gap]) -> list[Interval]:
 
 
 def to_repair(gaps: Sequence[Gap], now_ms: int) -> list[tuple[int, Gap]]:
-    """Returns the gaps that are neither repaired nor given up, each with when it is due, the most urgent first."""
-    due = [(repair.next_ms or now_ms, gap) for gap in left(gaps) if not (repair := begun(gap)).is_over]
+    """Returns the gaps that are neither repaired nor given up, each with when it is due, the most urgent first.
+
+    What a budget has left out is fetched only if a person wants it.
+    """
+    wanted = [gap for gap in left(gaps) if gap.cause != OVER_BUDGET or gap.repair is not None]
+    due = [(repair.next_ms or now_ms, gap) for gap in wanted if not (repair := begun(gap)).is_over]
     return sorted(due, key=lambda one: (one[0], one[1].from_ms))
 
 

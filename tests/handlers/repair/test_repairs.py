@@ -162,6 +162,18 @@ def test_a_kill_at_any_place_loses_nothing_and_stores_nothing_twice(store: str, 
     assert longest == whole
 
 
+def test_what_a_budget_has_left_out_is_fetched_only_if_a_person_wants_it() -> None:
+    """The pause bounds what is stored in a day; the repair would store the rest of it uncounted."""
+    rig = Rig(RestWays(limit=100))
+    rig.store.ledger._table.put(gap_item("s", replace(rig.gap, cause="over_budget")))
+    rig.run()
+    assert rig.rest.asked == []
+    (gap,) = rig.records.newest_gaps("s", 1)
+    rig.store.ledger.save_repair("s", gap, gap_edges.again(gap, rig.now))
+    rig.run()
+    assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
+
+
 def test_gaps_that_touch_count_each_event_once() -> None:
     """Both are between the same two events, so the first walk stores all."""
     rig = Rig(RestWays(limit=100))
