@@ -268,6 +268,18 @@ def test_what_an_older_connection_brings_after_the_gap_is_no_edge() -> None:
     assert brought(rig) == MISSED
 
 
+def test_a_notice_without_a_key_is_no_edge() -> None:
+    """The heartbeat before the gap and the greeting after it lie under their hashes, which no address has."""
+    rig = Rig(RestWays(limit=100), address="https://rest.example/events?from={from}&to={to}")
+    for fence, at_ms in ((1, rig.gap.from_ms), (2, rig.gap.to_ms - 1)):
+        notice = Frame(f'{{"type":"status","of":{fence}}}', name="status")
+        rig.store.write("s", fence, 90, [StreamEvent(hashed(notice), notice.data, None, "status", None, at_ms)])
+    rig.gap = replace(rig.gap, to_ms=rig.gap.to_ms - 1)
+    rig.tables.put_item(TableName="control", Item=gap_item("s", rig.gap))
+    rig.run(left_ms=1_000)
+    assert (rig.repaired.state, rig.repaired.stored) == (REPAIRED, len(MISSED))
+
+
 def test_what_the_next_connection_brings_by_a_late_clock_is_no_edge_before_the_gap() -> None:
     """It came after the gap, whatever its function's clock said."""
     rig = Rig(RestWays(limit=100))
