@@ -17,7 +17,7 @@ from handlers.api.connection_records import Connection
 from handlers.connection.gap_record import DELIVERED, REPAIRED, Gap, Interval, Repair, covers
 from handlers.connection.inputs import Layout
 from handlers.connection.spending import OVER_BUDGET
-from handlers.framing.events import hashed
+from handlers.framing.events import StreamEvent, hashed
 from handlers.framing.frames import Frame
 from handlers.profile.repair_field import Repair as Field
 from handlers.repair.proof import Border, Borders, afresh, begun
@@ -113,10 +113,10 @@ def _live(entries: Iterable[Entry]) -> Iterable[StoredEvent]:
 
 
 def _borders(field: Field, each: int, events: Iterable[StoredEvent]) -> tuple[Border, ...]:
-    named = (one for one in events if field.key == "hash" or _is_named(one))
+    named = (one for one in events if field.key == "hash" or is_named(one))
     return tuple(Border(one.key, one.received_at_ms, field.time.of(one.data)) for one in islice(named, each))
 
 
-def _is_named(event: StoredEvent) -> bool:
+def is_named(event: StoredEvent | StreamEvent) -> bool:
     """Returns whether the upstream named the event; no address has a notice that lies under its own hash."""
     return event.data is None or event.key != hashed(Frame(event.data, event.id, event.name))

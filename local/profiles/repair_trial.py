@@ -8,6 +8,7 @@ from handlers.framing.events import StreamEvent, canonical_json
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
 from handlers.repair.fetching import fetch
+from handlers.repair.gap_edges import is_named
 from handlers.repair.pages import BadPage, is_end, numbered, page, request
 from local.printable import printable
 
@@ -20,8 +21,9 @@ def compare(
     profile: Profile, stream_id: str, seen: Sequence[StreamEvent], secrets: Secrets, say: Callable[[str], None]
 ) -> bool:
     """Whether the address has the stream's events under the same keys; `say` prints the differences."""
-    field, events = profile.repair, list({event.key: event for event in seen}.values())
+    field = profile.repair
     assert field is not None
+    events = [*{event.key: event for event in seen if field.key == "hash" or is_named(event)}.values()]
     if len(events) < LEAST:
         say(f"repair: {LEAST} events of the stream are needed to compare, and {len(events)} came; read for longer")
         return False

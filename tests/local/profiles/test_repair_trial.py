@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from handlers.framing.events import StreamEvent
+from handlers.framing.events import StreamEvent, hashed
+from handlers.framing.frames import Frame
 from handlers.profile.parse import parse
 from local.cli import main
 from local.profiles.repair_trial import compare
@@ -53,13 +54,15 @@ def test_both_sides_of_an_overlap_are_compared(
 def test_another_order_than_the_stream_has_is_told(ids: list[int], is_told: bool) -> None:
     """A repair by id would miss an event beyond an edge; going back in time is not another order.
 
-    Of numbered pages the first is requested by its number too; behind the last, the address answers 404.
+    Of numbered pages the first is requested by its number too; behind the last, the address answers 404. The greeting
+    at the beginning of the stream has no key to ask from.
     """
     said: list[str] = []
     page = Answer(body=json.dumps([{"id": one} for one in ids]).encode())
-    with answering(lambda request: page if "page=1" in request.path else Answer(404)) as url:
+    with answering(lambda request: page if "after=1&page=1" in request.path else Answer(404)) as url:
         repair = {"address": f"{url}/?after={{after}}", "items": "$", "after_s": 0, "next": {"number": "page"}}
         fields = {"address": url, "allow_private": True, "framing": "ndjson", "key": "$.id", "repair": repair}
         seen = [StreamEvent(str(one), f'{{"id":{one}}}', None, None, None, one) for one in range(1, 6)]
+        seen.insert(0, StreamEvent(hashed(Frame("{}")), "{}", None, None, None, 0))
         assert compare(parse("s", fields, {}), "s", seen, {}, said.append)
     assert ("repair: the address has them in another order than the stream" in said) == is_told
