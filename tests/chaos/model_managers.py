@@ -59,7 +59,7 @@ IGNORED = frozenset(
 FACTS = frozenset({"opened_ms", "closed_ms"})
 CHANGEABLE = (deque, list, dict, set)
 # What a manager consists of.
-PARTS = frozenset({"_lifetime", "_draining", "_intake", "_record", "pending", "liveness", "backlog"})
+PARTS = frozenset({"_lifetime", "_draining", "_intake", "_record", "pending", "beginning", "liveness", "backlog"})
 
 
 # What a manager of these types has is never changed in place, and nothing else comes in its place.
