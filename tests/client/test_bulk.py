@@ -94,7 +94,8 @@ def test_a_stream_in_parts_is_read_as_one(
 
 def test_the_rest_comes_from_the_api(tmp_path: Path) -> None:
     """It is requested from the instant on until which the archive is complete, and after the same position."""
-    with serving(page(), page(1), page(), page(1, 2), page(1, 2), page(), page(3, 4), page(4)) as server:
+    clock, none = page(), page()
+    with serving(clock, none, page(1), none, page(1, 2), page(1, 2), none, page(3, 4), page(4)) as server:
         assert main(["archive", OF_API, "--to", str(tmp_path), "--url", server.address]) == 0
         client = Client(server.address, archive=tmp_path)
         events = list(client.events(OF_API))

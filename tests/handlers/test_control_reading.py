@@ -130,7 +130,7 @@ def test_an_order_by_time_is_refused_where_there_is_none_or_too_much(memory: Mem
     stream = more | {"headers": {"accept": "text/event-stream"}}
     assert asked(control, "GET", **stream) == (400, {"detail": "An event stream is in order of arrival."})
     gone = (Entry(f"{n}", None) for n in range(own_order.MOST + 1))
-    with pytest.raises(BadQuery, match="sorts 10,000 events at most"):
+    with pytest.raises(BadQuery, match="sorts at most 10,000 events"):
         own_order.page("demo", gone, PageRequest("", 5, order="time"), OwnTime(), lambda: False)
 
 

@@ -119,7 +119,9 @@ def is_listed(service: Service) -> None:
     (listed,) = (one for one in listing["streams"] if one["stream"] == STREAM)
     assert listed.pop("lag_ms") is None
     alone = get(service)
-    shown = {name: alone[name] for name in listed} | {"verdict": "Stopped on request."}
+    # A list does not read the cursor.
+    words = {"verdict": "Stopped on request.", "reason": "stopped on request; start it to continue"}
+    shown = {name: alone[name] for name in listed} | words
     assert (listed["status"], listed) == ("stopped", shown)
     assert "demo:never" not in {one["stream"] for one in listing["streams"]}
 

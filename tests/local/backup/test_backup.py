@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -343,8 +344,6 @@ def test_tables_that_were_swapped_are_refused(
             status, _, wrong = typed(capsys, *arguments)
             assert (status, words in wrong) == (2, True), wrong
     assert there.items() == {"events": {}, "control": {}}
-    with pytest.raises(UserError, match="The streams of here cannot be listed: AWS refused Query"):
-        Tables(replace(place(here), control_table=here.events_table)).stream_ids()
 
 
 def test_a_stream_that_went_over_to_a_log_is_copied_whole(here: Deployed, there: Deployed) -> None:
@@ -558,7 +557,10 @@ def test_of_two_moves_at_once_to_two_places_one_starts_the_stream(here: Deployed
 
         def before(_name: str, _parameters: dict[str, Any]) -> None:
             if len(client.requests) == late:
-                move("east")
+                # In a thread of its own: the check of permissions reads the stack.
+                other = threading.Thread(target=move, args=("east",))
+                other.start()
+                other.join()
 
         client = Counted(here.aws.dynamodb, before)
         move("west", client)

@@ -171,7 +171,7 @@ def test_a_form_is_accepted(api: tuple[str, list[Any]]) -> None:
     [
         ("/connections/a%20b", 400, "A stream id is a profile's name"),
         ("/connections/demo:%FF", 400, "any text in UTF-8"),
-        ("/connections/nobody", 404, "There is no such stream: no profile has the name"),
+        ("/connections/nobody", 404, "There is no such stream: its id must begin"),
         # Another method of a path goes to a function, which says what is allowed.
         ("/connections/demo/more", 403, "Missing Authentication Token"),
     ],
