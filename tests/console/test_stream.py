@@ -14,11 +14,9 @@ from tests.console.page import (
     TELEPHONE,
     WAYS,
     address,
-    listed,
     seen_as,
     shown,
     store,
-    unlisted,
     view,
     violations,
 )  # fmt: skip
@@ -409,19 +407,3 @@ def test_a_stream_that_no_profile_describes_has_a_view_of_its_own(service: Local
     for stream_id in ("..", "demo:.."):  # a browser takes dots for another path
         shown(browser, address(service, stream_id))
         browser.do("await page.getByText(/^The stream id '.*' is malformed: .*\\.$/).waitFor()")
-
-
-def test_nothing_stays_of_a_stream_whose_records_are_gone(service: LocalRun, browser: Chromium) -> None:
-    """It may be started, and has no status any more: the run's folder was removed, or the table restored."""
-    listed(service, ["demo:gone"], execution={"S": "arn:of-nothing"})
-    shown(browser, address(service, "demo:gone"))
-    browser.do("await page.locator('h1 + .status', { hasText: 'Unknown' }).waitFor()")
-    unlisted(service)
-    seen = browser.do(
-        """await page.getByRole('button', { name: 'Start', exact: true }).waitFor();
-        await page.getByText(/was never started/).waitFor();
-        const badge = page.locator('h1 + .status');
-        const trouble = page.locator('.trouble');
-        return [await badge.isVisible(), await trouble.isVisible(), await page.getByText('Stop').isVisible()]"""
-    )
-    assert seen == [False, False, False]
