@@ -289,7 +289,7 @@ def test_what_waited_behind_a_backfill_comes_though_its_arrival_has_expired() ->
     """The backfill left that event to its arrival, and the sink was away until the arrival had expired."""
     stage = Stage(replace(OTHER, from_ms=NOW_MS))
     stage.answer = lambda _target, _batch: {0: AWAY}
-    stage.come("a", event("0", at_ms=NOW_MS - 60_000), at_ms=NOW_MS)
+    stage.come("a", event("0", at_ms=NOW_MS - 7_200_000), at_ms=NOW_MS)
     stage.run(600)
     stage.expire()
     stage.answer = lambda _target, _batch: TAKE
