@@ -92,12 +92,7 @@ def read(
         holes: list[int] = []
         if numbers is not None:
             holes = numbers.missing(frame, begins=kind is Kind.SNAPSHOT) if kind in STORED else numbers.passes(frame)
-        if kind is Kind.LOSS:
-            # A hole before it is the loss that it reports.
-            lost = marks.lost(frame)
-            losses.append(max(lost, sum(holes)) if lost is not None else sum(holes) or None)
-        else:
-            losses += holes
+        losses += [_reported(marks.lost(frame), holes)] if kind is Kind.LOSS else holes
         if kind is Kind.SNAPSHOT and frame.name is None:
             frame = frame._replace(name=kind.value)
         if keeps and kind is Kind.EVENT and not batch and not frame.is_comment and not profile.keeps(frame):
@@ -123,6 +118,12 @@ def read(
     after = cursor_behind(last_id, path)
     cursor = after if after is not None else cursor
     return Reading(tuple(events), cursor, count, losses, left_out=left_out)
+
+
+def _reported(lost: int | None, holes: Sequence[int]) -> int | None:
+    """Returns how many events a frame reports as lost, None if that is unknown."""
+    # A hole before it is the loss that it reports.
+    return sum(holes) or None if lost is None else max(lost, sum(holes))
 
 
 def taken_apart(profile: Profile, frame: Frame, now_ms: int) -> tuple[Kind, Sequence[StreamEvent]]:

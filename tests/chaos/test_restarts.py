@@ -15,7 +15,7 @@ LONG = pytest.mark.long
 @pytest.mark.cpu(8)
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 400), marks=LONG)], ids=str)
 def test_the_promise_holds_where_ids_start_over(seeds: range) -> None:
-    """What is dropped or was forgotten is told, and nothing else is; the status says why."""
+    """The ledger shows exactly what was dropped or forgotten, and the status says why."""
     for seed in seeds:
         result = simulate.run_schedule(with_restart(generate(seed), random.Random(seed)))
         assert (seed, result.violations) == (seed, [])
