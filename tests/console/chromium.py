@@ -5,6 +5,7 @@ Invariant: where there is no browser the tests are skipped with one line that sa
 
 import contextlib
 import json
+import select
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 from tests.local import support
 
 DRIVER = Path(__file__).with_suffix(".mjs")
+# The driver gives up an action of the page after two minutes; what waits for longer would wait for ever.
+LONGEST_S = 300
 
 
 class Chromium:
@@ -33,8 +36,10 @@ class Chromium:
         return answer.get("value")
 
     def read(self) -> dict[str, Any]:
-        """The next answer."""
+        """The next answer; a driver that has none within five minutes is stopped."""
         assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], LONGEST_S)[0]:
+            self._process.kill()
         line = self._process.stdout.readline()
         assert line, "the driver of the browser has ended"
         answer: dict[str, Any] = json.loads(line)

@@ -407,3 +407,24 @@ def test_a_stream_that_no_profile_describes_has_a_view_of_its_own(service: Local
     for stream_id in ("..", "demo:.."):  # a browser takes dots for another path
         shown(browser, address(service, stream_id))
         browser.do("await page.getByText(/^The stream id '.*' is malformed: .*\\.$/).waitFor()")
+
+
+def test_nothing_stays_of_a_stream_whose_records_are_gone(service: LocalRun, browser: Chromium, demo: str) -> None:
+    """It may be started, and has no status any more: the run's folder was removed, or the table restored."""
+    shown(browser, address(service, demo))
+    browser.do("await page.locator('h1 + .status', { hasText: 'Running' }).waitFor()")
+    never = f"http://127.0.0.1:{service.port}/connections/demo%3Anever"
+    seen = browser.do(
+        """const answer = await context.request.get(input);
+        await page.route(/connections.demo%3Astream/, (route) => route.fulfill({ response: answer }));
+        await page.getByRole('button', { name: 'Start', exact: true }).waitFor();
+        await page.getByText(/was never started/).waitFor();
+        const badge = page.locator('h1 + .status');
+        const trouble = page.locator('.trouble');
+        const parts = [badge, trouble, page.getByText('Stop')];
+        const seen = await Promise.all(parts.map((one) => one.isVisible()));
+        await page.unrouteAll();
+        return [answer.status(), ...seen]""",
+        never,
+    )
+    assert seen == [404, False, False, False]
