@@ -116,7 +116,7 @@ class Stage:
         """Start an execution of the stream's machine."""
         name = f"{stages.SERVICE}-{self._stage}-{stream.machine}"
         arn = next(described.arn for described in self._service.stack.machines if described.name == name)
-        text = json.dumps({"pathParameters": {"streamId": stream.stream_id}, "queryStringParameters": {}})
+        text = json.dumps({"pathParameters": {"streamId": stream.stream_id}})
         await asyncio.to_thread(self._states.start_execution, stateMachineArn=arn, input=text)
 
     def drop(self, stream: Stream) -> None:

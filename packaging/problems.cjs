@@ -9,6 +9,7 @@ const NOT_STARTED = 'Step Functions could not start the execution.';
 const STREAM_ID =
   "A stream id is a profile's name, optionally with a colon and any text in UTF-8: 256 characters at most, none of " +
   "them a control character, and no part between colons '.' or '..'.";
+const NO_PARAMETERS = 'A POST that starts a stream has no parameters.';
 const UNKNOWN = 'There is no such stream: its id must begin with the name of a profile.';
 const MEANT = "Did you mean '$meant'? GET / lists all profiles.";
 const UNKNOWN_FIX = `#if($meant != '')${MEANT}#{else}${kinds['unknown-stream'].fix}#end`;
@@ -35,6 +36,7 @@ module.exports = {
   status: (kind) => kinds[kind].status,
   starts_no_more: answer('throttled', problem('throttled', SEVERAL), { 'Retry-After': '5' }),
   not_started: answer('unavailable', problem('unavailable', NOT_STARTED)),
+  no_parameters: answer('bad-query', problem('bad-query', NO_PARAMETERS, null, 'Leave them out.')),
   malformed: answer('bad-stream-id', problem('bad-stream-id', STREAM_ID, 'streamId')),
   unknown: answer('unknown-stream', problem('unknown-stream', UNKNOWN, 'streamId', UNKNOWN_FIX)),
 };

@@ -19,7 +19,7 @@ def started(states: Any, machine_arn: str, stream_id: str) -> tuple[Outcome, str
     from botocore.exceptions import BotoCoreError, ClientError
 
     # As packaging/start-request.yml has it.
-    text = json.dumps({"pathParameters": {"streamId": stream_id}, "queryStringParameters": {}})
+    text = json.dumps({"pathParameters": {"streamId": stream_id}})
     try:
         answer = states.start_sync_execution(stateMachineArn=machine_arn, input=text)
     except ClientError as refusal:

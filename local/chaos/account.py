@@ -27,7 +27,7 @@ MACHINE_ARN = "arn:aws:states:us-east-1:111111111111:stateMachine:connections"
 
 def input_of(stream: str) -> dict[str, Any]:
     """Returns the input that a POST of the stream gives to an execution."""
-    return {"pathParameters": {"streamId": stream}, "queryStringParameters": {}}
+    return {"pathParameters": {"streamId": stream}}
 
 
 class Account:

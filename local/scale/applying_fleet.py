@@ -87,7 +87,7 @@ def _machine_of(per_function: int) -> Machine:
 async def _started(aws: Aws, machine: Machine, stream: str, request: str) -> bool:
     """Whether the machine that answers a POST, in the execution named `request`, has started the stream."""
     execution = machine.start(
-        {"pathParameters": {"streamId": stream}, "queryStringParameters": {}},
+        {"pathParameters": {"streamId": stream}},
         clock=aws.clock,
         perform=aws.perform,
         name=request,

@@ -54,7 +54,7 @@ def first_input(text: str) -> str:
     data = json.loads(text)
     if not isinstance(data, dict) or not {"renews", _STARTED_BY} & data.keys():
         return text
-    return json.dumps({"pathParameters": data.get("pathParameters", {}), "queryStringParameters": {}})
+    return json.dumps({"pathParameters": data.get("pathParameters", {})})
 
 
 def is_stopped(lease: Lease, opening: Opening) -> bool:

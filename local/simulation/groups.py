@@ -20,7 +20,7 @@ from local.simulation.slots import Slot, Upstream, group_needs
 from local.simulation.virtual_function import VirtualFunction
 
 GROUP = "#1"
-INPUT = {"pathParameters": {"streamId": GROUP}, "queryStringParameters": {}}
+INPUT = {"pathParameters": {"streamId": GROUP}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class Stage:
     def start(self, stream_id: str) -> None:
         """Start the stream as a POST does; ministack's API Gateway does not reach Step Functions."""
         machine = self.account.resources(STACK)["Start"]["PhysicalResourceId"]
-        body = json.dumps({"pathParameters": {"streamId": stream_id}, "queryStringParameters": {}})
+        body = json.dumps({"pathParameters": {"streamId": stream_id}})
         self.account.client("stepfunctions").start_execution(stateMachineArn=machine, input=body)
 
     def control(self, stream_id: str, sort_key: str = "lease") -> dict[str, Any]:

@@ -79,7 +79,7 @@ def call(event: Any, context: LambdaContext | None = None) -> Any:
 
 
 def an_event(stream_id: Any = "demo", **fields: Any) -> dict[str, Any]:
-    return {"pathParameters": {"streamId": stream_id}, "queryStringParameters": {}, **fields}
+    return {"pathParameters": {"streamId": stream_id}, **fields}
 
 
 def test_a_stream_of_a_group_whose_profile_is_wrong_is_in_the_log(

@@ -124,7 +124,7 @@ class Account:
 
     def post(self, stream: str = "demo", most: int = 1) -> Any:
         """The answer of the machine behind a POST: its output, or the name of the error with which it failed."""
-        return self.answer({"pathParameters": {"streamId": stream}, "queryStringParameters": {"a": "1"}}, most)
+        return self.answer({"pathParameters": {"streamId": stream}}, most)
 
     def answer(self, data: dict[str, Any], most: int = 1) -> Any:
         """The same for any input."""

@@ -43,7 +43,6 @@ INPUTS = (
     | st.fixed_dictionaries(
         {"pathParameters": STREAM | JSON},
         optional={
-            "queryStringParameters": JSON,
             "renews": TEXTS | JSON,
             "asked_at": TEXTS | JSON,
             "after": TEXTS | JSON,

@@ -9,7 +9,7 @@ from tests.statemachines.connections import NAMES, Account
 PREFIX = "arn:aws-cn:states:cn-north-1:111111111111"
 EXECUTION = f"{PREFIX}:execution:{NAMES['connections']}:"
 HOLDER = f"{EXECUTION}holder"
-POST = {"pathParameters": {"streamId": "demo"}, "queryStringParameters": {"a": "1"}}
+POST = {"pathParameters": {"streamId": "demo"}}
 LATE_MS = 1_767_225_600_000
 
 

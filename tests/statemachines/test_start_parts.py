@@ -12,7 +12,7 @@ PARTS = ["prices:btc", "prices:eth", "prices:sol"]
 
 def post(account: Account, parts: list[str] = PARTS) -> Any:
     """What a POST of the whole answers, as the request template makes its input."""
-    return account.answer({"pathParameters": {"streamId": "prices"}, "queryStringParameters": {}, "parts": parts})
+    return account.answer({"pathParameters": {"streamId": "prices"}, "parts": parts})
 
 
 def test_a_post_starts_every_part_and_a_second_says_that_all_run() -> None:

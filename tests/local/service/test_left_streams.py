@@ -91,7 +91,7 @@ def test_an_execution_that_nobody_knows(
 
 def test_a_renewal_under_way_is_resumed_without_its_predecessor() -> None:
     """The input loses its predecessor and the execution that started it; other inputs stay."""
-    first = '{"pathParameters": {"streamId": "demo"}, "queryStringParameters": {}}'
+    first = '{"pathParameters": {"streamId": "demo"}}'
     renewal = {"pathParameters": {"streamId": "demo"}, "renews": "arn"}
     assert [first_input(text) for text in (json.dumps(renewal), first, "[1]")] == [first, first, "[1]"]
 
