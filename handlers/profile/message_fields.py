@@ -59,20 +59,18 @@ def conversation(fields: Fields) -> Conversation:
 
 def numbering(fields: Fields, split: "Split | None") -> Numbering | None:
     """Returns where events are numbered: a path, or { path = "$.seq", by = "$.product" }; `[*]` is an element."""
-    value = fields.take("sequence")
+    value, by = fields.take("sequence"), None
     read = parse_path if split is None else split.path_of
     form = Form(A_PATH.schema, A_PATH.must_be, lambda one: read(one) if isinstance(one, str) else None)
-    if value is None:
-        return None
     if isinstance(value, dict):
         inner = fields.inside("sequence", value)
         path, by = inner.needs("path", form), inner.read("by", form)
         inner.refuse_the_rest("sequence: path, by")
-        return None if path is None else Numbering(path, by)
-    path = form.read(value)
-    if path is None:
+        if path is not None and path == by:
+            inner.wrong("by", "must be another path than path, or no row would have two numbers")
+    elif (path := form.read(value)) is None:
         fields.wrong("sequence", f'must be {PATH}, or {{ path = "$.seq", by = "$.product" }}')
-    return None if path is None else Numbering(path)
+    return None if path is None else Numbering(path, by)
 
 
 def _several(fields: Fields, field: str, read: Callable[[Fields], Exchange]) -> tuple[Exchange, ...]:

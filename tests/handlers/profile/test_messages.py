@@ -130,6 +130,10 @@ UNFILLED = 'must contain no placeholder and no reference to a secret, which noth
         ({"sequence": "seq"}, f'sequence {PATH}, or {{ path = "$.seq", by = "$.product" }}'),
         ({"sequence": {"by": "$.a"}}, f"sequence.path is missing: it {PATH}"),
         (
+            {"sequence": {"path": "$.a", "by": "$.a"}},
+            "sequence.by must be another path than path, or no row would have two numbers",
+        ),
+        (
             {"subscribe": [SUBSCRIBE], "cursor": "$.n", "resume": {"query": "a"}},
             'resume.query must be left out: a message contains "{cursor}", which resumes already',
         ),
