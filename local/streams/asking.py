@@ -14,7 +14,7 @@ from typing import Any
 
 from handlers.api.verdict import counted
 from local.api_client.command import ADDRESS_HELP, ENVIRONMENT, here
-from local.api_client.http_client import Api, as_user_errors, exit_status
+from local.api_client.http_client import NO_STREAM, Api, as_user_errors, exit_status
 from local.options import Wrapped
 from local.printable import printable, saying
 from local.user_error import UserError
@@ -29,7 +29,7 @@ EXITS = {
     0: "done",
     1: "the API refused",
     2: "a mistake in the command or no answer",
-    4: "there is no such stream",
+    NO_STREAM: "there is no such stream",
     130: "Ctrl-C",
 }
 STREAM_HELP = "a profile's name, optionally with a colon and any text"
@@ -100,9 +100,13 @@ def verb(
     subparsers: Any, name: str, words: str, examples: list[str], *, stream: bool = True,
     exits: Mapping[int, str] | None = None,
 ) -> argparse.ArgumentParser:  # fmt: skip
-    """Adds a verb with --url and --json, its examples, its own exit statuses, and a stream id if it takes one."""
+    """Adds a verb with --url and --json, its examples, and a stream id if it takes one.
+
+    `exits` are exit statuses of its own; a status that it cannot have means "".
+    """
     shown = "\n".join(f"  streamkeeper {example}" for example in examples)
-    statuses = ", ".join(f"{status} {meaning}" for status, meaning in sorted({**EXITS, **(exits or {})}.items()))
+    meanings = sorted({**EXITS, **(exits or {})}.items())
+    statuses = ", ".join(f"{status} {meaning}" for status, meaning in meanings if meaning)
     parser: argparse.ArgumentParser = subparsers.add_parser(
         name,
         description=words,

@@ -10,6 +10,7 @@ from typing import Any
 
 from handlers.api.verdict import counted, since, spelled
 from handlers.deliver.operating import COMMANDS
+from local.api_client.http_client import NO_STREAM
 from local.printable import printable, show
 from local.streams import asking, fleet_verbs, list_verb
 from local.streams.asking import DONE, NOT_RUNNING, clock, in_colour, period, repair_words
@@ -204,6 +205,7 @@ def repair(arguments: argparse.Namespace) -> int:
 MANY = ("start", "stop")
 EXITS = {
     **{name: {1: "the API refused, or some streams did not start or stop"} for name in MANY},
+    "list": {NO_STREAM: ""},
     "status": {NOT_RUNNING: "the stream is not running"},
     "repair": {NOT_RUNNING: "a gap is still open, or with --dry-run would be"},
 }
