@@ -76,9 +76,9 @@ def test_a_page_of_a_history_ends_after_a_megabyte(states: Any) -> None:
     arn = created(states, "large-events", {"StartAt": "A", "States": {**passes, "E": {"Type": "Succeed"}}})
     execution = ran(states, arn, input=json.dumps("x" * 200_000))["executionArn"]
     read = states.get_paginator("get_execution_history").paginate
-    for backwards, lengths in ((False, [5, 5, 2]), (True, [6, 5, 1])):
+    for backwards in (False, True):
         pages = [page["events"] for page in read(executionArn=execution, reverseOrder=backwards)]
-        assert [len(page) for page in pages] == lengths
+        assert [len(page) for page in pages] == [5, 5, 2]
         ids = [event["id"] for page in pages for event in page]
         assert ids == sorted(range(1, 13), reverse=backwards)
 
