@@ -53,6 +53,7 @@ class Execution:
     of GetExecutionHistory, in milliseconds; after a redrive, only the events since then.
     transitions: states entered, retries and redrives. part: where it stood when it ended without success.
     started_ms, stopped_ms, redriven_ms: of the clock; stopped_ms is None while it runs. redrives: how often so far.
+    ended: completed at the end.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Execution:
         before = 0 if redriven is None else redriven.events
         limit, keep = options.get("history_limit", LIMIT), options.get("keep_history", True)
         self.record = History(clock.now_ms, options.get("on_event"), limit=limit, keep=keep, before=before)
-        self._ended = asyncio.Event()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.store = Store()
         self.map_runs: list[MapRunReport] = []
         self._root = Branch(self, 0, Scope(self.store))
@@ -130,7 +131,7 @@ class Execution:
 
     async def wait(self) -> "Execution":
         """Return this execution once it has ended."""
-        await self._ended.wait()
+        await asyncio.shield(self.ended)
         return self
 
     def stop(self, error: str | None = None, cause: str | None = None) -> None:
@@ -244,7 +245,7 @@ class Execution:
             self.part = self._stands()
         self._root.kill()
         self.record.add(kind, previous_id, details)
-        self._ended.set()
+        self.ended.set_result(None)
 
 
 def _as_json(data: Any) -> Document:

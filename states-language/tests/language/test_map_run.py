@@ -114,12 +114,13 @@ def test_a_run_fails_when_more_fail_than_is_tolerated(fields: dict[str, Any], ou
 
 
 def test_nothing_of_a_run_goes_on_after_its_end() -> None:
-    """This holds after too many failures, and when the execution above times out."""
+    """This holds after too many failures, and when the execution above times out; no other execution begins then."""
     wait = ("W", {"Type": "Wait", "Seconds": 100})
     choice = {"Type": "Choice", "Choices": [{"Variable": "$", "NumericEquals": 1, "Next": "F"}], "Default": "W"}
     broken = machine(("M", distributed(("C", choice), wait, ("F", {"Type": "Fail"})))).execute([0, 1])
     assert [child.status for child in broken.map_runs[0].executions] == ["ABORTED", "FAILED"]
-    late = machine(("M", distributed(wait)), TimeoutSeconds=10).execute([0])
+    one_by_one = distributed(wait, MaxConcurrency=1, ToleratedFailurePercentage=100)
+    late = machine(("M", one_by_one), TimeoutSeconds=10).execute([0, 1])
     assert late.status == "TIMED_OUT"
     assert [child.status for child in late.map_runs[0].executions] == ["ABORTED"]
     assert late.map_runs[0].status == "ABORTED"

@@ -86,8 +86,8 @@ class MapRun:
         self._batches: list[tuple[Any, int]] | None = None
         self._outputs: list[Any] = []
         self._waiting: deque[int] = deque()
-        self._workers: set[asyncio.Task[None]] = set()
         self._running = 0
+        self._goes_on = False
         if former is not None and former["batches"] is not None:
             self._batches = [(data, size) for data, size in former["batches"]]
             self.report.executions = [
@@ -191,72 +191,62 @@ class MapRun:
 
     async def _all(self, batches: list[tuple[Any, int]]) -> list[Any]:
         self._line_up(batches)
-        self._over: asyncio.Future[asyncio.Task[None]] = asyncio.get_running_loop().create_future()
-        self._add_workers()
-        try:
-            if self._workers:
-                (await self._over).result()
-        finally:
-            for worker in self._workers:
-                worker.cancel()
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._begin()
+        await self._over
         if self.report.too_many:
             raise StateError(THRESHOLD, THRESHOLD_CAUSE)
         # A tolerated failure has no output. (Each output is in a tuple, because null is one.)
         return [output[0] for output in self._outputs if output is not None]
 
-    @property
-    def _at_once(self) -> int:
-        return min(self.report.max_concurrency or MOST_AT_ONCE, MOST_AT_ONCE)
+    def _may_begin(self) -> bool:
+        at_once = min(self.report.max_concurrency or MOST_AT_ONCE, MOST_AT_ONCE)
+        return bool(self._waiting) and self._running < at_once and not self.report.too_many
 
-    def _add_workers(self) -> None:
-        """Add the workers that are missing: a few in each pass of the event loop, so that others have turns."""
-        loop = asyncio.get_running_loop()
-        missing = 0 if self._over.done() else min(self._at_once - len(self._workers), len(self._waiting))
-        for _ in range(min(missing, FEW)):
-            worker = loop.create_task(self._work())
-            self._workers.add(worker)
-            worker.add_done_callback(self._ended)
-        if missing > FEW:
-            loop.call_soon(self._add_workers)
-
-    def _ended(self, worker: "asyncio.Task[None]") -> None:
-        """Note the end of a worker; one that fails ends the run, and so does the last."""
-        self._workers.discard(worker)
-        if not self._over.done() and (worker.exception() or not self._workers):
-            self._over.set_result(worker)
+    def _begin(self) -> None:
+        """Begin executions, a few in each pass of the event loop, so that others have turns; end the run after all."""
+        self._goes_on, few = False, iter(range(FEW))
+        while self._may_begin() and next(few, None) is not None:
+            try:
+                self._start(self._waiting.popleft())
+            except Exception as problem:
+                self._over.set_exception(problem)
+                raise
+        if self._may_begin():
+            self._goes_on = True
+            asyncio.get_running_loop().call_soon(self._begin)
+        elif not self._running and not self._over.done():
+            self._over.set_result(None)
 
     def _changed(self) -> None:
         if self.report.too_many:
             self.kill()
-        elif self._workers:
-            self._add_workers()
+        elif self._running and not self._goes_on:
+            self._begin()
 
-    async def _work(self) -> None:
+    def _ended(self, index: int, execution: Execution) -> None:
         report = self.report
-        while not report.too_many and self._running < self._at_once and self._waiting:
-            index = self._waiting.popleft()
+        self._running -= 1
+        if execution.status == "SUCCEEDED":
+            self._outputs[index] = (execution.output,)
+        else:
             assert self._batches is not None
-            data, size = self._batches[index]
-            execution = self._start(index, data)
-            self._running += 1
-            await execution.wait()
-            self._running -= 1
-            if execution.status == "SUCCEEDED":
-                self._outputs[index] = (execution.output,)
-                continue
-            were_too_many, report.failed = report.too_many, report.failed + size
+            were_too_many, report.failed = report.too_many, report.failed + self._batches[index][1]
             # Those that it ends come here, too: they end nobody again.
             if report.too_many and not were_too_many:
                 self.kill()
+        if not self._goes_on:
+            self._begin()
 
-    def _start(self, index: int, data: Any) -> Execution:
+    def _start(self, index: int) -> None:
+        assert self._batches is not None
         above, executions = self.branch.execution, self.report.executions
         former = executions[index] if index < len(executions) else None
         redriven = None
         if isinstance(former, FormerExecution) and not self.report.express:
             redriven = Redriven(former.part, former.redrives + 1, former.started_ms, former.event_count)
         execution = self.distribution.machine.start(
-            data,
+            self._batches[index][0],
             clock=above.clock,
             perform=above.perform,
             name=uuid4(self.branch.random) if former is None else former.name,
@@ -269,7 +259,8 @@ class MapRun:
         )
         # Executions begin in the order of the items, so their number is the place of the next.
         executions[index : index + 1] = [execution]
-        return execution
+        self._running += 1
+        execution.ended.add_done_callback(lambda _: self._ended(index, execution))
 
     def _end(self, status: str) -> None:
         self.report.status = status
@@ -293,7 +284,8 @@ class MapRun:
         self.branch.aside("MapRunAborted", previous_id=previous_id)
 
     def kill(self) -> None:
-        """Abort the executions that still run."""
+        """Abort the executions that still run, and begin no more."""
+        self._waiting.clear()
         if self.report.status == "RUNNING" and self.branch.dead:
             self._end("ABORTED")
         for execution in self.report.executions:

@@ -42,7 +42,7 @@ class Express:
             lanes=self._executions.lanes, keep_history=False,
         )  # fmt: skip
         self._running.add(live)
-        asyncio.ensure_future(live.wait()).add_done_callback(lambda _: self._running.discard(live))
+        live.ended.add_done_callback(lambda _: self._running.discard(live))
         return live
 
     async def run_to_end(self, machine_arn: str, text: str, name: str | None) -> dict[str, Any]:

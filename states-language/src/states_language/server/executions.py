@@ -59,7 +59,6 @@ class Executions(Registry):
         self.machines = machines
         self._virtual_time = virtual_time
         self._on_change = on_change
-        self._waiting: set[asyncio.Task[None]] = set()
         self._closed = False
         self.perform: Perform | None = None
         self.evaluators = Pool()
@@ -180,8 +179,6 @@ class Executions(Registry):
         """Halts every execution without a closing line, so that the next service resumes it."""
         self._closed = True
         self.evaluators.close()
-        for task in self._waiting:
-            task.cancel()
         for known in self._known.values():
             # The journal is closed first, so that the end of the halted execution is not in it.
             if known.journal is not None:
@@ -227,13 +224,7 @@ class Executions(Registry):
             self.stop(arn, None, None)
 
     def _follow(self, known: KnownExecution, live: Execution) -> None:
-        async def end() -> None:
-            await live.wait()
-            self._close(known)
-
-        waiting = asyncio.create_task(end())
-        self._waiting.add(waiting)
-        waiting.add_done_callback(self._waiting.discard)
+        live.ended.add_done_callback(lambda _: self._close(known))
         self._report(known)
 
     def _report(self, known: KnownExecution) -> None:
