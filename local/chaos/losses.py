@@ -97,9 +97,19 @@ def _is_recorded(world: World, number: int, slack_ms: int) -> bool:
     for link, told in _told(world, number):
         (loss,) = corrected([told], records)
         at_ms = link.came_ms.get(number + 1, world.upstream.emitted_ms[number])
-        if loss.from_ms - slack_ms <= at_ms <= loss.to_ms + slack_ms:
+        # A peer that closes in order counts as having sent everything. If it had not, the next connection counts as
+        # having caught up while it still receives that, and a loss in there as having happened when its notice came.
+        if loss.from_ms - slack_ms <= at_ms <= loss.to_ms + slack_ms or loss.to_ms <= _behind_until_ms(world, link):
             return True
     return False
+
+
+def _behind_until_ms(world: World, link: Link) -> int:
+    """Returns until when a link receives what the one before it was not sent before an orderly close; 0 if nothing."""
+    before = [one for one in world.upstream.links if one.fence < link.fence and one.opened_ms is not None]
+    if not before or not before[-1].waiting or before[-1].ended_by != "ended_by_upstream" or link.opened_ms is None:
+        return 0
+    return 2 * link.opened_ms - world.upstream.emitted_ms[before[-1].waiting[0]]
 
 
 def _told(world: World, number: int) -> Iterator[tuple[Link, Gap]]:
