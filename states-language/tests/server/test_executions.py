@@ -1,7 +1,9 @@
 """The registry of executions, in one life of the service and across several."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -179,15 +181,20 @@ def test_what_ended_first_is_forgotten_and_what_runs_does_not_count(tmp_path: Pa
 
 
 def test_a_history_that_is_read_while_it_is_forgotten(tmp_path: Path) -> None:
-    """The file may go while a thread reads it: the execution no longer exists then, and nothing breaks."""
+    """The file may go before a thread reads it: the execution no longer exists then, and nothing breaks."""
+    forgotten = threading.Event()
 
     async def read() -> None:
         async with stepfunctions(tmp_path, *MACHINES) as states:
             known = states.executions.start(ANSWERS)
             await over(known)
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+            held = asyncio.create_task(asyncio.to_thread(forgotten.wait, 10))
             reading = asyncio.create_task(states.call("GetExecutionHistory", {"executionArn": known.opening.arn}))
             await asyncio.sleep(0)
             await states.call("DeleteStateMachine", {"stateMachineArn": ANSWERS})
+            forgotten.set()
+            assert await held
             with pytest.raises(Refusal, match="Execution Does Not Exist"):
                 await reading
 
