@@ -390,10 +390,7 @@ def test_a_wrong_event_or_profile_is_one_clear_sentence(aws: Aws, sandbox: Path,
 def test_a_missing_variable_fails_the_cold_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """The import raises and names the variable."""
     monkeypatch.delenv("CONTROL_TABLE")
-    with (
-        pytest.raises(ValueError, match=r"^the variable CONTROL_TABLE is not set$"),
-        cold_start(MANAGER),
-    ):
+    with pytest.raises(ValueError, match=r"^the variable CONTROL_TABLE is not set$"), cold_start(MANAGER):
         pass
     assert "CONTROL_TABLE" not in os.environ
 

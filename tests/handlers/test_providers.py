@@ -325,8 +325,7 @@ def test_what_is_older_than_a_backfill_is_a_gap(aws: Aws, away_ms: int, closed: 
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "stored"),
-    [("completions", {"event": 'data: {"word": "very"}\n\n'}, 6), ("responses", {}, 5)],
+    ("name", "changes", "stored"), [("completions", {"event": 'data: {"word": "very"}\n\n'}, 6), ("responses", {}, 5)]
 )
 def test_what_is_complete_is_over(aws: Aws, name: str, changes: dict[str, str], stored: int) -> None:
     """By [DONE], which is an event too, or by the event's name; of a completion, both of its equal words are stored."""

@@ -90,18 +90,12 @@ CASES: dict[str, list[tuple[dict[str, Any], Any]]] = {
     "Read request/Choices/0/Assign/after": [({"input": POST}, ""), ({"input": DELEGATED}, OTHER)],
     "Read request/Choices/0/Assign/dead": [({}, "")],
     "Claim lease/Arguments/UpdateExpression": [
-        (
-            {"renews": "", "dead": ""},
-            f"{SET}{OF_A_POST}",
-        ),
+        ({"renews": "", "dead": ""}, f"{SET}{OF_A_POST}"),
         (
             {"renews": OTHER, "dead": ""},
             f"{SET}if_not_exists(started_at, :started) REMOVE #group, ending, ending_cause, ended_at",
         ),
-        (
-            {"renews": OTHER, "dead": MINE},
-            f"{SET}{OF_A_POST}",
-        ),
+        ({"renews": OTHER, "dead": MINE}, f"{SET}{OF_A_POST}"),
     ],
     "Claim lease/Assign/code": [
         ({"result": {"Attributes": {"code_version": {"S": "7"}}}}, "7"),
@@ -135,10 +129,7 @@ CASES: dict[str, list[tuple[dict[str, Any], Any]]] = {
         ({"holder": OTHER, "context": EXECUTION}, OTHER),
         ({"holder": "", "context": EXECUTION}, MINE),
     ],
-    "Describe holder/Assign/holder_status": [
-        ({"result": {"Status": "ABORTED"}}, "ABORTED"),
-        ({"result": {}}, ""),
-    ],
+    "Describe holder/Assign/holder_status": [({"result": {"Status": "ABORTED"}}, "ABORTED"), ({"result": {}}, "")],
     "Who holds the lease/Choices/0/Condition": [
         ({"holder": MINE, "context": EXECUTION}, True),
         ({"holder": OTHER, "context": EXECUTION}, False),
@@ -229,10 +220,7 @@ CASES: dict[str, list[tuple[dict[str, Any], Any]]] = {
             ("aws-us-gov", "us-gov-west-1", ""),
         )
     ],
-    "Send dead-letter message/Assign/status": [
-        ({"status": ""}, "rejected"),
-        ({"status": "handed_on"}, "handed_on"),
-    ],
+    "Send dead-letter message/Assign/status": [({"status": ""}, "rejected"), ({"status": "handed_on"}, "handed_on")],
     "Already running/Output": [({"holder": OTHER}, {"status": "AlreadyRunning", "execution": OTHER})],
     "Ended/Output": [({"ending": ENDED}, {"status": "ended"})],
     "Renewed/Output": [({"status": "superseded"}, {"status": "superseded"})],

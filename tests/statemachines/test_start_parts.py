@@ -39,10 +39,7 @@ def test_a_part_that_is_over_is_started_beside_those_that_run() -> None:
 
 @pytest.mark.parametrize(
     ("error", "name"),
-    [
-        ("StepFunctions.ThrottlingException", "Throttled"),
-        ("StepFunctions.AccessDeniedException", "NotStarted"),
-    ],
+    [("StepFunctions.ThrottlingException", "Throttled"), ("StepFunctions.AccessDeniedException", "NotStarted")],
 )
 def test_a_part_that_cannot_be_started_fails_the_post(error: str, name: str) -> None:
     """A POST of the part alone would fail in the same way; the next POST starts what is missing, and nothing twice."""

@@ -38,10 +38,7 @@ def test_a_step_that_fails_for_a_while_is_tried_again(step: str) -> None:
 @pytest.mark.parametrize(
     ("said", "cause"),
     [
-        (
-            '{"errorMessage": "Another upgrade runs, mine.", "errorType": "X"}',
-            "Another upgrade runs, mine.",
-        ),
+        ('{"errorMessage": "Another upgrade runs, mine.", "errorType": "X"}', "Another upgrade runs, mine."),
         (json.dumps({"errorMessage": 'It said "\\{é}".\n'}), 'It said "\\{é}".\n'),
         ("killed", '{"Error":"UpgradeRefused","Cause":"killed"}'),
         ('{"errorMessage": "cut o', '{"Error":"UpgradeRefused","Cause":"{\\"errorMessage\\": \\"cut o"}'),

@@ -63,13 +63,7 @@ STOPPED = "not tried again: a stop is requested"
         # A back-off that is written down, else the machine's own and its limit, else nothing.
         ([{}], LATER, {}, LATER_WORDS, {"tried_again_at": at(LATER_MS)}),
         ([{}], Rest(), {}, "next try soon", WITHIN),
-        (
-            [{"error": "StreamThrottled"}],
-            Rest(),
-            {},
-            "next try soon",
-            {"tried_again_by": at(FAILED_MS + 300_000)},
-        ),
+        ([{"error": "StreamThrottled"}], Rest(), {}, "next try soon", {"tried_again_by": at(FAILED_MS + 300_000)}),
         ([{}], Rest("http", 1, NOW), {}, "next try soon", WITHIN),
         # An instant that has passed is not shown, and nothing where the machine has no Retrier.
         ([{"saved_ms": 1, "seen_ms": NOW - 30_000}], Rest("http", 1, NOW - 1), {}, "", {}),
@@ -82,13 +76,7 @@ STOPPED = "not tried again: a stop is requested"
         ([{}], replace(LATER, tried_ms=NOW - 2_000), {}, "", {}),
         # What nobody tries again is said so, however long a back-off is written down.
         ([{}], LATER, {"stop": True}, STOPPED, {}),
-        (
-            [{}],
-            LATER,
-            RELEASED | {"ending": "StreamRejected"},
-            "not tried again: start it to continue",
-            {},
-        ),
+        ([{}], LATER, RELEASED | {"ending": "StreamRejected"}, "not tried again: start it to continue", {}),
         # It is over once a later connection was answered.
         (
             [{"saved_ms": 500_000}, connection(2, "B", 510_000)],
@@ -125,8 +113,7 @@ def test_a_status_without_a_name_is_shown_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "over_at", "words"),
-    [("ended", at(610_000), "reconnected since"), ("stopped", None, STOPPED)],
+    ("how", "over_at", "words"), [("ended", at(610_000), "reconnected since"), ("stopped", None, STOPPED)]
 )
 def test_an_error_is_over_once_the_upstream_has_ended_the_stream(how: str, over_at: str | None, words: str) -> None:
     """An answer that ends the stream is an answer, though nothing was opened; a stopped connection had none."""

@@ -173,11 +173,7 @@ UNHEARD = {"seen_ms": NOW - UNHEARD_MS - 1}
         # An older end, and a connection that goes on without an execution.
         ([], {"ending": "StreamRejected", "started_at_ms": NOW - 1}, "starting"),
         ([connection(1, "B", 1)], {"execution": "", "stop": True}, "stopping"),
-        (
-            [connection(1, "B", 1)],
-            {"execution": "", "ending": "StreamEnded", "ending_cause": "stopped"},
-            "stopping",
-        ),
+        ([connection(1, "B", 1)], {"execution": "", "ending": "StreamEnded", "ending_cause": "stopped"}, "stopping"),
     ],
 )
 def test_the_status_in_one_word(connections: list[Connection], lease: dict[str, Any], status: str) -> None:

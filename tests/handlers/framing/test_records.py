@@ -85,10 +85,5 @@ def test_what_a_sender_wrote_is_read_back(messages: list[bytes], places: list[in
 def test_a_raw_frame_is_a_chunk() -> None:
     """Each chunk comes unchanged, as text if it is UTF-8; an empty one is no frame; one too long is an error."""
     made = decoder("raw", 4)
-    assert [made.feed(chunk) for chunk in (b"ab\n", b"", b"\xff", b"<a>")] == [
-        ["ab\n"],
-        [],
-        [b"\xff"],
-        ["<a>"],
-    ]
+    assert [made.feed(chunk) for chunk in (b"ab\n", b"", b"\xff", b"<a>")] == [["ab\n"], [], [b"\xff"], ["<a>"]]
     assert says("raw", [b"a", b"abcde", b"b"], most=4)[:3] == ([Frame("a")], "frame_too_long", 0)

@@ -48,10 +48,7 @@ UNFILLED = 'must contain no placeholder and no reference to a secret, which noth
                 {"snapshot": {"json": {"$.a": 1}}},
             )
         ),
-        (
-            {"method": "POST"},
-            'method must be "GET" with framing = "websocket": the handshake is a GET without a body',
-        ),
+        ({"method": "POST"}, 'method must be "GET" with framing = "websocket": the handshake is a GET without a body'),
         ({"resume": {"body": "/a"}, "cursor": "$.n"}, "resume.body needs the field body: it names a place in the body"),
         (
             {"headers": {"Sec-WebSocket-Key": "a"}},
@@ -72,10 +69,7 @@ UNFILLED = 'must contain no placeholder and no reference to a secret, which noth
             "subscribe.expcet is not a field of subscribe: send, expect, refuse, reason, within_s; did you mean "
             "expect?",
         ),
-        (
-            {"subscribe": {"send": "a", "refuse": "b"}},
-            "subscribe.refuse needs expect: without it no answer is awaited",
-        ),
+        ({"subscribe": {"send": "a", "refuse": "b"}}, "subscribe.refuse needs expect: without it no answer is awaited"),
         (
             {"subscribe": {"send": "a", "expect": "b", "reason": "$.a"}},
             "subscribe.reason needs refuse: the marks of the message that contains it",
@@ -95,10 +89,7 @@ UNFILLED = 'must contain no placeholder and no reference to a secret, which noth
             "subscribe.within_s must be a number of seconds above 0 and at most 60",
         ),
         ({"ping": "ping"}, 'ping must be { send = { op = "ping" }, every_s = 20 }'),
-        (
-            {"ping": {"send": "a"}},
-            "ping.every_s is missing: it must be a number of seconds above 0 and at most 3600",
-        ),
+        ({"ping": {"send": "a"}}, "ping.every_s is missing: it must be a number of seconds above 0 and at most 3600"),
         ({"ping": {"every_s": 0}}, "ping.every_s must be a number of seconds above 0 and at most 3600"),
         (
             {"ping": {"every_s": 1, "answer": "b"}},
@@ -137,10 +128,7 @@ UNFILLED = 'must contain no placeholder and no reference to a secret, which noth
             {"subscribe": [SUBSCRIBE], "cursor": "$.n", "resume": {"query": "a"}},
             'resume.query must be left out: a message contains "{cursor}", which resumes already',
         ),
-        (
-            {"subscribe": [SUBSCRIBE]},
-            'resume needs cursor = "$...", the place to resume from, unless framing is "sse"',
-        ),
+        ({"subscribe": [SUBSCRIBE]}, 'resume needs cursor = "$...", the place to resume from, unless framing is "sse"'),
     ],
 )
 def test_a_wrong_field_is_refused_by_name(fields: dict[str, Any], sentence: str) -> None:

@@ -147,11 +147,7 @@ def test_a_server_that_fails_is_named_and_nothing_is_sent_to_the_upstream(script
     [
         ("{other}/link?ticket=t", "", ""),
         ("ftp://127.0.0.1/", "rejected", "the ticket leads to an address that is not a valid one for a stream"),
-        (
-            "wss://127.0.0.1/",
-            "rejected",
-            'the ticket leads to a WebSocket, for which framing must be "websocket"',
-        ),
+        ("wss://127.0.0.1/", "rejected", 'the ticket leads to a WebSocket, for which framing must be "websocket"'),
         ("http://a:b@127.0.0.1/", "rejected", "the ticket leads to an address that is not a valid one for a stream"),
         ("http://169.254.169.254/", "rejected", "the upstream's name resolves to a link-local address, which is never"),
         ("{other}/?k=s3cret", "rejected", "the ticket leads to another host with a secret in the address"),

@@ -17,10 +17,7 @@ from tests.local.support import PROJECT, until
 
 STREAM = "feed:eur-usd"
 COUNT = 20
-SUBSCRIBE = {
-    "send": {"op": "subscribe", "channel": "{name}", "since": "{cursor}"},
-    "expect": {"$.op": "subscribed"},
-}
+SUBSCRIBE = {"send": {"op": "subscribe", "channel": "{name}", "since": "{cursor}"}, "expect": {"$.op": "subscribed"}}
 TABLE = {
     "framing": "websocket",
     "allow_private": True,
@@ -62,8 +59,7 @@ def heard_by(lines: "queue.SimpleQueue[str]", count: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "compression"),
-    [("ws", True), ("faye-websocket", False), ("websockets", True), ("aiohttp", True)],
+    ("name", "compression"), [("ws", True), ("faye-websocket", False), ("websockets", True), ("aiohttp", True)]
 )
 def test_a_feed_is_followed_over_its_close(aws: Aws, name: str, *, compression: bool) -> None:
     """It subscribes, stores half, is closed with 4000, subscribes again from the cursor, and all is stored.

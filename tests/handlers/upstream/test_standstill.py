@@ -67,8 +67,7 @@ def ends(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "reason"),
-    [(hangs_up, "ended_by_upstream"), (ends, "ended_by_upstream"), (Peer.reset, "reset")],
+    ("end", "reason"), [(hangs_up, "ended_by_upstream"), (ends, "ended_by_upstream"), (Peer.reset, "reset")]
 )
 def test_a_close_may_have_come_since_the_process_last_ran(end: Callable[[Peer], None], reason: str) -> None:
     """All that is read after the freeze is as old, even the close, so no connection is known good for that time."""
