@@ -24,7 +24,7 @@ from local.costs import stage_costs
 from tests.handlers import eks
 from tests.handlers.aws import CONTROL, EVENTS, Aws, put_secret
 from tests.handlers.context import cold_start
-from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, Server, certificate, serving
+from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, Server, certificate, sends, serving
 from tests.handlers.test_settings import environment
 
 MANAGER = "handlers.connection_manager"
@@ -171,16 +171,12 @@ def upstream(monkeypatch: pytest.MonkeyPatch, *scripts: Script) -> Iterator[Serv
         yield server
 
 
-def end_after(*bodies: bytes) -> Any:
-    return lambda peer: [peer.send(part) for part in (UNTIL_CLOSE, *bodies)]
-
-
 def test_a_key_with_two_bodies_is_reported(
     sandbox: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], aws: Aws
 ) -> None:
     """A warning and a metric say how many, but not which; the first body is stored."""
     body = b"id: 1\ndata: secret-data\n\nid: 1\ndata: secret-other\n\nevent: end\ndata: x\n\n"
-    with upstream(monkeypatch, end_after(body)):
+    with upstream(monkeypatch, sends(UNTIL_CLOSE, body)):
         answer = call(an_event(lane="A", execution="arn:1"))
     assert (answer["stored"], answer["duplicates"], answer["conflicts"]) == (2, 1, 1)
     out = capsys.readouterr().out
@@ -199,7 +195,7 @@ def test_a_stream_that_has_ended_is_returned_with_counts(
 ) -> None:
     """Status and counts come back; one metrics document and log lines in JSON come out, without a secret."""
     body = b"id: 1\ndata: secret-data\n\nid: 1\ndata: secret-data\n\nevent: end\ndata: x\n\n"
-    with upstream(monkeypatch, end_after(body)) as server:
+    with upstream(monkeypatch, sends(UNTIL_CLOSE, body)) as server:
         answer = call(an_event(lane="A", execution="arn:1"))
         assert server.peers[0].request.startswith(b"GET /demo?q=secret-query HTTP/1.1\r\n")
     assert answer == {
@@ -249,7 +245,7 @@ def test_events_end_when_the_stage_says_or_the_profile(
 ) -> None:
     """They expire so many days after they came; 0 means never."""
     (sandbox / "demo.toml").write_text(own + PROFILE)
-    with upstream(monkeypatch, end_after(b"id: 1\ndata: a\n\nevent: end\ndata: x\n\n")):
+    with upstream(monkeypatch, sends(UNTIL_CLOSE, b"id: 1\ndata: a\n\nevent: end\ndata: x\n\n")):
         call(an_event())
     item = aws.items(EVENTS, "demo")["1"]
     expires_s = None if days is None else item["received_at_ms"] // 1000 + days * 86_400
@@ -262,7 +258,7 @@ def test_a_connection_logs_no_more_than_is_priced(
 ) -> None:
     """`streamkeeper cost` prices its lines, those of the platform, and the raised error of handlers/errors.py."""
     closed = pytest.raises(errors.StreamDropped, match=r"^the stream was closed \(ended_by_upstream\)$")
-    with upstream(monkeypatch, end_after(b"data: a\n\n")), closed as raised:
+    with upstream(monkeypatch, sends(UNTIL_CLOSE, b"data: a\n\n")), closed as raised:
         call(an_event(lane="A", execution="arn:aws:states:us-east-1:1:execution:sk-prod-connections:" + "0" * 36))
     error = "".join(traceback.format_exception(raised.value))
     out = capsys.readouterr().out
@@ -326,7 +322,7 @@ def test_a_throttled_connection_says_how_long_to_wait(monkeypatch: pytest.Monkey
     """The sentence has Retry-After."""
     head = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n"
     throttled = pytest.raises(errors.StreamThrottled, match=r"^the upstream answered 429 \(Retry-After: 7 s\)$")
-    with upstream(monkeypatch, lambda peer: peer.send(head)), throttled:
+    with upstream(monkeypatch, sends(head)), throttled:
         call(an_event())
 
 
@@ -335,7 +331,8 @@ def test_a_warm_sandbox_serves_one_invocation_after_the_other(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The next one's logs, metrics and counts contain nothing of the one before."""
-    with upstream(monkeypatch, end_after(b"data: a\n\nevent: end\ndata: x\n\n")), cold_start(MANAGER) as module:
+    script = sends(UNTIL_CLOSE, b"data: a\n\nevent: end\ndata: x\n\n")
+    with upstream(monkeypatch, script), cold_start(MANAGER) as module:
         first = module.handler(an_event("demo:a", lane="A"), LambdaContext("r1"))
         capsys.readouterr()
         second = module.handler(an_event("demo:b"), LambdaContext("r2"))
@@ -435,8 +432,7 @@ def test_no_failure_reveals_a_secret(
     aws: Aws, failure: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The upstream has them all and repeats them wherever it can; no error, log, table or message shows one."""
-    answer = FAILURES[failure] % (ECHO, ECHO)
-    with upstream(monkeypatch, lambda peer: peer.send(answer)) as server:
+    with upstream(monkeypatch, sends(FAILURES[failure] % (ECHO, ECHO))) as server:
         with pytest.raises(errors.StreamkeeperError) as caught:
             call(an_event(lane="A", execution="arn:1"))
         assert b"Authorization: Bearer planted-header\r\n" in server.peers[0].request.replace(

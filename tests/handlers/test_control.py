@@ -40,7 +40,7 @@ from tests.handlers.aws import (
     save_connection,
 )
 from tests.handlers.context import Context
-from tests.handlers.servers import Peer, Script, serving
+from tests.handlers.servers import Peer, Script, sends, serving
 
 NO_ANSWER = "The table does not answer."
 THROTTLED = "The table takes no more requests now; try again in 5 s."
@@ -317,12 +317,7 @@ def refuses(code: str, status: int) -> Script:
     }
     body = json.dumps(words).encode()
     head = f"HTTP/1.1 {status} X\r\nx-amzn-RequestId: AWS1\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
-
-    def script(peer: Peer) -> None:
-        peer.send(head.encode() + body)
-        peer.wait_until_gone()
-
-    return script
+    return sends(head.encode() + body, then=Peer.wait_until_gone)
 
 
 @pytest.mark.parametrize(

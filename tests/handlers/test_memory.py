@@ -7,10 +7,12 @@ import tracemalloc
 import weakref
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from handlers.framing.events import StreamEvent
+from handlers.framing.frames import Decoder
 from handlers.framing.sse import SseDecoder
 from handlers.framing.websocket import TEXT, WebSocketDecoder, encoded_frame
 from handlers.run.threads import Bell, Pool
@@ -30,20 +32,25 @@ def traced() -> Iterator[None]:
     tracemalloc.stop()
 
 
+def decoded(decoder: Decoder, wire: bytes) -> list[Any]:
+    """Return what comes of the wire, read in pieces and in little more memory than twice the bound."""
+    found: list[Any] = []
+    tracemalloc.reset_peak()
+    before, _ = tracemalloc.get_traced_memory()
+    for at in range(0, len(wire), READ):
+        found += decoder.feed(wire[at : at + READ])
+    _, most = tracemalloc.get_traced_memory()
+    assert most - before < 2.3 * BOUND
+    return found
+
+
 @pytest.mark.usefixtures("traced")
 def test_an_event_is_decoded_in_twice_its_size() -> None:
     """That is the bytes and the text, whether or not other events follow in the read that ends it."""
     body = os.urandom(BOUND // 2 - 100).hex().encode()
     for behind in (b"", b"data: x\n\n" * 100):
         wire = b"id: 1\ndata: " + body + b"\n\n" + behind
-        decoder, found = SseDecoder(BOUND), []
-        tracemalloc.reset_peak()
-        before, _ = tracemalloc.get_traced_memory()
-        for at in range(0, len(wire), READ):
-            found += decoder.feed(wire[at : at + READ])
-        _, most = tracemalloc.get_traced_memory()
-        assert found[0].data == body.decode()
-        assert most - before < 2.3 * BOUND
+        assert decoded(SseDecoder(BOUND), wire)[0].data == body.decode()
 
 
 @pytest.mark.usefixtures("traced")
@@ -87,12 +94,6 @@ def test_a_message_of_a_socket_is_decoded_in_little_more_than_twice_its_size(ext
             bytes([first]) + encoded_frame(TEXT, one)[1:] for first, one in zip(firsts, pieces, strict=True)
         )
         wire += b"\x80\x01\x00" if extension else b"\x80\x00"
-        decoder, found = WebSocketDecoder(BOUND), []
+        decoder = WebSocketDecoder(BOUND)
         decoder.opens({"sec-websocket-extensions": extension})
-        tracemalloc.reset_peak()
-        before, _ = tracemalloc.get_traced_memory()
-        for at in range(0, len(wire), READ):
-            found += decoder.feed(wire[at : at + READ])
-        _, most = tracemalloc.get_traced_memory()
-        assert found == [body.decode()]
-        assert most - before < 2.3 * BOUND
+        assert decoded(decoder, wire) == [body.decode()]

@@ -14,19 +14,11 @@ from handlers.profile.parse import parse
 from handlers.run.threads import SystemClock
 from tests.handlers.aws import SECRETS, Aws, Client, fails_with, passes, put_secret
 from tests.handlers.lanes import run
-from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, Server, serving
+from tests.handlers.servers import UNTIL_CLOSE, Peer, Server, sends, serving
 
 TOKEN = "/streamkeeper/test/token"
-END = UNTIL_CLOSE + b"event: end\ndata: x\n\n"
-
-
-def answers(status: bytes, **headers: str) -> Script:
-    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items()).encode()
-    return lambda peer: peer.send(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\n" + lines + b"\r\n")
-
-
-def ends(peer: Peer) -> None:
-    peer.send(END)
+ends = sends(UNTIL_CLOSE + b"event: end\ndata: x\n\n")
+unauthorized = sends(b"HTTP/1.1 401 X\r\nContent-Length: 0\r\n\r\n")
 
 
 class Function:
@@ -85,7 +77,7 @@ def test_a_secret_goes_into_the_request_and_nowhere_else(function: Function) -> 
 
     def rotates(peer: Peer) -> None:
         put_secret(TOKEN, '{"token": "new-value"}')
-        answers(b"401 X")(peer)
+        unauthorized(peer)
 
     headers = {"Authorization": f"Bearer ${{secret:{TOKEN}:token}}"}
     with serving(rotates, ends) as server:
@@ -94,7 +86,7 @@ def test_a_secret_goes_into_the_request_and_nowhere_else(function: Function) -> 
     assert report.outcome.status == "ended"
     assert [b"Bearer old-value" in sent[0], b"Bearer new-value" in sent[1]] == [True, True]
     assert sent[0].startswith(b"GET /?p=par%26meter HTTP/1.1")
-    with serving(answers(b"401 X")) as server:
+    with serving(unauthorized) as server:
         assert function.run(server, headers=headers, reject_after=0).outcome.error == "StreamRejected"
         assert len(server.peers) == 1
 

@@ -83,9 +83,12 @@ def by_stream(rig: Rig, *, once: bool) -> dict[str, list[str]]:
     return dict(sorted(keys.items()))
 
 
-@pytest.mark.parametrize("rig", [*KINDS, *BATCHED], indirect=True)
+@pytest.mark.parametrize("rig", [kind for kind in (*KINDS, *BATCHED) if kind not in ORDERS], indirect=True)
 def test_events_arrive_once_and_in_order(rig: Rig) -> None:
-    """Items and segments arrive alike, each event with its key, its stream and its body."""
+    """Items and segments arrive alike, each event with its key, its stream and its body.
+
+    The other kinds show that below, where a batch fails.
+    """
     deliverer = Deliverer(rig)
     deliverer.brought(made())
     assert deliverer.delivers()

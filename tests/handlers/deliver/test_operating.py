@@ -1,5 +1,6 @@
 """What a person can ask of a sink (pause, skip, replay), and where a new or returning sink begins."""
 
+import itertools
 import json
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from handlers.deliver import feed
 from handlers.deliver.bells import Place
 from handlers.deliver.operating import Command, Lag, current, lag
 from handlers.deliver.table_records import decoded
+from tests.examples import one_in
 from tests.handlers.deliver.records import NOW_MS, event, segment_record
 from tests.handlers.deliver.stage import AWAY, OTHER, PLACE, TAKE, TARGET, Stage, asked, of
 
@@ -239,8 +241,10 @@ def test_what_an_expired_arrival_had_is_read_from_the_events(later: list[str], *
     assert stage.is_over
 
 
-@pytest.mark.parametrize("way", ["paused", "resumed before more comes", "removed", "quick", "slow"])
-@pytest.mark.parametrize("left", range(0, 64, 2))
+WAYS = ("paused", "resumed before more comes", "removed", "quick", "slow")
+
+
+@pytest.mark.parametrize(("left", "way"), one_in(4, itertools.product(range(0, 64, 2), WAYS)))
 def test_arrivals_that_expire_in_any_order_take_no_event_along(left: int, way: str) -> None:
     """DynamoDB deletes within days, and in any order. A sink that got nothing meanwhile gets all of it.
 

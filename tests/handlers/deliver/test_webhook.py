@@ -11,6 +11,7 @@ from handlers.deliver.contract import Message, Refusal, Tools
 from handlers.deliver.sinks import webhook
 from handlers.profile.deliver_field import Target
 from handlers.profile.secret_references import Reference
+from tests.handlers import servers as raw_servers
 from tests.handlers.deliver import rigs
 from tests.handlers.servers import Peer, serving
 from tests.http_server import Answer, Request, answering
@@ -33,6 +34,13 @@ class Server:
         message = Message(stream_id, key, "1", None, 0, '{"x": 1}')
         tools = Tools(lambda _: None, lambda _: rigs.SECRET, lambda: 1_767_225_600_000, self.post)
         return webhook.send([message], target, tools).get(0)
+
+
+def sent(raw: raw_servers.Server, keys: str) -> list[Refusal | None]:
+    """Return why each event is refused that is sent to a server of bytes."""
+    sender = Server()
+    sender.url = f"{raw.address}/hook"
+    return [sender.send(key) for key in keys]
 
 
 @pytest.fixture
@@ -89,9 +97,7 @@ def test_a_2xx_takes_the_event_whatever_becomes_of_its_body(body: bytes, *, keep
             peer.wait_until_gone()
 
     with serving(script) as raw:
-        sender = Server()
-        sender.url = f"{raw.address}/hook"
-        assert [sender.send("1"), sender.send("2")] == [None, None]
+        assert sent(raw, "12") == [None, None]
         assert len(raw.peers) == 2
 
 
@@ -109,9 +115,7 @@ def test_a_connection_is_kept_for_the_next_event(body: bytes) -> None:
             peer.read_request()
 
     with serving(script) as raw:
-        sender = Server()
-        sender.url = f"{raw.address}/hook"
-        assert [sender.send(key) for key in "123"] == [None] * 3
+        assert sent(raw, "123") == [None] * 3
         assert len(raw.peers) == 1
 
 
@@ -127,9 +131,7 @@ def test_a_connection_that_ends_as_the_next_event_is_sent_costs_no_back_off() ->
             peer.read_body()
 
     with serving(script) as raw:
-        sender = Server()
-        sender.url = f"{raw.address}/hook"
-        assert [sender.send(key) for key in "123"] == [None, None, Refusal("no answer: ProtocolError")]
+        assert sent(raw, "123") == [None, None, Refusal("no answer: ProtocolError")]
         assert len(raw.peers) == 3
 
 

@@ -1,5 +1,6 @@
 """The function that repairs gaps, at an address that pages, lags, refuses and lies: what it stores and reports."""
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from handlers.repair.proof import NO_EVENT_AFTER, NO_EVENT_BEFORE
 from handlers.segments import known
 from handlers.store.ledger_records import gap_item
 from local.simulation.virtual_rest import RestWays
+from tests.examples import one_in
 from tests.handlers.repair.rigs import MISSED, REPAIR, STREAM, Killed, Rig, body, brought, item
 
 STORES = ("items", "log")
@@ -129,9 +131,9 @@ def test_retry_after_is_obeyed_by_all_streams_of_the_profile() -> None:
     assert rig.repaired.state == REPAIRED
 
 
-@pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("limit", [2, 100])
-@pytest.mark.parametrize("is_refused", [False, True])
+@pytest.mark.parametrize(
+    ("store", "limit", "is_refused"), one_in(3, itertools.product(STORES, [2, 100], [False, True]))
+)
 def test_a_kill_at_any_place_loses_nothing_and_stores_nothing_twice(store: str, limit: int, is_refused: bool) -> None:
     """The next function goes on with the first page that was not read, and counts what that had brought.
 

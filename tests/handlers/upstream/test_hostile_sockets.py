@@ -61,6 +61,17 @@ def ending(aws: Aws, script: Script, **fields: Any) -> tuple[str, str]:
     return outcome.error, outcome.message
 
 
+def hears(into: list[bytes]) -> Callable[[Peer], None]:
+    """Note what the client sends until it closes."""
+
+    def listens(peer: Peer) -> None:
+        with contextlib.suppress(OSError):
+            while data := peer.connection.recv(65_536):
+                into.append(data)
+
+    return listens
+
+
 NO_SWITCH = "(protocol): the upstream answered 101 and did not switch to WebSocket"
 HANDSHAKES: dict[str, tuple[dict[str, Any], str]] = {
     "another accept key": (
@@ -125,12 +136,7 @@ def test_what_breaks_the_protocol_ends_it(aws: Aws, what: str) -> None:
     """It ends by name, and with a close; earlier events are stored."""
     wire, message = BROKEN[what]
     heard: list[bytes] = []
-
-    def listens(peer: Peer) -> None:
-        while data := peer.connection.recv(1000):
-            heard.append(data)
-
-    assert ending(aws, switches(EVENT, wire, then=listens)) == ("StreamDropped", message)
+    assert ending(aws, switches(EVENT, wire, then=hears(heard))) == ("StreamDropped", message)
     assert list(aws.items(EVENTS, STREAM)) == ["1"]
     assert b"".join(heard)[:2] == b"\x88\x82"
 
@@ -165,12 +171,8 @@ def test_pings_without_end_are_answered_within_bounds(aws: Aws) -> None:
     """Of those in one read the last sixteen are, as RFC 6455 allows; the stream goes on beside them."""
     pings = b"".join(encoded_frame(PING, b"%d" % number) for number in range(20_000))
     heard: list[bytes] = []
-
-    def listens(peer: Peer) -> None:
-        while data := peer.connection.recv(65_536):
-            heard.append(data)
-
-    script = switches(EVENT, pings, encoded_frame(TEXT, b'{"n": 2}'), encoded_frame(CLOSE, b"\x03\xe8"), then=listens)
+    after = encoded_frame(TEXT, b'{"n": 2}') + encoded_frame(CLOSE, b"\x03\xe8")
+    script = switches(EVENT, pings, after, then=hears(heard))
     assert ending(aws, script)[0] == "StreamDropped"
     assert sorted(aws.items(EVENTS, STREAM)) == ["1", "2"]
     assert 16 * 10 < len(b"".join(heard)) < len(pings) // 10
@@ -222,9 +224,7 @@ def test_a_socket_over_tls_talks_both_ways(aws: Aws, tmp_path: Path, trusting: C
             peer.send(encoded_frame(PING, b"%d" % number))
             peer.send(large)
         peer.send(encoded_frame(CLOSE, b"\x0f\xa0"))
-        with contextlib.suppress(OSError):
-            while data := peer.connection.recv(65_536):
-                heard.append(data)
+        hears(heard)(peer)
 
     with serving(switches(EVENT, then=talks), tls=tls) as server:
         address = server.address.replace("https", "wss") + "/s"

@@ -17,9 +17,10 @@ from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.address_policy import refusal
 from handlers.upstream.opening import RedirectRefused, redirected
-from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, certificate, reading, serving
+from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, certificate, reading, sends, serving
 
 WAIT_S = 60.0
+arrives = sends(UNTIL_CLOSE + b"data: x\n\n")
 LAST_ID = frozenset({"last-event-id"})
 # What addresses are written with, and what readers of addresses have differed over.
 PIECES = [
@@ -41,10 +42,6 @@ def moves(status: int, to: Callable[[], str]) -> Script:
         peer.send(b"HTTP/1.1 %d X\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n" % (status, to().encode()))
 
     return script
-
-
-def arrives(peer: Peer) -> None:
-    peer.send(UNTIL_CLOSE + b"data: x\n\n")
 
 
 def ask(address: str, **fields: Any) -> list[Arrival]:

@@ -28,6 +28,7 @@ from tests.handlers.aws import CONTROL, EVENTS, SECRETS, Aws
 from tests.handlers.lanes import ONE_SECRET, run
 from tests.handlers.servers import Peer, Script, certificate, reading, sends, serving
 from tests.handlers.upstream.test_hostile_sockets import switches
+from tests.local.support import until
 
 WAIT_S = 60.0
 VALUES = {Reference("secret", "key"): SECRET}
@@ -265,17 +266,11 @@ def test_a_private_server_is_refused_where_the_profile_allows_none() -> None:
 
 def test_closing_ends_a_request_that_is_under_way() -> None:
     """A stop does not wait for a silent token server, and lets the next stream have its turn."""
-    tokens, asked = Tokens(threading.Lock), threading.Event()
-
-    def silent(peer: Peer) -> None:
-        asked.set()
-        peer.wait_until_gone()
-
-    with serving(silent) as server:
+    tokens = Tokens(threading.Lock)
+    with serving(Peer.wait_until_gone) as server:
         fields = table(server.address, connect_timeout_s=30)
         with opening(fields, tokens) as reader:
-            assert asked.wait(WAIT_S)
-            assert server.peers[0].request.startswith(b"POST /oauth/token ")
+            assert until(lambda: server.peers and server.peers[0].request.startswith(b"POST /oauth/token "))
         assert server.peers[0].gone.wait(WAIT_S)
         assert reader.get(WAIT_S) == Closed("closed_here")
         assert tokens.turn(f"{server.address}/oauth/token").acquire(timeout=WAIT_S)  # type: ignore[attr-defined]
@@ -283,14 +278,9 @@ def test_closing_ends_a_request_that_is_under_way() -> None:
 
 def test_a_silent_token_server_keeps_no_stream_of_another_waiting() -> None:
     """Streams take turns for each token server, so one that hangs delays only those that need it."""
-    tokens, asked = Tokens(threading.Lock), threading.Event()
-
-    def silent(peer: Peer) -> None:
-        asked.set()
-        peer.wait_until_gone()
-
+    tokens, silent = Tokens(threading.Lock), Peer.wait_until_gone
     with serving(silent) as server, opening(table(server.address, connect_timeout_s=60), tokens) as waiting:
-        assert asked.wait(WAIT_S)
+        assert until(lambda: server.peers and server.peers[0].request)
         with playing() as (origin, _):
             opened = first(table(origin), tokens)
         assert (isinstance(opened, Opened), waiting.get(0)) == (True, None)

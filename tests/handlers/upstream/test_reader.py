@@ -22,6 +22,7 @@ from handlers.upstream.standstill import elapsed_s
 from tests.handlers.servers import CHUNKED, UNTIL_CLOSE, Peer, Script, certificate, reading, sends, serving
 
 WAIT_S = 60.0
+SILENT_BODY = sends(UNTIL_CLOSE + b"a", then=Peer.wait_until_gone)
 
 
 def upstream(
@@ -213,11 +214,7 @@ def test_a_stream_over_tls_is_read_cut_and_let_go(tmp_path: Path, trusting: Call
         assert cut.wait(WAIT_S)
         peer.connection.shutdown(socket.SHUT_RDWR)
 
-    def goes_on(peer: Peer) -> None:
-        peer.send(UNTIL_CLOSE + b"a")
-        peer.wait_until_gone()
-
-    with serving(is_cut, goes_on, tls=tls) as server:
+    with serving(is_cut, SILENT_BODY, tls=tls) as server:
         trusting(trusted)
         with upstream(server.address) as reader:
             assert isinstance(take(reader), Opened)
@@ -281,17 +278,8 @@ def assert_no_reader_is_left() -> None:
 
 def test_closing_lets_go_of_a_connection_that_waits_for_its_answer_or_its_body() -> None:
     """The upstream sees the end at once, and nothing but the end arrives afterwards."""
-
-    def silent_body(peer: Peer) -> None:
-        peer.send(UNTIL_CLOSE + b"a")
-        peer.wait_until_gone()
-
-    def chunked_body(peer: Peer) -> None:
-        peer.send(CHUNKED)
-        peer.chunk(b"a")
-        peer.wait_until_gone()
-
-    for script, arrivals in ((Peer.wait_until_gone, 0), (silent_body, 2), (chunked_body, 2)):
+    chunked_body = sends(CHUNKED + b"1\r\na\r\n", then=Peer.wait_until_gone)
+    for script, arrivals in ((Peer.wait_until_gone, 0), (SILENT_BODY, 2), (chunked_body, 2)):
         with serving(script) as server, upstream(server.address, stall_after_s=60) as reader:
             server.wait_for_peers(1)
             for _ in range(arrivals):

@@ -66,6 +66,19 @@ def ends(peer: Peer) -> None:
     peer.wait_until_gone()
 
 
+def begins_and_stands_still(reader: Upstream, pulse: Pulse) -> None:
+    """Read what comes first, and let the process stand still."""
+    assert isinstance(reader.get(60), Opened)
+    assert reader.get(60) == Chunk(b"first")
+    stands_still(pulse)
+
+
+def stands_still(pulse: Pulse) -> None:
+    """Let the process stand still."""
+    pulse.ticks()
+    threading.Event().wait(STILL_FOR_S)
+
+
 @pytest.mark.parametrize(
     ("end", "reason"), [(hangs_up, "ended_by_upstream"), (ends, "ended_by_upstream"), (Peer.reset, "reset")]
 )
@@ -81,10 +94,7 @@ def test_a_close_may_have_come_since_the_process_last_ran(end: Callable[[Peer], 
 
     pulse = Pulse()
     with serving(script) as server, upstream(server.address, pulse) as reader:
-        assert isinstance(reader.get(60), Opened)
-        assert reader.get(60) == Chunk(b"first")
-        pulse.ticks()
-        threading.Event().wait(STILL_FOR_S)
+        begins_and_stands_still(reader, pulse)
         is_still.set()
         while not isinstance(arrival := reader.get(60), Closed):
             assert reader.taken_s >= STILL_FOR_S
@@ -107,14 +117,10 @@ def test_an_upstream_that_is_still_there_was_there_all_the_time() -> None:
 
     pulse = Pulse()
     with serving(script) as server, upstream(server.address, pulse) as reader:
-        assert isinstance(reader.get(60), Opened)
-        assert reader.get(60) == Chunk(b"first")
-        pulse.ticks()
-        threading.Event().wait(STILL_FOR_S)
+        begins_and_stands_still(reader, pulse)
         # The thread that decides may ask before the reader runs: nothing waits at the socket.
         assert reader.unread_s is None
-        pulse.ticks()
-        threading.Event().wait(STILL_FOR_S)
+        stands_still(pulse)
         is_still.set()
         assert (reader.get(60), reader.taken_s >= STILL_FOR_S) == (Chunk(b"meanwhile"), True)
         with Ticker(pulse):
