@@ -73,10 +73,9 @@ class Records:
     connection than these; those from before `kept_since_ms` may have expired. Losses from before `losses_since_ms` are
     not among these. `damage` names the attributes of the lease that cannot be read. `group` is the one in which it
     shares a function, "" for none, and `together` how many streams share it. `epoch` is the newest of its keys,
-    `logged_ms` when its log was last appended to, 0 if it has none or that was not read. `connected_ms` is when the
-    uninterrupted row of connections began that ends with the newest answered one. `stored_as` is how its events are
-    stored, in the words of the rates. By its profile the upstream goes back `keeps_ms`, 0 if unknown, and is requested
-    only once if `is_once`.
+    `logged_ms` when its log was last appended to, 0 if it has none or that was not read. `was_answered` is whether any
+    connection was. `stored_as` is how its events are stored, in the words of the rates. By its profile the upstream
+    goes back `keeps_ms`, 0 if unknown, and is requested only once if `is_once`.
     """
 
     lease: Lease
@@ -92,7 +91,7 @@ class Records:
     together: int = 1
     epoch: Epoch = NO_EPOCH
     logged_ms: int = 0
-    connected_ms: int | None = None
+    was_answered: bool = False
     losses_since_ms: int = 0
     repairs: Sequence[tuple[Gap, Repair]] = ()
     stored_as: str = "items"
@@ -118,7 +117,7 @@ class Connections:
         # The last connection of each function; one before it is over.
         self._last = {one.request_id: one.fence for one in self.all}
         self.open = [one for one in self.all if self._is_open(one)]
-        self.is_once, self._was_answered = records.is_once, records.connected_ms is not None
+        self.is_once, self._was_answered = records.is_once, records.was_answered
 
     @property
     def holder(self) -> Connection | None:

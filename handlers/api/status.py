@@ -66,7 +66,7 @@ def answer(
     losses = "" if status != "running" or covered is None else lost(covered) or dead_letters(covered)
     fault = _fault(status, error)
     reasons = (damage, status_words.reason(status, connections), _stuck_words(stuck), fault, unwell, losses)
-    since_ms, at_least = _since_ms(status, connections, covered, records.connected_ms)
+    since_ms, at_least = _since_ms(status, connections, covered)
     situation = Situation(
         status, _why(status, connections), for_ms=None if since_ms is None else max(0, now_ms - since_ms),
         at_least=at_least, has_connected=covered is not None or lease.connected_token > 0,
@@ -177,19 +177,13 @@ def _why(status: str, connections: Connections) -> str:
     return status_words.ended_why(status, connections)
 
 
-def _since_ms(
-    status: str, connections: Connections, covered: Coverage | None, connected_ms: int | None
-) -> tuple[int | None, bool]:
-    """Returns since when the stream has its status, None if these records do not say; and whether it may be longer.
-
-    If they do not reach back to the last pause, the control record may have since when it is connected.
-    """
+def _since_ms(status: str, connections: Connections, covered: Coverage | None) -> tuple[int | None, bool]:
+    """Returns since when the stream has its status, None if these records do not say; and whether it may be longer."""
     lease = connections.lease
     if status == "running" and covered is not None:
+        # The control record does not know it: it saw each predecessor a heartbeat before its successor opened.
         since_ms = covered.connected_since_ms
-        if covered.reaches_start or since_ms != covered.since_ms:
-            return since_ms, False
-        return (since_ms, True) if connected_ms is None else (min(connected_ms, since_ms or connected_ms), False)
+        return since_ms, since_ms == covered.since_ms and not covered.reaches_start
     if status == "reconnecting" and covered is not None:
         return covered.to_ms if covered.away is None else covered.away.from_ms, False
     # A stream that is away without coverage has no such instant in these records.

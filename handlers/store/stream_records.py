@@ -120,7 +120,7 @@ class StreamRecords:
             is_all=len(items) < NEWEST if recent is None else record.lease.fence <= FEW,
             kept_since_ms=_kept_since_ms(items, now_ms),
             damage=damage(lease),
-            connected_ms=known.connected_ms if (known := record.known_after()).fence else None,
+            was_answered=record.known_after().fence > 0,
             repairs=_shown_repairs(lease),
             stored_as=_stored_as(record),
         )
