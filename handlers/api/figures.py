@@ -7,9 +7,9 @@
     connection 1   [0, 60) s     gap [60, 70) s, delivered     connected 95 % of 200 s
     connection 2   [70, 200) s   lost [100, 104) s, announced  complete 98 %, missing 1 interval of 4 s
 
-Time in which nobody wanted a connection does not count: after a stop, the stream's end or its rejection, until the next
-`POST`. Invariants: figures that do not reach back to the start say so; a percentage is rounded down, so 100 means all
-of it; a stop changes nothing of what was before it.
+Time in which nobody wanted a connection does not count: after a stop, the stream's end or its rejection, or the broken
+end of what is requested once, until the next `POST`. Invariants: figures that do not reach back to the start say so; a
+percentage is rounded down, so 100 means all of it; a stop changes nothing of what was before it.
 """
 
 from __future__ import annotations
@@ -176,7 +176,8 @@ def _asked_until_ms(status: str, connections: Connections) -> int:
     if lease.stop and lease.stop_at_ms:
         until.append(lease.stop_at_ms)
     # A repeated stop request is younger than the end that it requested.
-    if status in ("ended", "rejected") or (status == "stopped" and lease.ended_at_ms):
+    is_over = status in ("ended", "rejected") or lease.ending == "StreamBroken"
+    if is_over or (status == "stopped" and lease.ended_at_ms):
         until.append(lease.ended_at_ms)
     if newest is not None and newest.claimed_ms < lease.started_at_ms:
         # No connection was made since the last start, so these are from before it.
