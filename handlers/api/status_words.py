@@ -119,9 +119,9 @@ def ended_why(status: str, connections: Connections) -> str:
     if status == "ended":
         says = newest is not None and newest.ended_by == "ended" and newest.detail
         return detail(newest) if newest is not None and says else "the upstream ended the stream"
-    if status == "broken":
+    if status == "broken" and lease.ending != "StreamBroken":
         return f"the last execution failed: {of_execution(lease)}"
-    if status != "rejected":
+    if status not in ("rejected", "broken"):
         return ""
     one = next((one for one in reversed(connections.all) if one.is_rejected), None)
     # A wrong request or profile was refused before any connection.
@@ -187,9 +187,10 @@ def detail(one: Connection) -> str:
 
 
 def of_execution(lease: Lease) -> str:
-    """Returns how the last execution ended, as in "InvalidRequest: the profile 'prices' is not valid TOML"."""
+    """Returns how the last execution ended: in the function's own words, else by the machine's error and its cause."""
     words = of_cause(lease.ending_cause)
-    return f"{lease.ending}: {words}" if words else lease.ending
+    is_own = words and (lease.ending in _ENDINGS or lease.ending == "StreamBroken")
+    return words if is_own else f"{lease.ending}: {words}" if words else lease.ending
 
 
 def of_cause(cause: str) -> str:

@@ -165,13 +165,13 @@ def test_the_last_error_is_the_executions_where_it_ended_by_one() -> None:
         shown_error = error(met, **RELEASED, ending=ending)
         assert (shown_error["lane"], shown_error["at"], shown_error["detail"]) == ("B", at(7), "401 Unauthorized")
     cause = '{"errorMessage": "the profile \\"a\\" is wrong\\n", "errorType": "InvalidRequest", "requ'
-    for ending, said, words in (
-        ("InvalidRequest", cause, 'the profile "a" is wrong\\n'),
-        ("RenewalFailed", "No successor.", "No successor."),
-        ("RenewalFailed", "", None),
+    wrong = 'the profile "a" is wrong\\n'
+    for ending, said, words, what in (
+        ("InvalidRequest", cause, wrong, wrong),
+        ("RenewalFailed", "No successor.", "No successor.", "RenewalFailed: No successor."),
+        ("RenewalFailed", "", None, "RenewalFailed"),
     ):
         shown_error = error(met, **RELEASED, ending=ending, ending_cause=said)
-        what = f"{ending}: {words}" if words else ending
         instants = dict.fromkeys(("tried_again_at", "tried_again_by", "final_at", "over_at"))
         assert shown_error == instants | {
             "message": f"{what}; not tried again: start it to continue",

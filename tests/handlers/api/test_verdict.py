@@ -162,7 +162,12 @@ NOT_ASKED = [
     (
         [],
         OVER | {"ending": "InvalidRequest", "ending_cause": "No such profile"},
-        "Rejected: InvalidRequest: No such profile.",
+        "Rejected: No such profile.",
+    ),
+    (
+        [FIRST],
+        OVER | {"ending": "StreamBroken", "ending_cause": "It was cut off"},
+        "Broken: It was cut off. 1 gap of 3 min 20 s is not proved complete.",
     ),
     # This one is asked for still, though nobody tries.
     (
