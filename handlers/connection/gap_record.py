@@ -31,11 +31,12 @@ class Repair:
 
     It has `stored` events, which happened from `first_ms` to `last_ms` if the profile names their time. The interval
     [open_from_ms, open_to_ms) is still open; the whole gap if that is unknown. The next try is at `next_ms`, 0 for
-    never; until `rest_until_ms` the address accepts no requests. A walk that is under way continues at the address
-    `at`, after `pages`, if its profile still asks as `of` says; `walk` is its number. `way` is the direction of its
-    pages: up (1), down (-1), unknown (0) or without an order (NO_ORDER); the last page had `items` and went from the
-    place `low` to `high`, and the first page began with the event `first`. What a killed function has stored since
-    `lost_ms` is not counted. `stamp` counts the writes.
+    never; until `rest_until_ms` the address accepts no requests. A walk that is under way began at the address `begin`
+    and continues at `at`, after `pages`, if its profile still asks as `of` says; `walk` is its number. That page was
+    refused in `refused` tries in a row; once all pages are read (`is_read`), it is the first one again. `way` is the
+    direction of the pages: up (1), down (-1), unknown (0) or without an order (NO_ORDER); the last page had `items` and
+    went from the place `low` to `high`, and the first page began with the event `first`. What a killed function has
+    stored since `lost_ms` is not counted. `stamp` counts the writes.
     """
 
     from_ms: int = 0
@@ -52,8 +53,11 @@ class Repair:
     rest_until_ms: int = 0
     walk: int = 0
     of: str = ""
+    begin: str = ""
     at: str = ""
     pages: int = 0
+    is_read: bool = False
+    refused: int = 0
     saw_before: bool = False
     saw_after: bool = False
     way: int = 0

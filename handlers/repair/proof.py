@@ -59,14 +59,8 @@ def begun(gap: Gap) -> Repair:
 
 def afresh(known: Repair, span: Interval) -> Repair:
     """Returns a repair of the interval with what has come so far."""
-    first_ms, last_ms = known.first_ms, known.last_ms
-    return Repair(*span, stored=known.stored, first_ms=first_ms, last_ms=last_ms, stamp=known.stamp)
-
-
-def uncounted_in(repair: Repair, now_ms: int) -> Interval | None:
-    """Returns when a killed function may have stored events of the gap after it last saved its repair."""
-    since_ms = repair.lost_ms or (repair.pages and repair.next_ms)
-    return (since_ms, now_ms) if since_ms else None
+    kept = {name: getattr(known, name) for name in ("stored", "first_ms", "last_ms", "lost_ms", "stamp")}
+    return Repair(*span, **kept)
 
 
 NO_EVENT_BEFORE = "no event from before the gap is stored, so there is no place to start from"
@@ -144,10 +138,11 @@ def ordered(repair: Repair, page: Places) -> Repair:
 
 def judged(field: Field, repair: Repair, borders: Borders, problem: str, retry_s: float, now_ms: int) -> Repair:
     """Returns the repair with its result and when to try again; `problem` is why the last walk is not whole."""
-    done = replace(repair, open_from_ms=None, open_to_ms=None, tries=repair.tries + 1)
+    done = replace(repair, open_from_ms=None, open_to_ms=None, tries=repair.tries + 1, refused=repair.refused + 1)
+    fails = repair.refused
     if not (problem and repair.at):
         # A walk that was refused at a page continues there; any other begins again.
-        done = replace(done, walk=LITERAL, at="", pages=0)
+        done, fails = replace(done, walk=LITERAL, at="", pages=0), repair.tries
     if not problem and proves(field, repair):
         is_seen = repair.saw_before and repair.saw_after
         # Everything between the two edges is stored, even beyond the gap, whose ends may be known better later.
@@ -155,7 +150,7 @@ def judged(field: Field, repair: Repair, borders: Borders, problem: str, retry_s
         done = replace(done, from_ms=min([done.from_ms, *came]), to_ms=max([done.to_ms, *came]))
         return replace(done, state=REPAIRED, reason="" if is_seen else field.unproved, next_ms=0)
     done = replace(done, rest_until_ms=now_ms + round(retry_s * 1000) if retry_s else 0)
-    rest_ms = min(LONGEST_REST_MS, FIRST_REST_MS << min(repair.tries, 16))
+    rest_ms = min(LONGEST_REST_MS, FIRST_REST_MS << min(fails, 16))
     next_ms = now_ms + max(rest_ms, round(retry_s * 1000))
     is_over = next_ms > repair.to_ms + field.reach_ms
     waits = not is_over and not borders.after and problem in ("", NO_EVENT_AFTER)

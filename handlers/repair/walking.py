@@ -54,9 +54,8 @@ Steps = Generator[Ask | Wait, Any, Repair]
 def repair_gap(ports: GapPorts, gap: Gap) -> Steps:
     """Returns the repair after this try, which is saved; raises TakenOver, and what a request raises."""
     repair = proof.begun(gap)
-    uncounted = proof.uncounted_in(repair, ports.deps.now_ms())
-    # This try may be refused, so the record keeps the interval until a page is read.
-    repair = replace(repair, lost_ms=uncounted[0] if uncounted is not None else 0)
+    # If this try is refused, the record keeps `lost_ms` until a page is read.
+    uncounted = (repair.lost_ms, ports.deps.now_ms()) if repair.lost_ms else None
     borders: Borders = yield Ask(lambda: ports.borders(gap))
     problem, retry_s = ports.problem or proof.unaskable(ports.field, borders), 0.0
     if not problem and uncounted is None:
@@ -71,9 +70,8 @@ def repair_gap(ports: GapPorts, gap: Gap) -> Steps:
             break
         repair = replace(repair, walk=WIDE, at="")
         uncounted = None  # What the first walk has counted would count again.
-    if problem == UNFINISHED:
-        return repair
-    repair = proof.judged(ports.field, repair, borders, problem, retry_s, ports.deps.now_ms())
+    if problem != UNFINISHED:
+        repair = proof.judged(ports.field, repair, borders, problem, retry_s, ports.deps.now_ms())
     if repair.is_over and repair.state != REPAIRED:
         # The alert comes before the record is saved as over: an alert twice is better than none.
         yield Ask(lambda: ports.alert(gap, repair))
@@ -84,7 +82,7 @@ def repair_gap(ports: GapPorts, gap: Gap) -> Steps:
 
 def _anew(repair: Repair) -> Repair:
     seen = replace(repair, saw_before=False, saw_after=False, way=0, low=None, high=None)
-    return replace(seen, at="", pages=0, items=0, first="")
+    return replace(seen, at="", pages=0, items=0, first="", is_read=False, refused=0)
 
 
 # The function's time is up: the next invocation continues the walk.
@@ -110,14 +108,15 @@ class _Walk:
         begin = address = numbered(field, field.address_for(ports.stream_id, self._edges(), ports.secrets), 0)
         # The profile may name another address since: it has other pages, and no former host gets its credentials.
         if repair.at and repair.of == field.mark:
-            address = repair.at
+            # By now the edges may be others, and with them the first page's address.
+            begin, address = repair.begin or begin, repair.at
         else:
-            repair = replace(_anew(repair), of=field.mark)
+            repair = replace(_anew(repair), of=field.mark, begin=self._recorded(begin))
         patience = PATIENT_TIMES
-        while True:
+        while address:
             if not ports.deps.has_time:
                 return repair, UNFINISHED, 0
-            if repair.pages >= field.pages:
+            if repair.pages >= field.pages and not repair.is_read:
                 return repair, f"there are more than {field.pages} pages", 0
             answer = yield from self._fetched(address)
             retry_s = answer.retry_after_s or 0
@@ -127,34 +126,38 @@ class _Walk:
                 if not (yield Ask(ports.renew)):
                     raise TakenOver
                 continue
-            if is_end(field, repair.pages, answer):
-                return (yield from self._looked_back(replace(repair, at=""), begin))
+            if is_end(field, repair.pages, answer) and not repair.is_read:
+                repair, address = self._following(repair, "", begin)
+                continue
             if answer.problem:
                 # The next try continues with this page, or begins anew if the page's cursor may be invalid by now.
-                is_lost = answer.status in CURSOR_LOST or self._has_secret(address)
-                return replace(repair, at="" if is_lost else address), answer.problem, retry_s
+                at = "" if answer.status in CURSOR_LOST else self._recorded(address)
+                return replace(repair, at=at), answer.problem, retry_s
             try:
-                read = page(field, address, repair.pages, answer, ports.deps.now_ms())
-                if proof.foreign(self._borders.keys, [event.key for event in read.events]):
-                    raise BadPage("the address names its items in another form than the stream, so none would be known")
-                if not repair.pages and field.key == "hash" and not (yield from self._knows_any(read)):
-                    raise BadPage("the address spells its items otherwise than the stream, so no hash would be known")
+                read = page(field, address, 0 if repair.is_read else repair.pages, answer, ports.deps.now_ms())
+                if repair.is_read:
+                    return self._looked_back(repair, read), "", 0
+                if problem := (yield from self._stranger(repair, read)):
+                    raise BadPage(problem)
                 is_step = is_counted(field, begin, address, repair)
                 if self._is_same(repair, read) or (is_step and not self._continues(repair, read)):
                     repair = replace(repair, way=NO_ORDER)
-                repair, is_over = yield from self._take(repair, read)
+                repair, address = yield from self._take(repair, read, begin)
             except (BadPage, Unstorable) as problem:
                 return replace(repair, at=""), str(problem), 0
-            if is_over:
-                return (yield from self._looked_back(repair, begin))
-            address = read.next
+        return repair, "", 0
 
-    def _knows_any(self, read: Page) -> Generator[Ask, Any, bool]:
-        """Returns whether one of the items is stored already, as those before the gap or after it are."""
-        keys, since_ms = {event.key for event in read.events}, self._borders.since_ms(self._gap)
-        if not keys or not self._borders.before or not self._borders.after:
-            return True
-        return bool((yield Ask(lambda: self._ports.known(keys, since_ms))))
+    def _stranger(self, repair: Repair, read: Page) -> Generator[Ask, Any, str]:
+        """Returns why no item of the page would be known although it is stored, as a phrase; "" if that is not so."""
+        keys, borders = {event.key for event in read.events}, self._borders
+        if proof.foreign(borders.keys, keys):
+            return "the address names its items in another form than the stream, so none would be known"
+        is_by_hash = self._ports.field.key == "hash" and not repair.pages
+        if not (is_by_hash and keys and borders.before and borders.after):
+            return ""
+        # The items before the gap or after it are stored already.
+        is_known = bool((yield Ask(lambda: self._ports.known(keys, borders.since_ms(self._gap)))))
+        return "" if is_known else "the address spells its items otherwise than the stream, so no hash would be known"
 
     def _fetched(self, address: str) -> Generator[Ask | Wait, Any, Fetched]:
         ports, field = self._ports, self._ports.field
@@ -166,30 +169,26 @@ class _Walk:
             ports.deps.pace.rest(ports.deps.now_ms(), answer.retry_after_s or 0)
         return answer
 
-    def _looked_back(self, repair: Repair, begin: str) -> Generator[Ask | Wait, Any, tuple[Repair, str, float]]:
-        """Returns as `steps`: the walk proves nothing if the address may have forgotten events meanwhile.
+    def _following(self, repair: Repair, address: str, begin: str) -> tuple[Repair, str]:
+        """Returns the repair after a page, and the address of the next one; "" if the walk is over.
+
+        After pages towards the present that have shown both edges, the next one is the first page again.
+        """
+        if not address and repair.way == UP and repair.saw_before and repair.saw_after:
+            repair, address = replace(repair, is_read=True), begin
+        return replace(repair, at=self._recorded(address)), address
+
+    def _looked_back(self, repair: Repair, again: Page) -> Repair:
+        """Returns the repair after the first page came again: it proves nothing if the address forgot events meanwhile.
 
         An address forgets the oldest events first, so it had all that the later pages should have had if it still has
         where the walk began. A walk towards the past ends there anyway.
         """
-        if not (repair.way == UP and repair.saw_before and repair.saw_after):
-            return repair, "", 0
-        deps = self._ports.deps
-        if not deps.has_time:  # The address's limit is used up for longer than this function lives.
-            left_s = deps.pace.left_s(deps.now_ms())
-            return repair, "no request is left to see whether the address forgot events", left_s
-        answer = yield from self._fetched(begin)
-        if answer.problem:
-            return repair, answer.problem, answer.retry_after_s or 0
-        try:
-            again = page(self._ports.field, begin, 0, answer, deps.now_ms())
-        except BadPage as problem:
-            return repair, str(problem), 0
         is_there = any(event.key in (self._before, repair.first) for event in again.events)
-        return (repair if is_there else replace(repair, way=NO_ORDER)), "", 0
+        return repair if is_there else replace(repair, way=NO_ORDER)
 
-    def _take(self, repair: Repair, read: Page) -> Generator[Ask, Any, tuple[Repair, bool]]:
-        """Stores what the page brings and saves that it was read; returns whether it is the last page."""
+    def _take(self, repair: Repair, read: Page, begin: str) -> Generator[Ask, Any, tuple[Repair, str]]:
+        """Stores what the page brings and saves that it was read; returns as `_following`."""
         repair, (first, last) = self._seen(repair, [event.key for event in read.events], read.times)
         known = self._borders.keys
         keep, events = self._ports.field.keep, read.events
@@ -202,10 +201,10 @@ class _Walk:
             events = [self._event(read.events[at]) for at in wanted]
             since_ms = self._borders.since_ms(self._gap)
             new = known_now = 0
-            for begin in range(0, len(events), AT_ONCE):
-                if begin and not (yield Ask(self._ports.renew)):
+            for place in range(0, len(events), AT_ONCE):
+                if place and not (yield Ask(self._ports.renew)):
                     raise TakenOver
-                written: Written = yield Ask(partial(self._ports.store, events[begin : begin + AT_ONCE], since_ms))
+                written: Written = yield Ask(partial(self._ports.store, events[place : place + AT_ONCE], since_ms))
                 new += written.stored + written.dead_lettered
                 known_now += written.duplicates
             if known_now and (time := self._uncounted) is not None:
@@ -223,19 +222,18 @@ class _Walk:
         # A page that has nothing new comes again and again.
         is_over = not read.next or bool(keys and keys <= self._keys) or self._is_whole(repair)
         self._keys = keys
-        at = "" if is_over or self._has_secret(read.next) else read.next
-        repair = replace(
-            repair, at=at, pages=repair.pages + 1, items=len(keys), next_ms=self._ports.deps.now_ms(), lost_ms=0
-        )
+        now_ms = self._ports.deps.now_ms()
+        repair = replace(repair, pages=repair.pages + 1, items=len(keys), next_ms=now_ms, lost_ms=0, refused=0)
+        repair, address = self._following(repair, "" if is_over else read.next, begin)
         # If no record can name the next page, a killed walk begins anew, and counts again from its last record on.
-        is_saved = bool(at) or is_over
-        if not (yield Ask(lambda: self._ports.save(self._gap, repair) if is_saved else self._ports.renew())):
+        is_saved, saved = bool(repair.at) or not address, replace(repair, lost_ms=now_ms)
+        if not (yield Ask(lambda: self._ports.save(self._gap, saved) if is_saved else self._ports.renew())):
             raise TakenOver
-        return replace(repair, stamp=repair.stamp + is_saved), is_over
+        return replace(repair, stamp=repair.stamp + is_saved), address
 
-    def _has_secret(self, address: str) -> bool:
-        """Returns whether the address holds a secret and must not be recorded; then the next try begins anew."""
-        return any(value in address for value in self._ports.secrets.values())
+    def _recorded(self, address: str) -> str:
+        """Returns the address for the gap's record; "" if it holds a secret, so the next try begins anew."""
+        return "" if any(value in address for value in self._ports.secrets.values()) else address
 
     def _event(self, event: StreamEvent) -> StreamEvent:
         return event._replace(id=event.key) if self._ports.profile.key == "id" else event
