@@ -25,7 +25,8 @@ from streamkeeper.exceptions import Refused
 PATH = "/fleet"
 CHECK_EVERY_S = 1.0
 _BY_SUFFIX = {".toml": TOML, ".json": JSON}
-# Without a change for this long, the document is sent again; a step of the service may take some minutes.
+# Without a change for this long, the document is sent again; a step of the service may take some minutes. For as long a
+# request is repeated while the API is away.
 SILENT_S = 360.0
 
 
@@ -67,7 +68,7 @@ def apply(arguments: argparse.Namespace, text: str, kind: str) -> int:
         place = f" ({error.place})" if error.place else ""
         raise UserError(f"The document is invalid{place}: {error}.") from None
     is_dry = getattr(arguments, "dry_run", False)
-    api = asking.streams(arguments, patient_s=120)
+    api = asking.streams(arguments, patient_s=SILENT_S)
     query = {"dry_run": "true"} if is_dry else None
     answer, changed_s, shown = api.ask("PUT", PATH, query, text.encode(), kind), time.monotonic(), ""
     while answer["state"] == "applying":

@@ -128,3 +128,12 @@ def test_a_document_is_sent_again_to_a_service_that_stands_still(
         assert cli.main(["start", "--all", "--url", server.address]) == 1
     assert "The service goes on; `streamkeeper request GET /fleet` shows" in capsys.readouterr().err
     assert waits == [1.0, 1.0, 1.0, 1.0]
+
+
+def test_a_busy_api_does_not_end_the_wait_for_the_service(waits: list[float]) -> None:
+    """The service goes on meanwhile, so the command asks again for as long as the service may be silent."""
+    busy, done = answers({}, 503, "Retry-After: 60"), shown(Fleet("arn:fleet:aa-1", state=DONE), 1, is_dry=False)
+    applying = answers(done | {"state": APPLYING})
+    with serving(applying, busy, busy, busy, answers(done)) as server:
+        assert cli.main(["start", "--all", "--url", server.address]) == 0
+    assert waits == [1.0, 60.0, 60.0, 60.0]
