@@ -121,7 +121,9 @@ def _time_to_live(
     told = ttl["TimeToLiveDescription"]
     is_on = told["TimeToLiveStatus"] in ("ENABLED", "ENABLING")
     found = told.get("AttributeName", "on") if is_on else "off"
-    return compared(f"{what}, time to live", found, attribute or found, f"Items are kept forever: {fix}", mend)
+    # AWS refuses another attribute until an hour after the former one was switched off.
+    words = f"Items are kept forever: {'switch that off, and an hour later ' if is_on else ''}{fix}"
+    return compared(f"{what}, time to live", found, attribute or found, words, None if is_on else mend)
 
 
 def _backups(

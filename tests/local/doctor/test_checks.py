@@ -256,6 +256,25 @@ def test_a_table_gets_back_the_key_of_the_template() -> None:
         assert (one.state is State.WRONG, one.mend if one.state is State.WRONG else None) == (mend is not None, mend)
 
 
+def test_time_to_live_of_another_attribute_is_left_to_a_person() -> None:
+    """AWS refuses the change until it was off for an hour, so --repair was refused in each round."""
+    wanted = TABLE.properties | {"TimeToLiveSpecification": {"AttributeName": "expires_at"}}
+    stage = replace(STAGE, resources=(replace(TABLE, properties=wanted),))
+    tables = answers()["tables"]
+    for told, can in (
+        ({"TimeToLiveStatus": "ENABLED", "AttributeName": "old"}, False),
+        ({"TimeToLiveStatus": "DISABLED"}, True),
+    ):
+        tables["EventsTable"]["ttl"] = {"TimeToLiveDescription": told}
+        every = {one.what: one for one in stage_checks.judged(stage, answers(tables=tables, machines={}, rules={}))}
+        one = every["EventsTable, time to live"]
+        assert (one.state, one.mend is not None, "an hour later `streamkeeper" in one.fix) == (
+            State.WRONG,
+            can,
+            not can,
+        )
+
+
 def test_a_mapping_of_an_old_stream_is_followed_by_a_new_one() -> None:
     """The new one reads the table's present stream, with the template's settings; the old one is not changed."""
     (finding,) = found(mappings=[{"UUID": "uuid", "EventSourceArn": OLD, "State": "Enabled"}]).values()
