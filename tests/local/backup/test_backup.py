@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from handlers.connection.inputs import LOG, Layout, Written
 from handlers.connection.opening_steps import Replacement
@@ -344,6 +345,13 @@ def test_tables_that_were_swapped_are_refused(
             status, _, wrong = typed(capsys, *arguments)
             assert (status, words in wrong) == (2, True), wrong
     assert there.items() == {"events": {}, "control": {}}
+
+    def refuse(_name: str, _parameters: dict[str, Any]) -> None:
+        # As a table without the index does.
+        raise ClientError({"Error": {"Code": "ValidationException"}}, "Query")
+
+    with pytest.raises(UserError, match="The streams of here cannot be listed: AWS refused Query"):
+        Tables(place(here, Counted(here.aws.dynamodb, refuse))).stream_ids()
 
 
 def test_a_stream_that_went_over_to_a_log_is_copied_whole(here: Deployed, there: Deployed) -> None:
