@@ -151,6 +151,8 @@ def test_a_file_keeps_the_place(tmp_path: Path, waits: list[float]) -> None:
         for path, why in ((tmp_path / "none" / "at", "No such file or directory"), (tmp_path, "Is a directory")):
             with pytest.raises(StreamkeeperError, match=rf"{path} cannot be used: {why}\."):
                 asyncio.run(taken(client.follow(STREAM, checkpoint=path), 1))
+            with pytest.raises(StreamkeeperError, match=rf"{path} cannot be used: unable to open database file\."):
+                Seen(path)
     assert waits == []
 
 
