@@ -98,7 +98,8 @@ def _export(arguments: argparse.Namespace, kind: str) -> int:
                     advance(count, page[-1]["received_at"] if page else None)
             os.replace(part, target)
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # where nothing could be written, nothing can be removed
+            part.unlink()
     return count
 
 
