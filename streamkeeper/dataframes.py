@@ -52,10 +52,15 @@ def batch(page: list[dict[str, Any]]) -> Any:
 def pandas(pages: Iterable[list[dict[str, Any]]]) -> Any:
     """The pages as a pandas.DataFrame."""
     frames = imported("pandas")
-    rows = [tuple(row(event).values()) for page in pages for event in page]
     # The same types, however many events there are.
     kinds = dict.fromkeys(("position", *_TEXTS), "string") | {"received_at": "datetime64[ms, UTC]", "repaired": "bool"}
-    return frames.DataFrame.from_records(rows, columns=COLUMNS).astype(kinds)
+
+    def frame(page: list[dict[str, Any]]) -> Any:
+        rows = [tuple(row(event).values()) for event in page]
+        return frames.DataFrame.from_records(rows, columns=COLUMNS).astype(kinds)
+
+    # Each page is a frame at once: as Python's objects, its events take four times as much memory.
+    return frames.concat([frame(page) for page in pages] or [frame([])], ignore_index=True)
 
 
 def imported(name: str) -> Any:
