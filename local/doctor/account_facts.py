@@ -86,21 +86,17 @@ class Account:
 def collect(account: Account, deployed: Deployed) -> Facts:
     """All facts, by subject."""
     ask = account.ask
+
+    def each(kind: str, service: str, operation: str, name: str, has: str = "") -> dict[str, Any]:
+        """The answers about the resources of a type, whose names are the parameter `name`."""
+        return {one.key: ask(service, operation, has, **{name: one.name}) for one in deployed.of(kind)}
+
     facts: Facts = {
         "tables": {one.key: _table(account, one) for one in deployed.of(TABLE)},
-        "functions": {
-            one.key: ask("lambda", "get_function_configuration", FunctionName=one.name)
-            for one in deployed.of(FUNCTION)
-        },
-        "reserved": {
-            one.key: ask("lambda", "get_function_concurrency", has="account", FunctionName=one.name)
-            for one in deployed.of(FUNCTION)
-        },
-        "machines": {
-            one.key: ask("stepfunctions", "describe_state_machine", stateMachineArn=one.name)
-            for one in deployed.of(MACHINE)
-        },
-        "rules": {one.key: ask("events", "describe_rule", Name=one.name) for one in deployed.of(RULE)},
+        "functions": each(FUNCTION, "lambda", "get_function_configuration", "FunctionName"),
+        "reserved": each(FUNCTION, "lambda", "get_function_concurrency", "FunctionName", "account"),
+        "machines": each(MACHINE, "stepfunctions", "describe_state_machine", "stateMachineArn"),
+        "rules": each(RULE, "events", "describe_rule", "Name"),
         "subscriptions": {
             one.key: account.listed("sns", "list_subscriptions_by_topic", "Subscriptions", TopicArn=one.name)
             for one in deployed.of(TOPIC)
