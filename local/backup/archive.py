@@ -152,11 +152,11 @@ class Archived:
         return f"backup of {self.manifest['from']} at {self.manifest['began_at']}"
 
     def stream_ids(self) -> list[str]:
-        """Its streams."""
+        """As `Source`."""
         return list(self._streams)
 
     def ran(self, stream_id: str) -> bool:
-        """Whether an execution kept the stream, and no stop was requested."""
+        """As `Source`."""
         return bool(self._streams[stream_id]["ran"])
 
     def control(self, stream_id: str) -> list[Item]:

@@ -133,40 +133,33 @@ def _restore(arguments: argparse.Namespace) -> int:
     place, work = reached(arguments.stage), Work("restore", is_quiet=arguments.json)
     if arguments.start:
         _check_starts(place, "leave out --start")
-    source, label, ids, ran = _source(arguments.source, place)
+    source, label = _source(arguments.source, place)
     restoring = Restoring(place, label, work.check, replace=arguments.replace)
 
     def act(stream_id: str) -> tuple[Restored, bool]:
-        has_run = ran(stream_id)
+        has_run = source.ran(stream_id)
         restored = restoring.restore(source, stream_id, ran=has_run, dry_run=arguments.dry_run)
         if not (arguments.start and has_run) or arguments.dry_run:
             return restored, False
         stopped_at = text(restoring.tables.lease(stream_id) or {}, "stop_at") or ""
         return restored, start(place, stream_id, stopped_at, work.check)
 
-    return _shown(
-        work, _chosen(ids, arguments.match), act, arguments, "would be restored" if arguments.dry_run else "restored"
-    )
+    ids = _chosen(source.stream_ids(), arguments.match)
+    return _shown(work, ids, act, arguments, "would be restored" if arguments.dry_run else "restored")
 
 
-def _source(text_: str, place: Place) -> tuple[Source, str, list[str], Any]:
-    """The source of the streams, its name, its streams, and which of them ran."""
+def _source(text_: str, place: Place) -> tuple[Source, str]:
+    """The source of the streams, and the origin that is written into them."""
     if "://" in text_ or Path(text_).is_dir():
         archived = Archived(files_at(text_))
-        return archived, archived.name, archived.stream_ids(), archived.ran
+        return archived, archived.name
     try:
         other = reached(text_)
     except UserError as problem:
         raise UserError(f"There is no folder {text_}, and as a place it fails: {problem}") from None
     if other.tables == place.tables:
         raise UserError("--from and --stage name the same tables: choose another place for one of them.")
-    tables = Tables(other)
-    return tables, f"{other.name} {_now()}", tables.stream_ids(), lambda one: _ran(tables, one)
-
-
-def _ran(tables: Tables, stream_id: str) -> bool:
-    lease = tables.lease(stream_id) or {}
-    return "execution" in lease and lease.get("stop") != {"BOOL": True}
+    return Tables(other), f"{other.name} {_now()}"
 
 
 def _move(arguments: argparse.Namespace) -> int:

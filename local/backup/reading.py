@@ -35,6 +35,12 @@ class NotRestored(Exception):
 class Source(Protocol):
     """The place from which a stream is copied. What is damaged there raises NotRestored."""
 
+    def stream_ids(self) -> list[str]:
+        """All that were ever started, or asked to stop; raises UserError."""
+
+    def ran(self, stream_id: str) -> bool:
+        """Whether an execution kept the stream, and no stop was requested."""
+
     def control(self, stream_id: str) -> list[Item]:
         """The stream's control records, the lease first; [] if it was never started."""
 
@@ -54,12 +60,16 @@ class Tables:
         self._events = Table(place.dynamodb, place.events_table)
 
     def stream_ids(self) -> list[str]:
-        """All that were ever started, or asked to stop; raises UserError."""
+        """As `Source`."""
         try:
             ids = list(Leases(self._place.dynamodb, self._place.control_table).ids())
         except StoreUnavailable as refusal:
             raise UserError(f"The streams of {self._place.name} cannot be listed: {refusal}.") from None
         return [one for one in ids if not is_group(one)]
+
+    def ran(self, stream_id: str) -> bool:
+        """As `Source`."""
+        return ran(self.lease(stream_id) or {})
 
     def lease(self, stream_id: str) -> Item | None:
         """The lease as it is; None if there is none."""
@@ -111,6 +121,12 @@ class Tables:
         place = {} if after is None else {"ExclusiveStartKey": {name: after[name] for name in ("PK", "SK")}}
         values = {":partition": partition}
         return table.pages("PK = :partition", values, ConsistentRead=True, Limit=PAGE_ITEMS, **place)
+
+
+def ran(lease: Item) -> bool:
+    """Whether an execution kept the stream of this lease, and no stop was requested."""
+    held = control_record.lease(lease)
+    return bool(held.execution) and not held.stop
 
 
 def token(item: Item) -> int:

@@ -11,14 +11,12 @@ import time
 from collections.abc import Callable, Container, Iterator
 from typing import Any
 
-from handlers.connection.lease import Lease
-from handlers.store import control_record
 from handlers.store.event_items import PROMISED
 from handlers.store.segment_reader import ANCHOR
 from handlers.store.typed_values import Item, count, has_expired, text
 from local.backup import archive
 from local.backup.archive import BEGUN, CONTROL, FORMAT, MANIFEST, STREAM, Files, described, folder_of, packed, unpacked
-from local.backup.reading import Tables
+from local.backup.reading import Tables, ran
 from local.user_error import UserError
 
 # A part is in memory both as items and compressed.
@@ -86,9 +84,7 @@ class Taking:
             self._files.add(folder + name, content)
             files.append(self._counted(counted, name, content, items, saved))
         counted["bytes"] += files[0]["bytes"]
-        held: Lease = control_record.lease(lease)
-        ran = bool(held.execution) and not held.stop
-        summary: Summary = {"stream": stream_id, "ran": ran, **counted, "files": files}
+        summary: Summary = {"stream": stream_id, "ran": ran(lease), **counted, "files": files}
         self._files.add(folder + STREAM, _text(summary))
         return summary
 
