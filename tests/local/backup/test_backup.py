@@ -264,6 +264,13 @@ def test_what_is_there_is_never_replaced_and_refused_by_name(here: Deployed, the
     assert (restored.events, restored.kept) == (3, 1)
     events = there.items()["events"]
     assert [events[PLAIN, key]["data"]["S"] for key in ("0", "1", "9")] == ["a", "another", "a"]
+    for stage, body in ((here, "a"), (there, "other")):
+        stage.clear()
+        stage.run(PLAIN, 2, partitions={"N": str(LOG)})
+        log = stage.store().log(PLAIN, 2, lambda: 5, window_ms=900_000, keep_days=0)
+        for number in range(3):
+            log.write(number, [an_event(f"{number}", body)])
+    refused("another log with this id")
 
 
 def test_a_newer_record_is_set_back_where_the_user_says_so(here: Deployed, there: Deployed) -> None:
@@ -371,19 +378,6 @@ def test_a_stream_that_went_over_to_a_log_is_copied_whole(here: Deployed, there:
     assert again.write(0, [an_event(f"{one}") for one in range(9)]) == Written(1, 8)
 
 
-def test_another_log_is_not_mixed_with_this_one(here: Deployed, there: Deployed) -> None:
-    """A log there that continues this one stays; if it is another log, the stream is refused and stays as it is."""
-    for stage, body in ((here, "a"), (there, "other")):
-        stage.run(PLAIN, 2, partitions={"N": str(LOG)})
-        log = stage.store().log(PLAIN, 2, lambda: 5, window_ms=900_000, keep_days=0)
-        for one in range(3):
-            log.write(one, [an_event(f"{one}", body)])
-    before = there.items()
-    with pytest.raises(NotRestored, match="another log with this id"):
-        copied(here, there)
-    assert there.items() == before
-
-
 def test_a_damaged_backup_is_refused_by_the_name_of_its_file(
     here: Deployed, there: Deployed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -444,9 +438,12 @@ def test_a_large_body_that_is_gone_takes_nothing_else_with_it(
 ) -> None:
     """A backup never ended, and a move left the stream stopped at both places; both count the body and go on.
 
-    A body that is gone in the backup alone is damage.
+    A body that is gone in the backup alone is damage. One that S3 refuses, as another bucket does, is not gone.
     """
     fill(here)
+    elsewhere = replace(place(here), objects=Objects(lambda: here.aws.s3, "no-such-bucket"))
+    with pytest.raises(StoreUnavailable, match="NoSuchBucket"):
+        Taking(Tables(elsewhere), files_at(str(tmp_path)), lambda: None).take(PLAIN)
     before, folder = read(here, PLAIN), str(tmp_path / "backup")
     for name in ("whole", "less"):
         (key,) = (one["Key"] for one in here.aws.s3.list_objects_v2(Bucket=here.bucket).get("Contents", ()))
@@ -467,14 +464,6 @@ def test_a_large_body_that_is_gone_takes_nothing_else_with_it(
     there.clear()
     moved, _ = Moving(place(here), place(there), lambda: None, lambda _: None).move(PLAIN)
     assert (moved.events, moved.objects, moved.gone, read(there, PLAIN)) == (8, 0, 1, read(here, PLAIN))
-
-
-def test_a_body_that_may_not_be_read_is_not_gone(here: Deployed, tmp_path: Path) -> None:
-    """S3 refuses it, or the bucket is another one: the stream is refused, and nothing is called gone."""
-    fill(here)
-    elsewhere = replace(place(here), objects=Objects(lambda: here.aws.s3, "no-such-bucket"))
-    with pytest.raises(StoreUnavailable, match="NoSuchBucket"):
-        Taking(Tables(elsewhere), files_at(str(tmp_path)), lambda: None).take(PLAIN)
 
 
 def test_a_pattern_takes_a_bracket_as_it_is(here: Deployed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
