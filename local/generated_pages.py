@@ -33,10 +33,7 @@ def with_tables(text: str, kind: str, tables: Mapping[str, Sequence[str]]) -> st
 
 
 def run(
-    module: str,
-    description: str,
-    files: Callable[[], Mapping[Path, str]],
-    count: Callable[[], object] | None = None,
+    module: str, description: str, files: Callable[[], Mapping[Path, str]], count: Callable[[], object] | None = None
 ) -> int:
     """Runs `python -m module`: writes the outdated ones of `files`, or, with --check, returns 1 if there are any.
 

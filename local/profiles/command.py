@@ -38,11 +38,7 @@ def add(subparsers: Any) -> None:
         epilog="Exit status: 0 no problem, 1 problems (with --strict also warnings), 2 a file cannot be read.",
     )
     check.add_argument(
-        "files",
-        nargs="*",
-        type=Path,
-        metavar="FILE",
-        help="a file, or a profile's NAME (default: all profiles)",
+        "files", nargs="*", type=Path, metavar="FILE", help="a file, or a profile's NAME (default: all profiles)"
     )
     check.add_argument("--strict", action="store_true", help="treat warnings as problems")
     folders.add(check)

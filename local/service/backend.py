@@ -92,9 +92,7 @@ class Backend:
         if binary is not None and self._has_tables:
             self._dynamodb = EmbeddedDynamoDB(data, binary, lock_file, on_failure, say)
         self.endpoints = Endpoints(
-            environment,
-            self._aws.url if self._aws else None,
-            self._dynamodb.url if self._dynamodb else None,
+            environment, self._aws.url if self._aws else None, self._dynamodb.url if self._dynamodb else None
         )
 
     async def start(self, stack: Stack) -> dict[str, str]:

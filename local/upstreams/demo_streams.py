@@ -22,15 +22,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from handlers.aws.lambda_environment import now_ms
-from local.upstreams.behaviours import (
-    BEHAVIOURS,
-    DEMOS,
-    TRADE,
-    TRADES,
-    TRADES_LATE_MS,
-    TRADES_LIMIT,
-    Behaviour,
-)
+from local.upstreams.behaviours import BEHAVIOURS, DEMOS, TRADE, TRADES, TRADES_LATE_MS, TRADES_LIMIT, Behaviour
 from local.upstreams.clockwork import due, first_number, oldest_number
 from local.upstreams.played_auth import PlayedAuth
 from local.upstreams.played_sockets import converses, subscribed

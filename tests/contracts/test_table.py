@@ -50,9 +50,7 @@ comparisons = st.builds(
     "{} {} {}".format, operands, st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), st.sampled_from([":v", ":w"])
 )
 simple = st.one_of(
-    comparisons,
-    attributes.map("attribute_exists({})".format),
-    attributes.map("attribute_not_exists({})".format),
+    comparisons, attributes.map("attribute_exists({})".format), attributes.map("attribute_not_exists({})".format)
 )
 conditions = st.recursive(
     simple,

@@ -61,10 +61,7 @@ CASES = (
         "The template has 1,048,649 bytes, and AWS allows 1,048,576: ship fewer profiles in this stage.",
     ),
     (variables(4096), None),
-    (
-        variables(4097),
-        "The variables of One have 4,097 bytes, and AWS allows 4,096: shorten those that you added.",
-    ),
+    (variables(4097), "The variables of One have 4,097 bytes, and AWS allows 4,096: shorten those that you added."),
     (role("x" * 5000, "x" * 5214), None),
     # Both are allowed together, and a reference is as long as what it becomes.
     (

@@ -221,10 +221,7 @@ def test_osls_says_what_is_wrong_with_a_settings_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
-    [
-        ("[1, 2]", "env/local.yml must be a table of settings."),
-        ("wait_s: [", "env/local.yml is not readable YAML: "),
-    ],
+    [("[1, 2]", "env/local.yml must be a table of settings."), ("wait_s: [", "env/local.yml is not readable YAML: ")],
 )
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path, change: str, sentence: str) -> None:
     """One sentence says that YAML cannot read it, or reads something else."""

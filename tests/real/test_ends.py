@@ -109,12 +109,7 @@ def is_a_clean_end(service: Service, rejected: dict[str, Any], status: Any) -> N
     assert status["reason"] == "refused: 410 Gone; start it to try again"
     assert (last_error["cause"], last_error["lane"], last_error["fence"]) == ("refused", "B", 1)
     assert dead_letters(service) == [
-        {
-            "stream": STREAM,
-            "execution": rejected["executionArn"],
-            "error": "StreamRejected",
-            "cause": output["cause"],
-        }
+        {"stream": STREAM, "execution": rejected["executionArn"], "error": "StreamRejected", "cause": output["cause"]}
     ]
     (alert,) = [line for line in service.log.splitlines() if " ALERT: " in line and STREAM in line]
     assert alert.endswith(f" ended for the stream '{STREAM}': rejected by StreamRejected: {reason}")

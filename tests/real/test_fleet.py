@@ -43,10 +43,7 @@ def test_a_document_is_applied(local_run: LocalRun, tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout.splitlines()[-1]) == (0, "2 streams started, 0 stopped; 3 as wanted."), ran
     assert service.status("demo:fleet-2") == "running"
     stopped = command(service, "stop", "--match", "demo:fleet-*")
-    assert (stopped.returncode, stopped.stdout.splitlines()[-1]) == (
-        0,
-        "0 streams started, 2 stopped; 2 as wanted.",
-    )
+    assert (stopped.returncode, stopped.stdout.splitlines()[-1]) == (0, "0 streams started, 2 stopped; 2 as wanted.")
     assert service.status("demo:fleet-1") == "stopped"
     status, answer = service.ask_at("PUT", "fleet", "nothing:1")
     assert (status, answer["detail"], answer["field"]) == (404, "No profile is named 'nothing'.", "connected")
@@ -58,10 +55,7 @@ def test_a_mistake_of_the_command_is_one_sentence(tmp_path: Path, capsys: pytest
     path = tmp_path / "streams.txt"
     path.write_text("demo:1\n!demo:1\n")
     for words, said in (
-        (
-            ("apply", str(path)),
-            "The document is invalid (line 2): 'demo:1' is listed as connected and as stopped.",
-        ),
+        (("apply", str(path)), "The document is invalid (line 2): 'demo:1' is listed as connected and as stopped."),
         (("start",), "Give a STREAM, --all or --match PATTERN."),
         (("stop", "demo", "--all"), "Give only one of STREAM, --all and --match PATTERN."),
         (("stop", "demo", "--dry-run"), "--dry-run works only with --all or --match."),

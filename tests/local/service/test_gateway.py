@@ -272,7 +272,4 @@ def test_a_function_can_answer_with_bytes_and_lists(tmp_path: Path) -> None:
 def test_a_function_that_fails_is_502(tmp_path: Path, answer: Answer) -> None:
     """A failed invocation and a malformed answer get the gateway response's words, not the function's."""
     response, _ = through_a_function(tmp_path, "GET", "/connections/demo", answer)
-    assert (response.status, without_id(response)) == (
-        502,
-        {"detail": "The API could not answer the request."},
-    )
+    assert (response.status, without_id(response)) == (502, {"detail": "The API could not answer the request."})
