@@ -89,10 +89,10 @@ class Server(uvicorn.Server):
 
 
 def _quiet(app: ASGIApp) -> ASGIApp:
-    """The application without uvicorn's tracebacks; Starlette has answered 500 by then."""
+    """The application without uvicorn's tracebacks; Starlette has answered 500 by then, or `close` cuts it off."""
 
     async def quiet(scope: Scope, receive: Receive, send: Send) -> None:
-        with harmless("an answer"), contextlib.suppress(ClientDisconnect):
+        with harmless("an answer"), contextlib.suppress(ClientDisconnect, asyncio.CancelledError):
             await app(scope, receive, send)
 
     return quiet

@@ -35,6 +35,30 @@ def test_an_answer_is_sent_without_waiting_for_an_acknowledgement() -> None:
     assert (asyncio.run(run()), len(delays), all(delays)) == (204, 1, True)
 
 
+def test_a_stop_amid_a_request_prints_nothing(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each one that was not answered in time printed a traceback, and a busy service has dozens."""
+    entered = asyncio.Event()
+
+    async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    async def run() -> None:
+        listener = Listener(app, bind(0, "a test"))
+        await listener.start()
+        url = f"http://127.0.0.1:{listener.port}/"
+        asked = asyncio.create_task(asyncio.to_thread(urllib3.request, "GET", url, retries=False))
+        await entered.wait()
+        await listener.close()
+        with pytest.raises(urllib3.exceptions.ProtocolError):
+            await asked
+
+    asyncio.run(run())
+    assert (caplog.records, capfd.readouterr()) == ([], ("", ""))
+
+
 def test_a_taken_port_names_what_chooses_another() -> None:
     """PORT does for a run, and --port for the page that `console` serves."""
     with bind(0, "a test") as taken, pytest.raises(UserError, match=r"in use; stop .* or set --port to another number"):
