@@ -41,9 +41,8 @@ class _Which(NamedTuple):
 class BoundedLog:
     """Appends bytes to a file; a full file replaces `<name>.1`. Bytes that a full disk refuses are lost."""
 
-    def __init__(self, path: Path, most_bytes: int = _LOG_BYTES) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._most_bytes = most_bytes
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab", buffering=0)
 
@@ -51,7 +50,7 @@ class BoundedLog:
         """Appends `data` immediately, without a buffer."""
         # The reader of a function's output must never stop: a full pipe would block the function.
         with contextlib.suppress(OSError):
-            if self._file.tell() > self._most_bytes:
+            if self._file.tell() > _LOG_BYTES:
                 self._path.replace(self._path.with_name(self._path.name + ".1"))
                 full, self._file = self._file, self._path.open("ab", buffering=0)
                 full.close()
