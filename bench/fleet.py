@@ -266,7 +266,7 @@ def _usd_month(options: argparse.Namespace) -> float:
     rate, together = 1 / options.every, options.per_function
     load = model.Load(options.streams, rate, EVENT_BYTES, "log", FLUSH_S, per_function=together, arrivals="clock")
     source = month.scenario("prod")
-    return model.costs(source, month.replayed(source), load, prices.read()).stream_month["sum"]
+    return model.costs(source, month.replayed(source), [load], prices.read())[0].stream_month["sum"]
 
 
 def goals(row: Row) -> list[Goal]:

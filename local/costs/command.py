@@ -112,8 +112,11 @@ def run(arguments: argparse.Namespace) -> int:
     with saying("replaying the machine in virtual time …"):
         months = month.replayed(source)
     with saying("counting the requests of its functions …"):
-        found = model.costs(source, months, load, listed)
+        usage = model.counted(source, load)
+    found = model.priced(source.settings, months, load, usage, listed)
     notes = _notes(load, source.settings, listed)
+    if note := model.too_much_for_a_log(load, usage):
+        notes.insert(0, note)
     if (parts := int(arguments.parts)) > 1:
         usd = parts * found.stream_month["sum"]
         notes.insert(0, f"a stream in {parts} parts counts as {parts} streams here, {usd:,.2f} USD a month in all.")

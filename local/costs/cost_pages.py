@@ -78,8 +78,8 @@ def quoted() -> Quoted:
     """The present costs for the pages; this takes some seconds."""
     source, listed = month.scenario(STAGE), prices.read()
     months = month.replayed(source)
-    alone = {name: model.costs(source, months, load, listed) for name, load in LOADS.items()}
-    return Quoted(alone, model.costs_together(source, months, TOGETHER, listed), source.settings)
+    alone = {name: model.costs(source, months, [load], listed)[0] for name, load in LOADS.items()}
+    return Quoted(alone, model.costs(source, months, TOGETHER, listed), source.settings)
 
 
 def rewritten(text: str, found: Quoted) -> str:

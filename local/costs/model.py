@@ -38,7 +38,6 @@ RAREST_PER_S = 20 / STRETCH_S
 # Nor denser ones: each item costs the same, and so does a log's event once its segments are full, because so many come
 # in the time that events wait for one. A log that does not wait writes what came at once.
 DENSEST_PER_S, FULL_SEGMENTS, LEAST_WAIT_S = 1_000, 2, TICK_MS / 1000
-STREAM_ID = "replay"
 # "A partition … 1,000 write units a second"; an event takes one there, besides those of its index.
 PARTITION_UNITS = 1000
 PARTS = (
@@ -109,15 +108,12 @@ class Costs:
     used: Month
 
 
-def costs(source: Scenario, months: Months, load: Load, prices: Prices) -> Costs:
-    """The costs of the load; raises UserError if it cannot be stored like this."""
-    return priced(source.settings, months, load, counted(source, load), prices)
+def costs(source: Scenario, months: Months, loads: Sequence[Load], prices: Prices) -> list[Costs]:
+    """The costs of loads that differ only in their events: the streams without events are counted once.
 
-
-def costs_together(source: Scenario, months: Months, loads: Sequence[Load], prices: Prices) -> list[Costs]:
-    """The costs of loads that differ only in their events; the streams without events are counted once."""
-    first = counted(source, loads[0])
-    usages = [first, *(counted(source, load, first) for load in loads[1:])]
+    Raises UserError if a load cannot be stored like this.
+    """
+    usages = [first := counted(source, loads[0]), *(counted(source, load, first) for load in loads[1:])]
     return [priced(source.settings, months, load, usage, prices) for load, usage in zip(loads, usages, strict=True)]
 
 
@@ -235,9 +231,22 @@ def profile(source: Scenario, load: Load) -> Any:
     if load.keep < 1:
         table |= {"keep": KEPT}
     try:
-        return parse(STREAM_ID, table, {})
+        return parse("replay", table, {})
     except ProfileError as error:
         raise UserError(f"--store {load.store}: no profile can have that: {error}.") from None
+
+
+def events_units(load: Load, usage: Usage) -> float:
+    """The write units a second of a stream's events."""
+    flow = usage.flow
+    return flow.counts.write_units(NAMES["events_table"]) / flow.events * load.events_per_s if flow.events else 0.0
+
+
+def too_much_for_a_log(load: Load, usage: Usage) -> str:
+    """Why no log can store so much, "" if it can or the load is stored as items, which may have more partitions."""
+    if load.store != "log" or (units := events_units(load, usage)) <= PARTITION_UNITS:
+        return ""
+    return f"a log has one partition, which takes {PARTITION_UNITS:,} write units a second, and it needs {units:,.0f}."
 
 
 # --- amounts by prices ------------------------------------------------------------------------------------------------

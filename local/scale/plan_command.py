@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from handlers.api.verdict import counted
-from handlers.connection.inputs import MOST_PARTITIONS
 from handlers.profile.addresses import ProfileError
 from handlers.profile.parse import parse
 from local.costs import prices
@@ -142,6 +141,4 @@ def text(found: Plan, stage: str, priced: str) -> str:
         f"{'limit':<48}{'allowed':>12}{'needed':>12}{'share':>8}",
     ]
     lines += [f"{one.title:<48}{one.most:>12,.0f}{one.asked:>12,.1f}{one.share:>8.1%}" for one in found.limits]
-    if load.partitions > MOST_PARTITIONS:
-        lines.append("\nThese events cannot be stored as described.")
     return "\n".join(lines)

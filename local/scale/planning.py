@@ -14,11 +14,9 @@ from functools import cached_property
 from typing import Any
 
 from handlers.api.verdict import counted
-from handlers.connection.inputs import MOST_PARTITIONS
 from handlers.profile.addresses import MOST_PARTS
 from local import settings_schema
 from local.costs import model, month, stage_costs
-from local.costs.counted_run import NAMES
 from local.costs.model import PARTITION_UNITS, Costs, Load, Usage
 from local.costs.prices import Prices
 from local.printable import saying
@@ -108,7 +106,7 @@ class Plan:
     usage: Usage
     costs: Costs
     used: month.Month
-    other_store: tuple[str, float] | None
+    others: Sequence[tuple[Load, Usage, Costs]]
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -140,14 +138,12 @@ class Plan:
         one = day_of_any(groups, cycle, asked.within_s)
         listed = quotas()
         known = limits_of_a_day(one, cycle, asked.within_s, settings["api_requests_per_s"], asked.region)
-        # Events are written all day long, in addition to the worst second of the control table.
-        flow = self.usage.flow
-        units = flow.counts.write_units(NAMES["events_table"]) / flow.events * load.events_per_s
-        events = streams * units
-        of_stream = units if load.store == "log" else load.stored_per_s * -(-load.event_bytes // 1024) / load.partitions
         rate = stage_costs.events_per_s(self.fit.memory_mb, load.event_bytes)
+        # Events are written all day long, in addition to the worst second of the control table.
+        units = model.events_units(load, self.usage)
+        of_stream = units if load.store == "log" else load.stored_per_s * -(-load.event_bytes // 1024) / load.partitions
         own = [
-            Limit("events_writes", NEW_EVENTS, most_of(listed["new_table_writes"]), events),
+            Limit("events_writes", NEW_EVENTS, most_of(listed["new_table_writes"]), streams * units),
             Limit("stream_partition", PARTITION, PARTITION_UNITS, of_stream),
             Limit("processor", PROCESSOR, rate, load.events_per_s * load.together),
         ]
@@ -174,20 +170,16 @@ class Plan:
                 f"a function stores about {most:,.0f} such events a second at most, and the plan uses half of that, so "
                 f"one connection is not enough: it takes {chosen.connections}. {_in_parts(asked, chosen.connections)}"
             )
-        if load.partitions > MOST_PARTITIONS:
-            notes.append(
-                f"a stream would need {load.partitions} partitions, and a profile may have {MOST_PARTITIONS}: if "
-                "readers may wait for a second (--wait-s 1), a log can hold it."
-            )
         overlap = self.most_together
         if overlap < min(load.streams, self.source.settings["most_streams_per_function"]):
             notes.append(
                 f"a handover has time for {counted(overlap, 'stream')} of such a slow upstream; nothing checks that."
             )
-        if self.other_store is not None:
-            name, usd = self.other_store
-            form = "a log" if name == "log" else "items"
-            notes.append(f"stored as {form}, a stream would cost {usd:,.2f} US dollars a month.")
+        for other, usage, costs in self.others:
+            form, usd = "a log" if other.store == "log" else "items", costs.stream_month["sum"] * chosen.connections
+            note = model.too_much_for_a_log(other, usage)
+            but = f", but {note}" if note else "."
+            notes.append(f"stored as {form}, a stream would cost {usd:,.2f} US dollars a month{but}")
         return notes
 
     def as_json(self) -> dict[str, Any]:
@@ -253,15 +245,13 @@ def plan(stage: str, asked: Asked, prices: Prices) -> Plan:
         with saying(words):
             usages.insert(0, model.counted(source, one, usages[0] if usages else None))
     found = [
-        (model.priced(settings, months, one, usage, prices), one, usage)
+        (one, usage, model.priced(settings, months, one, usage, prices))
         for one, usage in zip(loads, usages, strict=True)
     ]
-    found.sort(key=lambda one: (one[1].partitions > MOST_PARTITIONS, one[0].stream_month["sum"]))
-    costs, load, usage = found[0]
-    other = None
-    if len(found) > 1:
-        other = found[1][1].store, found[1][0].stream_month["sum"] * chosen.connections
-    return Plan(asked, source, chosen, load, usage, costs, months.ours, other)
+    # Items can be spread over as many partitions as one function's events need, a log has one.
+    found.sort(key=lambda one: (bool(model.too_much_for_a_log(*one[:2])), one[2].stream_month["sum"]))
+    (load, usage, costs), *others = found
+    return Plan(asked, source, chosen, load, usage, costs, months.ours, others)
 
 
 def _in_parts(asked: Asked, needed: int) -> str:

@@ -71,7 +71,7 @@ def test_one_of_a_hundred_costs_cents(quoted: Quoted) -> None:
     """
     plain = replace(SOURCE, settings={**SOURCE.settings, "point_in_time_recovery": False})
     listed = LISTED.also("kms", "million_requests", 0)
-    found = model.costs_together(plain, month.replayed(plain), cost_pages.TOGETHER, listed)
+    found = model.costs(plain, month.replayed(plain), cost_pages.TOGETHER, listed)
     minute, by_the_clock, second = (one.stream_month["sum"] for one in found[1:])
     assert (minute <= 0.10, by_the_clock <= 0.1026, second <= 0.50) == (True, True, True)
     # A function's own price is shared, what a stream stores is not.

@@ -6,13 +6,18 @@ from typing import Any
 
 import pytest
 
+from handlers.connection.inputs import MOST_PARTITIONS
 from local import settings_schema, stages
 from local.cli import main
 from local.costs import model, month, prices, stage_costs
-from local.costs.model import Load
+from local.costs.counted_run import NAMES, Counted
+from local.costs.metered import Count, Counts, Kind
+from local.costs.model import Load, Usage
+from local.costs.month import Month, Months
 from local.scale import plan_command, planning
 from local.scale.fleet import Limit
 from local.scale.planning import Asked, Fit, fit
+from local.simulation.scenario import Scenario
 
 PROD = stages.load("prod")
 QUIET = Asked(streams=1, events_per_s=0, event_bytes=200, connect_s=0.9, wait_s=5)
@@ -62,6 +67,35 @@ def test_items_are_spread_by_what_a_partition_takes() -> None:
     loads = (one, replace(one, event_bytes=1_025), replace(one, keep=0.5), replace(one, events_per_s=1_001))
     assert [load.partitions for load in loads] == [1, 2, 1, 2]
     assert replace(one, events_per_s=90_000, store="log").partitions == 1
+    most = {size: planning.most_per_s(stage_costs.MB_PER_CORE, size) for size in (1, 200, 1_024, 1_025, 262_144)}
+    assert all(replace(one, events_per_s=rate, event_bytes=size).partitions <= 30 for size, rate in most.items())
+    assert MOST_PARTITIONS >= 30
+
+
+def test_a_log_is_proposed_only_if_its_partition_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items are, where a log is cheaper but would be throttled; the plan says why."""
+
+    def counted(_source: Scenario, load: Load, _known: Usage | None = None) -> Usage:
+        # Ten events: an item takes a unit per KB, a log compresses them.
+        units = {"items": 200, "log": 27}[load.store]
+        flow = Counted(Counts({Kind(NAMES["events_table"], "PutItem", "event"): Count(10, units)}), 10_000, 10, [])
+        return Usage(replace(flow, counts=Counts()), flow)
+
+    monkeypatch.setattr(
+        month, "replayed", lambda _: Months(Month(6_500, 2.64e9, 3_100, 14), Month(6_000, 5e9, 6_000, 2))
+    )
+    monkeypatch.setattr(model, "counted", counted)
+    found = {rate: planning.plan("prod", replace(QUIET, events_per_s=rate, event_bytes=20_000), prices.read())
+             for rate in (370, 371)}  # fmt: skip
+    assert [one.profile for one in found.values()] == [
+        {"store": "log", "flush_s": 5},
+        {"store": "items", "partitions": 8},
+    ]
+    assert (
+        found[371]
+        .notes[-1]
+        .endswith("a month, but a log has one partition, which takes 1,000 write units a second, and it needs 1,002.")
+    )
 
 
 @pytest.mark.long
@@ -73,12 +107,14 @@ def test_a_plan_costs_what_the_command_cost_says() -> None:
         {"store": "log", "flush_s": 5},
     )
     source = month.scenario("prod")
-    same = model.costs(source, month.replayed(source), Load(4, 2, 200, "log", 5, per_function=4), prices.read())
+    loads = [Load(4, 2, 200, "log", 5, per_function=4)]
+    (same,) = model.costs(source, month.replayed(source), loads, prices.read())
     assert found.costs.stream_month == same.stream_month
     busy = replace(found, asked=replace(found.asked, events_per_s=60_000))
     assert plan_command.text(busy, "prod", "").startswith("4 streams at 60,000/s, events of 200 bytes")
-    assert found.other_store is not None
-    assert found.other_store[1] > same.stream_month["sum"]
+    assert [(load.store, costs.stream_month["sum"] > same.stream_month["sum"]) for load, _, costs in found.others] == [
+        ("items", True)
+    ]
     first = found.as_json()["met_first"]
     assert first["limit"] == "concurrency"
     assert found.met_first[0].share == pytest.approx(1, abs=0.02)
