@@ -90,6 +90,11 @@ def _check(event: object, where: str) -> None:
         raise HistoryError(f"{where}.id must be a whole number of at least 1")
     if not isinstance(event.get("type"), str):
         raise HistoryError(f"{where}.type must be a text such as ExecutionStarted")
+    if type(event.get("previousEventId", 0)) is not int:
+        raise HistoryError(f"{where}.previousEventId must be a whole number")
+    for name, details in event.items():
+        if name.endswith("EventDetails") and not isinstance(details, Mapping):
+            raise HistoryError(f"{where}.{name} must be an object")
     try:
         timestamp_ms(event)
     except (KeyError, TypeError, ValueError, OverflowError):

@@ -9,6 +9,7 @@ Invariant: the same kind, length and seed give the same faults, so that only the
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -37,7 +38,7 @@ def with_faults(source: Scenario, kind: str) -> Scenario:
         )
         kills_ms = tuple(_instants(draw, 8 * HOUR_MS, until_ms))
     elif kind != "none":
-        if not Path(kind).exists():
+        if not os.path.exists(kind):  # Path.exists raises OSError for a name that is too long
             raise UserError(f"--faults must be {', '.join(KINDS)}, or a YAML file: there is none at {kind}.")
         said, kills_ms = faults_of(Path(kind))
         if replace(said, drops_ms=(), stalls=(), refusals=()) != Upstream():

@@ -6,15 +6,15 @@ Times are integer milliseconds from the start of the execution; settings are in 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
-from local.stages import DERIVED, ROOT, checked, definition, load
+from local.stages import DERIVED, ROOT, checked, load
 from local.user_error import UserError
+from states_language.workbench import Mistake, data
 
 Policy = Literal["evicts", "tolerates", "forbids"]
 POLICIES = ("evicts", "tolerates", "forbids")
@@ -109,11 +109,9 @@ def faults_of(path: Path) -> tuple[Upstream, tuple[int, ...]]:
 
 def _data(path: Path) -> Any:
     try:
-        return definition(path)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: is not YAML: {' '.join(str(error).split())}.") from None
+        return data(path, "the scenario")
+    except Mistake as problem:
+        raise UserError(str(problem)) from None
 
 
 # A rule for a value: its words, and the check.
@@ -189,7 +187,7 @@ def _machine(fields: _Fields, folder: Path, root: Path) -> Path:
     if not isinstance(name, str) or not name:
         raise fields.wrong("machine", "must be the path of a state machine, such as statemachines/connections.asl.yml")
     for base in (Path(), folder, root):
-        if (base / name).is_file():
+        if os.path.isfile(base / name):  # Path.is_file raises OSError for a name that is too long
             return base / name
     raise fields.wrong("machine", f"must be the path of a file: there is no {name}")
 

@@ -16,7 +16,7 @@ from local.simulation.scenario import Scenario
 from local.simulation.scripted_upstream import ScriptedUpstream
 from local.simulation.started_executions import VirtualExecutions
 from local.user_error import UserError
-from states_language import DefinitionError, Machine, load
+from states_language import Machine, load
 from states_language.clock import VirtualClock
 
 # The stage whose settings and names a scenario overrides by default.
@@ -61,7 +61,7 @@ def machine_in(path: Path, source: Scenario, names: Mapping[str, str]) -> Machin
     """Returns the machine in a file, with its variables replaced; raises UserError if it is invalid."""
     try:
         return load(stages.resolve(stages.definition(path), source.settings, names))
-    except (OSError, yaml.YAMLError, DefinitionError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"{path}: {' '.join(str(error).split())}") from None
 
 

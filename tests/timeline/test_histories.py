@@ -51,6 +51,8 @@ def test_whole_seconds_are_seconds() -> None:
         ([1], "events[0] is no object"),
         ([{"id": True, "type": "x", "timestamp": 1}], "events[0].id must be a whole number of at least 1"),
         ([{"id": 1, "timestamp": 1}], "events[0].type must be a text such as ExecutionStarted"),
+        ([{"id": 1, "type": "x", "previousEventId": "0"}], "events[0].previousEventId must be a whole number"),
+        ([{"id": 1, "type": "x", "xEventDetails": None}], "events[0].xEventDetails must be an object"),
         ([{"id": 1, "type": "x", "timestamp": "noon"}], NO_TIME),
         ([{"id": 1, "type": "x"}], NO_TIME),
     ],

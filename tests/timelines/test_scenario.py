@@ -32,12 +32,14 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
     [
         ({"machine": None}, "machine must be the path of a state machine"),
         ({"machine": "nowhere.yml"}, "machine must be the path of a file: there is no nowhere.yml"),
+        ({"machine": "x" * 300}, "machine must be the path of a file: there is no xxx"),
         ({"run_for_s": None}, "run_for_s is missing"),
         ({"run_for_s": -1}, "run_for_s must be a number from 0.001"),
         ({"run_for_s": True}, "run_for_s must be a number"),
         ({"settings": {"wait_s": 45}}, "settings: wait_s + margin_s must be less than function_timeout_s"),
         ({"settings": {"waits": 1}}, "settings: there is no setting waits"),
         ({"settings": [1]}, "settings must be a mapping"),
+        ({"settings": {1: 2}}, "a key must be a string, not 1"),
         ({"latencies_ms": {"start": -1}}, "latencies_ms: start must be whole milliseconds of at least 0"),
         ({"latencies_ms": {"connect": []}}, "latencies_ms: connect must be whole milliseconds"),
         ({"latencies_ms": {"conect": 1}}, "latencies_ms: conect is unknown here; the fields are connect"),
@@ -67,10 +69,10 @@ def test_each_mistake_is_named(tmp_path: Path, change: dict[str, Any], sentence:
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("content", ["- 1", "a: [", "\x00"])
+@pytest.mark.parametrize("content", ["- 1", "a: [", "\x00", "run_for_s: 2026-13-45"])
 def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, content: str) -> None:
-    """A list, a broken file and a binary file are refused like any other mistake."""
-    with pytest.raises(UserError, match=r"scenario\.yml: "):
+    """A list, a broken file, a binary file and one with a day that no month has are refused like any other mistake."""
+    with pytest.raises(UserError, match=r"scenario\.yml[ :]"):
         read(write(tmp_path, content), "local")
     with pytest.raises(UserError, match="cannot be read"):
         read(tmp_path / "absent.yml", "local")
