@@ -7,14 +7,12 @@ generator. A move is a call in another module, or folder, than the call before.
 
 import itertools
 import sys
-from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import handlers
 from bench.harness import options, show
-from handlers.connection.inputs import Arrival, Chunk, Opened
+from handlers.connection.inputs import Chunk
 from handlers.connection.steps import Invocation
 from handlers.profile.parse import parse
 from handlers.store import typed_values
@@ -22,7 +20,9 @@ from local import stages
 from local.costs.deployed_tables import control_table, events_table
 from local.costs.metered import Meter, MeteredDynamoDb
 from local.costs.steady_upstream import frame
+from local.simulation import scenario
 from local.simulation.groups import GROUP, Group
+from local.simulation.scripted_upstream import ScriptedUpstream
 from local.simulation.shared_tasks import store_on
 from local.simulation.slots import Slot, stream_needs
 from local.simulation.virtual_function import Task, VirtualFunction
@@ -59,26 +59,16 @@ class Way:
         }
 
 
-class Upstream:
-    """Answers an opening at once, and sends what the test gives it."""
+class Upstream(ScriptedUpstream):
+    """Answers an opening at once, and sends what the run gives it."""
 
     def __init__(self, clock: VirtualClock) -> None:
-        self._clock = clock
+        super().__init__(clock, scenario.Upstream(), clock.now_ms(), lambda: 0)
 
-    def open(self, client: Any, _cursor: str | None) -> "Upstream":
-        """Answers in a moment."""
-        self._client = client
-        self._clock.call_at(
-            self._clock.now_ms(), partial(self.sends, Opened(200, {"content-type": "text/event-stream"}))
-        )
-        return self
-
-    def sends(self, arrival: Arrival) -> None:
-        """Sends it to the opener."""
-        self._client.arrived(self, arrival)
-
-    def close(self, link: Any) -> None:
-        """Ends nothing, because the run ends before."""
+    def sends(self, data: bytes) -> None:
+        """Sends bytes to each opener."""
+        for link in self._links:
+            link.client.arrived(link, Chunk(data))
 
 
 def measured(kind: str) -> dict[str, int]:
@@ -113,10 +103,10 @@ def measured(kind: str) -> dict[str, int]:
         function.start(needs)
         await clock.sleep_until(clock.now_ms() + OPENS_MS)
         for number in range(1, 4):
-            upstreams[stream].sends(Chunk(frame(number, EVENT_BYTES)))
+            upstreams[stream].sends(frame(number, EVENT_BYTES))
             await clock.sleep_until(clock.now_ms() + OPENS_MS // 8)
         sys.setprofile(way)
-        upstreams[stream].sends(Chunk(frame(4, EVENT_BYTES)))
+        upstreams[stream].sends(frame(4, EVENT_BYTES))
         await clock.sleep_until(clock.now_ms() + LASTS_MS[kind])
         sys.setprofile(None)
 

@@ -11,7 +11,9 @@ import math
 import random
 from bisect import bisect_right
 
-from handlers.connection.inputs import Chunk, Opened
+from handlers.connection.inputs import Chunk
+from local.simulation.scenario import Upstream
+from local.simulation.scripted_upstream import Link, ScriptedUpstream
 from local.simulation.virtual_ports import Client
 from states_language.clock import Clock
 
@@ -24,16 +26,7 @@ _NAMES = ("edit", "new", "log", "categorize")
 _DIGEST_BYTES = 4
 
 
-class Link:
-    """One opening."""
-
-    def __init__(self, client: Client, after: int) -> None:
-        self.client = client
-        self.sent = after
-        self.is_open = True
-
-
-class SteadyUpstream:
+class SteadyUpstream(ScriptedUpstream):
     """Sends `events_per_s` events of `event_bytes` bytes of JSON each; an opening is answered after `connect_ms`.
 
     They come at random, like those of many sources (a Poisson process), or by a clock (`is_clocked`), each a little
@@ -51,27 +44,20 @@ class SteadyUpstream:
         is_clocked: bool = False,
         kept: float = 1,
     ) -> None:
-        self._clock = clock
+        super().__init__(clock, Upstream(), clock.now_ms(), lambda: connect_ms)
         self._is_clocked = is_clocked
         self._kept = kept
         self._draws = random.Random(seed)
         self._instants_ms: list[float] = []
-        self._origin_ms = clock.now_ms()
         self._events_per_s = events_per_s
         self._event_bytes = event_bytes
-        self._connect_ms = connect_ms
-        self._links: list[Link] = []
+        self._sent: dict[Link, int] = {}  # the last event of each link
 
     def open(self, client: Client, cursor: str | None) -> Link:
         """A link that brings what came after the cursor, or from now on if there is none."""
-        link = Link(client, self.sent() if cursor is None else int(cursor))
-        self._clock.call_at(self._clock.now_ms() + self._connect_ms, lambda: self._answer(link))
+        link = super().open(client, cursor)
+        self._sent[link] = self.sent() if cursor is None else int(cursor)
         return link
-
-    def close(self, link: Link) -> None:
-        """Closes a link from the client's side; the client is not called again."""
-        link.is_open = False
-        self._links = [other for other in self._links if other is not link]
 
     def sent(self) -> int:
         """The number of events so far."""
@@ -82,12 +68,11 @@ class SteadyUpstream:
         return bisect_right(self._instants_ms, age_ms)
 
     def _answer(self, link: Link) -> None:
-        if not link.is_open:
+        if link.closed_ms is not None:
             return
         if not self._links and self._events_per_s:
             self._next_tick()
-        self._links.append(link)
-        link.client.arrived(link, Opened(200, {"content-type": "text/event-stream"}))
+        super()._answer(link)
         self._send(link)
 
     def _next_tick(self) -> None:
@@ -118,8 +103,9 @@ class SteadyUpstream:
             self._next_tick()
 
     def _send(self, link: Link) -> None:
-        first, link.sent = link.sent + 1, max(link.sent, self.sent())
-        frames = [frame(number, self._event_bytes, self._kept) for number in range(first, link.sent + 1)]
+        first = self._sent[link] + 1
+        last = self._sent[link] = max(self._sent[link], self.sent())
+        frames = [frame(number, self._event_bytes, self._kept) for number in range(first, last + 1)]
         if frames and link.is_open:
             link.client.arrived(link, Chunk(b"".join(frames)))
 

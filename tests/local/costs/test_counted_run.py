@@ -29,8 +29,9 @@ from local.costs.counted_run import Stream, count_group, machine_of
 from local.costs.deployed_tables import control_table, events_table
 from local.costs.metered import Count, Counts, Kind, Meter, MeteredDynamoDb
 from local.costs.model import Load
-from local.costs.steady_upstream import Link, SteadyUpstream, frame
+from local.costs.steady_upstream import SteadyUpstream, frame
 from local.simulation.groups import GROUP, Group
+from local.simulation.scripted_upstream import Link
 from local.simulation.shared_tasks import store_on
 from local.simulation.slots import Slot, stream_needs
 from local.simulation.virtual_function import Task, VirtualFunction
