@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from local.checkout import ROOT
+from local.printable import WIDE, aligned
 from local.user_error import UserError
 
 T = TypeVar("T")
@@ -137,23 +138,10 @@ def shown(figures: Row) -> list[str]:
     lines = []
     for name, value in figures.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
-            lines += table(list(value[0]), [list(row.values()) for row in value])
+            lines += aligned([list(value[0]), *([_cell(one) for one in row.values()] for row in value)], WIDE)
         else:
             lines.append(f"{name}: {_cell(value)}")
     return lines
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """Return the lines of a table with texts at the left and numbers at the right."""
-    cells = [list(heads), *([_cell(value) for value in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    is_text = [not any(cell[:1].isdigit() for cell in column[1:]) for column in zip(*cells, strict=True)]
-
-    def line(row: list[str]) -> str:
-        parts = zip(row, widths, is_text, strict=True)
-        return "  ".join(cell.ljust(width) if text else cell.rjust(width) for cell, width, text in parts).rstrip()
-
-    return [line(row) for row in cells]
 
 
 def _cell(value: Any) -> str:

@@ -4,8 +4,8 @@ How much of AWS's quotas (quotas.toml) that day uses is computed here, too; a qu
 the requested region.
 
 Each group waits as its lane does, minus its jitter, and opens its streams as `Pacing` allows. The requests of one
-handover were counted (`local/costs/counted_run.py`); when the handovers of the day coincide is drawn from a seed.
-Invariant: the same figures and seed give the same day.
+handover were counted (`local/costs/counted_run.py`); when the handovers of the day coincide is drawn.
+Invariant: the same figures give the same day.
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ def day_of_any(groups: int, cycle: Cycle, started_within_s: float) -> Day:
     return Day(*(type(amount)(amount * times) for amount in astuple(one)))
 
 
-def day(groups: int, cycle: Cycle, started_within_s: float, seed: int = 1) -> Day:
+def day(groups: int, cycle: Cycle, started_within_s: float) -> Day:
     """The day in which the executions of so many groups renew, which were started within so many seconds."""
-    draws = random.Random(seed)
+    draws = random.Random(1)
     renews_after = round(cycle.renews_after)
     first = renews_after - round(DAY_S / cycle.length_s / 2)
     due = [(draws.uniform(0, started_within_s), group, first) for group in range(groups)]
