@@ -4,7 +4,6 @@ It evaluates nothing itself: the interpreter runs each step as a small machine. 
 Retriers and Catchers once and never waits for them. The members that each type of state shows are recorded.
 """
 
-import itertools
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,6 +18,7 @@ from states_language.distributed.item_reader import OBJECT
 from states_language.distributed.map_run import BOUNDS, THRESHOLD, THRESHOLD_CAUSE
 from states_language.distributed.report import MapRunReport
 from states_language.failures import StateError
+from states_language.history import EXITED
 from states_language.server.requests import Refusal
 from states_language.states.retry import compile_retry, named
 
@@ -62,12 +62,13 @@ class StateTestRequest:
 
 def machine(state: Mapping[str, Any], variables: Mapping[str, Any] | None = None) -> Machine:
     """Returns the machine of this one state; wherever the state leads, the machine ends. Raises DefinitionError."""
-    targets = {target for target, _ in ways(state) if target != NAME}
-    states: dict[str, Any] = {NAME: dict(state)} | {target: {"Type": "Succeed"} for target in targets}
-    start = NAME
+    targets = {target for target, _ in ways(state)}
+    free = (name for name in (NAME, *map(str, range(len(targets) + 2))) if name not in targets)
+    start = tested = next(free)
+    states: dict[str, Any] = {tested: dict(state)} | {target: {"Type": "Succeed"} for target in targets}
     if variables:
-        start = next(name for name in map(str, itertools.count()) if name not in targets)
-        states[start] = {"Type": "Pass", "Assign": dict(variables), "Next": NAME}
+        start = next(free)
+        states[start] = {"Type": "Pass", "Assign": dict(variables), "Next": tested}
     # "The TestState API can run for up to five minutes" (Developer Guide).
     return load({"StartAt": start, "TimeoutSeconds": 300, "States": states}, deployed=True)
 
@@ -85,6 +86,7 @@ class StateTest:
         self._items = 1
         self._map_run: MapRunReport | None = None
         self._refused: Execution | None = None
+        self._before = 1 if request.variables else 0  # the states of the machine before the tested one
 
     async def answer(self) -> dict[str, Any]:
         """Returns TestState's answer as data; `shown` has the members of an inspection."""
@@ -96,8 +98,8 @@ class StateTest:
         execution = await self._execute()
         if execution.status == "SUCCEEDED":
             # The output of the state is the input of the next one.
-            answer: dict[str, Any] = {"status": "SUCCEEDED", "output": json.loads(_left(execution)["output"])}
-            following = execution.path[execution.path.index(NAME) + 1 :]
+            answer: dict[str, Any] = {"status": "SUCCEEDED", "output": json.loads(self._left(execution)["output"])}
+            following = execution.path[self._before + 1 :]
             await self._show_after(execution)
             self._show_variables(execution)
             return answer | ({"nextState": following[0]} if following else {})
@@ -201,7 +203,7 @@ class StateTest:
 
     def _show_variables(self, execution: Execution) -> None:
         """Show the variables after the state: those of the request and those that the state or a Catcher assigns."""
-        assigned = _left(execution).get("assignedVariables", {})
+        assigned = self._left(execution).get("assignedVariables", {})
         variables = {**self.request.variables, **{name: json.loads(text) for name, text in assigned.items()}}
         if variables:
             self.shown["variables"] = variables
@@ -259,6 +261,11 @@ class StateTest:
         read = _mock((self.request.read,), None)  # only a Map with an ItemReader asks for it
         return await self._ran({**state, "End": True}, self.request.data, read)
 
+    def _left(self, execution: Execution) -> dict[str, Any]:
+        """Returns the details of the event with which the state was left; {} if it was not."""
+        exits = [dict(event["stateExitedEventDetails"]) for event in execution.history if EXITED in event]
+        return next(iter(exits[self._before :]), {})
+
     def _kept(self, *names: str) -> dict[str, Any]:
         """Returns those of the state's fields that it has."""
         return {name: self.state[name] for name in names if name in self.state}
@@ -279,12 +286,6 @@ def _mock(result: tuple[Any] | None, error: StateError | None) -> Perform:
         return Whole(value)
 
     return perform
-
-
-def _left(execution: Execution) -> dict[str, Any]:
-    """Returns the details of the event with which the state was left; {} if it was not."""
-    exits = (dict(event.get("stateExitedEventDetails", {})) for event in execution.history)
-    return next((details for details in exits if details.get("name") == NAME), {})
 
 
 def _result(execution: Execution) -> Any:
