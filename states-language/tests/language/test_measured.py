@@ -77,8 +77,9 @@ def test_a_number_with_a_leading_zero_is_not_an_argument() -> None:
         filled("States.Array(01)")
 
 
-def test_a_time_limit_that_is_not_a_number_is_shown_as_json() -> None:
-    """Null and true are written as the input has them."""
+@pytest.mark.parametrize(("path", "limit"), [("nul", "null"), ("huge", str(1 << 63))])
+def test_a_time_limit_that_is_no_long_is_shown_as_json(path: str, limit: str) -> None:
+    """As the input has it."""
     task = {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Parameters": {"FunctionName": "f"}}
-    execution = machine(("A", {**task, "TimeoutSecondsPath": "$.nul"})).execute(DATA)
-    assert (execution.cause or "").endswith("cannot be parsed as a positive long value: $.nul == null")
+    execution = machine(("A", {**task, "TimeoutSecondsPath": f"$.{path}"})).execute({**DATA, "huge": 1 << 63})
+    assert (execution.cause or "").endswith(f"cannot be parsed as a positive long value: $.{path} == {limit}")

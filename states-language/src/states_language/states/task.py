@@ -214,7 +214,7 @@ def _seconds(limit: Amount, data: Any, narrowed: Any, branch: Branch) -> int | N
         return None
     if value is MISSING and limit.path:
         limit.path.read(narrowed, branch)  # raises, in the words for an InputPath that leads nowhere
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 1 << 63:
         return value
     raise limit.refusal("cannot be parsed as a positive long value", value)
 
