@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from endpoint import PREFIX, WAIT, calling, created, over, ran, refusal, states_client
-from states_language import DefinitionError
+from states_language import DefinitionError, read_definition
 from states_language.server.__main__ import main, parser
 from states_language.server.stack import machines_of
 
@@ -99,6 +99,31 @@ def test_a_template_is_deployed_in_the_servers_account_with_the_type_that_it_ref
     path.write_text(quick, encoding="utf-8")
     with pytest.raises(DefinitionError, match=r"Order/Properties/Type: must be STANDARD or EXPRESS, not \$\{Kind\}"):
         machines_of(path, {})
+
+
+@pytest.mark.parametrize(("stage", "created", "seconds"), [("prod", True, 600), ("dev", True, 5), ("test", False, 0)])
+def test_conditions_choose_what_a_template_deploys(tmp_path: Path, stage: str, created: bool, seconds: int) -> None:
+    """Resources, values and properties; a machine whose condition has no value yet is refused by its name."""
+    path = tmp_path / "template.yaml"
+    text = CONDITIONS + TEMPLATE.replace("86400", "!If [Live, 600, 5]").replace(
+        "Order:", "Order:\n    Condition: Wanted"
+    )
+    path.write_text(text.replace("Type: STANDARD", "Type: !If [Live, STANDARD, !Ref AWS::NoValue]"), encoding="utf-8")
+    machines = machines_of(path, {"Stage": stage})
+    assert [one.name for one in machines] == ["Order"] * created
+    for one in machines:
+        assert (json.loads(one.definition)["States"]["Rest"]["Seconds"], one.type) == (seconds, "STANDARD")
+    with pytest.raises(DefinitionError, match="/Conditions/Wanted: needs a value of each parameter"):
+        machines_of(path, {})
+    assert read_definition(path)["States"]["Rest"]["Seconds"] == "${Fn::If.Live.600.5}"
+
+
+CONDITIONS = """
+Parameters: {Stage: {Type: String}}
+Conditions:
+  Live: !Equals [!Ref Stage, prod]
+  Wanted: !Or [Condition: Live, !And [!Not [Condition: Live], !Not [!Equals [test, !Ref Stage]]]]
+"""
 
 
 def test_what_cannot_begin_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,8 @@
 """Finds the state machines of a template of SAM or CloudFormation, of one that CDK wrote, or of a serverless.yml.
 
 A reference to another resource becomes a placeholder: `!GetAtt Charge.Arn` is `${Charge.Arn}`; `!Ref Name` is the
-parameter's default, or `${Name}`. Invariant: a value that only a deployment knows is never guessed.
+parameter's default, or `${Name}`; `!If` is what its condition chooses. Invariant: a value that only a deployment knows
+is never guessed.
 """
 
 import re
@@ -17,9 +18,9 @@ _ASSET = re.compile(r"[0-9a-f]{64}\.\w+")
 """The key of a file that CDK copies beside the template: its hash."""
 _CDK_ID = re.compile(r"(.+)[0-9A-F]{8}")
 """The logical id that CDK makes of a construct's id."""
-
-
 _FILE = re.compile(r"\$\{file\(([^()]+)\)\}")
+NO_VALUE = "${AWS::NoValue}"
+"""What removes a property."""
 
 
 def is_template(data: Any) -> bool:
@@ -51,12 +52,27 @@ class Template:
     """
 
     def __init__(self, data: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-        resources = (_resources(data) or {}).items()
-        self._machines = {name: one for name, one in resources if isinstance(one, Mapping) and one.get("Type") in TYPES}
-        parameters = data.get("Parameters")
+        parameters, conditions = data.get("Parameters"), data.get("Conditions")
         values = parameters.items() if isinstance(parameters, Mapping) else ()
         defaults = {name: one["Default"] for name, one in values if isinstance(one, Mapping) and "Default" in one}
         self._values = {**defaults, **given}
+        self._conditions = conditions if isinstance(conditions, Mapping) else {}
+        self._machines = {
+            name: one
+            for name, one in (_resources(data) or {}).items()
+            if isinstance(one, Mapping) and one.get("Type") in TYPES and self._holds(one) is not False
+        }
+
+    def created(self) -> list[str]:
+        """Return the logical ids of the machines that a deployment creates; raises DefinitionError if it is unknown."""
+        for one in self._machines.values():
+            if self._holds(one) is not True:
+                raise DefinitionError(below("/Conditions", str(one["Condition"])), "needs a value of each parameter")
+        return list(self._machines)
+
+    def _holds(self, resource: Mapping[str, Any]) -> Any:
+        """Return whether the condition of a resource is true; a text for one that only a deployment knows."""
+        return "Condition" not in resource or self._resolved({"Condition": resource["Condition"]})
 
     def chosen(self, name: str | None) -> str:
         """Return the machine's logical id: `name` may lack the hash that CDK adds; None means the template's only one.
@@ -76,14 +92,14 @@ class Template:
         """Return the type of a machine; raises DefinitionError if it is none, or only a deployment knows it."""
         properties = self._properties(name)
         field = "StateMachineType" if "StateMachineType" in properties else "Type"
-        found = self._resolved(properties.get(field, "STANDARD"))
+        found = properties.get(field, "STANDARD")
         if found not in ("STANDARD", "EXPRESS"):
             raise DefinitionError(self._pointer(name, field), f"must be STANDARD or EXPRESS, not {found}")
         return str(found)
 
     def substitutions(self, name: str) -> dict[str, Any]:
         """Return the DefinitionSubstitutions of a machine; raises DefinitionError."""
-        found = self._resolved(self._properties(name).get("DefinitionSubstitutions", {}))
+        found = self._properties(name).get("DefinitionSubstitutions", {})
         if not isinstance(found, dict):
             raise DefinitionError(self._pointer(name, "DefinitionSubstitutions"), "must be a JSON object")
         return found
@@ -92,22 +108,22 @@ class Template:
         """Return the definition of a machine: `read` makes data of a file, `parse` of a text."""
         properties = self._properties(name)
         if "Definition" in properties:
-            return self._resolved(properties["Definition"])
-        text = self._resolved(properties.get("DefinitionString"))
+            return properties["Definition"]
+        text = properties.get("DefinitionString")
         if isinstance(text, str):
             return parse(text)
         where = properties.get("DefinitionUri", properties.get("DefinitionS3Location"))
         if isinstance(where, str) and not where.startswith("s3:"):
             return read(where)
-        key = self._resolved(where.get("Key")) if isinstance(where, Mapping) else None
+        key = where.get("Key") if isinstance(where, Mapping) else None
         if isinstance(key, str) and _ASSET.fullmatch(key):
             return read(f"asset.{key}")
         rule = "needs a Definition, a DefinitionString or the DefinitionUri of a file: load one in S3 as a file itself"
         raise DefinitionError(self._pointer(name), rule)
 
-    def _properties(self, name: str) -> Mapping[str, Any]:
-        properties = self._machines[name].get("Properties")
-        if not isinstance(properties, Mapping):
+    def _properties(self, name: str) -> dict[str, Any]:
+        properties = self._resolved(self._machines[name].get("Properties"))
+        if not isinstance(properties, dict):
             raise DefinitionError(self._pointer(name), "must be a JSON object")
         return properties
 
@@ -120,16 +136,24 @@ class Template:
         if isinstance(value, Mapping):
             if len(value) == 1:
                 name, argument = next(iter(value.items()))
+                match name, argument:
+                    case "Condition", str() if argument in self._conditions:
+                        return self._resolved(self._conditions[argument])
+                    case "Fn::If", [condition, yes, no] if isinstance(
+                        held := self._holds({"Condition": condition}), bool
+                    ):
+                        return self._resolved(yes if held else no)
                 if name == "Ref" or name.startswith("Fn::"):
                     return filled(_placeholder(name, self._resolved(argument)), self._values)
-            return {key: self._resolved(member) for key, member in value.items()}
+            members = ((key, self._resolved(member)) for key, member in value.items())
+            return {key: member for key, member in members if member != NO_VALUE}
         if isinstance(value, list):
-            return [self._resolved(element) for element in value]
+            return [element for element in map(self._resolved, value) if element != NO_VALUE]
         return value
 
 
 def _placeholder(name: str, argument: Any) -> Any:
-    """Return the text for an intrinsic function, with a placeholder for what only a deployment knows."""
+    """Return the result of an intrinsic function, with a placeholder for what only a deployment knows."""
     match name.removeprefix("Fn::"), argument:
         case "Sub", str():
             return argument.replace("${!", "${")
@@ -137,6 +161,12 @@ def _placeholder(name: str, argument: Any) -> Any:
             return filled(text, values).replace("${!", "${")
         case "Join", [str(between), list(texts)]:
             return between.join(map(str, texts))
+        case "Equals", [one, other] if not any(PLACEHOLDER.search(str(each)) for each in argument):
+            return one == other
+        case "Not", [bool(held)]:
+            return not held
+        case "And" | "Or", [*found] if all(isinstance(each, bool) for each in found):
+            return all(found) if name == "Fn::And" else any(found)
         case "GetAtt", [str(resource), str(attribute)]:
             return f"${{{resource}.{attribute}}}"
         case (("Ref" | "GetAtt"), str()):
