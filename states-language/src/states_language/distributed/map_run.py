@@ -84,7 +84,6 @@ class MapRun:
             branch.last_id = within["last_id"]
         self._began_id = branch.last_id
         self._batches: list[tuple[Any, int]] | None = None
-        self._outputs: list[Any] = []
         self._waiting: deque[int] = deque()
         self._running = 0
         self._goes_on = False
@@ -176,13 +175,11 @@ class MapRun:
 
     def _line_up(self, batches: list[tuple[Any, int]]) -> None:
         """Queue the executions that are redriven, then those that never began, both in the order of the items."""
-        report, now_ms, self._outputs = self.report, self.branch.clock.now_ms(), [None] * len(batches)
+        report, now_ms = self.report, self.branch.clock.now_ms()
         for index, former in enumerate(report.executions):
-            if not isinstance(former, FormerExecution):
+            if not isinstance(former, FormerExecution) or former.status == "SUCCEEDED":
                 continue
-            if former.status == "SUCCEEDED":
-                self._outputs[index] = (former.output,)
-            elif former.can_go_on(report.express, now_ms):
+            if former.can_go_on(report.express, now_ms):
                 former.pending = True
                 self._waiting.append(index)
             else:
@@ -196,12 +193,12 @@ class MapRun:
         await self._over
         if self.report.too_many:
             raise StateError(THRESHOLD, THRESHOLD_CAUSE)
-        # A tolerated failure has no output. (Each output is in a tuple, because null is one.)
-        return [output[0] for output in self._outputs if output is not None]
+        # A tolerated failure has no output.
+        return [execution.output for execution in self.report.executions if execution.status == "SUCCEEDED"]
 
     def _may_begin(self) -> bool:
         at_once = min(self.report.max_concurrency or MOST_AT_ONCE, MOST_AT_ONCE)
-        return bool(self._waiting) and self._running < at_once and not self.report.too_many
+        return bool(self._waiting) and self._running < at_once and not (self.report.too_many or self._over.done())
 
     def _begin(self) -> None:
         """Begin executions, a few in each pass of the event loop, so that others have turns; end the run after all."""
@@ -211,7 +208,6 @@ class MapRun:
                 self._start(self._waiting.popleft())
             except Exception as problem:
                 self._over.set_exception(problem)
-                raise
         if self._may_begin():
             self._goes_on = True
             asyncio.get_running_loop().call_soon(self._begin)
@@ -227,9 +223,7 @@ class MapRun:
     def _ended(self, index: int, execution: Execution) -> None:
         report = self.report
         self._running -= 1
-        if execution.status == "SUCCEEDED":
-            self._outputs[index] = (execution.output,)
-        else:
+        if execution.status != "SUCCEEDED":
             assert self._batches is not None
             were_too_many, report.failed = report.too_many, report.failed + self._batches[index][1]
             # Those that it ends come here, too: they end nobody again.
@@ -284,8 +278,7 @@ class MapRun:
         self.branch.aside("MapRunAborted", previous_id=previous_id)
 
     def kill(self) -> None:
-        """Abort the executions that still run, and begin no more."""
-        self._waiting.clear()
+        """Abort the executions that still run; the caller ends what awaits the others."""
         if self.report.status == "RUNNING" and self.branch.dead:
             self._end("ABORTED")
         for execution in self.report.executions:

@@ -85,8 +85,6 @@ class FormerExecution:
 
     def can_go_on(self, express: bool, now_ms: int) -> bool:
         """Return whether a redrive of the Map Run goes on with this execution; an Express one always starts afresh."""
-        if self.kept["status"] == "SUCCEEDED":
-            return False
         return express or (self.event_count < TOO_MANY_EVENTS and now_ms - self.kept["stopped_ms"] <= PERIOD_MS)
 
 

@@ -62,13 +62,11 @@ class Pattern:
         with _searching() as left_s:
             return str(self._compiled.sub(new, text, count, timeout=left_s))
 
-    def split(self, text: str, maxsplit: int = 0) -> list[str]:
-        """Return the texts between the matches, without groups: at most `maxsplit` cuts; 0 means any number."""
+    def split(self, text: str) -> list[str]:
+        """Return the texts between the matches, without groups."""
         pieces: list[str] = []
         text, at = units(text), 0
         for match in self.finditer(text):
-            if maxsplit and len(pieces) == maxsplit:
-                break
             pieces.append(joined(text[at : match.start()]))
             at = match.end()
         return [*pieces, joined(text[at:])]
