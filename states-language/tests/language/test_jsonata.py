@@ -133,6 +133,9 @@ def test_a_regular_expression_that_javascript_refuses_is_refused(expression: str
         ("λ($a)<n<n>>{$a}(5)", "S0401: Type parameters can only be applied to functions and arrays"),
         ("λ($a)<(sa<n>)>>{$a}(5)", "S0402: Choice groups containing parameterized types are not supported"),
         ("λ($a)<(s>>{$a}(5)", "S0201: Syntax error"),
+        # AWS has JSONata 2.0.6, in which ?? and ?: are a ? and a sign without a value.
+        ("1 ?? 2", 'S0211: The symbol "?" cannot be used as a unary operator'),
+        ("1 ?: 2", 'S0211: The symbol ":" cannot be used as a unary operator'),
     ],
 )
 def test_a_fault_in_the_text_of_an_expression_has_a_code(expression: str, error: str) -> None:

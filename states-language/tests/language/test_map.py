@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from machines import chain, line, machine, task, types
+from machines import line, machine, task, types
 from states_language import Execution
 from states_language.clock import VirtualClock
 
@@ -50,34 +50,6 @@ def test_the_selector_sees_the_item_its_index_and_the_input_of_the_state() -> No
     )
     execution = machine(("M", state)).execute({"in": {"items": ["a"], "k": 7}})
     assert execution.output == [{"i": 0, "v": "a", "k": 7, "s": "M", "seen": ["a"]}]
-
-
-def test_a_failing_iteration_ends_the_state_and_its_siblings() -> None:
-    """MapIterationFailed, the siblings aborted with their states, MapStateFailed; functions run on."""
-    choice = {"Type": "Choice", "Choices": [{"Variable": "$", "NumericEquals": 0, "Next": "T"}], "Default": "W"}
-    state = mapped(
-        ("C", choice),
-        ("T", {"Type": "Wait", "Seconds": 1, "Next": "F"}),
-        ("W", {"Type": "Wait", "Seconds": 9}),
-        ("F", {"Type": "Fail", "Error": "Broken"}),
-    )
-    execution = machine(("M", state)).execute([0, 1])
-    assert (execution.status, execution.error) == ("FAILED", "Broken")
-    tail = chain(execution)[-6:]
-    assert [kind for _, _, kind in tail] == [
-        "FailStateEntered", "MapIterationFailed", "WaitStateAborted", "MapIterationAborted", "MapStateFailed",
-        "ExecutionFailed",
-    ]  # fmt: skip
-    failed_at = tail[0][0]
-    assert [previous for _, previous, _ in tail[1:5]] == [failed_at] * 4
-
-
-def test_iterations_keep_their_variables_to_themselves() -> None:
-    """An inner Map reads what its iteration of the outer one assigned."""
-    summed = ("S", {"Type": "Pass", "Parameters": {"sum.$": "States.MathAdd($x, $)"}, "OutputPath": "$.sum"})
-    outer = (("X", {"Type": "Pass", "Assign": {"x.$": "$[0]"}, "Next": "I"}), ("I", mapped(summed)))
-    execution = machine(("M", mapped(*outer))).execute([[1, 2], [10, 20]])
-    assert execution.output == [[2, 3], [20, 30]]
 
 
 @pytest.mark.parametrize(

@@ -107,14 +107,10 @@ def test_a_loop_that_a_task_refuses_to_go_on_with(payload: dict[str, Any], bound
     assert listed == ([] if bounded else [("/States/Poll", "endless-loop")])
 
 
-def test_a_loop_is_named_by_its_states() -> None:
-    """It is the shortest way round, beginning at the first state in the definition."""
-    (advice,) = warnings(looping({"Variable": "$.status", "StringEquals": "RUNNING"}))
-    assert advice.says == "nothing bounds the loop Poll → Look → Poll"
-
-
 def test_a_loop_is_found_among_thousands_of_states() -> None:
-    """A chain of 5,000 states ends in a loop; the time grows with the states and not with their square."""
+    """A chain of 5,000 states ends in a loop, which is named by its states, beginning at the first in the definition;
+    the time grows with the states and not with their square.
+    """
     states = {f"S{at}": {"Type": "Pass", "Next": f"S{at + 1}"} for at in range(5_000)}
     states["S5000"] = {"Type": "Pass", "Next": "S4999"}
     (loop,) = [one for one in warnings({"StartAt": "S0", "States": states}) if one.practice == "endless-loop"]

@@ -90,17 +90,27 @@ def test_what_is_no_object_is_a_problem_of_the_whole(definition: Any) -> None:
     assert listed(definition) == [("/", "must be a JSON object")]
 
 
-def test_a_state_that_nobody_reaches_is_listed_with_all_that_only_it_reaches() -> None:
-    """Two states that only lead to each other are two problems, and neither is a missing target."""
-    lost = {"Type": "Pass", "Next": "C"}
-    rules = listed({"StartAt": "A", "States": {"A": PASS, "B": lost, "C": {**lost, "Next": "B"}}})
-    assert [pointer for pointer, _ in rules] == ["/States/B", "/States/C"]
+BRANCH = {"StartAt": "B", "States": {"B": {"Type": "Pass", "Next": "C"}, "C": PASS}}
+LOST: dict[str, Any] = {"B": {"Type": "Pass", "Next": "C"}, "C": {"Type": "Pass", "Next": "B"}}
 
 
-def test_a_typing_mistake_is_one_problem() -> None:
-    """The intended state is not listed as unreachable."""
-    rules = listed({"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "Bb"}, "B": PASS}})
-    assert rules == [("/States/A/Next", "there is no state 'Bb'")]
+@pytest.mark.parametrize(
+    ("states", "pointers"),
+    [
+        # Two states that nobody reaches and that only lead to each other, and neither is a missing target.
+        ({"A": PASS, **LOST}, ["/States/B", "/States/C"]),
+        # A typing mistake: the intended state is not listed as unreachable.
+        ({"A": {"Type": "Pass", "Next": "Bb"}, "B": PASS}, ["/States/A/Next"]),
+        # A wrong type hides no wrong Next.
+        ({"A": {"Type": "Pas", "Next": "B"}}, ["/States/A/Type", "/States/A/Next"]),
+        # Three branches with the names of two states.
+        ({"A": {"Type": "Parallel", "Branches": [BRANCH] * 3, "End": True}},
+         [f"/States/A/Branches/{number}/States/{name}" for number in (1, 2) for name in "BC"]),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_problem(states: dict[str, Any], pointers: list[str]) -> None:
+    """And what only follows from it is none."""
+    assert sorted(pointer for pointer, _ in listed({"StartAt": "A", "States": states})) == sorted(pointers)
 
 
 @pytest.mark.parametrize(
@@ -166,21 +176,6 @@ def test_what_a_machine_must_have_is_advised(definition: dict[str, Any], advice:
     """One problem each, with one sentence on what to do."""
     (problem,) = problems(definition, deployed=True)
     assert hint(definition, problem) == advice
-
-
-def test_a_wrong_type_hides_no_wrong_next() -> None:
-    """A state with both mistakes is listed with both."""
-    states = {"A": {"Type": "Pas", "Next": "B"}}
-    pointers = [problem.pointer for problem in problems({"StartAt": "A", "States": states})]
-    assert pointers == ["/States/A/Type", "/States/A/Next"]
-
-
-def test_names_that_are_used_twice_are_listed_once_each() -> None:
-    """Three branches with one state's name are two problems."""
-    branch = {"StartAt": "B", "States": {"B": {"Type": "Pass", "Next": "C"}, "C": PASS}}
-    states = {"A": {"Type": "Parallel", "Branches": [branch, branch, branch], "End": True}}
-    pointers = [problem.pointer for problem in problems({"StartAt": "A", "States": states})]
-    assert sorted(pointers) == [f"/States/A/Branches/{number}/States/{name}" for number in (1, 2) for name in "BC"]
 
 
 def test_a_state_of_another_branch_cannot_be_led_to() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from machines import line
-from states_language import Behaviour, TaskFailure, load
+from states_language import Behaviour, TaskFailure
 from states_language.testing import MachineRun, RunMachine, in_turn
 
 pytest_plugins = "pytester"
@@ -41,12 +41,6 @@ def test_answers_are_callables_values_failures_or_several_in_turn(run_machine: R
     assert run.payloads("charge") == [{"id": "7"}, {"id": "7"}]
     assert run.payloads("dynamodb:putItem") == [{"TableName": "orders", "Item": {"id": {"S": "7"}}}]
     assert run.events("LambdaFunctionFailed") == [{"error": "Busy"}]
-
-
-@pytest.mark.parametrize("form", [load, dict, json.dumps])
-def test_a_definition_comes_in_every_form(run_machine: RunMachine, form: Any) -> None:
-    """It is a loaded machine, data, or a text; `load` takes the rest (test_sources.py)."""
-    run_machine(form(line(("A", {"Type": "Pass", "Result": 3})))).assert_output(3)
 
 
 def test_a_behaviour_takes_time_or_never_answers(run_machine: RunMachine) -> None:

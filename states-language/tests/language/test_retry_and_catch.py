@@ -5,7 +5,6 @@ The published examples are run from files, in tests/workbench/test_attempts.py.
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,18 +12,6 @@ from machines import at_ms, machine, raising, task
 from states_language.testing import run_machine
 
 FACTS = json.loads((Path(__file__).parent / "data" / "retry-and-catch.json").read_text(encoding="utf-8"))
-SCENARIOS = {scenario["name"]: scenario for scenario in FACTS["scenarios"]}
-
-
-def test_the_error_output_stands_beside_the_input_or_replaces_it() -> None:
-    def output(error: str) -> Any:
-        work = task(Catch=SCENARIOS["error output kept beside the input"]["catch"])
-        ends = [(name, {"Type": "Pass", "End": True}) for name in ("RecoveryState", "EndState")]
-        return machine(("T", work), *ends).execute({"foo": 1}, functions={"work": raising(error)}).output
-
-    beside = output("java.lang.Exception")
-    assert (beside["foo"], beside["error-info"].keys()) == (1, {"Error", "Cause"})
-    assert output("Other").keys() == {"Error", "Cause"}
 
 
 def test_the_defaults_are_three_retries_after_1_2_and_4_s() -> None:

@@ -263,15 +263,6 @@ def test_a_rule_holds() -> None:
     assert [(rule, data, chosen(rule, data)) for rule, data, _ in RULES] == RULES
 
 
-# ---- Succeed, Fail ----
-
-
-def test_a_fail_state_without_fields_gives_neither_error_nor_cause() -> None:
-    execution = machine(("S", {"Type": "Fail"})).execute()
-    assert (execution.status, execution.error, execution.cause) == ("FAILED", None, None)
-    assert execution.history[-1]["executionFailedEventDetails"] == {}
-
-
 # ---- the room ----
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from machines import line, machine, raising, task
+from machines import machine, raising, task
 
 BIG = "x" * 200_000
 
@@ -13,19 +13,6 @@ def assigned(execution: Any) -> list[dict[str, str]]:
     """Return what each state's exit says was assigned."""
     exits = (event.get("stateExitedEventDetails", {}) for event in execution.history)
     return [details["assignedVariables"] for details in exits if "assignedVariables" in details]
-
-
-def test_a_state_reads_what_earlier_states_assigned() -> None:
-    """Paths, templates, intrinsics, Choice rules and waits all take $name."""
-    execution = machine(
-        ("A", {"Type": "Pass", "Assign": {"n.$": "$.n", "list": [1, 2]}, "Next": "B"}),
-        ("B", {"Type": "Choice", "Choices": [{"Variable": "$n", "NumericEquals": 5, "Next": "C"}]}),
-        ("C", {"Type": "Wait", "SecondsPath": "$n", "Next": "D"}),
-        ("D", {"Type": "Pass", "InputPath": "$list[1]", "Next": "E"}),
-        ("E", {"Type": "Pass", "Parameters": {"sum.$": "States.MathAdd($n, $)", "rest.$": "$list[0:1]"}}),
-    ).execute({"n": 5})
-    assert execution.output == {"sum": 7, "rest": [1]}
-    assert assigned(execution) == [{"n": "5", "list": "[1,2]"}]
 
 
 def test_assignments_of_one_state_see_the_values_from_before_it() -> None:
@@ -73,23 +60,6 @@ def test_a_choice_assigns_by_the_way_that_it_takes(value: int, how: str) -> None
         ("B", {"Type": "Pass", "InputPath": "$how"}),
     ).execute({"v": value})
     assert execution.output == how
-
-
-def test_a_branch_sees_outer_variables_and_keeps_its_own() -> None:
-    """A branch's variables are gone when the Parallel state ends, and its sibling never sees them."""
-    own = {"Type": "Pass", "Assign": {"inner.$": "$outer"}, "Next": "Y"}
-    branches = [
-        line(("X", own), ("Y", {"Type": "Pass", "InputPath": "$inner"})),
-        line(("V", {**own, "Next": "W"}), ("W", {"Type": "Pass"})),
-    ]
-    execution = machine(
-        ("A", {"Type": "Pass", "Assign": {"outer": 1}, "Next": "P"}),
-        ("P", {"Type": "Parallel", "Branches": branches, "Next": "Z"}),
-        ("Z", {"Type": "Pass", "Parameters": {"gone.$": "$inner"}}),
-    ).execute()
-    assert execution.error == "States.Runtime"
-    assert execution.history[-2]["type"] == "PassStateEntered"
-    assert execution.history[-2]["stateEnteredEventDetails"]["input"] == "[1,{}]"
 
 
 def test_one_assign_holds_256_kib_and_an_execution_ten_mib() -> None:
