@@ -200,14 +200,18 @@ def test_a_definition_of_data_is_as_json_has_it() -> None:
 
 
 def test_a_definition_is_read_from_yaml_as_json_would_have_it(tmp_path: Path) -> None:
-    """YAML has only JSON's types: timestamps, `on` and 1:30 are texts, 010 is ten."""
+    """YAML has only JSON's types: timestamps, `on` and 1:30 are texts, 010 is ten.
+
+    An alias means the last definition of its anchor (YAML 1.2, section 7.1); PyYAML by itself takes an anchor once.
+    """
     text = """
     StartAt: S
     TimeoutSeconds: 010
     States:
       S:
         Type: Pass
-        Result: {when: 2026-01-01T00:00:00Z, on: off, ratio: 1:30, n: -1, f: 1e3, none: null, yes: True, empty: }
+        Result: {when: 2026-01-01T00:00:00Z, on: off, ratio: 1:30, n: -1, f: 1e3, none: null, yes: True, empty: ,
+          again: [&a 1, *a, &a 2, *a]}
         End: true
     """
     path = tmp_path / "machine.asl.yml"
@@ -215,16 +219,8 @@ def test_a_definition_is_read_from_yaml_as_json_would_have_it(tmp_path: Path) ->
     machine = load(path)
     assert machine.timeout_s == 10
     texts = {"when": "2026-01-01T00:00:00Z", "on": "off", "ratio": "1:30"}
-    assert machine.execute().output == {**texts, "n": -1, "f": 1000.0, "none": None, "yes": True, "empty": None}
-
-
-def test_an_alias_means_the_last_definition_of_its_anchor(tmp_path: Path) -> None:
-    """Source: YAML 1.2, section 7.1. PyYAML by itself takes an anchor once."""
-    path = tmp_path / "machine.asl.yml"
-    path.write_text(
-        "StartAt: S\nStates: {S: {Type: Pass, Result: [&a 1, *a, &a 2, *a], End: true}}\n", encoding="utf-8"
-    )
-    assert load(path).execute().output == [1, 1, 2, 2]
+    others = {"n": -1, "f": 1000.0, "none": None, "yes": True, "empty": None, "again": [1, 1, 2, 2]}
+    assert machine.execute().output == {**texts, **others}
 
 
 @pytest.mark.parametrize(
@@ -244,6 +240,7 @@ def test_an_alias_means_the_last_definition_of_its_anchor(tmp_path: Path) -> Non
         ("m.yml", "a: [", "is neither YAML nor JSON"),
         ("m.json", "{", "is neither YAML nor JSON"),
         ("m.yml", "a: \xff", "m.yml is not valid UTF-8 at byte 4"),
+        ("m.json", "\xff\xfe{", "m.json is not valid UTF-16 at byte 3"),
     ],
 )
 def test_a_broken_file_is_refused_in_one_sentence(tmp_path: Path, name: str, text: str, sentence: str) -> None:

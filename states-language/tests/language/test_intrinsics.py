@@ -79,7 +79,7 @@ def test_a_function_refuses(text: str, why: str) -> None:
     [
         *("States.Nothing()", "States.Array(", "States.Array(1", "States.Array(1 2)", "States.Array('open)"),
         *("States.Array('\\n')", "States.Array(x)", "States.Array() ", "States.UUID(1)", "States.Hash('x')"),
-        *("Array()", "plain text"),
+        *("States.Array(01)", "Array()", "plain text"),
     ],
 )
 def test_a_text_that_is_not_a_call_is_refused(text: str) -> None:

@@ -71,12 +71,6 @@ def test_a_catcher_whose_output_fails_fails_the_state_again() -> None:
     assert "specified for the field 'Catch[1]/Output/v'" in (execution.cause or "")
 
 
-def test_a_number_with_a_leading_zero_is_not_an_argument() -> None:
-    """An invalid call is an error of the definition, with its place."""
-    with pytest.raises(ValueError, match=r"^/States/A/Parameters/v.\$: 'States.Array\(01\)' is not a valid JSONPath"):
-        filled("States.Array(01)")
-
-
 @pytest.mark.parametrize(("path", "limit"), [("nul", "null"), ("huge", str(1 << 63))])
 def test_a_time_limit_that_is_no_long_is_shown_as_json(path: str, limit: str) -> None:
     """As the input has it."""

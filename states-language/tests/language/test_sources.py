@@ -1,6 +1,5 @@
 """What `load` takes: JSON with all that JSON allows, templates of SAM, CloudFormation, CDK and Terraform, data."""
 
-import codecs
 import json
 import re
 import textwrap
@@ -33,12 +32,6 @@ def test_json_is_json_whatever_the_files_name(tmp_path: Path, name: str, encodin
 def test_a_number_that_is_none_is_refused(source: str) -> None:
     with pytest.raises(DefinitionError, match=r"not a valid JSON number|too large for a number"):
         read_definition(source)
-
-
-def test_a_broken_utf_16_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "m.json").write_bytes(codecs.BOM_UTF16_LE + b"{")
-    with pytest.raises(DefinitionError, match="is not valid UTF-16"):
-        load(tmp_path / "m.json")
 
 
 @pytest.mark.cpu(4)

@@ -174,15 +174,6 @@ def test_a_lambda_call_names_the_function_and_carries_its_payload() -> None:
     assert execution.output == {"ok": 1}
 
 
-@pytest.mark.parametrize(
-    ("reference", "name"),
-    [("f", "f"), ("f:1", "f"), ("111111111111:function:f", "f"), ("function:f:live", "f"), (ARN, "work")],
-)
-def test_a_function_is_known_by_its_bare_name(reference: str, name: str) -> None:
-    state = {"Type": "Task", "Resource": INVOKE, "Parameters": {"FunctionName": reference}}
-    assert performed(state, None)[0].function == name
-
-
 @pytest.mark.parametrize("pattern", ["", ".waitForTaskToken"])
 def test_a_service_that_cannot_be_asked_ends_the_execution(pattern: str) -> None:
     """States.Runtime is not caught, and there is no TaskFailed."""
