@@ -208,4 +208,5 @@ class Branch(Chain):
             child.kill()
         work = self.work
         if work is not None and not work.done() and work is not asyncio.current_task(work.get_loop()):
-            work.cancel()
+            lanes = self.execution.lanes
+            work.cancel() if lanes is None else lanes.cancel(work)

@@ -185,8 +185,10 @@ class Execution:
     def ask(self, branch: Chain, call: TaskCall) -> asyncio.Future[Any]:
         """Start the call and return the future of its answer: a JSON value, a Whole or a TaskFailure.
 
-        The future may be cancelled; the call itself runs on.
+        The future may be cancelled; the call itself runs on. Raises Halted after the end of the branch.
         """
+        if branch.dead:
+            raise Halted
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Any] = loop.create_future()
         asked = self.perform(call)

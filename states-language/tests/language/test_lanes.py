@@ -5,6 +5,7 @@ import os
 import re
 import signal
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from states_language import DefinitionError, Execution, RealClock, TaskCall, loa
 from states_language.jsonata.bounds import HERE
 from states_language.jsonata.evaluation import compile_query
 from states_language.scheduling.evaluator import answer
-from states_language.scheduling.lanes import STATE, TURN, Lanes
+from states_language.scheduling.lanes import FEW, STATE, TURN, Lanes
 from states_language.scheduling.pool import Pool
 from states_language.scheduling.writing import text_in_turns
 from states_language.values import compact
@@ -121,6 +122,28 @@ def test_each_item_of_a_map_run_counts_before_it_begins_and_when_it_is_written()
     state = {"Type": "Map", "ItemProcessor": processor, "ResultWriter": writer}
     (execution,) = ended([state], list(range(200)), lambda lanes: seen.extend(lanes.taken))
     assert (len(execution.output), sum(seen)) == (200, STATE + 200 * (1 + STATE + 1))
+
+
+def test_what_is_stopped_unwinds_a_few_at_a_time() -> None:
+    """Of a hundred executions of a Map Run no pass of the event loop ends more than a few tasks."""
+    config = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
+    processor = {**config, **line(("W", {"Type": "Wait", "Seconds": 100}))}
+    waiting = load(line(("M", {"Type": "Map", "ItemProcessor": processor})))
+
+    async def main() -> list[int]:
+        execution = waiting.start([0] * 100, clock=RealClock(), perform=_nothing, lanes=Lanes(Pool()))
+        while sum(len(run.executions) for run in execution.map_runs) < 100:
+            await asyncio.sleep(0)
+        execution.stop()
+        left = [len(asyncio.all_tasks())]
+        while left[-1] > 1:
+            await asyncio.sleep(0)
+            left.append(len(asyncio.all_tasks()))
+        return left
+
+    left = asyncio.run(main())
+    assert left[0] == 102
+    assert max(before - after for before, after in pairwise(left)) <= FEW
 
 
 def test_an_expression_that_nests_deeply_is_evaluated_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

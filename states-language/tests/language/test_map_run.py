@@ -15,8 +15,8 @@ from pyarrow import parquet
 
 from machines import line, machine, types
 from states_language import Execution, Machine, RealClock, TaskCall, TaskFailure
-from states_language.distributed.map_run import FEW
 from states_language.place import Redriven
+from states_language.scheduling.lanes import FEW
 
 CONFIG = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
 PASS = {"Type": "Pass"}

@@ -21,15 +21,12 @@ from states_language.failures import EvaluationError, StateError
 from states_language.history import failure
 from states_language.machine import Machine
 from states_language.place import MAP_RUN, Redriven, Within
-from states_language.scheduling.lanes import take_turn
+from states_language.scheduling.lanes import FEW, take_turn
 from states_language.states.amounts import Amount
 from states_language.states.iterations import Items, item_environment
 
 MOST_AT_ONCE = 10_000
 """How many executions of one run go on at a time at most, whatever MaxConcurrency says (Developer Guide)."""
-
-FEW = 20
-"""How many executions begin in one pass of the event loop: a millisecond or two."""
 
 MOST_REDRIVES = 1000
 """How often one run can be redriven (Developer Guide)."""
@@ -198,7 +195,8 @@ class MapRun:
 
     def _may_begin(self) -> bool:
         at_once = min(self.report.max_concurrency or MOST_AT_ONCE, MOST_AT_ONCE)
-        return bool(self._waiting) and self._running < at_once and not (self.report.too_many or self._over.done())
+        over = self.report.too_many or self.branch.dead or self._over.done()
+        return bool(self._waiting) and self._running < at_once and not over
 
     def _begin(self) -> None:
         """Begin executions, a few in each pass of the event loop, so that others have turns; end the run after all."""
@@ -211,7 +209,7 @@ class MapRun:
         if self._may_begin():
             self._goes_on = True
             asyncio.get_running_loop().call_soon(self._begin)
-        elif not self._running and not self._over.done():
+        elif not (self._running or self.branch.dead or self._over.done()):
             self._over.set_result(None)
 
     def _changed(self) -> None:

@@ -23,6 +23,8 @@ TURN = 100
 """Steps that all lanes together take in one pass of the event loop: a millisecond or two."""
 STATE = 40
 """The steps of entering a state."""
+FEW = 20
+"""How many executions of a Map Run begin, and how many lanes end, in one pass: a millisecond or two."""
 SHORT = 4_096
 """JSON texts of at most so many characters are not counted."""
 
@@ -54,6 +56,7 @@ class Lanes:
         self._by_use: list[tuple[int, int, Lane]] = []
         self.asking = 0
         self._entries = count()
+        self._ending: deque[asyncio.Task[Any]] = deque()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Return a coroutine that runs this one in a lane."""
@@ -67,6 +70,18 @@ class Lanes:
         if not self._renewing:
             self._renewing = True
             asyncio.get_running_loop().call_soon(self._renew)
+
+    def cancel(self, task: "asyncio.Task[Any]") -> None:
+        """Cancel a task soon, a few in each pass of the event loop: ten thousand would unwind for half a second."""
+        self._ending.append(task)
+        if len(self._ending) == 1:
+            asyncio.get_running_loop().call_soon(self._cancel)
+
+    def _cancel(self) -> None:
+        for _ in range(min(FEW, len(self._ending))):
+            self._ending.popleft().cancel()
+        if self._ending:
+            asyncio.get_running_loop().call_soon(self._cancel)
 
     @property
     def busy(self) -> bool:
