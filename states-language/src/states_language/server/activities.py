@@ -93,7 +93,7 @@ class Activities:
             self._wake(arn)
 
     def _wake(self, arn: str) -> None:
-        """Lets the workers look that wait; the first one takes the work."""
+        """Wakes the workers that wait; the first one takes the work."""
         if arn in self._waiting:
             self._waiting.pop(arn).set_result(None)
 

@@ -17,13 +17,13 @@ from typing import Any, Self
 import botocore.session
 from botocore.config import Config
 
-from states_language import TaskCall, TaskFailure
+from states_language import TaskCall
 from states_language.clock import RealClock
 from states_language.server.actions import StepFunctions, application
 from states_language.server.http_task import Connection, by_name
 from states_language.server.requests import REGION
 from states_language.server.serving import serving
-from states_language.server.task_performer import TaskPerformer, UnknownFunction
+from states_language.server.task_performer import TaskPerformer
 from states_language.tasks.resources import ACTIVITY
 from states_language.testing import Answer, Answers
 
@@ -66,7 +66,7 @@ class Server:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
         with tempfile.TemporaryDirectory() as folder:
             states = StepFunctions(Path(folder), RealClock(), virtual_time=self._virtual_time)
-            tasks = TaskPerformer(_no_function, _no_client, states, by_name(self.connections))
+            tasks = TaskPerformer(_never, _never, states, by_name(self.connections))
 
             async def perform(call: TaskCall) -> Any:
                 states.tokens.watch(call.pending)
@@ -91,9 +91,5 @@ class Server:
                 tasks.close()
 
 
-async def _no_function(name: str, _payload: bytes) -> Any:
-    raise UnknownFunction(name)
-
-
-def _no_client(service: str) -> Any:
-    raise TaskFailure("States.Runtime", f"No answer is given for a call of {service}.")
+def _never(*call: object) -> Any:
+    raise AssertionError(f"{call} has an answer, or is a mistake")
