@@ -64,9 +64,11 @@ class StrictResponse(http.client.HTTPResponse):
         try:
             super().begin()
         except http.client.HTTPException as error:
-            # Python's client raises this class itself only for this; every other problem has its own class.
+            # Python's client raises this class itself only for these; every other problem has its own class.
             if type(error) is http.client.HTTPException:
-                raise BadAnswer(f"the answer's head has more than {MOST_LINES} lines") from None
+                whose = "there are" if (is_interim := "interim" in str(error)) else "the answer's head has"
+                what = "interim answers" if is_interim else "lines"
+                raise BadAnswer(f"{whose} more than {MOST_LINES} {what}") from None
             raise
 
     def read1(self, n: int = -1) -> bytes:
