@@ -4,7 +4,7 @@
 // into .streamkeeper-build/.
 import { execFileSync } from 'node:child_process';
 import { createRequire } from 'node:module';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import { tmpdir } from 'node:os';
@@ -40,9 +40,15 @@ async function program() {
     }
   }
   const path = join(folder, 'chromium');
-  // The libraries of its own are for a machine that lacks them.
+  // The libraries and fonts of its own are for a machine that lacks them.
   const lacks = execFileSync('ldd', [path], { encoding: 'utf8' }).includes('not found');
-  return { path, env: lacks ? { ...process.env, LD_LIBRARY_PATH: join(folder, 'al2023', 'lib') } : process.env };
+  const env = lacks ? { LD_LIBRARY_PATH: join(folder, 'al2023', 'lib') } : {};
+  if (!existsSync('/etc/fonts/fonts.conf')) { // without a font it ends with the first page
+    env.FONTCONFIG_FILE = join(profile, 'fonts.conf');
+    const places = `<dir>${join(folder, 'fonts')}</dir><cachedir>${join(profile, 'fonts')}</cachedir>`;
+    writeFileSync(env.FONTCONFIG_FILE, `<fontconfig>${places}</fontconfig>`);
+  }
+  return { path, env: { ...process.env, ...env } };
 }
 
 const lines = createInterface({ input: process.stdin });
