@@ -207,7 +207,7 @@ class Delivery:
         worker = Worker(self.bells, bell, target, self.records, self.feed, ports)
         worked = worker.run(self._record(bell, target))
         ports.report(place, worked)
-        if worked.end == "rests":
+        if worked.end == "waits":
             self.bells.hold(worker.bell, worked.until_ms)
         elif worked.end == "more" and (more := self._held(worker.bell)) is not None:
             ports.call([more])

@@ -34,8 +34,8 @@ SLEPT_MS = SETTLED_MS
 # How many records a call brings, as packaging/resources/delivery.cjs has it.
 BATCH = 250
 
-# done: nothing is left. more: time is up. rests: backs off until `until_ms`. lost: another worker has the sink.
-End = Literal["done", "more", "rests", "paused", "lost"]
+# done: nothing is left. more: time is up. waits: backs off until `until_ms`. lost: another worker has the sink.
+End = Literal["done", "more", "waits", "paused", "lost"]
 
 
 class Letter(NamedTuple):
@@ -117,7 +117,7 @@ class Worker:
                 return self._ends("paused")
             rest_ms = record.rest_until_ms - self.ports.now_ms()
             if rest_ms > 0 and not self._sleeps(rest_ms):
-                return self._ends("rests", record.rest_until_ms)
+                return self._ends("waits", record.rest_until_ms)
             if self.ports.left_ms() < self.promises.longest_ms:
                 return self._ends("more")
             # A sink that has long been away is tried with one event, because each try pays for what it reads.
@@ -140,7 +140,7 @@ class Worker:
                 break
             self.worked.record = record = saved
             if wait_ms > 0 and not self._sleeps(wait_ms):
-                return self._ends("rests", self.ports.now_ms() + wait_ms)
+                return self._ends("waits", self.ports.now_ms() + wait_ms)
             if page.is_last and (record.number, record.done) == (page.end.number, page.end.done):
                 return self._ends("done")
         return self._ends("lost")
