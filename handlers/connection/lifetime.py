@@ -179,9 +179,9 @@ class Lifetime:
     def may_leave(self, now_ms: int, lease: Lease, view: LeaseView) -> bool:
         """Returns whether `lease`, whose view for this connection is `view`, lets it leave before it must.
 
-        At its margin it may leave unless a successor is on the way, as is one of another execution that has claimed the
-        stream. The older of two hot connections leaves first; if the newer is about to leave, the older waits for that
-        one's successor.
+        At its margin it may leave unless a successor is on the way; another execution that has claimed the stream
+        counts as one. The older of two hot connections leaves first. If the newer is about to leave, the older waits
+        for the newer one's successor.
         """
         if not self.keeps(lease):
             return self._is_expiring and view is LeaseView.HOLDER and not self.is_superseded(lease)

@@ -210,10 +210,10 @@ class LedgerRecords:
             # There may be so many announced losses in between that the gap is not among the items read.
             before = known.get(key) or self._table.get(stream_id, key)
             if before is None and gap.from_ms <= begin_ms and gap.fence <= looked:
-                # Whoever looked read an older connection that lasted longer, so there was none.
+                # Connection `looked` had read an older connection that lasted longer, so there was no gap.
                 continue
             if before is not None and gap.from_ms <= begin_ms:
-                # Whoever recorded it read older connections, so it knew better when and why the gap began.
+                # The connection that recorded it had read older ones, so it knew better when and why the gap began.
                 item |= {name: before[name] for name in ("from_ms", "cause")}
             if before is None or any(before[name] != value for name, value in item.items()):
                 if on_open is not None and gap.state != DELIVERED:
