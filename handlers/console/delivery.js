@@ -3,7 +3,7 @@
 // (docs/console.md).
 
 import { ask, streamPath } from './api.js';
-import { attempt, confirmed, element, keyed, scrolled, text } from './dom.js';
+import { attempt, confirmed, element, keyed, scrolled, set, text } from './dom.js';
 import { runbookLink } from './runbook.js';
 import { clock, counted, length, number, visible } from './words.js';
 
@@ -59,6 +59,7 @@ export function deadLettersPart(id) {
       element('p', { class: 'actions' }, look, redrive), result, problem, table.node),
     count(letters) {
       advice.hidden = !letters;
+      for (const one of [look, redrive]) set(one, 'class', !letters && 'quiet');
       text(summary, letters ? `${counted(letters, 'event')} could not be stored and went to the dead-letter queue.`
         : 'No event of this stream went to the dead-letter queue.');
     },

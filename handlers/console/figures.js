@@ -1,6 +1,6 @@
 // The figures of a stream: four that show how it does, and behind them those that few people need.
 
-import { element, text } from './dom.js';
+import { element, set, text } from './dom.js';
 import { age, clock, counted, dollars, length, number, perSecond } from './words.js';
 
 const FIRST = [['rate', 'Events a second'], ['stored', 'Stored'], ['complete', 'Complete'], ['connected', 'Connected']];
@@ -21,6 +21,7 @@ export function figuresPart() {
     text(cells[name].value, value);
     text(cells[name].note, note);
   };
+  set(cells.cursor.value, 'tabindex', 0); // a long one scrolls
   const share = (percent) => `${Math.floor(percent * 100) / 100} %`;
 
   /** The verdict has what is missing; these are the shares. */
@@ -40,13 +41,16 @@ export function figuresPart() {
     show({ counts, coverage, cursor, pace, last_event_at: lastAt, events_per_s: rate, status }) {
       put('rate', perSecond(status === 'running' ? rate : null), paceOf(lastAt, pace));
       const leftOut = counts.left_out ? `; ${number(counts.left_out)} left out` : '';
-      const least = counts.at_least || coverage?.reaches_start === false ? 'at least; ' : '';
+      const least = counts.at_least || coverage?.reaches_start === false ? 'at least, ' : '';
       put('stored', number(counts.stored), `${least}by ${counted(coverage?.connections ?? 0, 'connection')}${leftOut}`);
       put('duplicates', number(counts.duplicates),
         counts.conflicts ? `${number(counts.conflicts)} with another body` : '');
       put('letters', number(counts.dead_lettered));
       if (coverage) showCoverage(coverage);
-      else for (const name of ['connected', 'complete']) put(name, '–', 'never connected since it was started');
+      else {
+        put('complete', '–');
+        put('connected', '–', 'never since it was started');
+      }
       put('cursor', cursor?.value ?? '–', cursor ? `saved at ${clock(cursor.saved_at)}` : '');
     },
 

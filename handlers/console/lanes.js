@@ -36,6 +36,7 @@ export function lanesPart() {
   const described = svg('desc');
   const picture = svg('svg', { class: 'lanes', height: HEIGHT, role: 'img', 'aria-labelledby': 'lanes-title' },
     described, hatch(), ticks, ...labels, marks, none);
+  const key = legend();
   const said = element('p', { class: 'handover' }, 'No handover yet.');
   const table = scrolled('Connections', ['Lane', 'Connected', 'Until', 'For', 'Ended by', 'Stored', 'Duplicates']);
   const gapTable = scrolled('Gaps', ['From', 'To', 'For', 'After', 'What is missing', 'Repair']);
@@ -45,7 +46,7 @@ export function lanesPart() {
   const node = element('section', { class: 'card', 'aria-labelledby': 'lanes-title' },
     element('div', { class: 'head' }, element('h2', { id: 'lanes-title' }, 'Lanes'),
       element('div', { class: 'choices', role: 'group', 'aria-label': 'Length of the time line' }, ...choices)),
-    picture, legend(), said,
+    picture, key, said,
     element('details', {}, element('summary', {}, 'Connections as a table'), table.node),
     element('details', {}, element('summary', {}, 'Gaps as a table'), gapTable.node));
 
@@ -73,6 +74,9 @@ export function lanesPart() {
       set(rect, 'height', one.height);
       set(rect, 'rx', one.kind.startsWith('gap') ? 0 : Math.min(3, one.height / 2));
       text(rect.firstChild, one.words);
+    });
+    LEGEND.forEach(([kind], at) => {
+      key.children[at].hidden = kind.startsWith('gap') && !shown.some((one) => one.kind === kind);
     });
     text(none, shown.length ? '' : `nothing in the last ${length(windowMs)}`);
     set(none, 'x', (LABEL + width) / 2);
@@ -189,14 +193,12 @@ function marksOf({ connections, gaps }, now) {
   }
   waits(opened, now).forEach((one) => add(...one));
   let covered = -Infinity;
-  let before = null;
   for (const one of opened) {
     const end = Math.min(covered, one.end);
-    if (before && end > one.start) {
+    if (end > one.start) {
       add(`b${one.fence}`, 'both', one.start, end, ROWS.stream + 1, 18, `overlap: ${length(end - one.start)}`);
     }
     covered = Math.max(covered, one.end);
-    before = one;
   }
   for (const gap of gaps) {
     const from = Date.parse(gap.from_at);

@@ -153,7 +153,7 @@ function update(node, one) {
   text(gaps, one.open_gaps ? `${number(one.open_gaps)}${more ? ' or more' : ''}` : more ? 'none lately' : '–');
   set(gaps, 'title', more && 'in its last four connections');
   text(lag, one.lag_ms === null ? '–' : length(one.lag_ms));
-  for (const cell of [rate, last, gaps, lag]) set(cell, 'data-none', cell.textContent === '–');
+  for (const cell of [rate, last, gaps, lag]) set(cell, 'data-none', /^(–|none lately)$/.test(cell.textContent));
   text(reason, kept(why(one)));
 }
 
