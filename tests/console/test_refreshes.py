@@ -113,6 +113,7 @@ def test_a_slow_server_is_asked_for_a_part_of_a_long_list_each_time(service: Loc
     shown(browser, address(service))
     live, first, later = browser.do(
         """await page.evaluate(() => { location.hash = '#/runbook'; });
+        await page.locator('.sections a').first().waitFor(); // its timer is none of those below
         return page.evaluate(async () => {
           const { streamsView } = await import('./console/streams.js');
           const inATurn = setTimeout;
