@@ -52,7 +52,10 @@ def answer(
     whole = _whole(records.values(), now_ms, dead_after_ms)
     running = sum(one["status"] == "running" for one in parts)
     since_ms = None if whole is None else whole.connected_since_ms
-    situation = Situation("running", for_ms=None if since_ms is None else now_ms - since_ms, is_brief=is_brief)
+    for_ms, since = None if since_ms is None else now_ms - since_ms, [one["since_at"] for one in known]
+    # The records of a part without it do not reach back to its last pause.
+    since_at = max(since) if all(since) else None
+    situation = Situation("running", for_ms=for_ms, at_least=since_at is None, is_brief=is_brief)
     if running == len(parts):
         said = verdict(situation, whole)
     else:
@@ -70,9 +73,7 @@ def answer(
         "lanes": {},
         **{name: max(one[name] for one in known) for name in ("generation", "fence")},
         "started_at": _of(min, known, "started_at"),
-        "since_at": _of(max, known, "since_at")
-        if running == len(parts)
-        else answers.get(worst["stream"], NEVER)["since_at"],
+        "since_at": since_at if running == len(parts) else answers.get(worst["stream"], NEVER)["since_at"],
         "ended_at": _of(max, known, "ended_at") if all(one["ended_at"] for one in known) else None,
         "last_event_at": _of(max, known, "last_event_at"),
         "events_per_s": _of(_sum, known, "events_per_s"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from handlers.api import part_status
+from handlers.api.answers import at
 from handlers.api.connection_records import Records
 from handlers.api.fleet_routes import document
 from handlers.connection.effects import Progress
@@ -110,6 +111,18 @@ def test_what_parts_lose_at_the_same_time_is_added(from_ms: int, events: int | N
     whole = part_status.answer("prices", records, NOW, DEAD_AFTER_MS, RETRIES)
     assert whole is not None
     assert whole["coverage"]["missing"]["events"] == events
+
+
+def test_the_whole_is_connected_since_when_is_known_of_each_part() -> None:
+    """One part's records do not reach back to its start."""
+    lease = Lease(execution=MINE, fence=1, connected_token=1, expires_at_ms=NOW + 1)
+    longer, newest = (Records(lease, None, None, [connection(1, "A", at_ms)]) for at_ms in (100_000, NOW - 300_000))
+    for is_all, said, since_at in ((True, "5 min.", at(NOW - 300_000)), (False, "at least 5 min.", None)):
+        records = {"prices:btc": longer, "prices:eth": replace(newest, is_all=is_all)}
+        whole = part_status.answer("prices", records, NOW, DEAD_AFTER_MS, RETRIES)
+        assert whole is not None
+        assert whole["verdict"].startswith(f"2 of 2 parts connected. Connected {said}")
+        assert whole["since_at"] == since_at
 
 
 def test_a_part_that_was_never_started_is_named(memory: Memory, control: ModuleType) -> None:
