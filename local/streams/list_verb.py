@@ -51,7 +51,7 @@ def _rank(stream: dict[str, Any]) -> int:
 
 def _listed(stream: dict[str, Any]) -> str:
     """A stream's line: its status, its id, for how long it has had the status, its last event, and what is wrong."""
-    lasted, last = _age(stream["since_at"] or stream["started_at"]), _age(stream["last_event_at"])
+    lasted, last = _age(stream["since_at"]), _age(stream["last_event_at"])
     word, why = stream["status"], "" if stream["status"] == "stopped" else stream["reason"] or ""
     line = f"{word:<12}  {padded(printable(stream['stream']), 24)}  {lasted:<6}  {last:<10}  {printable(why)}".rstrip()
     return in_colour(word) + "\n".join(wrapped(line, 14)).removeprefix(word)

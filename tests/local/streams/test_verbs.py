@@ -101,7 +101,7 @@ def test_the_list_begins_with_the_worst_as_the_page_does(capsys: pytest.CaptureF
     script = (PROJECT / "handlers" / "console" / "streams.js").read_text(encoding="utf-8")
     (order,) = re.findall(r"WORST_FIRST = \[(.*?)\];", script, re.DOTALL)
     assert re.findall(r"\w+", order) == list(WORST_FIRST)
-    fields: dict[str, Any] = dict.fromkeys(("since_at", "started_at", "last_event_at", "holder", "reason"))
+    fields: dict[str, Any] = dict.fromkeys(("since_at", "last_event_at", "holder", "reason"))
     rows = [("a", "stopped", 0, {}), ("b", "running", 0, {}), ("c", "new", 0, {}), ("d", "running", 2, {}),
             ("e", "running", 0, {"group": "#1"}), ("f", "broken", 0, {}),
             ("g", "reconnecting", 0, {"group": "#12"})]  # fmt: skip
@@ -124,7 +124,7 @@ def test_the_list_begins_with_the_worst_as_the_page_does(capsys: pytest.CaptureF
 def test_a_long_id_has_its_status_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """In a narrow terminal it stands below its status; escaped and wide characters of an id move no column."""
     monkeypatch.setenv("COLUMNS", "80")
-    fields: dict[str, Any] = dict.fromkeys(("since_at", "started_at", "last_event_at", "holder", "reason"))
+    fields: dict[str, Any] = dict.fromkeys(("since_at", "last_event_at", "holder", "reason"))
     ids = ("a" * 100, "b\n", "c", "価格:e\u0301")
     rows = [{**fields, "stream": one, "status": "broken", "open_gaps": 0} for one in ids]
     with serving(answers({"streams": rows, "next": None})) as server:
