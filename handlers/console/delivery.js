@@ -3,7 +3,7 @@
 // (docs/console.md).
 
 import { ask, streamPath } from './api.js';
-import { attempt, confirmed, element, keyed, scrolled, set, text } from './dom.js';
+import { attempt, confirmed, element, keyed, outcome, scrolled, set, text } from './dom.js';
 import { runbookLink } from './runbook.js';
 import { clock, counted, length, number, visible } from './words.js';
 
@@ -17,20 +17,19 @@ const CAN =
 export function deadLettersPart(id) {
   const summary = element('span');
   const advice = element('a', { href: runbookLink('DeadLetters'), hidden: true }, 'What to do');
-  const problem = element('p', { class: 'problem', role: 'alert' });
   const table = scrolled('Dead-letter messages', ['Sent', 'Key', 'Why']);
   table.node.hidden = true;
-  const look = element('button', { type: 'button', onclick: () => attempt(look, shown, problem, result, 'Looking …') },
+  const look = element('button', { type: 'button', onclick: () => attempt(look, shown, result, 'Looking …') },
     'Look into the queue');
   const redrive = element('button', {
     type: 'button',
     onclick: async () => {
       if (await confirmed(`Redrive the dead letters of ${visible(id)}?`, CAN, 'Redrive')) {
-        attempt(redrive, putBack, problem, result, 'Putting back …');
+        attempt(redrive, putBack, result, 'Putting back …');
       }
     },
   }, 'Redrive');
-  const result = element('p', { class: 'soft', role: 'status' });
+  const result = outcome();
 
   async function putBack() {
     const { dead_letters: letters, is_all: isAll } = await ask(streamPath(id, '/redrive'), 'POST');
@@ -56,7 +55,7 @@ export function deadLettersPart(id) {
   return {
     node: element('section', { class: 'card', 'aria-labelledby': 'letters-title' },
       element('h2', { id: 'letters-title' }, 'Dead letters'), element('p', {}, summary, ' ', advice),
-      element('p', { class: 'actions' }, look, redrive), result, problem, table.node),
+      element('p', { class: 'actions' }, look, redrive), result, table.node),
     count(letters) {
       advice.hidden = !letters;
       for (const one of [look, redrive]) set(one, 'class', !letters && 'quiet');
@@ -86,8 +85,7 @@ export function deliveryPart(id) {
   const table = scrolled('Sinks', SINKS);
   const which = element('select', { 'aria-label': 'Sink' });
   const from = element('input', { type: 'datetime-local', id: 'replay-from' });
-  const problem = element('p', { class: 'problem', role: 'alert' });
-  const result = element('p', { class: 'soft', role: 'status' });
+  const result = outcome();
   const show = ({ delivery }) => {
     node.hidden = !delivery?.length;
     table.show(delivery ?? [], idOf, cells);
@@ -105,7 +103,7 @@ export function deliveryPart(id) {
       const { sinks } = await ask(streamPath(id, `/sinks?${new URLSearchParams(command)}`), 'POST');
       show({ delivery: sinks });
       return `${sink}: ${DONE[command.do]}.`;
-    }, problem, result);
+    }, result);
   }
   const node = element('section', { class: 'card delivery', 'aria-labelledby': 'delivery-title', hidden: true },
     element('h2', { id: 'delivery-title' }, 'Delivery'), table.node,
@@ -119,6 +117,6 @@ export function deliveryPart(id) {
           const what = at === 'start' ? 'All stored events are' : `What was stored since ${when} is`;
           return `${what} sent again. Then the sink continues where it was.`;
         }))),
-    problem, result);
+    result);
   return { node, show };
 }

@@ -78,21 +78,23 @@ export function scrolled(label, columns) {
   return { node, rows, show };
 }
 
-/**
- * Does `work` for a button, which is disabled meanwhile: `problem` has the sentence of a failure, and `result` that of
- * the work, which begins as `begun`.
- */
-export async function attempt(button, work, problem, result = null, begun = '') {
+/** A place for the sentence of `attempt`. */
+export const outcome = () => element('p', { class: 'soft', role: 'status' });
+
+/** Does `work` for a button, which is disabled meanwhile; `place` has `begun`, then the sentence of work or failure. */
+export async function attempt(button, work, place, begun = '') {
   const isFocused = document.activeElement === button;
+  const say = (sentence, isFailure = false) => {
+    set(place, 'class', isFailure ? 'problem' : 'soft');
+    set(place, 'role', isFailure ? 'alert' : 'status');
+    text(place, sentence);
+  };
   button.disabled = true;
-  text(problem, '');
-  if (result) text(result, begun);
+  say(begun);
   try {
-    const done = await work();
-    if (result) text(result, done ?? '');
+    say(await work() ?? '');
   } catch (failure) {
-    text(problem, failure.message);
-    if (result && result !== problem) text(result, '');
+    say(failure.message, true);
   } finally {
     button.disabled = false;
     // A disabled button loses the focus.

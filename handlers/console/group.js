@@ -3,7 +3,7 @@
 // MOST streams at most, and counts the others.
 
 import { ask, streamPath } from './api.js';
-import { attempt, element, keyed, scrolled, set, svg, text } from './dom.js';
+import { attempt, element, keyed, outcome, scrolled, set, svg, text } from './dom.js';
 import { gapKey } from './lanes.js';
 import { clock, counted, length, number, serverNow, visible, words } from './words.js';
 
@@ -16,7 +16,7 @@ const WIDTH = 300;
 export function groupPart(id) {
   let group = '';
   const table = scrolled('Streams of the function', ['Stream', 'Status', 'Gaps', 'In all', 'The last hour']);
-  const said = element('p', { class: 'soft', role: 'status' });
+  const said = outcome();
   const summary = element('summary');
   const again = element('button', { type: 'button', onclick: () => load() }, 'Refresh');
   const details = element('details', { ontoggle: () => details.open && load() }, summary, said, table.node, again);
@@ -41,7 +41,7 @@ export function groupPart(id) {
     const more = members.length > MOST ? ` The first ${MOST} are shown.` : '';
     const at = clock(new Date(now).toISOString());
     return `${running} of ${counted(members.length, 'stream')} running, as of ${at}.${more}`;
-  }, said, said, 'Loading …');
+  }, said, 'Loading …');
 
   return {
     node,

@@ -131,14 +131,14 @@ function offerRepair(cell, stream, gap, isRepairable) {
   if (!isRepairable) return text(cell, 'its profile has no repair');
   if (cell.querySelector('button')) return undefined;
   const times = `from=${encodeURIComponent(gap.from_at)}&to=${encodeURIComponent(gap.to_at)}`;
-  const why = element('small', { role: 'status' });
+  const why = element('small');
   const button = element('button', {
     type: 'button',
     'aria-label': `Repair the gap from ${clock(gap.from_at)}`,
     onclick: () => attempt(button, async () => {
       await ask(`${streamPath(stream, '/repair')}?${times}`, 'POST');
       return 'The events that the gap missed are being fetched.';
-    }, why, why),
+    }, why),
   }, 'Repair');
   return cell.replaceChildren(button, why);
 }

@@ -2,7 +2,7 @@
 // demonstration stream.
 
 import { ask, streamPath } from './api.js';
-import { announce, attempt, element } from './dom.js';
+import { announce, attempt, element, outcome } from './dom.js';
 
 // A demonstration whose streams need a name after the colon, and the one that is offered.
 const NAMED = { 'demo-socket': 'demo-socket:eur-usd' };
@@ -14,7 +14,7 @@ export function startForm(started) {
     id: 'start', list: 'profiles', required: true, maxlength: 256, autocomplete: 'off', spellcheck: 'false',
     placeholder: 'demo',
   });
-  const problem = element('p', { class: 'problem', role: 'alert' });
+  const said = outcome();
   const button = element('button', { type: 'submit', class: 'main' }, 'Start');
   const demos = element('p', { class: 'actions' });
   const offers = element('div', { class: 'empty', hidden: true },
@@ -26,7 +26,7 @@ export function startForm(started) {
     field.value = '';
     started();
     location.hash = `#/streams/${encodeURIComponent(id)}`;
-  }, problem);
+  }, said);
 
   const form = element('form', {
     class: 'field start',
@@ -35,7 +35,7 @@ export function startForm(started) {
       start(field.value.trim());
     },
   }, element('label', { for: 'start' }, 'Start a stream'),
-  element('div', { class: 'row' }, field, button), list, problem);
+  element('div', { class: 'row' }, field, button), list, said);
   return {
     form,
     offers,

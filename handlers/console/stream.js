@@ -3,7 +3,7 @@
 // others as they are.
 
 import { ask, repeat, streamPath } from './api.js';
-import { announce, attempt, confirmed, element, text } from './dom.js';
+import { announce, attempt, confirmed, element, outcome, text } from './dom.js';
 import { deadLettersPart, deliveryPart } from './delivery.js';
 import { EVERY_MS, eventsPart } from './events.js';
 import { figuresPart } from './figures.js';
@@ -25,8 +25,7 @@ export function streamView(parent, server, id) {
   const start = element('button', { type: 'button', class: 'main', hidden: true, onclick: () => change(start, 'POST') },
     'Start');
   const stop = element('button', { type: 'button', hidden: true, onclick: () => change(stop, 'DELETE') }, 'Stop');
-  const problem = element('p', { class: 'problem', role: 'alert' });
-  const said = element('p', { class: 'soft', role: 'status' });
+  const said = outcome();
   const trouble = whyPart();
   const figures = figuresPart();
   const lanes = lanesPart();
@@ -43,7 +42,7 @@ export function streamView(parent, server, id) {
     element('nav', { 'aria-label': 'Place' }, element('a', { href: '#/' }, '← Streams')),
     element('div', { class: 'title' },
       element('h1', {}, visible(id)), badge, element('div', { class: 'actions' }, start, stop)),
-    verdict, problem, said, trouble.node, body,
+    verdict, said, trouble.node, body,
   );
   let known = null;
   let cursor = null;
@@ -132,7 +131,7 @@ export function streamView(parent, server, id) {
       const answer = await ask(streamPath(id), method);
       for (const loop of loops) loop.now();
       return answer.message ?? (answer.already_running ? 'It was running already.' : '');
-    }, problem, said, isStart ? 'Starting …' : 'Stopping …');
+    }, said, isStart ? 'Starting …' : 'Stopping …');
   }
 
   const onlyLater = (failure, restMs) => {
