@@ -5,7 +5,7 @@ from typing import Any
 
 from handlers.connection.steps import Report
 from handlers.profile.parse import parse
-from tests.handlers.aws import Aws
+from tests.handlers.aws import Memory
 from tests.handlers.lanes import run
 from tests.handlers.servers import Peer, Script, serving
 
@@ -13,19 +13,19 @@ STREAM = "demo"
 EVENT = b"id: 1\ndata: 1\n\n"
 
 
-def connect(aws: Aws, script: Script, *, lasts_ms: int = 120_000, **fields: Any) -> Report:
+def connect(memory: Memory, script: Script, *, lasts_ms: int = 120_000, **fields: Any) -> Report:
     """Return the report of one connection to a server that plays `script` to each connection."""
     table = {"framing": "sse", "allow_private": True, "max_frame_bytes": 100_000, "overlap_s": 0.1, **fields}
     with serving(script) as server:
         profile = parse(STREAM, {"address": server.address + "/s?q=hidden", "stall_after_s": 60, **table}, {})
-        report = run(profile, aws.store(), lasts_ms=lasts_ms, margin_ms=2_000)
+        report = run(profile, memory.store(), lasts_ms=lasts_ms, margin_ms=2_000)
     assert "hidden" not in repr(report)
     return report
 
 
-def ending(aws: Aws, script: Script, **fields: Any) -> tuple[str, str]:
+def ending(memory: Memory, script: Script, **fields: Any) -> tuple[str, str]:
     """Return the error's name and its sentence."""
-    outcome = connect(aws, script, **fields).outcome
+    outcome = connect(memory, script, **fields).outcome
     return outcome.error, outcome.message
 
 

@@ -12,7 +12,7 @@ from handlers.store.control_record import ATTRIBUTES, damage, layout_problem, pa
 from handlers.store.leases import Leases
 from handlers.watching.lease_rounds import Rounds, Turn
 from tests.examples import examples
-from tests.handlers.aws import CONTROL, Aws
+from tests.handlers.aws import CONTROL, Memory
 from tests.handlers.context import Context
 
 NOW_MS = 1_800_000_000_000
@@ -50,22 +50,22 @@ def asked(function: ModuleType, resource: str, stream_id: str | None, method: st
 @example(attributes={"live": {"M": {"fence": {"S": "x"}}}, "known": {"L": [{"N": "1"}] * 5}})
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ITEMS)
-def test_whatever_stands_in_a_lease(aws: Aws, function: ModuleType, attributes: dict[str, Any]) -> None:
+def test_whatever_stands_in_a_lease(memory: Memory, control: ModuleType, attributes: dict[str, Any]) -> None:
     """Each of them answers, other streams are unaffected, and GET names what cannot be read."""
     bad = {"PK": {"S": "demo:b"}, "SK": {"S": "lease"}, "generation": {"N": "3"}} | attributes
     for item in (sound("demo:a"), bad, sound("demo:c")):
-        aws.dynamodb.put_item(TableName=CONTROL, Item=item)
-    names = damage(aws.dynamodb.get_item(TableName=CONTROL, Key={"PK": bad["PK"], "SK": bad["SK"]})["Item"])
-    code, listed = asked(function, "/connections", None)
+        memory.dynamodb.put_item(TableName=CONTROL, Item=item)
+    names = damage(memory.dynamodb.get_item(TableName=CONTROL, Key={"PK": bad["PK"], "SK": bad["SK"]})["Item"])
+    code, listed = asked(control, "/connections", None)
     assert (code, [one["stream"] for one in listed["streams"]]) == (200, ["demo:a", "demo:b", "demo:c"])
-    code, status = asked(function, "/connections/{streamId}", "demo:b")
+    code, status = asked(control, "/connections/{streamId}", "demo:b")
     assert code == 200
     words = f"its lease cannot be read whole: {', '.join(names)}"
     assert (status["reason"] == words) is bool(names)
     assert listed["streams"][1]["reason"] == status["reason"]
     is_newer = bool(layout_problem(bad))
-    assert asked(function, "/connections/{streamId}/events", "demo:b")[0] == (503 if is_newer else 200)
-    seen = Rounds(Leases(aws.dynamodb, CONTROL), 1, Turn(9)).check(NOW_MS, lambda: False)
+    assert asked(control, "/connections/{streamId}/events", "demo:b")[0] == (503 if is_newer else 200)
+    seen = Rounds(Leases(memory.dynamodb, CONTROL), 1, Turn(9)).check(NOW_MS, lambda: False)
     assert [one for one in seen.away_ms if one != "demo:b"] == ["demo:a", "demo:c"]
     watched = tuple(name for name in names if name in ATTRIBUTES)
     assert seen.damage == ({"demo:b": watched} if watched and "execution" in attributes else {})

@@ -10,7 +10,7 @@ import pytest
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.run.threads import SystemClock
-from tests.handlers.aws import CONTROL, EVENTS, Aws, Client
+from tests.handlers.aws import CONTROL, EVENTS, Client, Memory
 from tests.handlers.lanes import run
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Server, sends, serving
 
@@ -35,25 +35,25 @@ def given_up_requests_end() -> None:
             assert not thread.is_alive()
 
 
-def stored(aws: Aws) -> list[str]:
-    return [item["data"] for item in sorted(aws.items(EVENTS, STREAM).values(), key=lambda item: item["position"])]
+def stored(memory: Memory) -> list[str]:
+    return [item["data"] for item in sorted(memory.items(EVENTS, STREAM).values(), key=lambda item: item["position"])]
 
 
-def ledger(aws: Aws, fence: int) -> dict[str, Any]:
-    return {"duplicates": 0, "dead_lettered": 0} | aws.items(CONTROL, STREAM)[f"connection#{fence:012d}"]
+def ledger(memory: Memory, fence: int) -> dict[str, Any]:
+    return {"duplicates": 0, "dead_lettered": 0} | memory.items(CONTROL, STREAM)[f"connection#{fence:012d}"]
 
 
-def test_a_stream_that_closes_was_dropped_and_all_of_it_is_stored(aws: Aws) -> None:
+def test_a_stream_that_closes_was_dropped_and_all_of_it_is_stored(memory: Memory) -> None:
     """Every event is stored in order, the cursor is the last one's, the ledger says how it ended."""
     with serving(sends(UNTIL_CLOSE, event(1) + event(2), event(3) + b"data: unterminated")) as server:
-        report = run(profile_of(server), aws.store())
+        report = run(profile_of(server), memory.store())
     assert (report.outcome.error, report.outcome.message) == (
         "StreamDropped",
         "the stream was closed (ended_by_upstream)",
     )
-    assert stored(aws) == ["1", "2", "3"]
-    assert aws.store().read(STREAM).cursor == "3"
-    record = ledger(aws, 1)
+    assert stored(memory) == ["1", "2", "3"]
+    assert memory.store().read(STREAM).cursor == "3"
+    record = ledger(memory, 1)
     assert {name: record[name] for name in ("lane", "request_id", "ended_by", "frames", "stored", "duplicates")} == {
         "lane": "A",
         "request_id": "r1",
@@ -64,12 +64,12 @@ def test_a_stream_that_closes_was_dropped_and_all_of_it_is_stored(aws: Aws) -> N
     }
     assert record["unterminated_bytes"] == len(b"data: unterminated")
     assert record["claimed_ms"] <= record["opened_ms"] <= record["closed_ms"]
-    lease = aws.store().read_lease(STREAM)
+    lease = memory.store().read_lease(STREAM)
     assert (lease.fence, lease.connected_token, lease.released_token, lease.holder) == (1, 1, 1, "A/r1")
     assert report.connect_ms is not None
 
 
-def test_a_store_that_hangs_does_not_outlast_the_deadline(aws: Aws) -> None:
+def test_a_store_that_hangs_does_not_outlast_the_deadline(memory: Memory) -> None:
     """It abandons a request that never returns before the function is killed."""
     released = threading.Event()
 
@@ -77,7 +77,7 @@ def test_a_store_that_hangs_does_not_outlast_the_deadline(aws: Aws) -> None:
         assert released.wait(WAIT_S)
         return call(**parameters)
 
-    store = aws.store(Client(aws.dynamodb, "put_item", hangs))
+    store = memory.store(Client(memory.dynamodb, "put_item", hangs))
     with serving(sends(UNTIL_CLOSE, event(1), then=Peer.wait_until_gone)) as server:
         report = run(profile_of(server), store, lasts_ms=3000, margin_ms=2600)
         assert report.outcome.error == "StoreUnavailable"

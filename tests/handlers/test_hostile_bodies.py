@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from handlers.upstream.reader import CHUNK_BYTES
-from tests.handlers.aws import Aws
+from tests.handlers.aws import Memory
 from tests.handlers.hostile import CLOSED, EVENT, STREAM, Flood, connect
 from tests.handlers.servers import OK, UNTIL_CLOSE, Script, sends, serving
 
@@ -30,9 +30,9 @@ PACKED = gzip.compress(EVENT, mtime=0)
     ],
     ids=["truncated", "damaged", "several members"],
 )
-def test_a_compressed_body_that_breaks_off_is_stored_as_far_as_it_came(aws: Aws, body: bytes, why: str) -> None:
+def test_a_compressed_body_that_breaks_off_is_stored_as_far_as_it_came(memory: Memory, body: bytes, why: str) -> None:
     """It is truncated, damaged, or has several members."""
-    report = connect(aws, sends(GZIP + body))
+    report = connect(memory, sends(GZIP + body))
     assert (report.outcome.error, report.outcome.message) == ("StreamDropped", f"{CLOSED} {why}")
     assert report.progress.stored == 1
 
@@ -54,24 +54,24 @@ def hostile_lines() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("key", ["$.id", ["$.id", "$.id"], "hash"])
-def test_lines_that_are_strange_json_are_stored_as_they_came(aws: Aws, key: Any) -> None:
+def test_lines_that_are_strange_json_are_stored_as_they_came(memory: Memory, key: Any) -> None:
     """No rule about keys, cursors and ends breaks on a body, and no part of it is dropped."""
     lines = hostile_lines()
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
     end = {"json": {"$.id": "over"}}
     answer = head + b"".join(line + b"\n" for line in lines.values()) + b'{"id": "over"}\n'
     fields = {"framing": "ndjson", "key": key, "cursor": "$.id", "resume": {"query": "since"}, "end": end}
-    report = connect(aws, sends(answer), **fields)
+    report = connect(memory, sends(answer), **fields)
     assert (report.outcome.error, report.outcome.status) == ("", "ended")
     assert report.progress.frames == report.progress.stored == len(lines) + 1
-    assert aws.store().read(STREAM).cursor == "over"
+    assert memory.store().read(STREAM).cursor == "over"
 
 
-def test_an_id_too_long_to_be_asked_for_is_no_cursor(aws: Aws) -> None:
+def test_an_id_too_long_to_be_asked_for_is_no_cursor(memory: Memory) -> None:
     """The event's key is the id's hash, and the next connection resumes from the cursor before."""
-    report = connect(aws, sends(UNTIL_CLOSE + EVENT + b"id: %s\ndata: 2\n\n" % (b"x" * 70_000)))
+    report = connect(memory, sends(UNTIL_CLOSE + EVENT + b"id: %s\ndata: 2\n\n" % (b"x" * 70_000)))
     assert report.progress.stored == 2
-    assert aws.store().read(STREAM).cursor == "1"
+    assert memory.store().read(STREAM).cursor == "1"
 
 
 # Reads what it is sent under a limit of its memory and prints what it read.

@@ -9,7 +9,7 @@ from handlers.errors import StoreUnavailable
 from handlers.store import segment_reader
 from handlers.store.control_record import LAYOUT
 from handlers.store.segment_reader import SegmentReader
-from tests.handlers.aws import CONTROL, EVENTS, Aws
+from tests.handlers.aws import CONTROL, EVENTS, Memory
 from tests.handlers.store.test_stored_before import SEGMENTS, bare
 from tests.handlers.test_damaged_leases import asked, sound
 
@@ -24,36 +24,36 @@ def segment() -> dict[str, Any]:
     return {name: value for name, value in item.items() if name != "expires_at"}
 
 
-def put(aws: Aws, stream_id: str, **attributes: Any) -> None:
+def put(memory: Memory, stream_id: str, **attributes: Any) -> None:
     """Write a lease."""
-    aws.dynamodb.put_item(TableName=CONTROL, Item=sound(stream_id) | attributes)
+    memory.dynamodb.put_item(TableName=CONTROL, Item=sound(stream_id) | attributes)
 
 
-def test_a_newer_control_record_is_refused_by_name(aws: Aws, function: ModuleType) -> None:
+def test_a_newer_control_record_is_refused_by_name(memory: Memory, control: ModuleType) -> None:
     """Its status and the list give that reason; routes that need its records refuse, and none gives a 500."""
-    put(aws, "demo:new", layout={"N": str(LAYOUT + 1)})
-    put(aws, "demo:now", layout={"N": str(LAYOUT)})
+    put(memory, "demo:new", layout={"N": str(LAYOUT + 1)})
+    put(memory, "demo:now", layout={"N": str(LAYOUT)})
     for part in ("/events", "/gaps", "/timeline", "/cost", "/latest"):
-        code, problem = asked(function, f"/connections/{{streamId}}{part}", "demo:new")
+        code, problem = asked(control, f"/connections/{{streamId}}{part}", "demo:new")
         assert (code, problem["detail"], "later one" in problem["fix"]) == (503, WORDS, True), part
         assert problem["type"].endswith(":unknown-layout")
-    code, status = asked(function, "/connections/{streamId}", "demo:new")
+    code, status = asked(control, "/connections/{streamId}", "demo:new")
     assert (code, status["reason"]) == (200, "its lease cannot be read whole: layout")
-    rows = asked(function, "/connections", "")[1]["streams"]
+    rows = asked(control, "/connections", "")[1]["streams"]
     assert {row["stream"]: "layout" in (row["reason"] or "") for row in rows} == {"demo:new": True, "demo:now": False}
-    assert asked(function, "/connections/{streamId}", "demo:new", "DELETE")[0] == 202
+    assert asked(control, "/connections/{streamId}", "demo:new", "DELETE")[0] == 202
 
 
-def test_a_newer_event_is_refused_by_name(aws: Aws, function: ModuleType) -> None:
+def test_a_newer_event_is_refused_by_name(memory: Memory, control: ModuleType) -> None:
     """The refusal has its place; so has that of a body that cannot be unpacked."""
-    put(aws, "demo:now")
+    put(memory, "demo:now")
     item = {"PK": {"S": "demo:now"}, "SK": {"S": "k"}, "position": {"S": POSITION}} | EVENT
-    aws.dynamodb.put_item(TableName=EVENTS, Item=item | {"layout": {"N": "2"}})
-    code, problem = asked(function, "/connections/{streamId}/events", "demo:now")
+    memory.dynamodb.put_item(TableName=EVENTS, Item=item | {"layout": {"N": "2"}})
+    code, problem = asked(control, "/connections/{streamId}/events", "demo:now")
     words = f"The event at {POSITION} has layout 2, and this version knows 1."
     assert (code, problem["detail"]) == (503, words)
-    aws.dynamodb.put_item(TableName=EVENTS, Item=item | {"encoding": {"S": "text+zstd"}, "data": {"B": b"\0"}})
-    code, problem = asked(function, "/connections/{streamId}/events", "demo:now")
+    memory.dynamodb.put_item(TableName=EVENTS, Item=item | {"encoding": {"S": "text+zstd"}, "data": {"B": b"\0"}})
+    code, problem = asked(control, "/connections/{streamId}/events", "demo:now")
     assert (code, problem["detail"].startswith(f"The event at {POSITION} cannot be read")) == (503, True)
 
 
@@ -64,18 +64,18 @@ def test_a_newer_event_is_refused_by_name(aws: Aws, function: ModuleType) -> Non
         ({"data": {"B": b"no zlib"}}, "the segment 1 of the log cannot be read"),
     ],
 )
-def test_a_newer_segment_is_refused_by_name(aws: Aws, function: ModuleType, changes: Any, words: str) -> None:
+def test_a_newer_segment_is_refused_by_name(memory: Memory, control: ModuleType, changes: Any, words: str) -> None:
     """All readers of events refuse it."""
-    put(aws, "demo:log", partitions={"N": "0"})
+    put(memory, "demo:log", partitions={"N": "0"})
     item = segment()
-    aws.dynamodb.put_item(TableName=EVENTS, Item=item | {"PK": {"S": segment_reader.log_key("demo:log")}} | changes)
-    code, problem = asked(function, "/connections/{streamId}/events", "demo:log")
+    memory.dynamodb.put_item(TableName=EVENTS, Item=item | {"PK": {"S": segment_reader.log_key("demo:log")}} | changes)
+    code, problem = asked(control, "/connections/{streamId}/events", "demo:log")
     assert (code, problem["detail"][1:].startswith(words[1:])) == (503, True), problem
 
 
-def test_nobody_appends_to_a_newer_segment(aws: Aws) -> None:
+def test_nobody_appends_to_a_newer_segment(memory: Memory) -> None:
     """Its head has the layout, which an appender reads first."""
     item = segment() | {"layout": {"N": "2"}, "PK": {"S": segment_reader.log_key("demo:log")}}
-    aws.dynamodb.put_item(TableName=EVENTS, Item=item)
+    memory.dynamodb.put_item(TableName=EVENTS, Item=item)
     with pytest.raises(StoreUnavailable, match="segment 1 of the log has layout 2"):
-        SegmentReader(aws.dynamodb, EVENTS, lambda _: None).number_at("demo:log", 1)
+        SegmentReader(memory.dynamodb, EVENTS, lambda _: None).number_at("demo:log", 1)

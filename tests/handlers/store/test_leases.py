@@ -13,7 +13,7 @@ from handlers.store import control_record
 from handlers.store.leases import Leases
 from handlers.watching.lease_rounds import Rounds, Turn
 from tests.examples import examples
-from tests.handlers.aws import CONTROL, Aws, Client, Counted
+from tests.handlers.aws import CONTROL, Client, Counted, Memory
 from tests.permission_edges import own_requests
 
 NOW_MS = 1_800_000_000_000
@@ -22,12 +22,10 @@ PART = 4
 GENERATED = settings(max_examples=examples(5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def fill(aws: Aws, items: list[dict[str, Any]], table: str = CONTROL) -> None:
-    """Write leases and other records, 25 in a request."""
-    for first in range(0, len(items), 25):
-        requests = [{"PutRequest": {"Item": item}} for item in items[first : first + 25]]
-        answer = aws.dynamodb.batch_write_item(RequestItems={table: requests})
-        assert not answer.get("UnprocessedItems")
+def fill(memory: Memory, items: list[dict[str, Any]]) -> None:
+    """Write leases and other records."""
+    for item in items:
+        memory.dynamodb.put_item(TableName=CONTROL, Item=item)
 
 
 def lease(stream_id: str, *, held: bool, **more: Any) -> dict[str, Any]:
@@ -64,18 +62,18 @@ def ids() -> list[str]:
 
 
 @pytest.fixture
-def filled(aws: Aws, ids: list[str]) -> Aws:
+def filled(memory: Memory, ids: list[str]) -> Memory:
     """Return a table of streams: every second is held; twenty more had a stop request before their start."""
     items = [lease(stream_id, held=number % 2 == 0) for number, stream_id in enumerate(ids)]
     items += [record(stream_id) for stream_id in ids[:50]]
     items += [
         {"PK": {"S": f"demo:00{number:02d}x"}, "SK": {"S": "lease"}, "stop": {"BOOL": True}} for number in range(20)
     ]
-    fill(aws, items)
-    return aws
+    fill(memory, items)
+    return memory
 
 
-def test_a_page_costs_one_request_wherever_it_begins(filled: Aws, ids: list[str]) -> None:
+def test_a_page_costs_one_request_wherever_it_begins(filled: Memory, ids: list[str]) -> None:
     """With any number of streams, nothing before or after the page is read."""
     client = Counted(filled.dynamodb)
     leases = Leases(client, CONTROL)
@@ -84,13 +82,13 @@ def test_a_page_costs_one_request_wherever_it_begins(filled: Aws, ids: list[str]
     assert client.requests == ["query", "query"]
 
 
-def test_a_page_is_full_and_no_fuller_where_some_were_never_started(filled: Aws, ids: list[str]) -> None:
+def test_a_page_is_full_and_no_fuller_where_some_were_never_started(filled: Memory, ids: list[str]) -> None:
     """A lease with only a stop request is no stream: the page goes on after it, up to its limit."""
     leases = Leases(filled.dynamodb, CONTROL)
     assert [leases.started("", limit) for limit in (1, 7, 60)] == [ids[:1], ids[:7], ids[:60]]
 
 
-def test_a_look_costs_a_request_for_a_hundred_held_streams(filled: Aws, ids: list[str]) -> None:
+def test_a_look_costs_a_request_for_a_hundred_held_streams(filled: Memory, ids: list[str]) -> None:
     """Besides the page that lists them, no record of a stream that nobody holds is read."""
     client = Counted(filled.dynamodb)
     rounds = Rounds(Leases(client, CONTROL), 1, Turn(1000))
@@ -101,7 +99,7 @@ def test_a_look_costs_a_request_for_a_hundred_held_streams(filled: Aws, ids: lis
 
 @GENERATED
 @given(st.data())
-def test_pages_miss_nothing_that_was_there_throughout(filled: Aws, ids: list[str], data: st.DataObject) -> None:
+def test_pages_miss_nothing_that_was_there_throughout(filled: Memory, ids: list[str], data: st.DataObject) -> None:
     """Streams are started, stopped, renewed or deleted between pages, even one whose id ends a page."""
     limit = data.draw(st.sampled_from([37, 100, 150]))
     touched: set[str] = set()
@@ -148,13 +146,13 @@ def test_every_suspect_has_its_turn(looks: list[set[str]], most: int) -> None:
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_numbers_are_no_better_while_a_round_goes_on(aws: Aws) -> None:
+def test_numbers_are_no_better_while_a_round_goes_on(memory: Memory) -> None:
     """The worst stream counts even in a run that did not look at it, until a whole round has found it well."""
     known = {"expires_at_ms": {"N": str(NOW_MS - 5_000)}}
     names = [f"demo:{number:04d}" for number in range(PART + 1)]
-    fill(aws, [lease(name, held=True, **known) for name in names[1:]])
-    fill(aws, [lease(names[0], held=True)])
-    rounds = Rounds(Leases(aws.dynamodb, CONTROL), 1, Turn(1))
+    fill(memory, [lease(name, held=True, **known) for name in names[1:]])
+    fill(memory, [lease(names[0], held=True)])
+    rounds = Rounds(Leases(memory.dynamodb, CONTROL), 1, Turn(1))
     worst_ms = NOW_MS - 1_767_225_600_000
     always: Callable[[], bool] = lambda: True  # noqa: E731
     lengths: list[tuple[int, int, int]] = []
@@ -167,18 +165,18 @@ def test_numbers_are_no_better_while_a_round_goes_on(aws: Aws) -> None:
     assert seen == names
     every = len(names)
     assert lengths == [(PART, PART, worst_ms), (every, every, worst_ms)]
-    fill(aws, [lease(names[0], held=True, **known)])
+    fill(memory, [lease(names[0], held=True, **known)])
     for expected in (worst_ms, 5_000):
         rounds.check(NOW_MS, always)
         assert rounds.numbers() == (every, every, expected)
 
 
 def test_a_look_that_is_refused_on_its_way_begins_again_where_it_began(
-    aws: Aws, monkeypatch: pytest.MonkeyPatch
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody heard what it saw before the refusal, so the next look sees it again."""
     names = ["demo:a", "demo:b", "demo:c", "demo:d"]
-    fill(aws, [lease(name, held=True) for name in names])
+    fill(memory, [lease(name, held=True) for name in names])
     # One stream is read between two looks at the clock.
     for name in ("KEYS", "AT_ONCE"):
         monkeypatch.setattr("handlers.watching.lease_rounds." + name, 1)
@@ -189,7 +187,7 @@ def test_a_look_that_is_refused_on_its_way_begins_again_where_it_began(
         if name == "batch_get_item" and groups.count(name) == 3:
             raise StoreUnavailable("refused")
 
-    rounds = Rounds(Leases(Counted(aws.dynamodb, refuse_the_third), CONTROL), 1, Turn(1))
+    rounds = Rounds(Leases(Counted(memory.dynamodb, refuse_the_third), CONTROL), 1, Turn(1))
     with pytest.raises(StoreUnavailable):
         rounds.check(NOW_MS, lambda: False)
     assert list(rounds.check(NOW_MS, lambda: False).away_ms) == names
@@ -197,10 +195,10 @@ def test_a_look_that_is_refused_on_its_way_begins_again_where_it_began(
     assert list(rounds.last.away_ms) == names
 
 
-def test_a_look_that_is_late_stops_also_where_nobody_holds_a_stream(aws: Aws) -> None:
+def test_a_look_that_is_late_stops_also_where_nobody_holds_a_stream(memory: Memory) -> None:
     """Pages of such streams take time too; the next look goes on after them."""
-    fill(aws, [*(lease(f"x{number}", held=False) for number in range(3)), lease("y", held=True)])
-    client = Counted(Client(aws.dynamodb, "query", lambda call, **asked: call(**asked, Limit=3)))
+    fill(memory, [*(lease(f"x{number}", held=False) for number in range(3)), lease("y", held=True)])
+    client = Counted(Client(memory.dynamodb, "query", lambda call, **asked: call(**asked, Limit=3)))
     rounds = Rounds(Leases(client, CONTROL), 1, Turn(1))
     looks = [rounds.check(NOW_MS, lambda: True) for _ in range(2)]
     assert [(look.is_whole, list(look.away_ms)) for look in looks] == [(False, []), (True, ["y"])]

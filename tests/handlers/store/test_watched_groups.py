@@ -9,7 +9,7 @@ from handlers.store import control_record, typed_values
 from handlers.store.group_store import group_lease, heartbeat_name, heartbeat_value
 from handlers.store.leases import Leases
 from handlers.watching.lease_rounds import Rounds, Turn
-from tests.handlers.aws import CONTROL, Aws, Counted
+from tests.handlers.aws import CONTROL, Counted, Memory
 from tests.handlers.store.test_leases import NOW_MS, PART, fill, lease, small_parts
 
 __all__ = ["small_parts"]
@@ -44,38 +44,38 @@ def heartbeat(token: int, **more: Any) -> GroupHeartbeat:
     return GroupHeartbeat(token, NOW_MS - 1_000, NOW_MS + 19_000, 7, **more)
 
 
-def test_of_a_group_that_is_well_one_lease_is_read(aws: Aws) -> None:
+def test_of_a_group_that_is_well_one_lease_is_read(memory: Memory) -> None:
     """None of its streams' records is read; a single stream is read as before."""
     alone = lease("alone", held=True, expires_at_ms={"N": str(NOW_MS + 1)})
-    fill(aws, [group("#1", heartbeat(1)), alone, *(member(f"demo:{number}", "#1") for number in range(150))])
-    client = Counted(aws.dynamodb)
+    fill(memory, [group("#1", heartbeat(1)), alone, *(member(f"demo:{number}", "#1") for number in range(150))])
+    client = Counted(memory.dynamodb)
     rounds = Rounds(Leases(client, CONTROL), 1, Turn(9))
     seen = rounds.check(NOW_MS, lambda: False)
     assert (seen.is_whole, seen.wanted, seen.missing, seen.away_ms, seen.damage) == (True, 151, 0, {}, {})
     assert client.requests == ["query", "batch_get_item", "batch_get_item"]
 
 
-def test_who_is_away_is_found_in_the_records(aws: Aws) -> None:
+def test_who_is_away_is_found_in_the_records(memory: Memory) -> None:
     """If the newest function says that one is, it is named with its time, and its group is no suspect."""
     items = [member("demo:a", "#1"), member("demo:b", "#1", released=3), member("demo:c", "#1", by="r2")]
     fill(
-        aws,
+        memory,
         [group("#1", heartbeat(1), heartbeat(2, away=1)), group("#2", heartbeat(1)), *items, member("demo:d", "#2")],
     )
     turn = Turn(9)
-    seen = Rounds(Leases(aws.dynamodb, CONTROL), 1, turn).check(NOW_MS, lambda: False)
+    seen = Rounds(Leases(memory.dynamodb, CONTROL), 1, turn).check(NOW_MS, lambda: False)
     assert (seen.wanted, seen.missing, seen.away_ms) == (4, 1, {"demo:b": 20_000})
     assert seen.groups == {"#1": ["demo:b"]}
     assert list(turn.take()) == []
 
 
-def test_a_group_without_a_living_function_is_the_suspect(aws: Aws) -> None:
+def test_a_group_without_a_living_function_is_the_suspect(memory: Memory) -> None:
     """All its streams are away since its last heartbeat ran out; none is started on its own."""
     dead = GroupHeartbeat(1, NOW_MS - 40_000, NOW_MS - 20_000, 7)
     buried = GroupHeartbeat(1, NOW_MS - 30_000, NOW_MS - 10_000, 7, is_ended=True)
-    fill(aws, [group("#1", dead), group("#2", buried), member("demo:a", "#1"), member("demo:b", "#2")])
+    fill(memory, [group("#1", dead), group("#2", buried), member("demo:a", "#1"), member("demo:b", "#2")])
     turn = Turn(9)
-    leases = Leases(aws.dynamodb, CONTROL)
+    leases = Leases(memory.dynamodb, CONTROL)
     seen = Rounds(leases, 1, turn).check(NOW_MS, lambda: False)
     assert seen.away_ms == {"demo:a": 20_000, "demo:b": 30_000}
     assert seen.groups == {"#1": ["demo:a"], "#2": ["demo:b"]}
@@ -85,11 +85,11 @@ def test_a_group_without_a_living_function_is_the_suspect(aws: Aws) -> None:
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_a_look_that_goes_on_reads_the_groups_anew(aws: Aws) -> None:
+def test_a_look_that_goes_on_reads_the_groups_anew(memory: Memory) -> None:
     """A group that was well a minute ago, when a look was late, may not be now."""
     members = [member(f"demo:{number}", "#1") for number in range(PART + 1)]
-    fill(aws, [group("#1", heartbeat(1)), *members])
-    rounds = Rounds(Leases(aws.dynamodb, CONTROL), 1, Turn(9))
+    fill(memory, [group("#1", heartbeat(1)), *members])
+    rounds = Rounds(Leases(memory.dynamodb, CONTROL), 1, Turn(9))
     first = rounds.check(NOW_MS, lambda: True)
     assert (first.is_whole, first.wanted) == (False, PART - 1)
     seen = rounds.check(NOW_MS + 60_000, lambda: True)

@@ -14,7 +14,7 @@ import pytest
 
 from handlers.run.threads import SystemClock
 from handlers.upstream.strict_response import LINES_BYTES
-from tests.handlers.aws import EVENTS, Aws
+from tests.handlers.aws import EVENTS, Aws, Memory
 from tests.handlers.hostile import CLOSED, EVENT, NOT_OPENED, STREAM, Flood, connect, drips, ending
 from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer, sends
 
@@ -48,76 +48,76 @@ ENDLESS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("what", FLOODS)
-def test_what_never_ends_is_ended(aws: Aws, what: str) -> None:
+def test_what_never_ends_is_ended(memory: Memory, what: str) -> None:
     """A flood without a frame is a drop by name, and no more is read of it than a bound says."""
     head, text, message = FLOODS[what]
     flood = Flood(head, text)
-    assert ending(aws, flood) == ("StreamDropped", message)
+    assert ending(memory, flood) == ("StreamDropped", message)
     assert flood.sent_bytes < LINES_BYTES + IN_FLIGHT_BYTES
 
 
 @pytest.mark.parametrize("what", ENDLESS)
-def test_a_frame_without_end_is_rejected_where_the_profile_says_so(aws: Aws, what: str) -> None:
+def test_a_frame_without_end_is_rejected_where_the_profile_says_so(memory: Memory, what: str) -> None:
     """It ends at `max_frame_bytes`, for the next connection would meet the same."""
     flood = Flood(UNTIL_CLOSE, ENDLESS[what])
-    assert ending(aws, flood, oversize="reject") == (
+    assert ending(memory, flood, oversize="reject") == (
         "StreamRejected", "a frame is longer than max_frame_bytes (100000)",
     )  # fmt: skip
     assert flood.sent_bytes < LINES_BYTES + IN_FLIGHT_BYTES
 
 
-def test_a_frame_without_end_ends_at_the_deadline_and_is_told_once(aws: Aws) -> None:
+def test_a_frame_without_end_ends_at_the_deadline_and_is_told_once(memory: Memory) -> None:
     """The connection is handed over like any other; the frame's part is one dead-letter message, however often."""
     frame = drips(UNTIL_CLOSE + EVENT + b"id: 2\ndata: " + b"x" * 200_000, b"x")
     for stored in (1, 0):
-        report = connect(aws, frame, lasts_ms=3_000)
+        report = connect(memory, frame, lasts_ms=3_000)
         assert (report.outcome.error, report.progress.stored) == ("ConnectionExpired", stored)
         assert report.progress.unterminated_bytes > 100_000
-    assert aws.store().read(STREAM).cursor == "1"
-    (message,) = aws.dead_letters()
+    assert memory.store().read(STREAM).cursor == "1"
+    (message,) = memory.dead_letters()
     assert (message["event"]["id"], message["event"]["is_whole"]) == ("2", False)
     assert base64.b64decode(message["event"]["head"]) == b"x" * 65536
 
 
-def test_an_event_that_is_too_long_is_passed_at_the_first_connection(aws: Aws) -> None:
+def test_an_event_that_is_too_long_is_passed_at_the_first_connection(memory: Memory) -> None:
     """Its rest is in the queue, the events around it are stored, and the cursor is after all of them."""
     large = b"y" * 300_000
     wire = EVENT + b"id: 2\ndata: " + large + b"\n\n" + b"id: 3\ndata: 3\n\n"
-    report = connect(aws, sends(UNTIL_CLOSE + wire))
+    report = connect(memory, sends(UNTIL_CLOSE + wire))
     counts = (report.progress.frames, report.progress.stored, report.progress.dead_lettered)
-    assert (counts, aws.store().read(STREAM).cursor) == ((3, 2, 1), "3")
-    (message,) = aws.dead_letters()
+    assert (counts, memory.store().read(STREAM).cursor) == ((3, 2, 1), "3")
+    (message,) = memory.dead_letters()
     event = message["event"]
     assert (message["key"], event["size_bytes"], event["sha256"]) == ("2", 300_000, hashlib.sha256(large).hexdigest())
-    again = connect(aws, sends(UNTIL_CLOSE + wire)).progress
-    assert (again.stored, again.duplicates, again.dead_lettered, aws.dead_letters()) == (0, 3, 0, [])
+    again = connect(memory, sends(UNTIL_CLOSE + wire)).progress
+    assert (again.stored, again.duplicates, again.dead_lettered, memory.dead_letters()) == (0, 3, 0, [])
 
 
-def test_an_event_that_the_upstream_fails_at_is_reported_and_tried_more_slowly(aws: Aws) -> None:
+def test_an_event_that_the_upstream_fails_at_is_reported_and_tried_more_slowly(memory: Memory) -> None:
     """It is reported at the third connection that ends so, until one gets past the event."""
-    store, fails = aws.store(), sends(CHUNKED, b"fff\r\nid: 2\ndata: the upstream fails he")
-    assert connect(aws, sends(UNTIL_CLOSE + EVENT)).same_ends == 0
+    store, fails = memory.store(), sends(CHUNKED, b"fff\r\nid: 2\ndata: the upstream fails he")
+    assert connect(memory, sends(UNTIL_CLOSE + EVENT)).same_ends == 0
     for times in (1, 2, 3):
         began_ms = SystemClock().now_ms()
-        assert connect(aws, fails).same_ends == store.read(STREAM).rest.same_ends == times
+        assert connect(memory, fails).same_ends == store.read(STREAM).rest.same_ends == times
         assert (store.read(STREAM).rest.until_ms > began_ms) == (times == 3)
     rest_ms = store.read(STREAM).rest.until_ms
-    assert connect(aws, fails).same_ends == 4
+    assert connect(memory, fails).same_ends == 4
     assert SystemClock().now_ms() >= rest_ms
-    assert connect(aws, sends(UNTIL_CLOSE + b"id: 2\ndata: 2\n\n")).progress.stored == 1
+    assert connect(memory, sends(UNTIL_CLOSE + b"id: 2\ndata: 2\n\n")).progress.stored == 1
     assert (store.read(STREAM).rest.same_ends, store.read(STREAM).rest.same_end) == (0, "")
 
 
-def test_a_head_that_drips_is_a_stall(aws: Aws) -> None:
+def test_a_head_that_drips_is_a_stall(memory: Memory) -> None:
     """A byte now and then is no heartbeat before the response: the lane would wait for its whole turn."""
     slow = "(stalled): a line outside the body did not arrive whole in 1 s"
     for head, where in ((b"HTTP/1.1 200 ", NOT_OPENED), (OK + b"X: ", NOT_OPENED), (CHUNKED + b"3;", CLOSED)):
-        assert ending(aws, drips(head, b"x"), stall_after_s=1) == ("StreamDropped", f"{where} {slow}")
+        assert ending(memory, drips(head, b"x"), stall_after_s=1) == ("StreamDropped", f"{where} {slow}")
 
 
-def test_a_body_that_drips_is_connected_until_the_deadline_and_not_longer(aws: Aws) -> None:
+def test_a_body_that_drips_is_connected_until_the_deadline_and_not_longer(memory: Memory) -> None:
     """A byte counts as a heartbeat; the function's deadline bounds it, and the lease is read meanwhile."""
-    report = connect(aws, drips(UNTIL_CLOSE, b":"), stall_after_s=1, lasts_ms=4_000)
+    report = connect(memory, drips(UNTIL_CLOSE, b":"), stall_after_s=1, lasts_ms=4_000)
     assert (report.outcome.error, report.progress.ended_by) == ("ConnectionExpired", "expired")
     assert 5 < report.progress.bytes < 100
 
@@ -158,20 +158,20 @@ LIES: dict[bytes, str] = {
 
 
 @pytest.mark.parametrize("sent", LIES)
-def test_a_chunk_that_lies_ends_the_stream_and_what_came_before_is_stored(aws: Aws, sent: bytes) -> None:
+def test_a_chunk_that_lies_ends_the_stream_and_what_came_before_is_stored(memory: Memory, sent: bytes) -> None:
     """Bytes in the place of a size are never taken for the body."""
     before = b"%x\r\n%s\r\n" % (len(EVENT), EVENT)
-    assert ending(aws, sends(CHUNKED, before, sent)) == ("StreamDropped", f"{CLOSED} {LIES[sent]}")
-    assert [item["data"] for item in aws.items(EVENTS, STREAM).values()] == ["1"]
+    assert ending(memory, sends(CHUNKED, before, sent)) == ("StreamDropped", f"{CLOSED} {LIES[sent]}")
+    assert [item["data"] for item in memory.items(EVENTS, STREAM).values()] == ["1"]
 
 
-def test_what_follows_the_end_of_a_body_is_not_read(aws: Aws) -> None:
+def test_what_follows_the_end_of_a_body_is_not_read(memory: Memory) -> None:
     """Bytes after the last chunk, or after Content-Length, do not count."""
     more = b"id: 2\ndata: 2\n\n"
     chunked = CHUNKED + b"%x\r\n%s\r\n0\r\n\r\n%x\r\n%s\r\n" % (len(EVENT), EVENT, len(more), more)
     counted = OK + b"Content-Length: %d\r\n\r\n%s%s" % (len(EVENT), EVENT, more)
     for answer in (chunked, counted):
-        report = connect(aws, sends(answer))
+        report = connect(memory, sends(answer))
         assert report.outcome.message == f"{CLOSED} (ended_by_upstream)"
         assert (report.progress.frames, report.progress.bytes) == (1, len(EVENT))
 
@@ -185,9 +185,9 @@ def test_what_follows_the_end_of_a_body_is_not_read(aws: Aws) -> None:
         (b"ten", "(ended_by_upstream)"),
     ],
 )
-def test_a_length_that_lies_loses_nothing_that_came(aws: Aws, length: bytes, why: str) -> None:
+def test_a_length_that_lies_loses_nothing_that_came(memory: Memory, length: bytes, why: str) -> None:
     """If it is too large the body is truncated; a text that is no number is ignored."""
-    report = connect(aws, sends(OK + b"Content-Length: %s\r\n\r\n%s" % (length, EVENT)))
+    report = connect(memory, sends(OK + b"Content-Length: %s\r\n\r\n%s" % (length, EVENT)))
     assert (report.outcome.error, report.outcome.message) == ("StreamDropped", f"{CLOSED} {why}")
     assert report.progress.stored == 1
 
@@ -206,25 +206,25 @@ def test_a_length_that_lies_loses_nothing_that_came(aws: Aws, length: bytes, why
     ],
 )
 def test_a_head_that_is_none_ends_it_and_nothing_of_it_is_logged(
-    aws: Aws, head: bytes, why: str, caplog: pytest.LogCaptureFixture
+    memory: Memory, head: bytes, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The body after such a head could be anything; no log has the address, which may hold a secret."""
     with caplog.at_level(logging.INFO):
-        error, message = ending(aws, sends(head + b"\r\n\r\n"))
+        error, message = ending(memory, sends(head + b"\r\n\r\n"))
     assert error == "StreamDropped"
     assert message.startswith(f"{NOT_OPENED} (protocol): {why}")
     assert "hidden" not in caplog.text
     assert "secret" not in caplog.text
 
 
-def test_interim_answers_are_passed_over(aws: Aws) -> None:
+def test_interim_answers_are_passed_over(memory: Memory) -> None:
     """Any 1xx before the answer is, as HTTP requires; 101 is an answer that nobody asked for."""
     hints = (
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n"
     )
-    assert connect(aws, sends(hints + UNTIL_CLOSE + EVENT)).progress.stored == 1
+    assert connect(memory, sends(hints + UNTIL_CLOSE + EVENT)).progress.stored == 1
     switched = ("StreamDropped", f"the upstream answered 101{PASSES}")
-    assert ending(aws, sends(b"HTTP/1.1 101 Switching\r\n\r\n")) == switched
+    assert ending(memory, sends(b"HTTP/1.1 101 Switching\r\n\r\n")) == switched
 
 
 def answer(status: int, *headers: bytes) -> bytes:
@@ -260,8 +260,8 @@ REFUSED = (301, 404, 451)
     ],
 )
 def test_an_answer_that_is_no_stream_has_a_name(
-    aws: Aws, fields: dict[str, Any], answer: bytes, error: str, message: str
+    memory: Memory, fields: dict[str, Any], answer: bytes, error: str, message: str
 ) -> None:
     """A page, a coding that cannot be read, a loop of redirects: none becomes an event."""
-    assert ending(aws, sends(answer), **fields) == (error, message)
-    assert aws.items(EVENTS, STREAM) == {}
+    assert ending(memory, sends(answer), **fields) == (error, message)
+    assert memory.items(EVENTS, STREAM) == {}

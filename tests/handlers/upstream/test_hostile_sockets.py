@@ -20,7 +20,7 @@ from handlers.framing.websocket import BINARY, CLOSE, PING, TEXT, encoded_frame
 from handlers.profile.parse import parse
 from handlers.upstream.socket_response import MOST_UNSENT_BYTES, Outbox
 from handlers.upstream.strict_response import BadAnswer
-from tests.handlers.aws import EVENTS, Aws
+from tests.handlers.aws import EVENTS, Memory
 from tests.handlers.hostile import CLOSED, NOT_OPENED, STREAM, connect
 from tests.handlers.lanes import run
 from tests.handlers.servers import Peer, Script, certificate, serving
@@ -54,10 +54,10 @@ def switches(*frames: bytes, then: Callable[[Peer], None] = Peer.wait_until_gone
     return script
 
 
-def ending(aws: Aws, script: Script, **fields: Any) -> tuple[str, str]:
+def ending(memory: Memory, script: Script, **fields: Any) -> tuple[str, str]:
     """Return the error's name and its sentence, for a socket's profile."""
     table = {"framing": "websocket", "key": "$.n", **fields}
-    outcome = connect(aws, script, **table).outcome
+    outcome = connect(memory, script, **table).outcome
     return outcome.error, outcome.message
 
 
@@ -93,14 +93,14 @@ HANDSHAKES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", HANDSHAKES)
-def test_a_handshake_that_is_none_is_a_drop(aws: Aws, what: str) -> None:
+def test_a_handshake_that_is_none_is_a_drop(memory: Memory, what: str) -> None:
     """It has a name; nothing that follows it is read."""
     changes, message = HANDSHAKES[what]
-    assert ending(aws, switches(EVENT, **changes)) == ("StreamDropped", f"{NOT_OPENED} {message}")
-    assert aws.items(EVENTS, STREAM) == {}
+    assert ending(memory, switches(EVENT, **changes)) == ("StreamDropped", f"{NOT_OPENED} {message}")
+    assert memory.items(EVENTS, STREAM) == {}
 
 
-def test_what_was_offered_may_be_chosen(aws: Aws) -> None:
+def test_what_was_offered_may_be_chosen(memory: Memory) -> None:
     """This is compression with its parameters, and one of the subprotocols; any other parameter is refused."""
     chosen: dict[str, Any] = {
         "Sec_WebSocket_Extensions": b"Permessage-Deflate; server_max_window_bits=10; server_no_context_takeover",
@@ -108,21 +108,21 @@ def test_what_was_offered_may_be_chosen(aws: Aws) -> None:
     }
     offers = {"compression": True, "headers": {"Sec-WebSocket-Protocol": "v1, v2"}}
     closing = encoded_frame(CLOSE, b"\x0f\xa0")
-    assert ending(aws, switches(EVENT, closing, **chosen), **offers)[1].endswith("closed the socket with 4000")
-    assert len(aws.items(EVENTS, STREAM)) == 1
+    assert ending(memory, switches(EVENT, closing, **chosen), **offers)[1].endswith("closed the socket with 4000")
+    assert len(memory.items(EVENTS, STREAM)) == 1
     why = "with a parameter that was not offered, is wrong or comes twice"
     message = f"{NOT_OPENED} (protocol): the upstream chose permessage-deflate {why}"
     bits = "server_max_window_bits"
     for wrong in ("client_max_window_bits=9", f"{bits}=7", f"{bits}=16", bits, f"{bits}=9; {bits}=10"):
         script = switches(Sec_WebSocket_Extensions=f"permessage-deflate; {wrong}".encode())
-        assert ending(aws, script, **offers) == ("StreamDropped", message)
+        assert ending(memory, script, **offers) == ("StreamDropped", message)
 
 
-def test_a_socket_that_falls_silent_is_a_stall(aws: Aws) -> None:
+def test_a_socket_that_falls_silent_is_a_stall(memory: Memory) -> None:
     """This holds after the switch too; earlier events are stored."""
     message = f"{CLOSED} (stalled): no byte came for 1 s"
-    assert ending(aws, switches(EVENT), stall_after_s=1) == ("StreamDropped", message)
-    assert list(aws.items(EVENTS, STREAM)) == ["1"]
+    assert ending(memory, switches(EVENT), stall_after_s=1) == ("StreamDropped", message)
+    assert list(memory.items(EVENTS, STREAM)) == ["1"]
 
 
 BROKEN: dict[str, tuple[bytes, str]] = {
@@ -132,23 +132,23 @@ BROKEN: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_what_breaks_the_protocol_ends_it(aws: Aws, what: str) -> None:
+def test_what_breaks_the_protocol_ends_it(memory: Memory, what: str) -> None:
     """It ends by name, and with a close; earlier events are stored."""
     wire, message = BROKEN[what]
     heard: list[bytes] = []
-    assert ending(aws, switches(EVENT, wire, then=hears(heard))) == ("StreamDropped", message)
-    assert list(aws.items(EVENTS, STREAM)) == ["1"]
+    assert ending(memory, switches(EVENT, wire, then=hears(heard))) == ("StreamDropped", message)
+    assert list(memory.items(EVENTS, STREAM)) == ["1"]
     assert b"".join(heard)[:2] == b"\x88\x82"
 
 
-def test_a_cut_inside_a_fragment_is_no_event(aws: Aws) -> None:
+def test_a_cut_inside_a_fragment_is_no_event(memory: Memory) -> None:
     """The connection counts as good until before it; its bytes are counted and dropped."""
-    report = connect(aws, switches(EVENT, b"\x01\x05hello", then=Peer.reset), framing="websocket", key="$.n")
+    report = connect(memory, switches(EVENT, b"\x01\x05hello", then=Peer.reset), framing="websocket", key="$.n")
     assert (report.outcome.error, report.progress.stored, report.progress.ended_by) == ("StreamDropped", 1, "reset")
     assert report.progress.unterminated_bytes > 0
 
 
-def test_a_long_message_is_passed_and_the_stream_goes_on(aws: Aws) -> None:
+def test_a_long_message_is_passed_and_the_stream_goes_on(memory: Memory) -> None:
     """In one frame or in a thousand, the rest of each is one dead-letter message."""
     long, other = b"y" * 150_000, b"z" * 150_000
     pieces = [
@@ -158,23 +158,23 @@ def test_a_long_message_is_passed_and_the_stream_goes_on(aws: Aws) -> None:
     closing = encoded_frame(CLOSE, b"\x03\xe8")
     after = encoded_frame(TEXT, b'{"n": 2}')
     report = connect(
-        aws,
+        memory,
         switches(EVENT, encoded_frame(TEXT, long), *pieces, b"\x80\x00", after, closing),
         framing="websocket",
         key="$.n",
     )
     assert (report.progress.stored, report.progress.dead_lettered) == (2, 2)
-    assert [message["event"]["size_bytes"] for message in aws.dead_letters()] == [150_000] * 2
+    assert [message["event"]["size_bytes"] for message in memory.dead_letters()] == [150_000] * 2
 
 
-def test_pings_without_end_are_answered_within_bounds(aws: Aws) -> None:
+def test_pings_without_end_are_answered_within_bounds(memory: Memory) -> None:
     """Of those in one read the last sixteen are, as RFC 6455 allows; the stream goes on beside them."""
     pings = b"".join(encoded_frame(PING, b"%d" % number) for number in range(20_000))
     heard: list[bytes] = []
     after = encoded_frame(TEXT, b'{"n": 2}') + encoded_frame(CLOSE, b"\x03\xe8")
     script = switches(EVENT, pings, after, then=hears(heard))
-    assert ending(aws, script)[0] == "StreamDropped"
-    assert sorted(aws.items(EVENTS, STREAM)) == ["1", "2"]
+    assert ending(memory, script)[0] == "StreamDropped"
+    assert sorted(memory.items(EVENTS, STREAM)) == ["1", "2"]
     assert 16 * 10 < len(b"".join(heard)) < len(pings) // 10
 
 
@@ -201,18 +201,18 @@ def flushed(outbox: Outbox, sock: socket.socket) -> int | str:
         return str(error)
 
 
-def test_a_bomb_ends_it_by_name(aws: Aws) -> None:
+def test_a_bomb_ends_it_by_name(memory: Memory) -> None:
     """Nothing of it is kept."""
     packer = zlib.compressobj(wbits=-15)
     bomb = (packer.compress(b"\0" * 20_000_000) + packer.flush(zlib.Z_SYNC_FLUSH))[:-4]
     wire = b"\xc1" + encoded_frame(TEXT, bomb)[1:]
     script = switches(EVENT, wire, Sec_WebSocket_Extensions=b"permessage-deflate")
-    error, message = ending(aws, script, compression=True)
+    error, message = ending(memory, script, compression=True)
     assert (error, message.partition(":")[0]) == ("StreamDropped", "a decompression bomb")
-    assert list(aws.items(EVENTS, STREAM)) == ["1"]
+    assert list(memory.items(EVENTS, STREAM)) == ["1"]
 
 
-def test_a_socket_over_tls_talks_both_ways(aws: Aws, tmp_path: Path, trusting: Callable[[Path], None]) -> None:
+def test_a_socket_over_tls_talks_both_ways(memory: Memory, tmp_path: Path, trusting: Callable[[Path], None]) -> None:
     """It has messages larger than a TLS record, pings in between, and last words that arrive."""
     tls, trusted = certificate(tmp_path)
     trusting(trusted)
@@ -229,9 +229,9 @@ def test_a_socket_over_tls_talks_both_ways(aws: Aws, tmp_path: Path, trusting: C
     with serving(switches(EVENT, then=talks), tls=tls) as server:
         address = server.address.replace("https", "wss") + "/s"
         table = {"address": address, "framing": "websocket", "allow_private": True, "key": "$.n"}
-        report = run(parse(STREAM, table, {}), aws.store(), margin_ms=2_000)
+        report = run(parse(STREAM, table, {}), memory.store(), margin_ms=2_000)
     assert report.outcome.message == "the upstream closed the socket with 4000"
-    assert sorted(aws.items(EVENTS, STREAM)) == ["1", "2"]
+    assert sorted(memory.items(EVENTS, STREAM)) == ["1", "2"]
     # A pong has six bytes and its ping's; the close, six and its code.
     assert b"".join(heard)[-8:-6] == b"\x88\x82"
     assert len(b"".join(heard)) == sum(6 + len(b"%d" % number) for number in range(50)) + 8
