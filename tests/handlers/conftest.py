@@ -14,6 +14,7 @@ from handlers.store.stream_records import StreamRecords
 from tests.handlers import engine
 from tests.handlers.aws import BUCKET, CONTROL, EVENTS, Aws, Memory
 from tests.handlers.context import cold_start
+from tests.handlers.test_settings import RESTS, environment
 
 
 @pytest.fixture(scope="session")
@@ -80,23 +81,16 @@ def control(memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def _control(aws: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    for name, value in {
-        "EVENTS_TABLE": EVENTS,
-        "CONTROL_TABLE": CONTROL,
+    places = {
         "DEAD_LETTER_QUEUE_URL": aws.queue_url,
         "STATE_MACHINE_ARN": "arn:aws:states:us-east-1:111111111111:stateMachine:streamkeeper",
         "STREAMS_DIR": str(tmp_path),
         "FLEET_MACHINE_ARN": "arn:aws:states:us-east-1:000000000000:stateMachine:streamkeeper-test-fleet",
-        "LEASE_EVERY_S": "2",
-        "PROGRESS_EVERY_S": "5",
-        "RETRY_MAX_DELAY_S": "20",
-        "THROTTLE_MAX_DELAY_S": "300",
-        "COOL_DOWN_S": "20",
-        "JITTER_S": "10",
-        # A logger lives as long as the process, and so do the keys that were added to it.
-        "POWERTOOLS_SERVICE_NAME": str(uuid.uuid4()),
-        "POWERTOOLS_LOG_LEVEL": "INFO",
-    }.items():
+    }
+    times = {"LEASE_EVERY_S": "2", "PROGRESS_EVERY_S": "5", "COOL_DOWN_S": "20"}
+    # A logger lives as long as the process, and so do the keys that were added to it.
+    logs = {"POWERTOOLS_SERVICE_NAME": str(uuid.uuid4()), "POWERTOOLS_LOG_LEVEL": "INFO"}
+    for name, value in environment(tmp_path, **RESTS | places | times | logs).items():
         monkeypatch.setenv(name, value)
     (tmp_path / "demo.toml").write_text("")
     with cold_start("handlers.control") as module:

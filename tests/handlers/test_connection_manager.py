@@ -50,24 +50,11 @@ class LambdaContext:
 @pytest.fixture
 def sandbox(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the environment of a function, and the folder of its profiles."""
-    for name, value in {
-        "EVENTS_TABLE": EVENTS,
-        "CONTROL_TABLE": CONTROL,
-        "DEAD_LETTER_QUEUE_URL": aws.queue_url,
-        "STREAMS_DIR": str(tmp_path),
-        "MARGIN_S": "1",
-        "WAIT_S": "1",
-        "KEEP_DAYS": "30",
-        "LEDGER_KEEP_DAYS": "0",
-        "METRICS_BY": "stage",
-        "SECRETS_PREFIX": "/streamkeeper/test/",
-        "LEASE_EVERY_S": "1",
-        "PROGRESS_EVERY_S": "1",
-        # A logger lives as long as the process and keeps the output it was made with: each sandbox has its own.
-        "POWERTOOLS_SERVICE_NAME": tmp_path.name,
-        "POWERTOOLS_METRICS_NAMESPACE": "Streamkeeper",
-        "POWERTOOLS_LOG_LEVEL": "INFO",
-    }.items():
+    times = {"MARGIN_S": "1", "WAIT_S": "1", "PROGRESS_EVERY_S": "1", "KEEP_DAYS": "30", "LEDGER_KEEP_DAYS": "0"}
+    # A logger lives as long as the process and keeps the output it was made with: each sandbox has its own.
+    logs = {"POWERTOOLS_SERVICE_NAME": tmp_path.name, "POWERTOOLS_LOG_LEVEL": "INFO", "METRICS_BY": "stage"}
+    places = {"DEAD_LETTER_QUEUE_URL": aws.queue_url, "STREAMS_DIR": str(tmp_path)}
+    for name, value in environment(tmp_path, **times, **logs, **places).items():
         monkeypatch.setenv(name, value)
     (tmp_path / "demo.toml").write_text(PROFILE)
     return tmp_path
@@ -198,43 +185,22 @@ def test_a_stream_that_has_ended_is_returned_with_counts(
     with upstream(monkeypatch, sends(UNTIL_CLOSE, body)) as server:
         answer = call(an_event(lane="A", execution="arn:1"))
         assert server.peers[0].request.startswith(b"GET /demo?q=secret-query HTTP/1.1\r\n")
-    assert answer == {
-        "status": "ended",
-        "fence": 1,
-        "stored": 2,
-        "duplicates": 1,
-        "dead_lettered": 0,
-        "conflicts": 0,
-        "left_out": 0,
-        "missing": 0,
-        "frames": 3,
-        "bytes": len(body),
-        "unterminated_bytes": 0,
-    }
+    counts = {"stored": 2, "duplicates": 1, "frames": 3, "bytes": len(body)}
+    none = dict.fromkeys(("dead_lettered", "conflicts", "left_out", "missing", "unterminated_bytes"), 0)
+    assert answer == {"status": "ended", "fence": 1, **counts, **none}
     out = capsys.readouterr().out
     assert "secret" not in out
     assert server.address not in out
     lines = [json.loads(line) for line in out.splitlines()]
     (document,) = [line for line in lines if "_aws" in line]
-    assert {name: document[name] for name in ("Stored", "Duplicates", "DeadLettered", "profile", "service")} == {
-        "Stored": 2,
-        "Duplicates": 1,
-        "DeadLettered": 0,
-        "profile": "demo",
-        "service": sandbox.name,
-    }
+    written = {"Stored": 2, "Duplicates": 1, "DeadLettered": 0, "profile": "demo", "service": sandbox.name}
+    assert document | written == document
     assert "ConnectMs" in document
     last = [line for line in lines if "_aws" not in line][-1]
-    assert {name: last[name] for name in ("stream_id", "lane", "execution", "request_id", "outcome", "fence")} == {
-        "stream_id": "demo",
-        "lane": "A",
-        "execution": "arn:1",
-        "request_id": "request-1",
-        "outcome": "ended",
-        "fence": 1,
-    }
+    who = {"lane": "A", "execution": "arn:1", "request_id": "request-1"}
+    assert last | who | {"stream_id": "demo", "outcome": "ended", "fence": 1} == last
     record = aws.items(CONTROL, "demo")["connection#000000000001"]
-    assert (record["lane"], record["execution"], record["request_id"]) == ("A", "arn:1", "request-1")
+    assert record | who == record
     # What an upgrade compares; only Linux says it.
     assert (record["memory_mb"] > 0) is (sys.platform == "linux")
 
@@ -395,17 +361,8 @@ def test_a_missing_variable_fails_the_cold_start(monkeypatch: pytest.MonkeyPatch
 def test_every_outcome_that_is_raised_has_its_class() -> None:
     """Each outcome's name is a class of handlers/errors.py, and an error of ours."""
     names = [name for name in vars(errors) if name[0].isupper() and name != "StreamkeeperError"]
-    assert set(names) == {
-        "StreamTakenOver",
-        "StreamDropped",
-        "StreamThrottled",
-        "ConnectionExpired",
-        "RenewalDue",
-        "StreamRejected",
-        "StreamBroken",
-        "StoreUnavailable",
-        "InvalidRequest",
-    }
+    outcomes = "StreamTakenOver StreamDropped StreamThrottled StreamRejected StreamBroken"
+    assert set(names) == {*outcomes.split(), "ConnectionExpired", "RenewalDue", "StoreUnavailable", "InvalidRequest"}
     assert all(issubclass(getattr(errors, name), errors.StreamkeeperError) for name in names)
 
 

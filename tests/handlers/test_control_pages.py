@@ -1,14 +1,21 @@
 """The control API answers a stream's events, and all streams, a page at a time."""
 
 from types import ModuleType
+from typing import Any
 
 import pytest
 
+from handlers.api.answers import at
 from handlers.api.queries import INSTANT_IS
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import StoragePolicy
 from tests.handlers.api_requests import REQUESTED_AT, asked, connected, events_of, streams_of
 from tests.handlers.aws import Memory
+
+
+def shown_event(position: str, at_ms: int, key: str, **body: str) -> dict[str, Any]:
+    """Return an event without an id and a name in the form of the answer."""
+    return {"position": position, "received_at": at(at_ms), "key": key, "id": None, "name": None, **body}
 
 
 def test_events_come_a_page_at_a_time(memory: Memory, control: ModuleType) -> None:
@@ -18,21 +25,9 @@ def test_events_come_a_page_at_a_time(memory: Memory, control: ModuleType) -> No
     events = [StreamEvent(f"k{n}", body, None, None, f"{n}", n) for n, body in enumerate(bodies)]
     memory.store().write("demo", 1, 0, events)
     code, first = events_of(control, limit="2")
-    head = {"id": None, "name": None}
     positions = [f"{n:015d}/{1:012d}/{n:012d}" for n in range(5)]
-    assert (code, first) == (
-        200,
-        {
-            "stream": "demo",
-            "events": [
-                {"position": positions[0], "received_at": "1970-01-01T00:00:00.000Z", "key": "k0", "data": "ä"} | head,
-                {"position": positions[1], "received_at": "1970-01-01T00:00:00.001Z", "key": "k1"}
-                | {"data_base64": "/w=="}
-                | head,
-            ],
-            "next": positions[1],
-        },
-    )
+    shown = [shown_event(positions[0], 0, "k0", data="ä"), shown_event(positions[1], 1, "k1", data_base64="/w==")]
+    assert (code, first) == (200, {"stream": "demo", "events": shown, "next": positions[1]})
     code, rest = events_of(control, after=first["next"])
     assert (code, rest["next"], [event["position"] for event in rest["events"]]) == (200, None, positions[2:])
     assert events_of(control, after=positions[-1])[1] == {"stream": "demo", "events": [], "next": None}
@@ -47,26 +42,11 @@ def test_events_that_no_index_has_come_by_key(memory: Memory, control: ModuleTyp
     memory.store().claim("demo", execution="", holder="B/2", order="none")
     memory.store().write("demo", 2, 0, events[2:], StoragePolicy(order="none"))
     code, first = events_of(control, limit="2")
-    assert (code, first["order"], [event["key"] for event in first["events"]]) == (
-        200,
-        "by key, not by arrival",
-        ["a", "b"],
-    )
-    assert events_of(control, after=first["next"])[1] == {
-        "stream": "demo",
-        "order": "by key, not by arrival",
-        "events": [
-            {
-                "position": "key.Yw",
-                "received_at": "1970-01-01T00:00:00.001Z",
-                "id": None,
-                "name": None,
-                "key": "c",
-                "data": "x",
-            }
-        ],
-        "next": None,
-    }
+    order = "by key, not by arrival"
+    assert (code, first["order"], [event["key"] for event in first["events"]]) == (200, order, ["a", "b"])
+    last = [shown_event("key.Yw", 1, "c", data="x")]
+    rest = {"stream": "demo", "order": order, "events": last, "next": None}
+    assert events_of(control, after=first["next"])[1] == rest
     words = "The position is not that of an event of this stream, which is read by key."
     for other in (position, "key.YR", "key.gA"):
         assert events_of(control, after=other) == (404, {"detail": words})

@@ -54,14 +54,8 @@ def test_a_stream_that_closes_was_dropped_and_all_of_it_is_stored(memory: Memory
     assert stored(memory) == ["1", "2", "3"]
     assert memory.store().read(STREAM).cursor == "3"
     record = ledger(memory, 1)
-    assert {name: record[name] for name in ("lane", "request_id", "ended_by", "frames", "stored", "duplicates")} == {
-        "lane": "A",
-        "request_id": "r1",
-        "ended_by": "ended_by_upstream",
-        "frames": 3,
-        "stored": 3,
-        "duplicates": 0,
-    }
+    counts = {"frames": 3, "stored": 3, "duplicates": 0}
+    assert record | {"lane": "A", "request_id": "r1", "ended_by": "ended_by_upstream", **counts} == record
     assert record["unterminated_bytes"] == len(b"data: unterminated")
     assert record["claimed_ms"] <= record["opened_ms"] <= record["closed_ms"]
     lease = memory.store().read_lease(STREAM)

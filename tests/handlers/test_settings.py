@@ -18,7 +18,6 @@ def environment(root: Path, **changes: str) -> dict[str, str]:
         "MARGIN_S": "5",
         "WAIT_S": "10",
         "KEEP_DAYS": "7",
-        "BUDGET_BYTES_PER_DAY": "1000000000000",
         "LEDGER_KEEP_DAYS": "30",
         "METRICS_BY": "profile",
         "SECRETS_PREFIX": "/streamkeeper/test/",
@@ -35,7 +34,12 @@ def environment(root: Path, **changes: str) -> dict[str, str]:
 
 def test_a_whole_environment_is_the_settings(tmp_path: Path) -> None:
     """Seconds become milliseconds, the streams' folder has a default, and only UPSTREAM_ variables are kept."""
-    settings = Settings.load(environment(tmp_path, UPSTREAM_DEMO="http://127.0.0.1:1", AWS_SECRET_ACCESS_KEY="x"))
+    more = {
+        "UPSTREAM_DEMO": "http://127.0.0.1:1",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "BUDGET_BYTES_PER_DAY": "1000000000000",
+    }
+    settings = Settings.load(environment(tmp_path, **more))
     assert settings == Settings(
         events_table="events",
         control_table="control",

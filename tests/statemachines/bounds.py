@@ -106,16 +106,16 @@ def full_history(definition: Definition, give_up_after: int | None = None, renew
     )
 
 
-def most_renew_after(definition: Definition, allowed: int = ALLOWED) -> int:
-    """Returns the largest `renew_after` for at most so many events; it may be 0 or less."""
+def most_renew_after(definition: Definition) -> int:
+    """Returns the largest `renew_after` for at most `ALLOWED` events; it may be 0 or less."""
     none = history_events(definition, 0)
-    return (allowed - none) // (history_events(definition, 1) - none)
+    return (ALLOWED - none) // (history_events(definition, 1) - none)
 
 
-def most_give_up_after(definition: Definition, allowed: int = HARD) -> int:
-    """Returns the largest `give_up_after` for at most so many events, whatever fails."""
+def most_give_up_after(definition: Definition) -> int:
+    """Returns the largest `give_up_after` for at most `HARD` events, whatever fails."""
     none = full_history(definition, 0, 0)
-    return (allowed - none) // (full_history(definition, 1, 0) - none)
+    return (HARD - none) // (full_history(definition, 1, 0) - none)
 
 
 def _outside(definition: Definition) -> int:

@@ -54,12 +54,12 @@ def after(cycles: int, give_up_after: int = 10**6) -> Any:
     return definition("connections", renew_after=cycles, give_up_after=give_up_after)
 
 
-def executed(machine: Machine, perform: Perform, data: Any = INPUT, seed: int = 0, **options: Any) -> Execution:
+def executed(machine: Machine, perform: Perform) -> Execution:
     """An ended execution; `perform` also answers the calls of functions."""
-    clock = VirtualClock(seed=seed)
+    clock = VirtualClock(seed=0)
 
     async def run() -> Execution:
-        return await machine.start(data, clock=clock, perform=perform, **options).wait()
+        return await machine.start(INPUT, clock=clock, perform=perform).wait()
 
     return clock.run(run())
 

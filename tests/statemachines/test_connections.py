@@ -77,14 +77,8 @@ def test_the_function_gets_path_execution_lane_and_cycles(aws: Aws) -> None:
     function = scripted(errors.StreamTakenOver(), errors.StreamTakenOver(), errors.StreamDropped(), "stopped")
     aws.run(function)
     settings = stages.load("test")
-    rest = {
-        **INPUT,
-        "execution": MINE,
-        "renew_after": settings["renew_after"],
-        "wait_s": settings["wait_s"],
-        "limit_s": settings["function_timeout_s"],
-        "died": "",
-    }
+    times = {name: settings[name] for name in ("renew_after", "wait_s")}
+    rest = {**INPUT, **times, "execution": MINE, "limit_s": settings["function_timeout_s"], "died": ""}
     cycles = [("B", 0), ("A", 0), ("B", 1), ("B", 1)]
     assert function.payloads == [{**rest, "lane": lane, "cycles": count} for lane, count in cycles]
 

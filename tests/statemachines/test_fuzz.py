@@ -143,12 +143,8 @@ def test_too_large_an_answer_of_a_service_is_handled(name: str) -> None:
     machine = LOADED[name]
     calls = json.dumps(DEFINITIONS[name])
     for service in (each for each in USUAL if f":::{each}" in calls):
-        first = (
-            Behaviour(error="X"),
-            Behaviour(answer={}),
-            Behaviour(error="DynamoDB.ConditionalCheckFailedException"),
-        )
-        for drawn in ([], *([one] for one in first)):
+        refused = Behaviour(error="DynamoDB.ConditionalCheckFailedException")
+        for drawn in ([], [Behaviour(error="X")], [Behaviour(answer={})], [refused]):
             others = {MANAGER: [LAST[MANAGER]], "dynamodb:updateItem": [*drawn, LAST["dynamodb:updateItem"]]}
             case = Case(DEMO, others | {service: [*drawn, Behaviour(answer=OVERSIZED), Behaviour(answer={})]})
             assert unhandled(machine, case.run(machine, name="mine")) is None

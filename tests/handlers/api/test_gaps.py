@@ -125,14 +125,8 @@ def test_the_records_say_whether_they_are_all(memory: Memory) -> None:
         (memory.store(), NEWEST, (False, False)),
         (kept, NEWEST + 1, (False, True)),
     ):
-        save_connection(
-            store,
-            "demo",
-            Progress(fence=count, claimed_ms=1, seen_ms=time.time_ns() // 10**9 * 1000),
-            lane="A",
-            execution="",
-            request_id=str(count),
-        )
+        progress = Progress(fence=count, claimed_ms=1, seen_ms=time.time_ns() // 10**9 * 1000)
+        save_connection(store, "demo", progress, lane="A", execution="", request_id=str(count))
         for fence in range(2, count):
             memory.put_control("demo", f"connection#{fence:012d}", fence={"N": str(fence)})
         read = records.read("demo")

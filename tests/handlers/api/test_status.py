@@ -37,6 +37,11 @@ WHOLE = {
 }
 
 
+def ends(opened_ms: int, seen_ms: int, closed_ms: int | None) -> dict[str, str | None]:
+    """Return when a lane's connection was opened, seen and closed, in the form of the answer."""
+    return {"opened_at": at(opened_ms), "seen_at": at(seen_ms), "closed_at": at(closed_ms)}
+
+
 def test_a_running_stream_is_shown_whole() -> None:
     """Holder, lanes, cursor, coverage and counts: everything that an operator asks, and nothing that is not JSON."""
     body = shown(
@@ -63,22 +68,8 @@ def test_a_running_stream_is_shown_whole() -> None:
         "started_at": "1970-01-01T00:01:39.000Z",
         "holder": {"lane": "A", "fence": 2, "request_id": "request-2"},
         "lanes": {
-            "A": {
-                "phase": "connected",
-                "fence": 2,
-                "opened_at": "1970-01-01T00:08:20.000Z",
-                "seen_at": "1970-01-01T00:16:40.000Z",
-                "closed_at": None,
-                "ended_by": None,
-            },
-            "B": {
-                "phase": "waiting",
-                "fence": 1,
-                "opened_at": "1970-01-01T00:01:40.000Z",
-                "seen_at": "1970-01-01T00:08:22.000Z",
-                "closed_at": "1970-01-01T00:08:22.000Z",
-                "ended_by": "taken_over",
-            },
+            "A": {"phase": "connected", "fence": 2, **ends(500_000, NOW, None), "ended_by": None},
+            "B": {"phase": "waiting", "fence": 1, **ends(100_000, 502_000, 502_000), "ended_by": "taken_over"},
         },
         "cursor": {"value": "17", "saved_at": "1970-01-01T00:16:39.000Z"},
         "coverage": WHOLE,

@@ -54,14 +54,8 @@ def test_why_a_stream_is_over_is_said(how: str, more: dict[str, Any], reason: st
         (1, None, "start it to continue"),
         (1, "7", "start it to continue from its cursor"),
     ):
-        over: dict[str, Any] = {
-            "execution": "",
-            "ending": error,
-            "ending_cause": cause,
-            "ended_at_ms": 5,
-            "connected_token": token,
-        }
-        body = shown(one, **over, **more, cursor=cursor)
+        over: dict[str, Any] = {"execution": "", "ending": error, "ending_cause": cause, "ended_at_ms": 5}
+        body = shown(one, **over, **more, connected_token=token, cursor=cursor)
         assert (body["status"], body["reason"]) == (how, f"{reason}; {again}")
 
 

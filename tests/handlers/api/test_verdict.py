@@ -250,13 +250,9 @@ losses = st.lists(st.tuples(st.integers(0, 2_000), st.integers(0, 300), st.none(
 
 def figures(rows: list[Connection], gaps: list[Gap], now_ms: int, **lease: Any) -> Any:
     """Return the figures that are shown at this instant."""
-    held: dict[str, Any] = {
-        "execution": MINE,
-        "fence": len(rows),
-        "connected_token": len(rows),
-        "expires_at_ms": now_ms + 1,
-    }
-    records = Records(Lease(**(held | lease)), None, None, rows, gaps)
+    newest = len(rows)
+    held: dict[str, Any] = {"execution": MINE, "fence": newest, "connected_token": newest, "expires_at_ms": now_ms + 1}
+    records = Records(Lease(**held | lease), None, None, rows, gaps)
     connections = Connections(records, now_ms, DEAD_AFTER_MS)
     found = coverage(status(connections), connections, records)
     assert found is not None

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from handlers.api import dead_letter_pages, repair_route, routes
+from handlers.api.answers import at
 from handlers.api.bill import bill, cost, rates
 from handlers.api.connection_records import Records
 from handlers.api.control_stage import Asked
@@ -59,31 +60,15 @@ def test_the_timeline_has_each_lane_of_the_last_hour(memory: Memory, control: Mo
     now_ms = 5 * HOUR_MS + 1_000
     body = timeline("demo", records(old, first, second), now_ms, DEAD_AFTER_MS)
     assert (body["from_at"], body["to_at"]) == ("1970-01-01T04:00:01.000Z", "1970-01-01T05:00:01.000Z")
+    names = ("lane", "fence", "claimed_at", "opened_at", "until_at", "is_open", "ended_by")
+    rows = [
+        ("A", 2, at(5 * HOUR_MS - 50), at(5 * HOUR_MS), at(5 * HOUR_MS + 200), False, "taken_over"),
+        ("B", 3, at(5 * HOUR_MS + 100), at(5 * HOUR_MS + 100), at(now_ms), True, None),
+    ]
+    counts = [{"stored": 3, "duplicates": 0}, {"stored": 0, "duplicates": 1}]
     assert body["connections"] == [
-        {
-            "lane": "A",
-            "fence": 2,
-            "claimed_at": "1970-01-01T04:59:59.950Z",
-            "is_open": False,
-            "opened_at": "1970-01-01T05:00:00.000Z",
-            "until_at": "1970-01-01T05:00:00.200Z",
-            "ended_by": "taken_over",
-            "stored": 3,
-            "duplicates": 0,
-            "dead_lettered": 0,
-        },
-        {
-            "lane": "B",
-            "fence": 3,
-            "claimed_at": "1970-01-01T05:00:00.100Z",
-            "is_open": True,
-            "opened_at": "1970-01-01T05:00:00.100Z",
-            "until_at": "1970-01-01T05:00:01.000Z",
-            "ended_by": None,
-            "stored": 0,
-            "duplicates": 1,
-            "dead_lettered": 0,
-        },
+        {**dict(zip(names, row, strict=True)), **count, "dead_lettered": 0}
+        for row, count in zip(rows, counts, strict=True)
     ]
     silent = timeline("demo", records(second), now_ms + 1_800_000, DEAD_AFTER_MS)["connections"]
     assert [(one["is_open"], one["until_at"]) for one in silent] == [(False, "1970-01-01T05:00:00.900Z")]

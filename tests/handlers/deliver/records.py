@@ -36,9 +36,9 @@ def record(item: dict[str, Any], number: int, at_ms: int = NOW_MS, kind: str = "
     return {"eventName": kind, "eventSource": "aws:dynamodb", "dynamodb": written}
 
 
-def item_record(stream_id: str, one: StreamEvent, number: int, at_ms: int = NOW_MS) -> dict[str, Any]:
+def item_record(stream_id: str, one: StreamEvent, number: int) -> dict[str, Any]:
     """Return the record of an event that is an item."""
-    return record(event_item(stream_id, 1, number, one), number, at_ms)
+    return record(event_item(stream_id, 1, number, one), number)
 
 
 def segment_record(stream_id: str, events: Sequence[StreamEvent], number: int) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from handlers.framing.events import (
     MOST_MARKS,
     JsonPath,
     Rule,
-    StreamEvent,
     canonical,
     parse_path,
     to_event,
@@ -137,12 +136,6 @@ def test_the_cursor_is_the_last_event_id_or_what_stands_at_the_path(
 ) -> None:
     """None says nothing about where to resume; "" is the upstream's request to start afresh."""
     assert to_event(frame, 0, key="hash", cursor=rule).cursor == expected
-
-
-def test_an_event_carries_what_the_wire_said() -> None:
-    """Data, id and name come from the frame, the instant from the caller."""
-    event = to_event(Frame("a", "1", "add", "1"), 123, key="id", cursor="id")
-    assert event == StreamEvent(key="1", data="a", id="1", name="add", cursor="1", received_at_ms=123)
 
 
 TEXTS = st.text(st.sampled_from("a:\n \0é"), max_size=6)

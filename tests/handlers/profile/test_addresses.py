@@ -13,30 +13,12 @@ from tests.handlers.profile.profiles import profile
 @pytest.mark.parametrize(
     "stream_id",
     [
-        "",
-        "a" * 65,
-        "demo:" + "a" * 252,
-        "a/b",
-        "a b",
-        "ä",
-        "a%2e",
-        "a?b",
-        "demo:\n",
-        "demo:\x7f",
-        "demo:\x85",
-        "demo:" + chr(0xD800),
-        "demo:\ufffd",
-        "demo:\uffff",
-        "..",
-        ".",
-        "demo:..",
-        "demo:.",
-        "demo:a:..",
-        "..:a",
-        ":a",
-        "demo\0",
+        "", "a" * 65, "demo:" + "a" * 252,
+        "a/b", "a b", "ä", "a%2e", "a?b", "demo\0",
+        "demo:\n", "demo:\x7f", "demo:\x85", "demo:" + chr(0xD800), "demo:\ufffd", "demo:\uffff",
+        "..", ".", "demo:..", "demo:.", "demo:a:..", "..:a", ":a",
     ],
-)
+)  # fmt: skip
 def test_a_malformed_stream_id_is_refused(stream_id: str) -> None:
     """Each gets one clear sentence."""
     with pytest.raises(ProfileError, match=r"^the stream id .* is malformed: .*$"):

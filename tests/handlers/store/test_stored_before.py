@@ -21,7 +21,7 @@ from handlers.store.control_record import LAYOUT, damage, to_record
 from handlers.store.group_store import group_lease
 from handlers.store.typed_values import Item
 from handlers.upgrade.upgrade_items import is_asked, lease_of
-from tests.handlers.aws import CONTROL, Aws
+from tests.handlers.aws import CONTROL, Memory
 from tests.handlers.store.events import STREAM
 
 SEGMENTS = json.loads((Path(__file__).parent / "data" / "segments.json").read_text())["segments"]
@@ -92,21 +92,21 @@ def test_a_key_is_what_the_version_before_computed(case: dict[str, Any]) -> None
     assert segment_reader.log_key("a:b#c%") == KEYS["log"]
 
 
-def test_an_attribute_of_a_later_version_is_left_alone(aws: Aws) -> None:
+def test_an_attribute_of_a_later_version_is_left_alone(memory: Memory) -> None:
     """A claim reads the rest as usual, so the later version finds again what it wrote."""
     item = RECORDED["lease"]["item"] | {"later": {"S": "what this version does not know"}}
-    aws.put_control(STREAM, "lease", **{name: value for name, value in item.items() if name not in ("PK", "SK")})
-    assert aws.store().claim(STREAM, execution=item["execution"]["S"], holder="A/1").is_done
-    left = aws.items(CONTROL, STREAM)["lease"]
+    memory.put_control(STREAM, "lease", **{name: value for name, value in item.items() if name not in ("PK", "SK")})
+    assert memory.store().claim(STREAM, execution=item["execution"]["S"], holder="A/1").is_done
+    left = memory.items(CONTROL, STREAM)["lease"]
     assert (left["later"], left["fence"]) == ("what this version does not know", int(item["fence"]["N"]) + 1)
 
 
-def test_a_stream_whose_layout_is_newer_is_refused_by_name(aws: Aws) -> None:
+def test_a_stream_whose_layout_is_newer_is_refused_by_name(memory: Memory) -> None:
     """Nothing of it is claimed or changed; this version would write what the newer one misreads."""
     item = RECORDED["lease"]["item"] | {"layout": {"N": str(LAYOUT + 1)}}
     attributes = {name: value for name, value in item.items() if name not in ("PK", "SK")}
-    aws.put_control(STREAM, "lease", **attributes)
+    memory.put_control(STREAM, "lease", **attributes)
     refusal = f"the control record has layout {LAYOUT + 1}, and this version knows {LAYOUT}"
     with pytest.raises(StoreUnavailable, match=refusal):
-        aws.store().claim(STREAM, execution=item["execution"]["S"], holder="A/1")
-    assert aws.store().read_lease(STREAM).fence == int(item["fence"]["N"])
+        memory.store().claim(STREAM, execution=item["execution"]["S"], holder="A/1")
+    assert memory.store().read_lease(STREAM).fence == int(item["fence"]["N"])
