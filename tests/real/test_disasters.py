@@ -17,6 +17,7 @@ import pytest
 
 from bench import harness
 from bench.fleet_peers import data
+from local.permissions import guard
 from tests import projects
 from tests.harness import STAGE, Service, running
 from tests.local.support import until
@@ -251,7 +252,8 @@ def test_a_profile_is_wrong(tmp_path: Path, upstream: Upstream) -> None:
     """All its streams are rejected; once it is right, a start by its name connects all of them."""
     copy = project(tmp_path / "project", "nothing-", streams_per_function=100, function_timeout_s=900, wait_s=840)
     streams = [f"demo:{number}" for number in range(MANY)]
-    with running(tmp_path, copy, UPSTREAM_DEMO=upstream.address) as service:
+    # Other tests judge the permissions: checking them in one process takes more of two cores than the streams.
+    with running(tmp_path, copy, UPSTREAM_DEMO=upstream.address, **{guard.SETTING: ""}) as service:
         service.ask_at("PUT", "fleet", "\n".join(streams))
         assert until(lambda: with_status(service, "rejected") == set(streams), 600), service.log
         clock = Clock("a wrong profile")
