@@ -7,6 +7,7 @@ repeated; a request that AWS refuses because there are too many is made again, l
 
 import os
 import random
+import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -53,7 +54,10 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
     records = FleetRecords(store().dynamodb, settings.control_table, is_dry=is_dry)
     is_late = lambda: lambda_context.get_remaining_time_in_millis() < MARGIN_MS  # noqa: E731
     round_of = lambda fleet, number: Round(records.document(fleet), known, states, number)  # noqa: E731
-    ports = Ports(records, round_of, ask, most_per_s(settings.streams_per_function), now_ms, is_late, random.random)
+    ports = Ports(
+        records, round_of, ask, most_per_s(settings.streams_per_function), now_ms,
+        lambda: time.monotonic_ns() // 1_000_000, is_late, random.random,
+    )  # fmt: skip
     if not is_dry:
         starts()  # made here: each of the threads would make one
     answer = step(ports, event["execution"], is_dry=is_dry)

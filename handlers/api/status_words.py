@@ -47,6 +47,7 @@ ONWARD = "start it to continue"
 # For a stream that was never connected.
 FROM_THE_START = "start it to try again"
 # For requests that are made once: a stream with an answer takes no other.
+MOVED = "start it there"
 NOT_TWICE = "for another answer start another id, such as name:2"
 
 
@@ -97,7 +98,8 @@ def reason(status: str, connections: Connections) -> str | None:
             "its execution has left no trace for ten minutes: it may be dead, or Lambda has no room for its functions"
         )
     if status in ("stopping", "stopped"):
-        how = "stopped on request" if status == "stopped" else "stop requested"
+        moved_to = connections.lease.moved_to
+        how = f"moved to {moved_to}" if moved_to else "stopped on request" if status == "stopped" else "stop requested"
         return f"{how}; {again(connections)}"
     words = ended_why(status, connections)
     return f"{words}; {again(connections)}" if words else None
@@ -106,6 +108,8 @@ def reason(status: str, connections: Connections) -> str | None:
 def again(connections: Connections) -> str:
     """Returns what a person must do to get more of a stream that has ended, or is stopped."""
     lease = connections.lease
+    if lease.moved_to:
+        return MOVED
     if connections.has_its_answer or lease.ending == "StreamBroken" or ANSWERED.message in lease.ending_cause:
         return NOT_TWICE
     if connections.has_cursor:

@@ -53,7 +53,8 @@ class Lease:
     stream. `stopped_at_ms` is since when a stop was requested at that POST, or the same instant if none was;
     `stop_at_ms` is since when one is requested now, `last_stop_ms` when it was last requested. `ending` is the error by
     which the last execution let go of the stream, `ending_cause` its message, `ended_at_ms` when; "" while an execution
-    holds it. Until `paused_until_ms` no connection should be open, because the stream's budget is used up.
+    holds it. Until `paused_until_ms` no connection should be open, because the stream's budget is used up. `moved_to`
+    is the place to which a move has stopped it; "" if it was not moved, or was started since.
     """
 
     fence: int = 0
@@ -73,6 +74,7 @@ class Lease:
     last_stop_ms: int = 0
     connected_by: str = ""
     paused_until_ms: int = 0
+    moved_to: str = ""
 
     @property
     def stopped_before_ms(self) -> int | None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
+from handlers.api.status_words import MOVED, NOT_TWICE
 from handlers.fleet.turns import Ask
 from handlers.fleet.wanted import Wanted
 from handlers.values import dataclass
@@ -28,6 +29,8 @@ STARTING_AGAIN = 6
 # With one of these statuses no execution connects the stream, so a start helps. An "unknown" stream may be alive.
 _OVER = ("stopped", "ended", "rejected", "broken")
 _ASKED_AGAIN = (NEVER, "stopped", "stopping")
+# A stream that ended for one of these reasons is started only by a POST of its own.
+_BY_HAND = (MOVED, NOT_TWICE)
 _AWAY_WORDS = {NEVER: "it was not started yet", "stopped": "it is stopped", "stopping": "it is stopping"}
 
 
@@ -89,7 +92,7 @@ class Round:
         if is_connected and status == "starting":
             return self.number % STARTING_AGAIN == 0
         if is_connected:
-            return status in (_ASKED_AGAIN if self.number else (*_ASKED_AGAIN, *_OVER))
+            return not why.endswith(_BY_HAND) and status in (_ASKED_AGAIN if self.number else (*_ASKED_AGAIN, *_OVER))
         return status != "stopping"
 
     def _ids(self, after: str) -> Iterator[str]:

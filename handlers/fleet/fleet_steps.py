@@ -33,13 +33,17 @@ Answer = Future[tuple[Ask, Outcome, str]]
 
 @dataclass(frozen=True)
 class Ports:
-    """What a step needs: `round_of` makes a round by number, `ask` makes a request, `is_late` ends the step."""
+    """What a step needs: `round_of` makes a round by number, `ask` makes a request, `is_late` ends the step.
+
+    `now_ms` is the time of the day, which may step back; `elapsed_ms` never does.
+    """
 
     records: FleetRecords
     round_of: Callable[[Fleet, int], Round]
     ask: Request
     most_per_s: float
     now_ms: Callable[[], int]
+    elapsed_ms: Callable[[], int]
     is_late: Callable[[], bool]
     draw: Callable[[], float]
 
@@ -61,7 +65,7 @@ def _round(ports: Ports, fleet: Fleet, *, is_dry: bool) -> bool:
         one.counts |= Counter(as_wanted=fleet.as_wanted, left=fleet.left)
         place = fleet.position.encode()
         one.not_yet += [found for found in json.loads(fleet.not_yet or "[]") if found["stream"].encode() <= place]
-    rate = (Unpaced if is_dry else Rate)(ports.most_per_s, ports.now_ms())
+    rate = (Unpaced if is_dry else Rate)(ports.most_per_s, ports.elapsed_ms())
     asking = Asking(one.asks(fleet.position), rate, ports.draw, fleet.position)
     before = Counter(started=fleet.started, stopped=fleet.stopped, refused=fleet.refused)
 
@@ -84,7 +88,7 @@ def _round(ports: Ports, fleet: Fleet, *, is_dry: bool) -> bool:
 def _asked(ports: Ports, asking: Asking, request: Request, note: Callable[[], None]) -> bool:
     """Makes the requests; returns whether all were made before time was up. No request is under way then."""
     answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-    under_way, saved_ms = 0, ports.now_ms()
+    under_way, saved_ms = 0, ports.elapsed_ms()
 
     def perform(ask: Ask) -> tuple[Ask, Outcome, str]:
         try:
@@ -95,7 +99,7 @@ def _asked(ports: Ports, asking: Asking, request: Request, note: Callable[[], No
     with ThreadPoolExecutor(AT_ONCE) as threads:
         while True:
             is_late = ports.is_late()
-            due = None if is_late else asking.due(ports.now_ms())
+            due = None if is_late else asking.due(ports.elapsed_ms())
             if isinstance(due, Ask):
                 threads.submit(perform, due).add_done_callback(answers.put)
                 under_way += 1
@@ -104,7 +108,7 @@ def _asked(ports: Ports, asking: Asking, request: Request, note: Callable[[], No
             with contextlib.suppress(queue.Empty):
                 answer = answers.get(timeout=0 if isinstance(due, Ask) else (due or 50) / 1000)
                 under_way -= 1
-                asking.answered(*answer.result(), ports.now_ms())
-            if ports.now_ms() - saved_ms >= SAVE_EVERY_MS:
-                saved_ms = ports.now_ms()
+                asking.answered(*answer.result(), ports.elapsed_ms())
+            if ports.elapsed_ms() - saved_ms >= SAVE_EVERY_MS:
+                saved_ms = ports.elapsed_ms()
                 note()

@@ -146,6 +146,8 @@ def lease(item: Item) -> Lease:
     known["last_stop_ms"] = known["stop_at_ms"]
     known["stop_at_ms"] = instant_ms(text(item, "stop_since")) or known["stop_at_ms"]
     known |= {"connected_token": count(item, "connected") or 0, "released_token": count(item, "released") or 0}
+    place, _, moved_at = (text(item, "moved_to") or "").partition(" ")
+    known["moved_to"] = place if moved_at == text(item, "stop_at") else ""
     if is_pause(text(item, "rest_kind") or ""):
         known["paused_until_ms"] = count(item, "rest_until_ms") or 0
     return typed_values.read_as(Lease, item, connected_by=_connected_by(item), **known)

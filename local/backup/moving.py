@@ -41,7 +41,8 @@ class Moving:
             words = f"{self.here.name} has no such stream; --match '{stream_id}:*' moves the parts of one in parts"
             raise NotRestored(words)
         lease = self._stopped(tables, stream_id)
-        stopped_at, ran = text(lease, "stop_at") or text(lease, "ended_at") or "", bool(self._moved_to(lease))
+        stopped_at = text(lease, "stop_at") or text(lease, "ended_at") or ""
+        ran = control_record.lease(lease).moved_to != ""
         restoring = Restoring(self.there, f"{self.here.name} {stopped_at}", self.check)
         self.say(f"{stream_id}: copying")
         restored = restoring.restore(tables, stream_id, ran=ran)
@@ -57,8 +58,8 @@ class Moving:
         while True:
             self.check()
             lease = tables.lease(stream_id) or {}
-            held, place = control_record.lease(lease), self._moved_to(lease)
-            if place not in ("", self.there.name):
+            held = control_record.lease(lease)
+            if (place := held.moved_to) not in ("", self.there.name):
                 raise NotRestored(
                     f"it is being moved to {place} since {text(lease, 'stop_at')}: run that move again, or start the "
                     f"stream at {self.here.name} first"
@@ -76,12 +77,6 @@ class Moving:
                     f"it has not stopped at {self.here.name} within {LET_GO_S:g} s: run the command again later"
                 )
             time.sleep(CHECK_S)
-
-    @staticmethod
-    def _moved_to(lease: Item) -> str:
-        """The place of the move whose stop request is in force; "" if there is none."""
-        mark = (text(lease, "moved_to") or "").split(" ")
-        return mark[0] if mark[-1] == text(lease, "stop_at") else ""
 
 
 def start(place: Place, stream_id: str, stopped_at: str, check: Callable[[], None]) -> bool:

@@ -370,3 +370,10 @@ def test_a_lost_answer_to_the_stop_request(memory: Memory) -> None:
     lease = ledger(memory).stop("demo", REQUESTED_AT, may_start=False)
     assert lease is not None
     assert (lease.stop, lease.fence, lease.execution) == (True, 1, MINE)
+
+
+def test_a_stream_that_was_moved_says_where_it_is(control: ModuleType, memory: Memory) -> None:
+    """Started again, it would run at two places."""
+    connected(memory)
+    ledger(memory).stop("demo", REQUESTED_AT, may_start=False, moved_to="prod@eu-west-1")
+    assert asked(control, "GET", "demo")[1]["reason"] == "moved to prod@eu-west-1; start it there"

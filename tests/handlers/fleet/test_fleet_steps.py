@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from handlers.api.fleet_routes import shown
+from handlers.api.status_words import MOVED, NOT_TWICE
 from handlers.errors import StoreUnavailable
 from handlers.fleet.fleet_records import DONE, FleetRecords
 from handlers.fleet.fleet_round import STARTING_AGAIN, Round
@@ -28,7 +29,10 @@ class Killed(Exception):
 
 @dataclass
 class World:
-    """Streams that were ever started, by status; a started stream runs two looks later."""
+    """Streams that were ever started, by status; a started stream runs two looks later.
+
+    The wall clock steps back by an hour each time that it is read.
+    """
 
     status: dict[str, str] = field(default_factory=dict)
     draws: random.Random = field(default_factory=lambda: random.Random(1))
@@ -36,6 +40,7 @@ class World:
     refuses: float = 0.0
     asked: Counter[str] = field(default_factory=Counter)
     stuck: frozenset[str] = frozenset()
+    why: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.dynamodb = MemoryDynamoDB(CONTROL, "events")
@@ -61,7 +66,9 @@ class World:
         ends_ms = self.now_ms() + 60_000
         records = FleetRecords(self.dynamodb, CONTROL, is_dry=is_dry)
         round_of = lambda fleet, number: Round(records.document(fleet), self.known, self.state, number)  # noqa: E731
-        return Ports(records, round_of, self.ask, 1000, self.now_ms, lambda: self.now_ms() > ends_ms, lambda: 0.0)
+        is_late = lambda: self.now_ms() > ends_ms  # noqa: E731
+        wall_ms = itertools.count(10**13, -3_600_000).__next__
+        return Ports(records, round_of, self.ask, 1000, wall_ms, self.now_ms, is_late, lambda: 0.0)
 
     def now_ms(self) -> int:
         """Return the time, which goes on with each look at it."""
@@ -75,7 +82,7 @@ class World:
         """Return their statuses; the function may be killed here."""
         if self.draws.random() < self.kills:
             raise Killed
-        shown = {one: (self.status[one], "") for one in stream_ids if one in self.status}
+        shown = {one: (self.status[one], self.why.get(one, "")) for one in stream_ids if one in self.status}
         for one in shown:
             if one not in self.stuck:
                 self.status[one] = {"starting": "running", "stopping": "stopped"}.get(
@@ -135,7 +142,7 @@ def test_a_dry_run_is_not_paced() -> None:
     world = World()
     records = FleetRecords(world.dynamodb, CONTROL, is_dry=True)
     records.begin(read("s:{1..500}", LINES), ME, 0)
-    ports = replace(world.ports(True), now_ms=lambda: 1, is_late=lambda: False)
+    ports = replace(world.ports(True), elapsed_ms=lambda: 1, is_late=lambda: False)
     assert step(ports, ME, is_dry=True)["is_done"]
     assert (records.read().started, world.asked) == (500, {})
 
@@ -172,6 +179,20 @@ def test_the_end_says_what_is_not_yet_so_and_why() -> None:
         {"stream": "s:1", "wanted": "connected", "status": "starting", "why": "it is starting"},
     ]
     assert (world.asked["r:1"], world.asked["s:1"]) == (1, MOST_ROUNDS / STARTING_AGAIN)
+
+
+@pytest.mark.parametrize(
+    ("status", "why"), [("stopped", f"moved to prod@eu-west-1; {MOVED}"), ("ended", f"it ended; {NOT_TWICE}")]
+)
+def test_what_only_a_person_starts_is_left_by_name(status: str, why: str) -> None:
+    """A stream that was moved would run at two places; one that may cost money has had its answer."""
+    world = World({"s:1": status, "s:2": "stopped"}, why={"s:1": why})
+    world.begin("s:*")
+    world.apply()
+    assert dict(world.asked) == {"s:2": 1}
+    assert json.loads(world.records.read().not_yet) == [
+        {"stream": "s:1", "wanted": "connected", "status": status, "why": why}
+    ]
 
 
 def test_a_start_that_ended_half_way_is_requested_again() -> None:

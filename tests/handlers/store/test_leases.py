@@ -210,3 +210,5 @@ def test_a_lease_knows_its_first_and_its_last_stop() -> None:
     instants = {"stop_since": {"S": "1970-01-01T00:00:05Z"}, "stop_at": {"S": "1970-01-01T00:00:07Z"}}
     read = control_record.lease({"stop": {"BOOL": True}} | instants)
     assert (read.stop, read.stop_at_ms, read.last_stop_ms) == (True, 5_000, 7_000)
+    marks = [{"moved_to": {"S": f"prod@eu-west-1 {instants[name]['S']}"}} for name in ("stop_at", "stop_since")]
+    assert [control_record.lease(instants | one).moved_to for one in marks] == ["prod@eu-west-1", ""]
