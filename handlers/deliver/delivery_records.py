@@ -20,8 +20,6 @@ from handlers.store.typed_values import Item
 from handlers.values import dataclass
 
 PREFIX = "sink#"
-# How many records are read: a profile has a few sinks, and former ones may have left a record.
-MOST = 20
 # In place of the number of an arrival's events that are done.
 ALL = -1
 
@@ -137,9 +135,9 @@ class SinkRecords:
         return None if item is None else _record(item)
 
     def all(self, stream_id: str) -> list[SinkRecord]:
-        """Returns the records of a stream by their sinks' names; raises StoreUnavailable."""
-        records = map(_record, self._table.newest(stream_id, PREFIX, MOST))
-        return sorted(records, key=lambda one: one.sink)
+        """Returns the records of a stream's sinks, with those of former ones; raises StoreUnavailable."""
+        condition, values = "PK = :stream AND begins_with(SK, :prefix)", {":stream": stream_id, ":prefix": PREFIX}
+        return [_record(item) for item in self._table.each(condition, values, ConsistentRead=True)]
 
     def with_end(self, stream_id: str, sinks: int) -> tuple[Arrival | None, dict[str, SinkRecord]]:
         """Returns a stream's newest arrival and its sinks' records; by one read if it never had more than `sinks`.
@@ -149,10 +147,11 @@ class SinkRecords:
         more = {"ConsistentRead": True, "ScanIndexForward": False}
         # Records sort behind arrivals.
         items = self._table.first(sinks + 1, "PK = :stream", {":stream": stream_id}, **more)
-        if len(items) > sinks and items[-1]["SK"]["S"].startswith(PREFIX):
-            items = [*self._table.newest(stream_id, PREFIX, MOST), *self._table.newest(stream_id, ARRIVAL, 1)]
+        records = [_record(item) for item in items if item["SK"]["S"].startswith(PREFIX)]
+        if len(records) > sinks:
+            records, items = self.all(stream_id), self._table.newest(stream_id, ARRIVAL, 1)
         end = next((arrival_of(item) for item in items if item["SK"]["S"].startswith(ARRIVAL)), None)
-        return end, {one.sink: one for item in items if item["SK"]["S"].startswith(PREFIX) if (one := _record(item))}
+        return end, {one.sink: one for one in records}
 
     def save(self, place: Place, record: SinkRecord) -> SinkRecord | None:
         """Returns the record as saved; None if another has saved it since it was read. Raises StoreUnavailable.

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from handlers.api.sinks import Sinks
 from handlers.deliver.arrivals import MOST_ENDS
 from handlers.deliver.bells import ANSWERED_MS, Bell, Bells, Place
 from handlers.deliver.contract import Message, Refusal
@@ -360,18 +361,22 @@ def test_what_was_taken_at_once_before_a_refusal_comes_once() -> None:
     assert (stage.keys(), of(stage).delivered, stage.is_over) == (["0", "1", "2", "3", "4"], 5, True)
 
 
-def test_a_sink_that_waits_and_a_former_one_are_in_nobodys_way() -> None:
-    """A quick sink beside them takes events at once."""
+def test_a_sink_that_waits_and_former_ones_are_in_nobodys_way() -> None:
+    """A quick sink beside them takes events at once, however many records sort behind its own; the API shows it."""
     bucket = Target("s3", "lake", wait_ms=60_000)
     stage = warmed(bucket, OTHER, TARGET)
     stage.run(120)
     stage.targets = (bucket, TARGET)
+    for n in range(30):
+        stage.delivery.records.save(Place("a", f"webhook:{n}"), SinkRecord(f"webhook:{n}"))
     for n in (1, 2):
         stage.come("a", event(str(n), at_ms=stage.clock.now_ms))
         stage.run(1)
     end = stage.virtual.delivery.arrivals.end("a")
     assert end is not None
     assert end.taken == {TARGET.label: 3}
+    ((shown, behind),) = Sinks(stage.client, DELIVERY, "events").each("a", [TARGET.label])
+    assert (shown.delivered, behind) == (3, (0, 0))
     stage.run(120)
     assert stage.keys(bucket.label) == ["0", "1", "2"]
     assert stage.is_over
