@@ -200,17 +200,11 @@ def test_a_segment_is_read_whole_and_in_order(request: pytest.FixtureRequest, em
         assert world.read(limit=at + 1) == stored[: at + 1]
 
 
-def test_many_segments_are_read_page_by_page() -> None:
-    """They exceed one answer, and each event comes once."""
-    world = World()
-    writer = world.log(1)
-    for number in range(60):
-        writer.write(number, events(number))
-    assert world.keys() == [f"k{number}" for number in range(60)]
-
-
 def test_reading_from_an_instant_begins_with_the_segment_of_its_first_event() -> None:
-    """Reading what came before would cost a page for each thousand events; a clock that is set back hides none."""
+    """Reading what came before would cost a page for each thousand events; a clock that is set back hides none.
+
+    They exceed one answer, and each event comes once.
+    """
     world = World()
     writer = world.log(1)
     for number in range(12):
