@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -170,10 +171,7 @@ def _expanded(entry: str, place: str) -> Iterator[str]:
     if any("{" in part or "}" in part for part in parts):
         raise DocumentError(f"{entry[:80]!r} has a brace that is not closed, or braces within braces", place)
     choices = [[part] if number % 2 == 0 else _choices(part, place) for number, part in enumerate(parts)]
-    size = 1
-    for choice in choices:
-        size *= len(choice)
-    if size > MOST_STREAMS:
+    if math.prod(map(len, choices)) > MOST_STREAMS:
         raise DocumentError(f"{entry[:80]!r} stands for more than {MOST_STREAMS:,} streams", place)
     return ("".join(one) for one in itertools.product(*choices))
 

@@ -78,12 +78,12 @@ def edges(
     each = min(MOST_EACH, EACH + MORE * begun(gap).tries)
     # An announced loss lies between events of one connection. Events that came with the notice are before it.
     before_fence, after_ms = gap.fence + (gap.number is not None), gap.span[1]
-    earlier = reader.entries_before(stream_id, layout, now_ms, gap.from_ms + 1)
+    at_ms, earlier = gap.from_ms, reader.entries_before(stream_id, layout, now_ms, gap.from_ms + 1)
     begin = reader.place_at(stream_id, layout, after_ms)
     later = reader.entries(stream_id, layout, now_ms, begin, MOST_READ)
     good = {one.fence: _good(one) for one in records.connections_from(stream_id, gap.fence, MOST_LATER)}
     return Borders(
-        _borders(field, each, (e for e in _live(earlier) if _is_before(e, gap.from_ms, before_fence))),
+        _borders(field, each, (e for e in _live(earlier) if e.received_at_ms <= at_ms and e.fence < before_fence)),
         _borders(field, each, (e for e in _live(later) if _is_after(e, after_ms, good))),
     )
 
@@ -97,10 +97,6 @@ def _good(one: Connection) -> Interval | None:
 def _is_after(event: StoredEvent, after_ms: int, good: Mapping[int, Interval | None]) -> bool:
     span = good.get(event.fence)
     return span is not None and max(after_ms, span[0]) <= event.received_at_ms <= span[1]
-
-
-def _is_before(event: StoredEvent, from_ms: int, fence: int) -> bool:
-    return event.received_at_ms <= from_ms and event.fence < fence
 
 
 def stored(entries: Iterable[Entry]) -> Iterable[StoredEvent]:

@@ -74,11 +74,6 @@ def unaskable(field: Field, borders: Borders) -> str:
     return NO_EVENT_AFTER if "before" in field.edges and not borders.after else ""
 
 
-def can_widen(borders: Borders) -> bool:
-    """Returns whether a second walk may begin an event earlier or end an event later."""
-    return len(borders.before) > 1 or len(borders.after) > 1
-
-
 def proves(field: Field, repair: Repair) -> bool:
     """Returns whether the walk has shown both events at the edges, or the profile states why none can."""
     # Pages without an order may change between two requests, and an event may move to a page that was read.
