@@ -133,11 +133,12 @@ def ordered(repair: Repair, page: Places) -> Repair:
 
 def judged(field: Field, repair: Repair, borders: Borders, problem: str, retry_s: float, now_ms: int) -> Repair:
     """Returns the repair with its result and when to try again; `problem` is why the last walk is not whole."""
-    done = replace(repair, open_from_ms=None, open_to_ms=None, tries=repair.tries + 1, refused=repair.refused + 1)
-    fails = repair.refused
-    if not (problem and repair.at):
+    done, fails = replace(repair, open_from_ms=None, open_to_ms=None, tries=repair.tries + 1), repair.tries
+    if problem and repair.at:
         # A walk that was refused at a page continues there; any other begins again.
-        done, fails = replace(done, walk=LITERAL, at="", pages=0), repair.tries
+        done, fails = replace(done, refused=repair.refused + 1), repair.refused
+    else:
+        done = replace(done, walk=LITERAL, at="", pages=0)
     if not problem and proves(field, repair):
         is_seen = repair.saw_before and repair.saw_after
         # Everything between the two edges is stored, even beyond the gap, whose ends may be known better later.
