@@ -42,7 +42,6 @@ from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import check_stream_id
 from handlers.profile.checked_fields import Fields
 from handlers.profile.deliver_field import Target, targets
-from handlers.profile.secret_references import Reference
 from handlers.run.profile_source import Profiles
 from handlers.settings import DeliverySettings
 from handlers.store.control_table import Table
@@ -195,11 +194,6 @@ def _targets(profile: str, text: str) -> tuple[Target, ...]:
     return several
 
 
-def secret(reference: Reference) -> str:
-    """Returns the secret's value, a minute old at most."""
-    return secrets.read([reference])[reference]
-
-
 def service(name: str) -> Any:
     """Returns the client of a service. Lambda's waits for the function, and never repeats a call."""
     if name == "lambda":
@@ -207,7 +201,7 @@ def service(name: str) -> Any:
     return boto3_client(name, TRIES, at_once=TOGETHER)
 
 
-TOOLS = Tools(service, secret, now_ms)
+TOOLS = Tools(service, lambda reference: secrets.read([reference])[reference], now_ms)
 
 
 def dead_letter(letter: Letter) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from handlers.deliver.bells import Place
 from handlers.deliver.operating import Lag
 from handlers.deliver.worker import Worked
-from handlers.run.connection_metrics import By, embedded
+from handlers.run.connection_metrics import By, embedded, kept
 
 _DIMENSIONS: Mapping[By, list[str]] = {
     "stage": ["service"],
@@ -32,11 +32,6 @@ def document(place: Place, worked: Worked, service: str, namespace: str, by: By,
     profile, _, _ = place.stream_id.partition(":")
     fields = {"profile": profile, "stream": place.stream_id, "sink": place.label, "service": service, **values}
     return embedded(fields, kept(values, by), _DIMENSIONS[by], namespace, now_ms)
-
-
-def kept(values: Mapping[str, int], by: By) -> list[str]:
-    """Returns the names of the numbers that CloudWatch keeps as metrics."""
-    return [name for name, value in values.items() if by != "stage" or value]
 
 
 def lag_document(behind: Sequence[Lag], service: str, namespace: str, now_ms: int) -> dict[str, Any]:

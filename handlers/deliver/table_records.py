@@ -30,12 +30,6 @@ class Brought(NamedTuple):
     images: Sequence[Mapping[str, Any]]
 
 
-def sequence_number(record: Record) -> str:
-    """Returns the record's name in its stream."""
-    number: str = record["dynamodb"]["SequenceNumber"]
-    return number
-
-
 def oldest_ms(records: Sequence[Record]) -> int:
     """Returns when the oldest of the records was written."""
     oldest_s: float = min(record["dynamodb"]["ApproximateCreationDateTime"] for record in records)
@@ -55,7 +49,7 @@ def by_stream(records: Sequence[Record]) -> dict[str, Brought]:
         # Numbers of segments have leading zeros.
         is_log = image["PK"]["S"].endswith(LOG_SUFFIX)
         place = entry.key if is_log else next((image[name]["S"] for name in PLACES.values() if name in image), "")
-        found.setdefault(stream_of(image), []).append((place, entry, sequence_number(record), image))
+        found.setdefault(stream_of(image), []).append((place, entry, record["dynamodb"]["SequenceNumber"], image))
     brought = {}
     for stream_id, several in found.items():
         mark = f"{several[0][2]}-{several[-1][2]}"
