@@ -247,9 +247,12 @@ class Delivery:
     def _first(self, place: Place, arrival: int) -> tuple[int, int]:
         """Returns with which arrival a new sink begins, and when that was noted, 0 if it is not known.
 
-        It is an earlier one if the profile was wrong when that came.
+        It is an earlier one if the profile was wrong when that came. Without a bell (`arrival` is 0) it is one of the
+        last seconds, because the call that noted it may have been killed before it rang.
         """
         earlier = self.bells.at(Place(place.stream_id, ""))
-        if earlier is None or 0 < arrival < earlier.arrival:
-            return arrival, 0
-        return earlier.arrival, earlier.rung_ms - ANSWERED_MS
+        if earlier is not None and not 0 < arrival < earlier.arrival:
+            return earlier.arrival, earlier.rung_ms - ANSWERED_MS
+        end = None if arrival else self.arrivals.end(place.stream_id)
+        is_unrung = end is not None and self.ports.now_ms() < end.at_ms + ANSWERED_MS
+        return (end.number if end is not None and is_unrung else arrival), 0

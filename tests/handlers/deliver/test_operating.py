@@ -12,7 +12,7 @@ from handlers.connection.inputs import Layout
 from handlers.deliver import feed
 from handlers.deliver.bells import Place
 from handlers.deliver.operating import Command, Lag, current, lag
-from handlers.deliver.table_records import decoded
+from handlers.deliver.table_records import by_stream, decoded
 from tests.examples import one_in
 from tests.handlers.deliver.records import NOW_MS, event, segment_record
 from tests.handlers.deliver.stage import AWAY, OTHER, PLACE, TAKE, TARGET, Stage, asked, of
@@ -342,12 +342,17 @@ def test_a_sink_that_has_not_begun_begins_by_hand_as_its_profile_says(names: lis
     assert not [one for _, one in stage.taken if "replayed" in one.text]
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
 @pytest.mark.parametrize("name", ["pause", "resume", "replay"])
-def test_a_command_before_a_new_sinks_worker_has_come_leaves_nothing_out(name: str) -> None:
-    """Its first event has rung for it: it begins with that one, whatever a person asks meanwhile."""
+def test_a_command_before_a_new_sinks_worker_has_come_leaves_nothing_out(name: str, *, is_killed: bool) -> None:
+    """Its first event has rung for it, or will: it begins with that one, whatever a person asks meanwhile."""
     stage = Stage(replace(OTHER, from_ms=NOW_MS + 500), TARGET)
-    place = Place("a", OTHER.label)
-    stage.virtual.delivery.note(stage.stored("a", event("0", at_ms=NOW_MS)))
+    place, delivery, records = Place("a", OTHER.label), stage.delivery, stage.stored("a", event("0", at_ms=NOW_MS))
+    if is_killed:  # before it rings; Lambda repeats the call
+        stage.virtual.at(NOW_MS + 1_000, lambda: delivery.note(records))
+        delivery.arrivals.note({"a": by_stream(records)["a"][:2]}, NOW_MS)
+    else:
+        delivery.note(records)
     asked(stage, name, place, from_ms=NOW_MS + 500)
     asked(stage, "resume", place)
     stage.run(150)
