@@ -10,7 +10,7 @@ import pytest
 from handlers.api.control_stage import COMMAND_S
 from handlers.connection.inputs import Layout
 from handlers.deliver import feed
-from handlers.deliver.bells import Place
+from handlers.deliver.bells import ANSWERED_MS, Place
 from handlers.deliver.operating import Command, Lag, current, lag
 from handlers.deliver.table_records import by_stream, decoded
 from tests.examples import one_in
@@ -353,6 +353,7 @@ def test_a_command_before_a_new_sinks_worker_has_come_leaves_nothing_out(name: s
         delivery.arrivals.note({"a": by_stream(records)["a"][:2]}, NOW_MS)
     else:
         delivery.note(records)
+        stage.clock.now_ms += ANSWERED_MS
     asked(stage, name, place, from_ms=NOW_MS + 500)
     asked(stage, "resume", place)
     stage.run(150)
