@@ -7,7 +7,7 @@ import pytest
 
 from endpoint import distributed
 from states_language.server.diagnostics import diagnostics, refuse_bad
-from states_language.server.json_messages import message_and_place
+from states_language.server.json_messages import message_and_place, outside_texts
 from states_language.server.requests import Refusal
 from states_language.values import parsed
 
@@ -127,6 +127,12 @@ def test_bad_json_has_jacksons_message(text: str, message: str, column: int) -> 
     assert worded.startswith(message)
     assert worded.endswith(f"\n at {place}")
     assert place == f'[Source: (String)"{text}"; line: 1, column: {column}]'
+
+
+def test_what_is_outside_of_texts_is_counted() -> None:
+    """Each text counts as one; escapes end none, and the rest of a text without an end belongs to it."""
+    texts = (rb'["\\", "\"]"]', rb'[1, "\\\"', b'""' * 99, b"[" * 99)
+    assert [outside_texts(text, 9) for text in texts] == [6, 5, 10, 99]
 
 
 def test_a_member_that_appears_twice_is_refused() -> None:

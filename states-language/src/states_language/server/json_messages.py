@@ -15,7 +15,8 @@ _LONGEST_TOKEN = 256
 _TOKEN = re.compile(r"[A-Za-z_$][\w$]*")
 _VALUES = "(JSON String, Number, Array, Object or token 'null', 'true' or 'false')"
 _SKIPPED = re.compile(r'"(?:[^"\\]|\\.)*"?|[^"\[\]{}]+', re.DOTALL)
-_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_TEXT = re.compile(rb'"[^"]*+"?')
+"""A text without escapes."""
 _EXPECTED = {
     "Expecting property name": "was expecting double-quote to start field name",
     "Illegal trailing comma": "was expecting double-quote to start field name",
@@ -102,9 +103,10 @@ def _brackets(text: str) -> list[tuple[str, int]]:
 
 def outside_texts(body: bytes, most: int) -> int:
     """Returns how many bytes of a JSON text are outside its strings; it stops counting above `most`."""
+    plain = body.replace(rb"\\", b"").replace(rb"\"", b"")  # which is quicker than to skip each escape
     outside, at = 0, 0
-    for text in _TEXT.finditer(body):
+    for text in _TEXT.finditer(plain):
         outside, at = outside + 1 + text.start() - at, text.end()
         if outside > most:
             return outside
-    return outside + len(body) - at
+    return outside + len(plain) - at
