@@ -34,6 +34,12 @@ def line(*states: tuple[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {"StartAt": states[0][0], "States": {name: ended(state) for name, state in states}}
 
 
+def distributed(*states: tuple[str, Mapping[str, Any]], **fields: Any) -> dict[str, Any]:
+    """Return a Map whose items are executions of their own, of this line; without one, of a Pass."""
+    config = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
+    return {"Type": "Map", "ItemProcessor": config | line(*(states or (("A", {"Type": "Pass"}),))), **fields}
+
+
 def written(folder: Path, name: str, content: Any) -> str:
     """Return the path of a new file with this text, or with this value as JSON."""
     path = folder / name

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from language.jsonata_expressions import EXPRESSIONS, INPUT
-from machines import line
+from machines import distributed, line, machine
 from patience import until
 from states_language import DefinitionError, Execution, RealClock, TaskCall, load
 from states_language.jsonata.bounds import HERE
@@ -115,20 +115,15 @@ def test_no_pass_of_the_event_loop_takes_more_than_a_turn() -> None:
 
 def test_each_item_of_a_map_run_counts_before_it_begins_and_when_it_is_written() -> None:
     """Others have turns while a hundred thousand are prepared, or their results become one text."""
-    config = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
-    processor = {**config, **line(("B", {"Type": "Pass"}))}
-    writer = {"WriterConfig": {"Transformation": "COMPACT"}}
     seen: list[int] = []
-    state = {"Type": "Map", "ItemProcessor": processor, "ResultWriter": writer}
+    state = distributed(("B", {"Type": "Pass"}), ResultWriter={"WriterConfig": {"Transformation": "COMPACT"}})
     (execution,) = ended([state], list(range(200)), lambda lanes: seen.extend(lanes.taken))
     assert (len(execution.output), sum(seen)) == (200, STATE + 200 * (1 + STATE + 1))
 
 
 def test_what_is_stopped_unwinds_a_few_at_a_time() -> None:
     """Of a hundred executions of a Map Run no pass of the event loop ends more than a few tasks."""
-    config = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
-    processor = {**config, **line(("W", {"Type": "Wait", "Seconds": 100}))}
-    waiting = load(line(("M", {"Type": "Map", "ItemProcessor": processor})))
+    waiting = machine(("M", distributed(("W", {"Type": "Wait", "Seconds": 100}))))
 
     async def main() -> list[int]:
         execution = waiting.start([0] * 100, clock=RealClock(), perform=_nothing, lanes=Lanes(Pool()))

@@ -13,12 +13,11 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from machines import line, machine, types
+from machines import distributed, line, machine, types
 from states_language import Execution, Machine, RealClock, TaskCall, TaskFailure
 from states_language.place import Redriven
 from states_language.scheduling.lanes import FEW
 
-CONFIG = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
 PASS = {"Type": "Pass"}
 PUT = "arn:aws:states:::s3:putObject"
 ODD = (
@@ -26,10 +25,6 @@ ODD = (
     ("P", PASS),
     ("F", {"Type": "Fail", "Error": "Odd"}),
 )
-
-
-def distributed(*states: tuple[str, Any], **fields: Any) -> dict[str, Any]:
-    return {"Type": "Map", "ItemProcessor": {**line(*(states or (("A", PASS),))), **CONFIG}, **fields}
 
 
 def reading(parameters: dict[str, str], action: str = "s3:getObject", **config: Any) -> dict[str, Any]:
