@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from machines import at_ms, machine, types
-from states_language import Behaviour, Execution, TaskCall, TaskFailure, TokenClosed, Tokens, TokenUnknown
+from states_language import Behaviour, Execution, TaskCall, TaskFailure, Tokens
 from states_language.tasks.callbacks import Ended, is_token, settle
 from states_language.testing import run_machine
 
@@ -64,22 +64,6 @@ def test_a_missed_heartbeat_is_caught_under_both_names(error: str, caught: bool)
     assert (execution.status == "FAILED") is not caught
     late = held(says(), "States.HeartbeatTimeout", TimeoutSeconds=11)
     assert (late.status, late.error) == ("FAILED", "States.Timeout")
-
-
-def test_a_token_is_good_for_one_answer() -> None:
-    """A second answer, a late one, and one with a text that is no token are refused."""
-    refused: list[type[Exception]] = []
-
-    async def holder(tokens: Tokens, token: str) -> None:
-        tokens.succeed(token, 1)
-        for text in (token, "x"):
-            try:
-                tokens.heartbeat(text)
-            except (TokenClosed, TokenUnknown) as refusal:
-                refused.append(type(refusal))
-
-    assert held(holder).output == 1
-    assert refused == [TokenClosed, TokenUnknown]
 
 
 def test_each_attempt_has_its_own_token() -> None:

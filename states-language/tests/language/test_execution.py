@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from machines import INVOKE, at_ms, chain, line, machine, named, raising, task, types
+from machines import INVOKE, at_ms, chain, line, machine, named, raising, task
 from states_language import Execution, TaskCall, TaskFailure, load
 from states_language.clock import EPOCH_2026_MS, VirtualClock
 from states_language.values import parse_json
@@ -160,27 +160,6 @@ def test_a_machines_time_out_ends_the_execution_and_cannot_be_caught() -> None:
 def test_an_execution_lives_for_a_year_at_most() -> None:
     states = [("W", {"Type": "Wait", "Seconds": 40_000_000})]
     assert machine(*states).execute().stopped_ms == EPOCH_2026_MS + 365 * 86_400_000
-
-
-def test_a_stop_aborts_at_once_and_nothing_follows() -> None:
-    clock = VirtualClock()
-
-    async def perform(_call: TaskCall) -> Any:
-        return await asyncio.sleep(5)
-
-    async def main() -> Execution:
-        execution = machine(("W", {**WAIT, "Next": "T"}), ("T", task())).start({}, clock=clock, perform=perform)
-        await asyncio.sleep(3)
-        execution.stop("Enough", "said the user")
-        execution.stop("Again", "too late")
-        await asyncio.sleep(60)
-        return await execution.wait()
-
-    execution = clock.run(main())
-    assert (execution.status, execution.error, execution.cause) == ("ABORTED", "Enough", "said the user")
-    assert execution.history[-1]["executionAbortedEventDetails"] == {"error": "Enough", "cause": "said the user"}
-    assert types(execution) == ["ExecutionStarted", "WaitStateEntered", "ExecutionAborted"]
-    assert execution.stopped_ms == EPOCH_2026_MS + 3000
 
 
 def test_a_defect_of_the_outside_fails_the_execution_and_is_reported() -> None:

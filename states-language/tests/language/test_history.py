@@ -1,7 +1,7 @@
-"""The length of an execution's history, and that it need not be kept."""
+"""The length of an execution's history."""
 
 from machines import machine
-from states_language import Event, Machine
+from states_language import Machine
 
 
 def counting(most: int) -> tuple[Machine, dict[str, int]]:
@@ -24,12 +24,3 @@ def test_the_limit_of_the_history_can_be_lifted_and_lowered() -> None:
     assert [event["type"] for event in short.history] == [event["type"] for event in whole.history[:9]] + [
         "ExecutionFailed"
     ]
-
-
-def test_a_history_can_be_streamed_instead_of_kept() -> None:
-    """Every event comes once, in order and whole, and none is kept."""
-    loop, data = counting(3)
-    seen: list[Event] = []
-    streamed = loop.execute(data, on_event=seen.append, keep_history=False)
-    assert streamed.history == []
-    assert seen == loop.execute(data).history

@@ -64,20 +64,6 @@ def read(text: str | bytes, most: int | None = None, **config: Any) -> Execution
     return execution
 
 
-def test_items_are_executions_of_their_own() -> None:
-    """They have names, inputs and histories of their own, and the execution above counts four events."""
-    execution = machine(("M", distributed(("W", {"Type": "Wait", "Seconds": 5}), MaxConcurrency=2))).execute([1, 2, 3])
-    assert execution.output == [1, 2, 3]
-    assert types(execution)[2:6] == ["MapStateStarted", "MapRunStarted", "MapRunSucceeded", "MapStateSucceeded"]
-    assert (execution.stopped_ms or 0) - execution.started_ms == 10_000
-    (run,) = execution.map_runs
-    assert run.status == "SUCCEEDED"
-    assert run.arn.startswith("arn:aws:states:us-east-1:111111111111:mapRun:machine/")
-    assert [child.input_text for child in run.executions] == ["1", "2", "3"]
-    assert len({child.arn for child in run.executions}) == 3
-    assert all(child.machine_arn == run.machine_arn and len(child.history) == 4 for child in run.executions)
-
-
 def test_executions_of_a_run_see_no_outer_variables() -> None:
     """So they may use the same names."""
     inner = ("X", {**PASS, "Assign": {"v": 2}, "Next": "Y"}), ("Y", {**PASS, "InputPath": "$v"})
