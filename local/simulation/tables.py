@@ -1,6 +1,7 @@
 """An in-memory DynamoDB for virtual time: the methods of boto3's client that the handlers and the machines call.
 
-Every table has the key PK, SK and one index, `by-position`. Invariant: a call changes one item as a whole, or raises
+Every table has the key PK, SK, the index `by-position` in each partition, and `by-record`, which is read as a scan.
+Invariant: a call changes one item as a whole, or raises
 botocore's ClientError with DynamoDB's code and changes nothing.
 """
 
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import ClientError
 
+from handlers.store.control_table import BY_RECORD
 from local.simulation.dynamodb_expressions import Item, condition, update
 
 Key = tuple[str, str]
@@ -25,9 +27,8 @@ _PREFIX = re.compile(r" AND begins_with\(SK, (:\w+)\)$")
 _BOUND = re.compile(r" AND SK (>=|>|<|BETWEEN) (:\w+)")
 # Sorts after any other character.
 LAST = "\U0010ffff"
-# The sort key of each index.
-INDEXES = {"by-position": "position"}
-BY_RECORD, OF_RECORDS = "by-record", ("PK", "SK", "execution", "generation")
+# The sort key of `by-position`, which has keys alone, and what `by-record` has.
+POSITION, OF_RECORDS = "position", ("PK", "SK", "execution", "generation")
 _PLACE = re.compile(r"'(\w+)'")
 Listener = Callable[[str, Key, Item], None]
 # boto3's methods by DynamoDB's operations; a machine's Task begins the operation with a small letter.
@@ -57,9 +58,9 @@ class MemoryDynamoDB:
 
     def __init__(self, *tables: str, on_change: Listener | None = None) -> None:
         self._tables: dict[str, dict[Key, Item]] = {name: {} for name in tables}
-        # By table and partition, in order: the sort keys, and for each index its own keys with the sort keys.
+        # By table and partition, in order: the sort keys, and the positions with them.
         self._partitions: dict[tuple[str, str], list[str]] = {}
-        self._indexed: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+        self._positions: dict[tuple[str, str], list[tuple[str, str]]] = {}
         self._on_change = on_change
         self.most_items = 0
 
@@ -103,9 +104,8 @@ class MemoryDynamoDB:
         self._check("DeleteItem", ConditionExpression, table.get(key), rest)
         if (item := table.pop(key, None)) is not None:
             self._partitions[TableName, key[0]].remove(key[1])
-            for index, name in INDEXES.items():
-                if name in item:
-                    self._indexed[TableName, index, key[0]].remove((item[name]["S"], key[1]))
+            if POSITION in item:
+                self._positions[TableName, key[0]].remove((item[POSITION]["S"], key[1]))
         return {}
 
     def batch_execute_statement(self, *, Statements: list[dict[str, Any]]) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class MemoryDynamoDB:
                 raise _client_error("Query", "ValidationException", "the key condition must begin with PK =")
             which = TableName, values[place[1]]["S"]
             found = (
-                self._indexed_keys(index, which, values, start, is_forward=ScanIndexForward)
+                self._indexed_keys(which, values, start, is_forward=ScanIndexForward)
                 if index
                 else self._whole_items(KeyConditionExpression, which, values, start, is_forward=ScanIndexForward)
             )
@@ -160,7 +160,8 @@ class MemoryDynamoDB:
         answer = {"Items": items, "Count": len(items)}
         if read and len(read) == limit:
             # As in DynamoDB, a full page may or may not be followed by another.
-            answer["LastEvaluatedKey"] = {name: read[-1][name] for name in _names_of(index)}
+            names = ("PK", "SK") if index in ("", BY_RECORD) else ("PK", "SK", POSITION)
+            answer["LastEvaluatedKey"] = {name: read[-1][name] for name in names}
         return answer
 
     def _records(self, table: dict[Key, Item], start: Item | None) -> Iterator[Item]:
@@ -171,17 +172,17 @@ class MemoryDynamoDB:
                 yield {name: item[name] for name in OF_RECORDS if name in item}
 
     def _indexed_keys(
-        self, index: str, which: tuple[str, str], values: Item, start: Item | None, *, is_forward: bool
+        self, which: tuple[str, str], values: Item, start: Item | None, *, is_forward: bool
     ) -> Iterator[Item]:
-        """Yields the entries of a partition of an index of keys."""
-        table, entries = self._tables[which[0]], self._indexed.get((which[0], index, which[1]), [])
+        """Yields the entries of a partition of the index `by-position`."""
+        table, entries = self._tables[which[0]], self._positions.get(which, [])
         if ":after" in values:
             # Entries before the beginning of the page are skipped without reading them: a reader reads many pages.
             entries = entries[bisect.bisect_right(entries, (values[":after"]["S"], LAST)) :]
         if start is not None:
-            entries = _from(entries, (start[INDEXES[index]]["S"], start["SK"]["S"]), is_forward=is_forward)
+            entries = _from(entries, (start[POSITION]["S"], start["SK"]["S"]), is_forward=is_forward)
         for _, sort in entries if is_forward else reversed(entries):
-            yield {name: table[which[1], sort][name] for name in _names_of(index)}
+            yield {name: table[which[1], sort][name] for name in ("PK", "SK", POSITION)}
 
     def _whole_items(
         self, expression: str, which: tuple[str, str], values: Item, start: Item | None, *, is_forward: bool
@@ -234,11 +235,10 @@ class MemoryDynamoDB:
         before = items.get(key)
         if before is None:
             bisect.insort(self._partitions.setdefault((table, partition), []), sort)
-        for index, name in INDEXES.items():
-            if before is not None and name in before:
-                self._indexed[table, index, partition].remove((before[name]["S"], sort))
-            if name in item:
-                bisect.insort(self._indexed.setdefault((table, index, partition), []), (item[name]["S"], sort))
+        if before is not None and POSITION in before:
+            self._positions[table, partition].remove((before[POSITION]["S"], sort))
+        if POSITION in item:
+            bisect.insort(self._positions.setdefault((table, partition), []), (item[POSITION]["S"], sort))
         items[key] = item
         if self._on_change is not None:
             self._on_change(table, key, item)
@@ -251,11 +251,6 @@ def _inserted(statement: dict[str, Any]) -> tuple[str, Item]:
     if match is None or len(names) != len(statement["Parameters"]):
         raise _client_error("BatchExecuteStatement", "ValidationException", "no INSERT with a value for each place")
     return match[1], dict(zip(names, statement["Parameters"], strict=True))
-
-
-def _names_of(index: str) -> tuple[str, ...]:
-    """Returns the attributes of a key in the table or the index."""
-    return ("PK", "SK", INDEXES[index]) if index in INDEXES else ("PK", "SK")
 
 
 def _from(ordered: list[T], start: T, *, is_forward: bool) -> list[T]:
