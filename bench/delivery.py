@@ -26,7 +26,7 @@ from typing import Any
 
 from bench.consumers import LambdaContext
 from bench.function import environment
-from bench.harness import options, say, show
+from bench.harness import Row, options, say, show
 from bench.tables import TABLES, Tables, serve
 from handlers.deliver.worker import BATCH
 from local.costs.delivered import POLLS_PER_S, records
@@ -195,18 +195,18 @@ def benching(event_bytes: int, answer_ms: float) -> Iterator[Bench]:
         yield Bench(address, Path(folder), sinks, event_bytes)
 
 
-def measure(calls: int, event_bytes: int, backlog: int, answer_ms: float) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the figures of a call, and how many events of one stream each sink gets in a second."""
+def measure(calls: int, event_bytes: int, backlog: int, answer_ms: float) -> Row:
+    """Return the figures of a call, and in `ceilings` how many events of one stream each sink gets in a second."""
     with benching(event_bytes, answer_ms) as bench:
         figures = _figures(bench, calls)
-        ceilings = {}
+        ceilings: list[Row] = []
         for sink in SINKS:
             bench.noted(sink, 1)
             bench.answered(1)  # makes the clients
             count = backlog if "order" not in sink or "un" in sink else backlog // 10
             bench.noted(sink, count)
-            ceilings[sink] = count / bench.answered(count)[1]
-    return figures, ceilings
+            ceilings.append({"sink": sink, "events_per_s": count / bench.answered(count)[1]})
+    return figures | {"ceilings": ceilings}
 
 
 def _figures(bench: Bench, calls: int) -> dict[str, float]:
@@ -244,22 +244,15 @@ def main(argv: list[str] | None = None) -> int:
         per_s=(0, "events a second of one stream, instead of all else"), seconds=(SECONDS, "for how long"),
     )  # fmt: skip
     if asked.per_s:
-        found = {}
+        late: list[Row] = []
         with benching(asked.event_bytes, asked.answer_ms) as bench:
             for sink in SINKS:
                 all_ms = bench.late_ms(sink, asked.per_s, asked.seconds)
                 # A sink that falls behind gets its events later and later.
-                found[sink] = {"median_ms": statistics.median(all_ms), "last_ms": all_ms[-1]}
-                say(__doc__, {"sink": sink} | found[sink])
-        lines = [
-            f"{sink:<22} {one['median_ms']:>8,.0f} ms late, at the end {one['last_ms']:,.0f}"
-            for sink, one in found.items()
-        ]
-        return show(asked, {json.dumps(sink): one for sink, one in found.items()}, lines=lines)
-    figures, ceilings = measure(asked.calls, asked.event_bytes, asked.backlog, asked.answer_ms)
-    lines = [f"{name} = {value:.3f}" for name, value in figures.items()]
-    lines += [f"{sink:<22} {rate:>8,.0f} events/s of one stream" for sink, rate in ceilings.items()]
-    return show(asked, figures | {json.dumps(sink): rate for sink, rate in ceilings.items()}, lines=lines)
+                late.append({"sink": sink, "median_ms": statistics.median(all_ms), "last_ms": all_ms[-1]})
+                say(__doc__, late[-1])
+        return show(asked, {"late": late})
+    return show(asked, measure(asked.calls, asked.event_bytes, asked.backlog, asked.answer_ms))
 
 
 if __name__ == "__main__":
