@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from local.cli import main
 from local.costs import delivered, month, prices, stage_costs
 from local.costs.delivered import Flow
 from local.costs.prices import GB, MILLION, MONTH_S
@@ -120,23 +119,3 @@ def test_the_log_and_the_metrics_are_paid_too() -> None:
         assert 0 < fixed["delivery_sweeps"] < 0.1
         # Five functions at a time use three tables with a key each, of which each asks every five minutes.
         assert fixed["delivery_keys"] == pytest.approx(5 * 3 * MONTH_S / 300 * 3 / MILLION)
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (["--deliver", "sns"], "--deliver must name kinds of sinks (sqs, eventbridge, kinesis"),
-        (
-            ["--price", "sqs.x=1"],
-            "--price: 'sqs.x=1' is not a price: write NAME=USD, with NAME one of eventbridge.million_",
-        ),
-        (["--price", "kinesis.gb_in=nan"], "--price: 'kinesis.gb_in=nan' is not a price"),
-    ],
-)
-def test_what_cannot_be_priced_is_refused(
-    options: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The refusal is one sentence with status 2."""
-    assert main(["cost", *options]) == 2
-    said = capsys.readouterr().err
-    assert (sentence in said, said.count("\n")) == (True, 1), said

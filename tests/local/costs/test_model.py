@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from handlers.profile.deliver_field import KINDS
 from local.checkout import ROOT
 from local.cli import main
 from local.costs import cost_pages, counted_run, model, month, prices, stage_costs
@@ -15,7 +16,7 @@ from local.costs.cost_pages import IDLE, Quoted
 from local.costs.counted_run import NAMES
 from local.costs.model import PARTS, Costs, Load, Usage
 from local.costs.month import Month, Months
-from local.costs.prices import MILLION, MONTH_S
+from local.costs.prices import CHARGES, MILLION, MONTH_S
 from local.costs.steady_upstream import LATE_MS, SteadyUpstream
 from local.generated_pages import outdated
 from states_language.clock import VirtualClock
@@ -25,6 +26,7 @@ LISTED = prices.read()
 MONTHS = Months(Month(6_500, 2_640_000_000, 3_100, 14), Month(6_000, 5_256_000_000, 6_000, 2))
 SOURCE = month.scenario("prod")
 COUNTED = model.counted
+A_PRICE = f"write NAME=USD, with NAME one of {', '.join(sorted({'kinesis.stream_hour', *dict(CHARGES.values())}))}"
 
 
 @pytest.fixture(scope="module")
@@ -222,6 +224,9 @@ def test_a_post_costs_the_api_and_an_express_execution() -> None:
             "a second that it stores; let fewer share it, or raise memory_mb",
         ),
         ("--stage nope", "There is no stage 'nope': env/nope.yml does not exist"),
+        ("--deliver sns", f"--deliver must name kinds of sinks ({', '.join(KINDS)}), not 'sns'"),
+        ("--price sqs.x=1", f"--price: 'sqs.x=1' is not a price: {A_PRICE}"),
+        ("--price kinesis.gb_in=nan", f"--price: 'kinesis.gb_in=nan' is not a price: {A_PRICE}"),
     ],
 )
 def test_what_cannot_be_answered(options: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
