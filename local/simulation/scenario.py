@@ -7,11 +7,12 @@ Times are integer milliseconds from the start of the execution; settings are in 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
+from handlers.profile.checked_fields import FLAG, Fields, Form, choice, whole
 from local.stages import DERIVED, ROOT, checked, load
 from local.user_error import UserError
 from states_language.workbench import Mistake, data
@@ -72,6 +73,60 @@ class Scenario:
 LATENCIES = ("start", "wait_overshoot", "wait_to_task", "connect")
 
 
+def _seconds(least: float, most: float) -> Form:
+    schema = {"type": "number", "minimum": least, "maximum": most}
+    return Form(schema, f"must be a number of seconds from {least:g} to {most:g}")
+
+
+def _in_turn(value: Any) -> tuple[int, ...] | None:
+    values = value if isinstance(value, list) else [value]
+    return tuple(values) if values and all(_INSTANT.read(one) is not None for one in values) else None
+
+
+_INSTANT = whole(MAX_RUN_S * 1000, least=0)
+_MACHINE = Form({"type": "string"}, "must be the path of a state machine, such as statemachines/connections.asl.yml")
+_LATENCY = Form({}, "must be whole milliseconds of at least 0, or a list of them", _in_turn)
+_RUN_FOR, _STALL_AFTER, _OVERLAP = _seconds(0.001, MAX_RUN_S), _seconds(0.001, 900), _seconds(0, 300)
+
+
+class _Fields(Fields):
+    """The fields of a scenario's table, as those of a profile, but the first wrong one raises UserError.
+
+    A field without a value counts as absent.
+    """
+
+    def __init__(self, where: str, table: Any, within: str = "") -> None:
+        if not isinstance(table, dict):
+            raise UserError(f"{where}: {within + ' ' if within else ''}must be a mapping of names to values.")
+        super().__init__(where, {name: value for name, value in table.items() if value is not None}, [], within)
+
+    def wrong(self, field: str, problem: str) -> NoReturn:
+        """Raises UserError."""
+        where = ".".join(part for part in (self._within, field) if part)
+        raise UserError(f"{self._name}: {where} {problem}{'' if problem.endswith('?') else '.'}")
+
+    def sub(self, field: str) -> _Fields:
+        """Returns the fields of a field that is a mapping, empty if it is absent."""
+        return self._of(field, {} if (value := self.take(field)) is None else value)
+
+    def items(self, field: str) -> Iterator[_Fields]:
+        """Yields the mappings in a list, and refuses the unknown fields of each before the next."""
+        value = self.take(field)
+        if value is not None and not isinstance(value, list):
+            self.wrong(field, "must be a list")
+        for at, item in enumerate(value or ()):
+            fields = self._of(f"{field}[{at}]", item)
+            yield fields
+            fields.refuse_the_rest(field)
+
+    def instants(self, field: str) -> tuple[int, ...]:
+        """Returns the instants of a list, in order."""
+        return tuple(sorted(item.needs("at_ms", _INSTANT) for item in self.items(field)))
+
+    def _of(self, field: str, value: Any) -> _Fields:
+        return _Fields(self._name, value, f"{self._within}.{field}" if self._within else field)
+
+
 def read(path: Path, stage: str, root: Path = ROOT) -> Scenario:
     """Returns the scenario in the file; raises UserError that names the file and the field if it is invalid.
 
@@ -80,19 +135,19 @@ def read(path: Path, stage: str, root: Path = ROOT) -> Scenario:
     fields = _Fields(str(path), _data(path))
     scenario = Scenario(
         machine=_machine(fields, path.parent, root),
-        settings=_settings(fields, stage, root),
-        run_for_ms=round(fields.ruled("run_for_s", _number(0.001, MAX_RUN_S)) * 1000),
-        latencies_ms=_latencies(fields),
+        settings=_settings(fields, path, stage, root),
+        run_for_ms=round(fields.needs("run_for_s", _RUN_FOR) * 1000),
+        latencies_ms=_latencies(fields.sub("latencies_ms")),
         upstream=_upstream(fields.sub("upstream")),
-        seed=fields.ruled("seed", _whole(), 0),
+        seed=fields.read("seed", whole(2**53, least=0), 0),
         redeployments=tuple(
-            Redeployment(item.ruled("at_ms", _whole()), _machine(item, path.parent, root))
+            Redeployment(item.needs("at_ms", _INSTANT), _machine(item, path.parent, root))
             for item in fields.items("redeployments")
         ),
         kills_ms=fields.instants("kills"),
         freezes_ms=fields.instants("freezes"),
     )
-    fields.refuse_the_rest()
+    fields.refuse_the_rest("a scenario")
     return scenario
 
 
@@ -103,7 +158,7 @@ def faults_of(path: Path) -> tuple[Upstream, tuple[int, ...]]:
     """
     fields = _Fields(str(path), _data(path))
     found = _upstream(fields.sub("upstream")), fields.instants("kills")
-    fields.refuse_the_rest()
+    fields.refuse_the_rest("faults")
     return found
 
 
@@ -114,128 +169,53 @@ def _data(path: Path) -> Any:
         raise UserError(str(problem)) from None
 
 
-# A rule for a value: its words, and the check.
-_Rule = tuple[str, Callable[[Any], bool]]
-_REQUIRED = object()
-
-
-def _whole(least: int = 0) -> _Rule:
-    return f"a whole number of at least {least}", lambda value: type(value) is int and value >= least
-
-
-def _number(least: float, most: float) -> _Rule:
-    return f"a number from {least:g} to {most:g}", lambda value: type(value) in (int, float) and least <= value <= most
-
-
-_POLICY: _Rule = f"one of {', '.join(POLICIES)}", lambda value: value in POLICIES
-_FLAG: _Rule = "true or false", lambda value: isinstance(value, bool)
-_STATUS: _Rule = "an HTTP status from 204 to 599", lambda value: type(value) is int and 204 <= value <= 599
-
-
-class _Fields:
-    """Takes the fields out of a mapping one by one, so that unknown ones can be refused by name."""
-
-    def __init__(self, where: str, data: Any) -> None:
-        if not isinstance(data, dict):
-            raise UserError(f"{where}: must be a mapping of names to values.")
-        self.where = where
-        self._left = dict(data)
-        self._known: list[str] = []
-
-    def take(self, name: str, default: Any = None) -> Any:
-        self._known.append(name)
-        return self._left.pop(name, default)
-
-    def wrong(self, name: str, problem: str) -> UserError:
-        return UserError(f"{self.where}: {name} {problem}.")
-
-    def refuse_the_rest(self) -> None:
-        for name in self._left:
-            raise self.wrong(str(name), f"is unknown here; the fields are {', '.join(sorted(self._known))}")
-
-    def sub(self, name: str) -> _Fields:
-        value = self.take(name, {})
-        return _Fields(f"{self.where}: {name}", {} if value is None else value)
-
-    def ruled(self, name: str, rule: _Rule, default: Any = _REQUIRED) -> Any:
-        """Returns the value of a field; a field without a default must be present."""
-        value, (words, fits) = self.take(name, default), rule
-        if value is None and default is None:
-            return None
-        if value is None or value is _REQUIRED:
-            raise self.wrong(name, "is missing")
-        if not fits(value):
-            raise self.wrong(name, f"must be {words}, not {value!r}")
-        return value
-
-    def items(self, name: str) -> Iterator[_Fields]:
-        """Yields the mappings in a list, and refuses the unknown fields of each before the next."""
-        value = self.take(name, [])
-        if not isinstance(value, list):
-            raise self.wrong(name, "must be a list")
-        for at, item in enumerate(value):
-            fields = _Fields(f"{self.where}: {name}[{at}]", item)
-            yield fields
-            fields.refuse_the_rest()
-
-    def instants(self, name: str) -> tuple[int, ...]:
-        return tuple(sorted(item.ruled("at_ms", _whole()) for item in self.items(name)))
-
-
 def _machine(fields: _Fields, folder: Path, root: Path) -> Path:
-    name = fields.take("machine")
-    if not isinstance(name, str) or not name:
-        raise fields.wrong("machine", "must be the path of a state machine, such as statemachines/connections.asl.yml")
-    for base in (Path(), folder, root):
-        if os.path.isfile(base / name):  # Path.is_file raises OSError for a name that is too long
-            return base / name
-    raise fields.wrong("machine", f"must be the path of a file: there is no {name}")
+    name: str = fields.needs("machine", _MACHINE)
+    # Path.is_file raises OSError for a name that is too long.
+    found = next((base / name for base in (Path(), folder, root) if os.path.isfile(base / name)), None)
+    if found is None:
+        fields.wrong("machine", f"must be the path of a file: there is no {name}")
+    return found
 
 
-def _settings(fields: _Fields, stage: str, root: Path) -> Mapping[str, Any]:
-    overrides = fields.take("settings", {})
-    if not isinstance(overrides, dict):
-        raise fields.wrong("settings", "must be a mapping of settings, such as wait_s: 35")
+def _settings(fields: _Fields, path: Path, stage: str, root: Path) -> Mapping[str, Any]:
+    overrides = fields.sub("settings").rest()
     base = {name: value for name, value in load(stage, root=root).items() if name not in DERIVED}
-    return checked({**base, **overrides}, f"{fields.where}: settings")
+    return checked({**base, **overrides}, f"{path}: settings")
 
 
 def _latencies(fields: _Fields) -> Mapping[str, tuple[int, ...]]:
-    source = fields.sub("latencies_ms")
-    fits = _whole()[1]
-    rule = (
-        "whole milliseconds of at least 0, or a list of them",
-        lambda value: bool(value) and all(map(fits, value)) if isinstance(value, list) else fits(value),
-    )
-    found = {name: source.ruled(name, rule, 0) for name in LATENCIES}
-    source.refuse_the_rest()
-    return {name: tuple(value) if isinstance(value, list) else (value,) for name, value in found.items()}
+    found = {name: fields.read(name, _LATENCY, 0) for name in LATENCIES}
+    fields.refuse_the_rest("latencies_ms")
+    return found
 
 
 def _upstream(fields: _Fields) -> Upstream:
-    policy = fields.ruled("policy", _POLICY, Upstream.policy)
-    standbys = ("cold", "hot") if policy == "tolerates" else ("cold",)
-    standby = "cold, or hot where policy is tolerates", lambda value: value in standbys
+    policy = fields.read("policy", choice(POLICIES), Upstream.policy)
+    standbys = ["cold", "hot"] if policy == "tolerates" else ["cold"]
     upstream = Upstream(
         policy=policy,
-        events_every_ms=fields.ruled("events_every_ms", _whole(1), Upstream.events_every_ms),
-        overlap_s=fields.ruled("overlap_s", _number(0, 300), Upstream.overlap_s),
-        stall_after_s=fields.ruled("stall_after_s", _number(0.001, 900), Upstream.stall_after_s),
-        standby=fields.ruled("standby", standby, Upstream.standby),
-        resumes=fields.ruled("resumes", _FLAG, Upstream.resumes),
+        events_every_ms=fields.read("events_every_ms", whole(MAX_RUN_S * 1000), Upstream.events_every_ms),
+        overlap_s=fields.read("overlap_s", _OVERLAP, Upstream.overlap_s),
+        stall_after_s=fields.read("stall_after_s", _STALL_AFTER, Upstream.stall_after_s),
+        standby=fields.read(
+            "standby", Form({"enum": standbys}, "must be cold, or hot where policy is tolerates"), Upstream.standby
+        ),
+        resumes=fields.read("resumes", FLAG, Upstream.resumes),
         drops_ms=fields.instants("drops"),
         stalls=tuple(Window(*_span(item)) for item in fields.items("stalls")),
         refusals=tuple(
-            Window(*_span(item), item.ruled("status", _STATUS, Window.status)) for item in fields.items("refusals")
+            Window(*_span(item), item.read("status", whole(599, least=204), Window.status))
+            for item in fields.items("refusals")
         ),
-        ends_at_ms=fields.ruled("ends_at_ms", _whole(), None),
+        ends_at_ms=fields.read("ends_at_ms", _INSTANT),
     )
-    fields.refuse_the_rest()
+    fields.refuse_the_rest("upstream")
     return upstream
 
 
 def _span(item: _Fields) -> tuple[int, int]:
-    from_ms, to_ms = item.ruled("from_ms", _whole()), item.ruled("to_ms", _whole())
+    from_ms, to_ms = item.needs("from_ms", _INSTANT), item.needs("to_ms", _INSTANT)
     if to_ms <= from_ms:
-        raise item.wrong("to_ms", f"must be later than from_ms ({from_ms}), not {to_ms}")
+        item.wrong("to_ms", f"must be later than from_ms ({from_ms}), not {to_ms}")
     return from_ms, to_ms
