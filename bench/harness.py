@@ -117,19 +117,16 @@ def say(doc: str | None, text: object) -> None:
     print(f"{name}: {shown}", file=sys.stderr, flush=True)
 
 
-def show(
-    asked: argparse.Namespace, figures: Row, goals: Iterable[Goal] = (), lines: Iterable[str] | None = None, *,
-    judge: bool = True,
-) -> int:  # fmt: skip
+def show(asked: argparse.Namespace, figures: Row, goals: Iterable[Goal] = (), *, judge: bool = True) -> int:
     """Print the figures and the goals; return 1 if one was missed, unless the status should not `judge` that.
 
-    A list of rows is printed as a table, another figure as a line; `lines` replace both.
+    A list of rows is printed as a table, another figure as a line.
     """
     judged = list(goals)
     if asked.json:
         print(json.dumps(figures | ({"goals": [asdict(goal) for goal in judged]} if judged else {}), indent=1))
     else:
-        print(*(shown(figures) if lines is None else lines), *(goal.line for goal in judged), sep="\n")
+        print(*shown(figures), *(goal.line for goal in judged), sep="\n")
     return int(judge and not all(goal.met for goal in judged))
 
 

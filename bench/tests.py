@@ -61,9 +61,8 @@ def main(argv: list[str] | None = None) -> int:
         "loop_s": round(additions_s, 3),
         "ratio": round(ratio),
     }
-    words = f"{cpu_s:.1f} s of CPU in {wall_s:.1f} s; ten million small additions take {additions_s:.3f} s of CPU"
     goal = so(asked.command, f"a ratio of {ratio:.0f}, at most {asked.goal:g}", ratio <= asked.goal)
-    return done.returncode or show(asked, figures, [goal], [words])
+    return done.returncode or show(asked, figures, [goal])
 
 
 if __name__ == "__main__":

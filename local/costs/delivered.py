@@ -27,7 +27,8 @@ from local.costs.deployed_tables import Table, events_table
 from local.costs.metered import Meter, MeteredDynamoDb
 from local.costs.prices import HOURS, MONTH_S, Prices, sink_usd
 from local.simulation import virtual_delivery
-from local.simulation.table_stream import Record, plain
+from local.simulation.table_stream import Record, Write
+from local.simulation.tables import key_of
 from local.simulation.virtual_delivery import DELIVERY, VirtualDelivery
 
 # "Lambda polls shards in your DynamoDB stream for records at a base rate of 4 times per second."
@@ -289,8 +290,6 @@ def records(streams: Sequence[str], count: int, event_bytes: int, first: int = 0
     made = []
     for number in range(first, first + count):
         event = StreamEvent(f"{number:08d}", "x" * event_bytes, None, None, None, at_ms + number - first)
-        image = plain(event_item(streams[number % len(streams)], 1, number, event))
-        keys = {name: image[name] for name in ("PK", "SK")}
-        written = {"Keys": keys, "NewImage": image, "SequenceNumber": f"{number:021d}"}
-        made.append({"eventName": "INSERT", "dynamodb": {**written, "ApproximateCreationDateTime": at_ms / 1000}})
+        item = event_item(streams[number % len(streams)], 1, number, event)
+        made.append(Write(number, at_ms, "INSERT", key_of(item), item).record())
     return made

@@ -16,7 +16,7 @@ from handlers.dynamodb.client import DynamoDb, binary
 from handlers.dynamodb.sigv4 import Credentials, Signer
 from local.costs.deployed_tables import Table
 from local.costs.units import Item, item_bytes, read_units, refused_units, stored_bytes, write_units
-from local.simulation.tables import Key, MemoryDynamoDB, method
+from local.simulation.tables import Key, MemoryDynamoDB, key_of, method
 
 _EVENT = "event"
 CONDITION = "ConditionalCheckFailedException"
@@ -93,7 +93,7 @@ class Meter:
             answer = method(self.tables, operation)(**request)
         except ClientError as error:
             if error.response["Error"]["Code"] == CONDITION:
-                name, key = request["TableName"], _key(request.get("Key") or request["Item"])
+                name, key = request["TableName"], key_of(request.get("Key") or request["Item"])
                 self._count(name, operation, key[1]).write_units += refused_units(self._items.get((name, key)))
             raise
         if operation == "BatchExecuteStatement":
@@ -106,11 +106,11 @@ class Meter:
         elif operation == "Query":
             self._count_together(operation, request, answer["Items"])
         elif operation == "DeleteItem":
-            name, key = request["TableName"], _key(request["Key"])
+            name, key = request["TableName"], key_of(request["Key"])
             # "The size of the deleted item"; no table with deletions has an index.
             self._count(name, operation, key[1]).write_units += refused_units(self._items.pop((name, key), None))
         else:
-            name, key = request["TableName"], _key(request.get("Key") or request["Item"])
+            name, key = request["TableName"], key_of(request.get("Key") or request["Item"])
             self._count(name, operation, key[1]).write_units += self._changed_units()
         return answer
 
@@ -121,12 +121,12 @@ class Meter:
         count.write_units += self._changed_units()
         for statement, answer in zip(statements, answers, strict=True):
             if "Error" in answer:
-                key = _key(dict(zip(("PK", "SK"), statement["Parameters"], strict=False)))
+                key = key_of(dict(zip(("PK", "SK"), statement["Parameters"], strict=False)))
                 count.write_units += refused_units(self._items.get((name, key)))
 
     def _count_read(self, operation: str, table: str, keys: list[Any], request: dict[str, Any]) -> None:
         """Counts a read of items by their keys."""
-        items = (self._items.get((table, _key(key))) for key in keys)
+        items = (self._items.get((table, key_of(key))) for key in keys)
         sizes = [0 if item is None else item_bytes(item) for item in items]
         count = self._count(table, operation, keys[0]["SK"]["S"])
         count.read_units += read_units(sizes, consistent=request.get("ConsistentRead", False))
@@ -169,7 +169,3 @@ class MeteredDynamoDb(DynamoDb):
     def send(self, operation: str, body: bytes) -> dict[str, Any]:
         """The tables' answer; raises their error."""
         return self._meter.answer(operation, body)
-
-
-def _key(item: Mapping[str, Any]) -> Key:
-    return item["PK"]["S"], item["SK"]["S"]

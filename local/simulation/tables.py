@@ -8,7 +8,7 @@ botocore's ClientError with DynamoDB's code and changes nothing.
 import bisect
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from botocore.exceptions import ClientError
@@ -66,13 +66,13 @@ class MemoryDynamoDB:
 
     def get_item(self, *, TableName: str, Key: Item, **_reading: Any) -> dict[str, Any]:
         """Returns {"Item": …}, or {} if there is none; every read is consistent."""
-        item = self._table(TableName, "GetItem").get(_key(Key))
+        item = self._table(TableName, "GetItem").get(key_of(Key))
         return {} if item is None else {"Item": dict(item)}
 
     def put_item(self, *, TableName: str, Item: Item, ConditionExpression: str = "", **rest: Any) -> dict[str, Any]:
         """Replaces the item; raises ConditionalCheckFailedException if the condition does not hold for the old one."""
         table = self._table(TableName, "PutItem")
-        key = _key(Item)
+        key = key_of(Item)
         self._check("PutItem", ConditionExpression, table.get(key), rest)
         item = dict(Item)
         self._put(TableName, key, item)
@@ -83,7 +83,7 @@ class MemoryDynamoDB:
     ) -> dict[str, Any]:
         """Returns {"Attributes": …} as requested; raises ConditionalCheckFailedException."""
         table = self._table(TableName, "UpdateItem")
-        key = _key(Key)
+        key = key_of(Key)
         before = table.get(key)
         self._check("UpdateItem", ConditionExpression, before, rest)
         change = update(UpdateExpression, rest.get("ExpressionAttributeNames"))
@@ -100,7 +100,7 @@ class MemoryDynamoDB:
     def delete_item(self, *, TableName: str, Key: Item, ConditionExpression: str = "", **rest: Any) -> dict[str, Any]:
         """Deletes the item, if there is one; raises ConditionalCheckFailedException if the condition does not hold."""
         table = self._table(TableName, "DeleteItem")
-        key = _key(Key)
+        key = key_of(Key)
         self._check("DeleteItem", ConditionExpression, table.get(key), rest)
         if (item := table.pop(key, None)) is not None:
             self._partitions[TableName, key[0]].remove(key[1])
@@ -114,14 +114,14 @@ class MemoryDynamoDB:
         Two statements about one item are refused together, because AWS does not define their outcome.
         """
         asked = [_inserted(statement) for statement in Statements]
-        if not 1 <= len(asked) <= 25 or len({(name, *_key(item)) for name, item in asked}) < len(asked):
+        if not 1 <= len(asked) <= 25 or len({(name, *key_of(item)) for name, item in asked}) < len(asked):
             raise _client_error("BatchExecuteStatement", "ValidationException", "1 to 25 statements, each on its item")
         return {"Responses": [self._insert(name, item) for name, item in asked]}
 
     def _insert(self, name: str, item: Item) -> dict[str, Any]:
         if name not in self._tables:
             return {"Error": {"Code": "ResourceNotFound", "Message": "Requested resource not found"}}
-        key = _key(item)
+        key = key_of(item)
         if key in self._tables[name]:
             error = {"Code": "DuplicateItem", "Message": "Duplicate primary key exists in table"}
             return {"TableName": name, "Error": error}
@@ -166,7 +166,7 @@ class MemoryDynamoDB:
 
     def _records(self, table: dict[Key, Item], start: Item | None) -> Iterator[Item]:
         """Yields the entries of the index of records, which is read as a scan."""
-        after = ("", "") if start is None else _key(start)
+        after = ("", "") if start is None else key_of(start)
         for key, item in sorted(table.items()):
             if key > after:
                 yield {name: item[name] for name in OF_RECORDS if name in item}
@@ -206,7 +206,7 @@ class MemoryDynamoDB:
         """Returns the items of the keys; if answers are cut, about half of the keys are left unprocessed."""
         found, left = {}, {}
         for name, wanted in RequestItems.items():
-            keys = [_key(key) for key in wanted["Keys"]]
+            keys = [key_of(key) for key in wanted["Keys"]]
             if not 1 <= len(keys) <= 100 or len(set(keys)) < len(keys):
                 raise _client_error("BatchGetItem", "ValidationException", "1 to 100 keys, and none twice")
             count = -(-len(keys) // 2) if self.most_items else len(keys)
@@ -260,7 +260,8 @@ def _from(ordered: list[T], start: T, *, is_forward: bool) -> list[T]:
     return ordered[: bisect.bisect_left(ordered, start)]
 
 
-def _key(item: Item) -> Key:
+def key_of(item: Mapping[str, Any]) -> Key:
+    """Returns the key of an item, or of one given as a key."""
     return item["PK"]["S"], item["SK"]["S"]
 
 
