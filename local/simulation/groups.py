@@ -13,7 +13,7 @@ from handlers.profile.behaviour import Profile
 from handlers.run.group_ports import GroupTables, Needs, ReadProfiles
 from handlers.run.ports import LogReport
 from handlers.store import typed_values
-from handlers.store.group_store import member_key
+from handlers.store.group_store import GroupStore
 from handlers.store.typed_values import Item
 from local.simulation.shared_tasks import no_client
 from local.simulation.slots import Slot, Upstream, group_needs
@@ -35,19 +35,13 @@ class Group:
 
     def joins(self) -> None:
         """Records that the streams have joined, as their POSTs do."""
+        groups, joined = GroupStore(self.client, self.names["control_table"], GROUP), "2026-01-01T00:00:00.000Z"
         for stream_id in self.upstreams:
-            place: Item = {"joined": {"S": "2026-01-01T00:00:00.000Z"}, "group": {"S": GROUP}}
-            lease = typed_values.key(stream_id, "lease") | place | {"generation": typed_values.number(1)}
+            place: Item = {"joined": {"S": joined}, "group": {"S": GROUP}, "generation": typed_values.number(1)}
+            lease = typed_values.key(stream_id, "lease") | place
             self.client.put_item(TableName=self.names["control_table"], Item=lease)
-            item = member_key(GROUP, stream_id) | {"joined": place["joined"]}
-            self.client.put_item(TableName=self.names["control_table"], Item=item)
-        self.client.update_item(
-            TableName=self.names["control_table"],
-            Key=typed_values.key(GROUP, "lease"),
-            UpdateExpression="SET #size = :size",
-            ExpressionAttributeNames={"#size": "size"},
-            ExpressionAttributeValues={":size": typed_values.number(len(self.upstreams))},
-        )
+            groups.joins(stream_id, joined)
+        groups.counted(0, len(self.upstreams), frees=False)
 
     def needs(
         self,
