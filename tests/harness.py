@@ -145,10 +145,10 @@ class Service:
         """Returns status and JSON of a request to /connections/{stream_id}, to /connections for ""."""
         return self.ask_at(method, f"connections/{stream_id}".rstrip("/"))
 
-    def ask_at(self, method: str, path: str, body: str | None = None, kind: str = "text/plain") -> tuple[int, Any]:
-        """The same of a request to any path, with a body of this media type."""
+    def ask_at(self, method: str, path: str, body: str | None = None) -> tuple[int, Any]:
+        """The same of a request to any path, with a text."""
         content = None if body is None else body.encode()
-        headers = {} if body is None else {"Content-Type": kind}
+        headers = {} if body is None else {"Content-Type": "text/plain"}
         address = f"http://127.0.0.1:{self.port}/{path}"
         try:
             request = urllib.request.Request(address, content, headers, method=method)

@@ -85,13 +85,11 @@ def items(tables: MemoryDynamoDB, name: str) -> list[dict[str, Any]]:
 
 def sends(*chunks: tuple[int, int, int]) -> Script:
     """Send an answer, and so many seconds later the events of these numbers, in a chunk each."""
-    return [
-        (0, Opened(200)),
-        *(
-            (1_000 * at_s, Chunk("".join(f"id: {one}\ndata: {one:03d}\n\n" for one in range(first, last + 1)).encode()))
-            for at_s, first, last in chunks
-        ),
-    ]
+    script: Script = [(0, Opened(200))]
+    for at_s, first, last in chunks:
+        events = "".join(f"id: {one}\ndata: {one:03d}\n\n" for one in range(first, last + 1))
+        script.append((1_000 * at_s, Chunk(events.encode())))
+    return script
 
 
 def test_a_stream_counts_over_its_functions_and_goes_on() -> None:

@@ -128,6 +128,12 @@ def test_a_parameter_that_a_route_does_not_have_or_has_twice_is_refused(
     assert asked(control, "GET", queryStringParameters={"X-Amz-Signature": "0"})[0] == 200
 
 
+def stop_answer(status: str, reason: str, message: str, **more: Any) -> dict[str, Any]:
+    """Return the answer to a DELETE without its instant; nobody holds the stream unless `more` says so."""
+    said = {"stream": "demo", "status": status, "reason": reason, "message": message}
+    return said | dict.fromkeys(("execution", "ended_at", "holder")) | more
+
+
 def test_delete_writes_the_stop_request_and_nothing_else(memory: Memory, control: ModuleType) -> None:
     """The lease gains `stop`; later claims are refused; the answer says what follows. A GET writes nothing."""
     connected(memory)
@@ -136,19 +142,10 @@ def test_delete_writes_the_stop_request_and_nothing_else(memory: Memory, control
     assert memory.items(CONTROL, "demo") == before
     code, body = asked(control, "DELETE")
     requested_at = body.pop("stop_requested_at")
-    assert (code, body) == (
-        202,
-        {
-            "stream": "demo",
-            "status": "stopping",
-            "reason": "stop requested; start it to continue from its cursor",
-            "execution": MINE,
-            "ended_at": None,
-            "holder": {"lane": "B", "fence": 1, "request_id": "request-1"},
-            "message": "The connection sees the stop request within 5 s, stores what it has read and closes;"
-            " the execution ends.",
-        },
-    )
+    reason = "stop requested; start it to continue from its cursor"
+    holder = {"lane": "B", "fence": 1, "request_id": "request-1"}
+    told = "The connection sees the stop request within 5 s, stores what it has read and closes; the execution ends."
+    assert (code, body) == (202, stop_answer("stopping", reason, told, execution=MINE, holder=holder))
     after = memory.items(CONTROL, "demo")
     wished_at = after["lease"].pop("stop_at")
     assert wished_at == after["lease"].pop("stop_since") == requested_at
@@ -186,13 +183,12 @@ def test_delete_while_nobody_is_connected(memory: Memory, control: ModuleType) -
 
 
 def test_a_stream_that_was_never_started(memory: Memory, control: ModuleType) -> None:
-    """It gives 404 with a sentence and makes no record. A stream without a profile has its own sentence."""
-    assert asked(control, "GET") == (404, {"detail": "The stream 'demo' was never started."})
-    for method in ("GET", "DELETE"):
-        assert asked(control, method, "nobody:x") == (
-            404,
-            {"detail": "There is no stream 'nobody:x': no profile is named 'nobody'."},
-        )
+    """It gives 404 with a sentence, as each view of it, and makes no record; one without a profile has its own."""
+    for view in ("", "/timeline", "/machine", "/cost", "/dead-letters", "/latest", "/events", "/gaps"):
+        never = (404, {"detail": "The stream 'demo' was never started."})
+        assert asked(control, "GET", resource=f"{STREAM}{view}") == never, view
+    nobody = (404, {"detail": "There is no stream 'nobody:x': no profile is named 'nobody'."})
+    assert [asked(control, method, "nobody:x") for method in ("GET", "DELETE")] == [nobody] * 2
     assert (memory.items(CONTROL, "demo"), memory.items(CONTROL, "nobody:x")) == ({}, {})
 
 
@@ -219,19 +215,8 @@ def test_a_stop_before_the_first_claim_is_written_down(memory: Memory, control: 
     """The first POST may be on its way; only the stop request with its instant exists, and GET says stopped."""
     code, body = asked(control, "DELETE")
     assert body.pop("stop_requested_at") is not None
-    assert (code, body) == (
-        202,
-        {
-            "stream": "demo",
-            "status": "stopped",
-            "reason": "stopped on request; start it to try again",
-            "execution": None,
-            "ended_at": None,
-            "holder": None,
-            "message": "The stream was never started; a POST that came before this request starts nothing, "
-            "one after it does.",
-        },
-    )
+    told = "The stream was never started; a POST that came before this request starts nothing, one after it does."
+    assert (code, body) == (202, stop_answer("stopped", "stopped on request; start it to try again", told))
     records = memory.items(CONTROL, "demo")
     assert (list(records), sorted(records["lease"])) == (["lease"], ["PK", "SK", "stop", "stop_at", "stop_since"])
     code, body = asked(control, "GET")

@@ -43,17 +43,9 @@ class World(Functions):
 def test_a_stream_is_quiet_once_nothing_new_came_for_as_long_as_its_profile_says() -> None:
     """This is exact to the second, over a handover, and lasts until the next event."""
     world = World([sends(10, 400, 880), sends(100, 130)], 469, 470, 500, 902, 980, 990, 1_000, 1_100, expect_every_s=70)
+    silent_s = {469: 0, 470: 70, 500: 100, 902: 0, 980: 100, 990: 110, 1_000: 0, 1_100: 74}
     quiet = "quiet: nothing new for {} s, and one is expected every 70 s"
-    assert world.told == {
-        469: "",
-        470: quiet.format(70),
-        500: quiet.format(100),
-        902: "",
-        980: quiet.format(100),
-        990: quiet.format(110),
-        1_000: "",
-        1_100: quiet.format(74),
-    }
+    assert world.told == {at_s: quiet.format(for_s) if for_s else "" for at_s, for_s in silent_s.items()}
 
 
 def test_what_is_usual_is_the_longest_pause_that_was_seen() -> None:

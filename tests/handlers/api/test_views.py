@@ -125,13 +125,9 @@ def test_the_graph_has_every_state_and_transition_of_the_machine() -> None:
     assert names(drawn, "states", "branches") == names(definition(), "States", "Branches")
     assert drawn["start"] == "Read request"
     lane = drawn["states"]["Lanes"]["branches"][0]["states"]
-    assert {one["to"]: one["caught"] for one in lane["Connect A"]["next"]} == {
-        "Renewal due A": False,
-        "Wait A": True,
-        "Connect A": True,
-        "Read lease A": True,
-        "End A": True,
-    }
+    caught = ("Wait A", "Connect A", "Read lease A", "End A")
+    nexts = {one["to"]: one["caught"] for one in lane["Connect A"]["next"]}
+    assert nexts == {"Renewal due A": False} | dict.fromkeys(caught, True)
     assert all(one["to"] in part for part in (drawn["states"], lane) for each in part.values() for one in each["next"])
 
 
@@ -308,12 +304,6 @@ def test_dead_letters_of_a_stream_are_listed_and_stay(aws: Aws, function: Module
         expected.append(("u", None, "not delivered to sqs:a.fifo: too large"))
         assert shown == sorted([*expected, ("", None, "StreamRejected: 401"), ("", None, "no gap is left")])
     assert len(aws.dead_letters()) == len(bodies)
-
-
-def test_a_view_of_a_stream_that_was_never_started(control: ModuleType) -> None:
-    """It is 404, like the stream's status."""
-    for name in ("timeline", "machine", "cost", "dead-letters", "latest", "events", "gaps"):
-        assert view(control, name) == (404, {"detail": "The stream 'demo' was never started."})
 
 
 def test_every_route_is_answered_but_the_start(control: ModuleType) -> None:

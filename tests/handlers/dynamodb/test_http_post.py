@@ -26,19 +26,14 @@ FIELDS = [
     "no field",
     " folded: 1",
 ]
+STATUS_LINES = [
+    *(f"HTTP/1.1 {status}" for status in ("200 OK", "400 ", "500", "204 X", "100 X")),
+    "HTTP/1.0 200 OK",
+    "no",
+]
 HEADS = st.builds(
     lambda line, fields: "".join(f"{part}\r\n" for part in (line, *fields, "")).encode(),
-    st.sampled_from(
-        [
-            "HTTP/1.1 200 OK",
-            "HTTP/1.1 400 ",
-            "HTTP/1.1 500",
-            "HTTP/1.0 200 OK",
-            "HTTP/1.1 204 X",
-            "HTTP/1.1 100 X",
-            "no",
-        ]
-    ),
+    st.sampled_from(STATUS_LINES),
     st.lists(st.sampled_from(FIELDS), max_size=4),
 )
 ANSWERS = st.builds(

@@ -57,13 +57,8 @@ def test_the_bound_shrinks_with_the_number_and_with_what_others_hold() -> None:
 
 def profile(framing: Framing, oversize: str = "dead-letter") -> Profile:
     """Return a profile whose own bound is far above the room."""
-    table = {
-        "address": "https://example.org/x",
-        "framing": framing,
-        "max_frame_bytes": 10 * TOTAL,
-        "oversize": oversize,
-    }
-    return parse("a", table, {})
+    bound = {"max_frame_bytes": 10 * TOTAL, "oversize": oversize}
+    return parse("a", {"address": "https://example.org/x", "framing": framing, **bound}, {})
 
 
 class Stream:

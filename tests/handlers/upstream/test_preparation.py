@@ -37,17 +37,13 @@ TOO_MUCH = "more than 65536 bytes came"
 
 def table(origin: str, **fields: Any) -> dict[str, Any]:
     """Return a profile of the played stream that needs both."""
+    token = {"kind": "client_credentials", "address": f"{origin}/oauth/token", "id": CLIENT}
     return {
         "address": f"{origin}/demo-token?ticket={{ticket}}&interval_ms=1",
         "allow_private": True,
         "framing": "sse",
         "connect_timeout_s": 2,
-        "token": {
-            "kind": "client_credentials",
-            "address": f"{origin}/oauth/token",
-            "id": CLIENT,
-            "secret": "${secret:key}",
-        },
+        "token": token | {"secret": "${secret:key}"},
         "ticket": {"address": f"{origin}/oauth/ticket", "path": "$.ticket"},
     } | fields
 
