@@ -159,11 +159,7 @@ NOT_ASKED = [
         OVER | {"ending": "StreamRejected"},
         "Rejected: 401 Unauthorized. 1 gap of 3 min 20 s is not proved complete.",
     ),
-    (
-        [],
-        OVER | {"ending": "InvalidRequest", "ending_cause": "No such profile"},
-        "Rejected: No such profile.",
-    ),
+    ([], OVER | {"ending": "InvalidRequest", "ending_cause": "No such profile"}, "Rejected: No such profile."),
     (
         [FIRST],
         OVER | {"ending": "StreamBroken", "ending_cause": "It was cut off"},

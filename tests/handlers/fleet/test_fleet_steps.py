@@ -153,10 +153,7 @@ def test_what_matches_nothing_is_said() -> None:
     world.begin("!aa:*")
     world.apply()
     answer = shown(world.records.read(), 1, is_dry=False)
-    assert (answer["message"], answer["left"]) == (
-        "No stream that was ever started matches: nothing was changed.",
-        0,
-    )
+    assert (answer["message"], answer["left"]) == ("No stream that was ever started matches: nothing was changed.", 0)
 
 
 def test_the_end_says_what_is_not_yet_so_and_why() -> None:

@@ -62,12 +62,7 @@ def test_a_document_is_written_as_it_reads(ids: dict[str, bool]) -> None:
         ("a = []\nx\n", TOML, "the document is not valid TOML at line 2", ""),
         ("{\n]", JSON, "the document is not valid JSON at line 2", ""),
         ("[" * 100_000, JSON, "the document is not valid JSON", ""),
-        (
-            '{"stopped": ["a"], "stopped": ["b"]}',
-            JSON,
-            "the document has a field twice: give each list once",
-            "",
-        ),
+        ('{"stopped": ["a"], "stopped": ["b"]}', JSON, "the document has a field twice: give each list once", ""),
         ("[]", JSON, "the document must be a table with connected and stopped", ""),
         ('connect = ["a"]', TOML, "there is no field 'connect'; the fields are connected and stopped", "connect"),
         ('connected = "a"', TOML, "connected must be a list of stream ids, ranges and patterns", "connected"),

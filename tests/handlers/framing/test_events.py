@@ -9,15 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.framing.events import (
-    MAX_KEY_BYTES,
-    MOST_MARKS,
-    JsonPath,
-    Rule,
-    canonical,
-    parse_path,
-    to_event,
-)
+from handlers.framing.events import MAX_KEY_BYTES, MOST_MARKS, JsonPath, Rule, canonical, parse_path, to_event
 from handlers.framing.frames import Frame
 
 

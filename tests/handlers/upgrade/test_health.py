@@ -105,10 +105,7 @@ def test_a_wave_that_falls_silent_is_worse_and_one_stream_among_many_is_not() ->
     assert judged([rare, rare], LIMITS).state is State.WELL
     assert judged([silent, WATCHED, WATCHED], LIMITS).state is State.WELL
     verdict = judged([silent, silent, WATCHED], LIMITS)
-    assert (verdict.state, verdict.reasons) == (
-        State.WORSE,
-        {"": "2 of 3 streams that had events before have none"},
-    )
+    assert (verdict.state, verdict.reasons) == (State.WORSE, {"": "2 of 3 streams that had events before have none"})
 
 
 def test_what_a_version_says_that_it_stores_must_be_there() -> None:
