@@ -1,6 +1,7 @@
 """The verb `archive`: writes the events of streams into Parquet files, hour by hour once each is over."""
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -26,9 +27,8 @@ from streamkeeper.archive_places import place_at
 from streamkeeper.bulk import instant_ms
 from streamkeeper.exceptions import InvalidRequest
 
-# How often it checks whether another hour is over.
-EVERY_S = 60
-PATIENT_S = 600.0
+# How often it checks whether another hour is over, and for how long a request is repeated without --follow.
+EVERY_S, PATIENT_S = 60, 600.0
 
 
 def add(subparsers: Any) -> None:
@@ -98,7 +98,7 @@ def _archives(arguments: argparse.Namespace, jobs: int) -> tuple[Callable[[], in
     if arguments.tables:
         source = ByTables(connect(arguments.stage), environment)
     else:
-        source = ByApi(asking.streams(arguments, PATIENT_S))
+        source = ByApi(asking.streams(arguments, math.inf if arguments.follow else PATIENT_S))
     return source.now_ms, [
         Archive(stream_id, source, place, columns, _say, jobs, keep_days=keep_days)
         for stream_id in arguments.streams

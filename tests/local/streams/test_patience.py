@@ -131,10 +131,14 @@ def test_a_document_is_sent_again_to_a_service_that_stands_still(
     assert waits == [1.0, 1.0, 1.0, 1.0]
 
 
-def test_a_busy_api_does_not_end_the_wait_for_the_service(waits: list[float]) -> None:
-    """The service goes on meanwhile, so the command asks again for as long as the service may be silent."""
+def test_a_busy_api_ends_no_wait_for_the_service_and_no_archive(tmp_path: Path, waits: list[float]) -> None:
+    """The service goes on meanwhile, so the command asks again for as long as that may be silent; an archive that
+    follows asks for ever, because events leave the tables.
+    """
     busy, done = answers({}, 503, "Retry-After: 60"), shown(Fleet("arn:fleet:aa-1", state=DONE), 1, is_dry=False)
     applying = answers(done | {"state": APPLYING})
     with serving(applying, busy, busy, busy, answers(done)) as server:
         assert cli.main(["start", "--all", "--url", server.address]) == 0
-    assert waits == [1.0, 60.0, 60.0, 60.0]
+    with serving(page(), *[busy] * 11, answers(problem("not-allowed"), 403)) as server:
+        assert cli.main(["archive", "demo", "--follow", "--to", str(tmp_path), "--url", server.address]) == 1
+    assert waits == [1.0] + [60.0] * 14
