@@ -38,7 +38,8 @@ _AWAY_WORDS = {NEVER: "it was not started yet", "stopped": "it is stopped", "sto
 class Round:
     """One walk. `known` returns the ever started ids after an id, `state` the statuses and reasons of many.
 
-    `counts` has the streams up to the place that is saved: the next step reads those after it again.
+    `counts` has the streams up to the place that is saved: the next step reads those after it again. Another round
+    `may_help` unless only a person starts what is left.
     """
 
     wanted: Wanted
@@ -47,6 +48,7 @@ class Round:
     number: int
     counts: Counter[str] = field(default_factory=Counter)
     not_yet: list[dict[str, Any]] = field(default_factory=list)
+    may_help: bool = False
     _read: deque[tuple[bytes, str]] = field(default_factory=deque)
 
     def asks(self, after: str) -> Iterator[Ask | str]:
@@ -83,6 +85,8 @@ class Round:
         self._read.append((stream_id.encode(), "as_wanted" if is_so else "left"))
         if is_so:
             return False
+        is_by_hand = is_connected and why.endswith(_BY_HAND)
+        self.may_help |= not is_by_hand
         if len(self.not_yet) < NAMED:
             word = "connected" if is_connected else "stopped"
             reason = why or _AWAY_WORDS.get(status, f"it is {status}")
@@ -92,7 +96,7 @@ class Round:
         if is_connected and status == "starting":
             return self.number % STARTING_AGAIN == 0
         if is_connected:
-            return not why.endswith(_BY_HAND) and status in (_ASKED_AGAIN if self.number else (*_ASKED_AGAIN, *_OVER))
+            return not is_by_hand and status in (_ASKED_AGAIN if self.number else (*_ASKED_AGAIN, *_OVER))
         return status != "stopping"
 
     def _ids(self, after: str) -> Iterator[str]:

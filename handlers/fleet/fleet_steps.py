@@ -63,6 +63,7 @@ def _round(ports: Ports, fleet: Fleet, *, is_dry: bool) -> bool:
     one = ports.round_of(fleet, fleet.rounds)
     if fleet.position:
         one.counts |= Counter(as_wanted=fleet.as_wanted, left=fleet.left)
+        one.may_help = fleet.left > 0
         place = fleet.position.encode()
         one.not_yet += [found for found in json.loads(fleet.not_yet or "[]") if found["stream"].encode() <= place]
     rate = (Unpaced if is_dry else Rate)(ports.most_per_s, ports.elapsed_ms())
@@ -75,7 +76,7 @@ def _round(ports: Ports, fleet: Fleet, *, is_dry: bool) -> bool:
         found, rounds = before + asking.counts + one.counts, fleet.rounds + is_through
         names = ("started", "stopped", "refused", "as_wanted", "left")
         counts = {name: found[name] for name in names} | {"per_s": round(asking.per_s), "rounds": rounds}
-        is_over = is_through and (is_dry or found["left"] == 0 or rounds >= MOST_ROUNDS)
+        is_over = is_through and (is_dry or not one.may_help or rounds >= MOST_ROUNDS)
         position, ended_ms = "" if is_through else asking.position, ports.now_ms() if is_over else 0
         ports.records.note(fleet.execution, position, counts, one.not_yet, ended_ms)
 
