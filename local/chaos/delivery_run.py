@@ -15,7 +15,8 @@ from local.chaos.plans import DeliveryPlan
 from local.simulation.table_stream import Shard, TableStream
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.virtual_delivery import DELIVERY, VirtualDelivery
-from local.simulation.virtual_sinks import SECRET, Killed, VirtualSinks, VirtualWebhook
+from local.simulation.virtual_function import Killed
+from local.simulation.virtual_sinks import SECRET, VirtualSinks, VirtualWebhook
 
 POLL_MS = 250
 MOST_CALLS = 3_000

@@ -19,6 +19,7 @@ from urllib3 import exceptions
 
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.opening import RedirectRefused
+from local.simulation.virtual_function import Killed
 
 # How long an answer takes, that of a slow sink, and how long the function waits for an answer that does not come.
 QUICK_MS, SLOW_MS, HUNG_MS = 20, 7_000, 8_000
@@ -31,10 +32,6 @@ LABEL = "webhook:hook.invalid"
 TOLERANCE_S = 300
 FINAL, PASSING, REDIRECT = (400, 413, 422), (401, 404, 429, 500, 503), 307
 Entries = list[dict[str, Any]]
-
-
-class Killed(BaseException):
-    """The function was killed: nothing in it may catch this."""
 
 
 class VirtualSinks:
