@@ -26,17 +26,16 @@ from bench.harness import process, resident_mb, spent_s
 from bench.tables import TABLES, Tables, serve
 from bench.upstreams import Plan
 from handlers.run.group_profiles import MOST_FRAME_BYTES
-from handlers.store import typed_values
 from handlers.store.event_items import body_of
-from handlers.store.group_store import GroupStore
 from handlers.store.segment_reader import is_segment, stored_events
 from local.checkout import ROOT
 from local.costs.stage_costs import MB_PER_CORE
 from local.functions.sandbox import Sandbox
+from local.simulation.groups import GROUP, join
 from local.simulation.tables import MemoryDynamoDB
 from local.stack import Function
 
-GROUP, EXECUTION = "#1", "E1"
+EXECUTION = "E1"
 PROFILE = """
 address = "${{UPSTREAM_BENCH}}/{behaviour}-{{name}}"
 allow_private = true
@@ -170,7 +169,7 @@ async def running(plan: Plan, share_mb: int = 0) -> AsyncIterator[Running]:
     memory = MemoryDynamoDB(*TABLES, on_change=None if is_alone else watch.changed)
     event: dict[str, Any] = {"pathParameters": {"streamId": plan.ids[0]}}
     if not is_alone:
-        _join(memory, plan.ids)
+        join(memory, "control", plan.ids, EXECUTION)
         event = {"pathParameters": {"streamId": GROUP}, "lane": "A", "execution": EXECUTION}
     with contextlib.ExitStack() as stack:
         # A collection of all items in the tables takes 100 ms, which each event would show as its own lag.
@@ -213,19 +212,6 @@ async def running(plan: Plan, share_mb: int = 0) -> AsyncIterator[Running]:
             await answer
             server.close()
     assert watch.holes() == [], f"{watch.holes()}: {b''.join(lines)[-2000:]!r}"
-
-
-def _join(tables: MemoryDynamoDB, streams: list[str]) -> None:
-    """Write what the machine and the POSTs write before a function runs."""
-    groups = GroupStore(tables, "control", GROUP)
-    lease = typed_values.key(GROUP, "lease") | {"execution": {"S": EXECUTION}}
-    tables.put_item(TableName="control", Item=lease)
-    joined = {"S": "1"}
-    for stream in streams:
-        record = {"joined": joined, "group": {"S": GROUP}, "stop": {"BOOL": False}}
-        tables.put_item(TableName="control", Item=typed_values.key(stream, "lease") | record)
-        groups.joins(stream, joined["S"])
-    groups.changed()
 
 
 def certificate(folder: Path) -> tuple[ssl.SSLContext, Path, Path]:

@@ -15,13 +15,12 @@ from bench.harness import options, show
 from handlers.connection.inputs import Chunk
 from handlers.connection.steps import Invocation
 from handlers.profile.parse import parse
-from handlers.store import typed_values
 from local import stages
 from local.costs.deployed_tables import control_table, events_table
 from local.costs.metered import Meter, MeteredDynamoDb
 from local.costs.steady_upstream import frame
 from local.simulation import scenario
-from local.simulation.groups import GROUP, Group
+from local.simulation.groups import GROUP, Group, join
 from local.simulation.scripted_upstream import ScriptedUpstream
 from local.simulation.shared_tasks import store_on
 from local.simulation.slots import Slot, stream_needs
@@ -88,13 +87,7 @@ def measured(kind: str) -> dict[str, int]:
     function.draw = max
     if kind == "group":
         group = Group(lambda _stream: profile, upstreams, stages.load("local"), NAMES, client)
-        group.joins()
-        client.update_item(
-            TableName="control",
-            Key=typed_values.key(GROUP, "lease"),
-            UpdateExpression="SET execution = :e",
-            ExpressionAttributeValues={":e": {"S": who.execution}},
-        )
+        join(client, NAMES["control_table"], upstreams, who.execution)
         needs = group.needs(function)
     else:
         needs = stream_needs(function, Slot(function, upstreams[stream]), profile, store_on(client, NAMES))

@@ -67,7 +67,7 @@ class GroupSandbox(VirtualSandbox):
         self._compared = ids[streams // 2]
         upstreams = {one: stage.upstream(Latencies(stage.source)) for one in ids}
         self._group = Group(lambda _: self._profile, upstreams, self._settings, stage.names, self.tables)
-        self._group.joins()
+        groups.join(self.tables, stage.names["control_table"], upstreams)
 
     def _needs(self, function: VirtualFunction) -> Needs:
         """What a function of the group does."""

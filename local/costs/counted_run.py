@@ -106,7 +106,7 @@ class GroupSandbox(CountedSandbox):
         super().__init__(stage, stream.profile, next(iter(upstreams.values())))
         self._upstreams = upstreams
         self._group = Group(lambda _: stream.profile, upstreams, self._settings, stage.names, self.tables)
-        self._group.joins()
+        groups.join(self.tables, stage.names["control_table"], upstreams)
         self.ends: list[_Moment] = []
         self._began_ms: list[int] = []
 

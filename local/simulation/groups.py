@@ -3,7 +3,7 @@
 The function is the product's own (`handlers/run/group_function.py`); nothing is decided here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,18 @@ GROUP = "#1"
 INPUT = {"pathParameters": {"streamId": GROUP}}
 
 
+def join(client: Any, control_table: str, streams: Collection[str], execution: str = "") -> None:
+    """Records that the streams have joined, as their POSTs do; the group's `execution` if no machine claims it."""
+    lease = typed_values.key(GROUP, "lease") | ({"execution": {"S": execution}} if execution else {})
+    client.put_item(TableName=control_table, Item=lease)
+    groups, joined = GroupStore(client, control_table, GROUP), "2026-01-01T00:00:00.000Z"
+    for stream_id in streams:
+        place: Item = {"joined": {"S": joined}, "group": {"S": GROUP}, "generation": typed_values.number(1)}
+        client.put_item(TableName=control_table, Item=typed_values.key(stream_id, "lease") | place)
+        groups.joins(stream_id, joined)
+    groups.counted(0, len(streams), frees=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """A group of streams that share a stage's functions: the profile and upstream of each, by its id."""
@@ -32,16 +44,6 @@ class Group:
     settings: Mapping[str, Any]
     names: Mapping[str, str]
     client: Any
-
-    def joins(self) -> None:
-        """Records that the streams have joined, as their POSTs do."""
-        groups, joined = GroupStore(self.client, self.names["control_table"], GROUP), "2026-01-01T00:00:00.000Z"
-        for stream_id in self.upstreams:
-            place: Item = {"joined": {"S": joined}, "group": {"S": GROUP}, "generation": typed_values.number(1)}
-            lease = typed_values.key(stream_id, "lease") | place
-            self.client.put_item(TableName=self.names["control_table"], Item=lease)
-            groups.joins(stream_id, joined)
-        groups.counted(0, len(self.upstreams), frees=False)
 
     def needs(
         self,

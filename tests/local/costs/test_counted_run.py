@@ -30,7 +30,7 @@ from local.costs.deployed_tables import control_table, events_table
 from local.costs.metered import Count, Counts, Kind, Meter, MeteredDynamoDb
 from local.costs.model import Load
 from local.costs.steady_upstream import SteadyUpstream, frame
-from local.simulation.groups import GROUP, Group
+from local.simulation.groups import GROUP, Group, join
 from local.simulation.scripted_upstream import Link
 from local.simulation.shared_tasks import store_on
 from local.simulation.slots import Slot, stream_needs
@@ -72,11 +72,8 @@ def invocation(stream_id: str, now_ms: int, lease_every_ms: int, progress_every_
 
 def prepare(client: Any, upstreams: dict[str, SteadyUpstream], profile_: Profile) -> Group:
     """Writes the records of a group whose streams have joined."""
-    item = {"PK": {"S": GROUP}, "SK": {"S": "lease"}, "execution": {"S": "E1"}}
-    client.put_item(TableName=CONTROL, Item=item)
-    group = Group(lambda _: profile_, upstreams, SETTINGS, NAMES, client)
-    group.joins()
-    return group
+    join(client, CONTROL, upstreams, "E1")
+    return Group(lambda _: profile_, upstreams, SETTINGS, NAMES, client)
 
 
 class EndingUpstream(SteadyUpstream):
