@@ -23,6 +23,7 @@ from handlers.connection.gap_record import DELIVERED, Gap, Repair, applied
 from handlers.store.ledger_records import GAP, gap_key
 
 LIMIT, MOST = 100, 1000
+_COUNTED = ("stored", "duplicates", "conflicts", "dead_lettered", "left_out")
 _POSITION_IS = "a gap's position: 12 digits, or these with / and 6 digits, or parts~ and theirs"
 LISTING = Listing(or_of_parts(r"[0-9]{12}(?:/[0-9]{6})?"), _POSITION_IS, LIMIT, MOST, is_timed=True)
 
@@ -36,11 +37,7 @@ def counts(connections: Connections) -> dict[str, Any]:
     causes = [connections.cause(one) for one in every]
     return {
         "connections": len(every),
-        "stored": sum(one.stored for one in every),
-        "duplicates": sum(one.duplicates for one in every),
-        "conflicts": sum(one.conflicts for one in every),
-        "dead_lettered": sum(one.dead_lettered for one in every),
-        "left_out": sum(one.left_out for one in every),
+        **{name: sum(getattr(one, name) for one in every) for name in _COUNTED},
         "at_least": any(cause in (UNHEARD, UNRECORDED) for cause in causes),
         "ends": dict(sorted(Counter(cause for cause in causes if cause).items())),
     }
