@@ -13,9 +13,8 @@
 
 The machine writes into the lease how an execution ended, when it lets go of the stream. So a stop request after an end
 changes nothing: a stream that was rejected, and is then stopped, stays rejected. Invariants: the word follows from the
-lease and three facts about its connections, in whatever order the requests came; a phrase is one line of bounded
-length, in our own words or with HTTP's name of a status, never what an upstream wrote; a connection that may still run
-is never called dead.
+lease and the connections, in whatever order the requests came; a phrase is one line of bounded length, in our own words
+or with HTTP's name of a status, never what an upstream wrote; a connection that may still run is never called dead.
 """
 
 from __future__ import annotations
@@ -51,44 +50,25 @@ MOVED = "start it there"
 NOT_TWICE = "for another answer start another id, such as name:2"
 
 
-def word(lease: Lease, *, is_open: bool, is_heard: bool, has_connected: bool) -> str:
-    """Returns the status.
-
-    `is_open` is whether a connection is known to be open, `is_heard` whether the execution or a connection left a trace
-    in the last ten minutes, `has_connected` whether the execution, or the one it renews, has a connection's record.
-    """
-    if lease.ending and not lease.execution:
-        how = ending(lease)
-        return "stopping" if how == "stopped" and is_open else how
-    if lease.stop:
-        return "stopping" if is_open or (lease.execution and is_heard) else "stopped"
-    if is_open:
-        return "running"
-    if not lease.execution:
-        return "ended"
-    if not is_heard:
-        return "unknown"
-    return "reconnecting" if has_connected else "starting"
-
-
-def ending(lease: Lease) -> str:
-    """Returns how the last execution ended, as recorded: stopped, ended, rejected or broken."""
-    if lease.ending == "StreamEnded":
-        return "stopped" if lease.ending_cause == "stopped" else "ended"
-    return _ENDINGS.get(lease.ending, "broken")
-
-
 def status(connections: Connections) -> str:
     """Returns the status that the records show."""
-    lease, newest = connections.lease, connections.newest
+    lease, newest, is_open = connections.lease, connections.newest, bool(connections.open)
     heard_ms = max((max(one.last_ms, one.wrote_ms) for one in connections.all), default=0)
     heard_ms = max(heard_ms, lease.started_at_ms, lease.paused_until_ms)
-    return word(
-        lease,
-        is_open=bool(connections.open),
-        is_heard=bool(connections.open) or connections.now_ms - heard_ms <= UNHEARD_MS,
-        has_connected=newest is not None and connections.is_of_this_start(newest),
-    )
+    is_heard = is_open or connections.now_ms - heard_ms <= UNHEARD_MS
+    if lease.ending and not lease.execution:
+        if lease.ending != "StreamEnded":
+            return _ENDINGS.get(lease.ending, "broken")
+        if lease.ending_cause != "stopped":
+            return "ended"
+        return "stopping" if is_open else "stopped"
+    if lease.stop:
+        return "stopping" if is_open or (lease.execution and is_heard) else "stopped"
+    if is_open or not lease.execution:
+        return "running" if is_open else "ended"
+    if not is_heard:
+        return "unknown"
+    return "reconnecting" if newest is not None and connections.is_of_this_start(newest) else "starting"
 
 
 def reason(status: str, connections: Connections) -> str | None:
@@ -150,11 +130,9 @@ def silence(connections: Connections, records: Records) -> Silence:
 
 def alerts(connections: Connections, records: Records) -> dict[str, str]:
     """Returns the alerts about a connected stream, by kind; an alert stays the same while its cause lasts."""
-    pauses, now_ms, spending = silence(connections, records), connections.now_ms, records.spending
-    again = epochs.words(records.epoch, now_ms)
-    quiet = pauses.words(records.lease.started_at_ms, now_ms, is_late=bool(records.group))
-    found = {again: again, "quiet": quiet if pauses.expect_ms is not None else ""}
-    found["budget"] = "" if spending is None else spending.words(now_ms)
+    again, quiet, budget = _signs(connections, records)
+    is_expected = silence(connections, records).expect_ms is not None
+    found = {again: again, "quiet": quiet if is_expected else "", "budget": budget}
     return {what: words for what, words in found.items() if words}
 
 
@@ -162,13 +140,18 @@ def unwell(status: str, connections: Connections, records: Records) -> str:
     """Returns what is wrong with a running stream (ids start over, quiet, near its budget); "" if nothing."""
     if status != "running":
         return ""
-    pauses, now_ms = silence(connections, records), connections.now_ms
+    again, quiet, budget = _signs(connections, records)
     # The last event of a stream in a group is seldom recorded, unless its profile expects events.
-    is_known = not records.group or records.logged_ms or pauses.expect_ms is not None or records.cursor is not None
-    started_ms, is_late = records.lease.started_at_ms, bool(records.group)
-    quiet = pauses.words(started_ms, now_ms, is_late=is_late) if is_known else ""
-    spending = records.spending
-    return epochs.words(records.epoch, now_ms) or quiet or ("" if spending is None else spending.words(now_ms))
+    is_known = not records.group or records.logged_ms or records.cursor is not None
+    is_known = is_known or silence(connections, records).expect_ms is not None
+    return again or (quiet if is_known else "") or budget
+
+
+def _signs(connections: Connections, records: Records) -> tuple[str, str, str]:
+    """Returns in words that ids start over, that the stream is quiet, and how much of its budget is used; "" if not."""
+    now_ms, spending = connections.now_ms, records.spending
+    quiet = silence(connections, records).words(records.lease.started_at_ms, now_ms, is_late=bool(records.group))
+    return epochs.words(records.epoch, now_ms), quiet, "" if spending is None else spending.words(now_ms)
 
 
 def of_connection(cause: str, one: Connection) -> str:

@@ -17,7 +17,6 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from handlers.api.status_words import ending
 from handlers.connection.lease import Lease
 from handlers.connection.orphans import Verdict
 from handlers.errors import StoreUnavailable
@@ -389,7 +388,8 @@ def test_a_stopped_stream_whose_execution_cannot_let_go_is_let_go(watched: Watch
     items = {name: table.get(f"demo:{name}", "lease") or {} for name in leases}
     assert [name for name, item in items.items() if "execution" not in item] == ["aborted", "joining"]
     for name in ("aborted", "joining"):
-        assert (ending(control_record.lease(items[name])), "group" in items[name]) == ("stopped", False)
+        lease = control_record.lease(items[name])
+        assert (lease.ending, lease.ending_cause, "group" in items[name]) == ("StreamEnded", "stopped", False)
     # A POST that came between the reading and the write has cleared the stop.
     watched.put("demo:again", **claimed(-AFTER_S, **aborted))
     assert not let_go(
