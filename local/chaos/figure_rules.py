@@ -73,12 +73,13 @@ def wrong_waiting(world: World, coverage: dict[str, Any], dead_after_ms: int, *,
     if any(to_ms >= now_ms - dead_after_ms for from_ms, to_ms in standstills(world) if from_ms <= now_ms):
         return
     done = {*world.watch.stored, *map(world.wire.key_number, world.watch.letters()), *world.upstream.lost}
+    done |= {n for one in world.upstream.links for n in one.sent[: one.written] if world.watch.ids.is_dropped(n)}
     links = [link for link in world.upstream.open_links if link.function.is_alive]
     came_ms = [
         link.came_ms.get(number, world.upstream.emitted_ms[number])
         for link in links
         for number in link.sent
-        if number not in done and number not in link.waiting and not world.watch.ids.is_dropped(number)
+        if number not in done and number not in link.waiting
     ]
     since_ms, span = instant_ms(coverage["waiting_since_at"] or ""), (0, now_ms)
     shown = [_span(gap, span) for gap in coverage["gaps"] if gap["state"] in LACKING]

@@ -11,6 +11,7 @@ from functools import partial
 from handlers.connection.evidence import STOPPED, Record
 from handlers.connection.gap_record import LOST, Gap
 from handlers.connection.ledger import corrected
+from handlers.connection.liveness import BROKEN
 from handlers.store.control_record import to_record
 from local.chaos import restarts
 from local.chaos.facts import lease, ledger, noticed_ms, open_gaps, uncovered
@@ -38,7 +39,7 @@ NEXT_ONES = "after the cursor, for the next connection to request"
 def missing(world: World) -> dict[int, str]:
     """Returns the events that are neither stored nor in a recorded gap, each with its excuse, "" for none."""
     records = ledger(world)
-    first_ms = _first_ms(world, records)
+    first_ms = min(_written_openings(world, records), default=world.clock.now_ms())
     recorded = open_gaps(world, records)
     # One function's clock measures each end of a gap; and half an event may have come before the rest was cut off.
     slack_ms = world.schedule.skew_ms + LATE_MS
@@ -60,11 +61,6 @@ def missing(world: World) -> dict[int, str]:
         n: excuses.get(n + 1, "") or _told_late(world, records, n, slack_ms) for n in lost if n in world.upstream.lost
     }
     return {n: excuses.get(n, "") or announced.get(n, "") for n in lost}
-
-
-def _first_ms(world: World, records: list[Record]) -> int:
-    """Returns the first opening that was, or could have been, recorded; now if there is none."""
-    return min(_written_openings(world, records), default=world.clock.now_ms())
 
 
 def _written_openings(world: World, records: list[Record]) -> Iterator[int]:
@@ -265,10 +261,10 @@ def _told_until(world: World, records: list[Record]) -> dict[Link, int]:
 def _told_span(world: World, told_until_ms: dict[Link, int], link: Link, opened_ms: int) -> tuple[int, int]:
     """Returns the interval for which the ledger has the connection.
 
-    It ends before events that a killed connection had read but not stored, and before events that had not been sent to
-    a connection that was still catching up.
+    It ends with the last byte of one that broke, before events that a killed one had read but not stored, and before
+    events that had not been sent to one that was still catching up.
     """
-    last_ms = link.last_byte_ms if link.ended_by == "stalled" else link.closed_ms
+    last_ms = link.last_byte_ms if link.ended_by in BROKEN else link.closed_ms
     if link.backlog and not link.is_open:
         last_ms = world.upstream.emitted_ms[link.backlog[0]]
     ends = [end for end in (last_ms, link.function.died_ms, told_until_ms.get(link)) if end is not None]
