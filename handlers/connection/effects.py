@@ -115,7 +115,8 @@ class Progress:
     requested, `started_ms` when that start was requested; None if no stop was. `missing` counts the losses that the
     upstream announced on it, and the gaps that it could not request in full. `spending` is what the stream has stored
     of its daily budget (`spending.py`), "" if it has none; `counted` are the events and bytes that this connection has
-    stored, for the budgets that it shares with other streams.
+    stored, for the budgets that it shares with other streams. `dropped_from_ms` is when, at the earliest, the first of
+    the known keys happened that came in a row with other bodies, 0 if none did.
     """
 
     fence: int
@@ -151,6 +152,7 @@ class Progress:
     missing: int = 0
     spending: str = ""
     counted: tuple[int, int] = (0, 0)
+    dropped_from_ms: int = 0
 
     @property
     def silence(self) -> Silence:

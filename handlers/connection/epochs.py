@@ -1,7 +1,7 @@
 """Recognizes an upstream whose ids start over, and chooses the keys of its events from then on.
 
 A server that restarts and counts from 1 again gives new events the ids of old ones. A single known key with another
-body may be a correction. Several in a row, on one connection, mean that the ids start over: a new *epoch* of keys
+body may be a correction. Several in a row, over connections too, mean that the ids start over: a new *epoch* of keys
 begins.
 
     stored are 1 to 57; on one connection come 1 2 3 with other bodies      the third begins an epoch
@@ -55,6 +55,26 @@ class Epoch(NamedTuple):
 NO_EPOCH = Epoch()
 
 
+class Row(NamedTuple):
+    """How many known keys came in a row with other bodies, and since when; `key` is the newest.
+
+    `untold` of these events are not stored, and no loss counts them yet.
+    """
+
+    length: int = 0
+    since_ms: int = 0
+    untold: int = 0
+    key: str = ""
+
+    def written(self, from_ms: int) -> str:
+        """Returns it as a text for `epochs_of`; "" for none. The first happened at `from_ms`, 0 if that is unknown."""
+        since_ms = min(from_ms or self.since_ms, self.since_ms)
+        return "/".join(map(str, self._replace(since_ms=since_ms))) if self.length else ""
+
+
+NO_ROW = Row()
+
+
 def words(epoch: Epoch, now_ms: int) -> str:
     """Returns what to report about a stream in this epoch; "" if its ids have not started over recently."""
     if not epoch.seen_ms or now_ms >= epoch.seen_ms + SHOWN_MS:
@@ -74,6 +94,7 @@ def other_keys(key: str) -> Iterator[str]:
 class Epochs:
     """The epochs that one connection knows; `begins` is whether its profile begins new ones, `is_stored` as in Epoch.
 
+    `row` may have begun on an earlier connection: on a slow stream each one brings only an event or two.
     `depth` is how many keys of the last event were taken already: as many of the next event's are read together.
     `is_beside` is whether the connection before may be open too: then both may bring the same events.
     """
@@ -83,29 +104,45 @@ class Epochs:
     is_stored: bool
     depth: int = 0
     is_beside: bool = False
-    _row: int = 0
-    _since_ms: int = 0
+    row: Row = NO_ROW
     _last: int = -1
+    _lost: tuple[int, int] = (0, 0)
 
     def has(self, at_ms: int) -> bool:
         """Whether an event that came at `at_ms` belongs to the newest epoch."""
         return not self.begins or at_ms >= self.epoch.since_ms - SLACK_MS
 
-    def met(self, count: int, came_ms: int, now_ms: int) -> None:
+    def met(self, count: int, key: str, came_ms: int, now_ms: int) -> None:
         """Records that the connection's event `count` has another body than one of this epoch with its key.
 
         The event first came at `came_ms`. The last of several in a row begins an epoch, as of when the first of them
-        came.
+        came. An event that is repeated counts once.
         """
-        follows = self._row and count == self._last + 1
-        self._row, self._since_ms = (self._row + 1, min(self._since_ms, came_ms)) if follows else (1, came_ms)
-        self._last, known = count, self.epoch
-        if self._row >= IN_A_ROW and self.begins:
-            self.epoch, self._row = Epoch(known.number + 1, self._since_ms, now_ms, True), 0
-        elif self._row >= IN_A_ROW and not self.is_beside and now_ms >= known.seen_ms + AGAIN_MS:
+        row, known = self.row if count == self._last + 1 else NO_ROW, self.epoch
+        self._last = count
+        if key != row.key:
+            since_ms = min(row.since_ms or came_ms, came_ms)
+            row = Row(row.length + 1, since_ms, row.untold + (not self.is_stored), key)
+        if row.length >= IN_A_ROW and self.begins:
+            self.epoch, row = Epoch(known.number + 1, row.since_ms, now_ms, True), NO_ROW
+        elif row.length >= IN_A_ROW and not self.is_beside and now_ms >= known.seen_ms + AGAIN_MS:
             goes_on = now_ms < known.seen_ms + SHOWN_MS
-            since_ms = known.since_ms if goes_on else self._since_ms
+            since_ms = known.since_ms if goes_on else row.since_ms
             self.epoch = Epoch(known.number, since_ms, now_ms, self.is_stored)
+        # Both connections of a handover may bring an event with other bodies, as of an upstream that writes its time
+        # into each. The row ends with what both brought; if it goes on, all of it counts.
+        if row.untold and words(self.epoch, now_ms) and not self.is_beside:
+            lost, from_ms = self._lost
+            self._lost = lost + row.untold, min(from_ms or row.since_ms, row.since_ms)
+            row = row._replace(since_ms=0, untold=0)
+        self.row = row
+
+    def lost(self, count: int) -> tuple[int, int]:
+        """Returns how many events are known to be lost since the last call, and since when; `count` came in all."""
+        lost, self._lost = self._lost, (0, 0)
+        if self._last != count - 1:
+            self.row = NO_ROW
+        return lost
 
 
 class Beginning:
@@ -166,6 +203,9 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < MOST_DIGITS else None
 
 
-def epochs_of(on_conflict: OnConflict | None, epoch: Epoch = NO_EPOCH) -> Epochs:
-    """Returns the epochs for a connection that opens in this epoch, by its profile."""
-    return Epochs(epoch, on_conflict == "epoch", on_conflict != "first")
+def epochs_of(on_conflict: OnConflict | None, epoch: Epoch = NO_EPOCH, row: str = "") -> Epochs:
+    """Returns the epochs for a connection that opens in this epoch, by its profile; `row` is as `written` wrote it."""
+    parts = row.split("/", 3)
+    is_row = len(parts) == len(Row._fields) and all(map(str.isdecimal, parts[:3]))
+    before = Row(int(parts[0]), int(parts[1]), int(parts[2]), parts[3]) if is_row else NO_ROW
+    return Epochs(epoch, on_conflict == "epoch", on_conflict != "first", row=before)

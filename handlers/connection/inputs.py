@@ -145,8 +145,9 @@ class Written:
     """The oldest Write was answered: how many events were new, known already, or dead-lettered.
 
     `conflicts` counts those among the new and the known ones whose key was known with another body. `is_beside` is
-    whether the connection before may have been open too: then both may have brought the same events. `is_anew` is
-    whether ids are known to have started over of late, and are not stored: then each conflict is a new event.
+    whether the connection before may have been open too: then both may have brought the same events. `lost` counts
+    the events that are not stored because ids have started over, also earlier ones of which that is known only now;
+    the first of them came at `lost_from_ms`.
     """
 
     stored: int
@@ -154,7 +155,8 @@ class Written:
     dead_lettered: int = 0
     conflicts: int = 0
     is_beside: bool = False
-    is_anew: bool = False
+    lost: int = 0
+    lost_from_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

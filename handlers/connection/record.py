@@ -11,7 +11,6 @@ from __future__ import annotations
 from handlers.connection import evidence
 from handlers.connection.effects import Effect, Outcome, Progress, RecordGaps, RecordLoss
 from handlers.connection.ends import bounded
-from handlers.connection.epochs import IN_A_ROW
 from handlers.connection.inputs import GapsRecorded, Resumption, Written
 from handlers.connection.liveness import APART_MS, Backlog, Liveness
 from handlers.connection.pending import Pending
@@ -52,8 +51,8 @@ class Record:
         self._stored = self._duplicates = self._dead_lettered = self._conflicts = 0
         self._losses = self._missing_gaps = 0
         self._is_open = False  # whether the gap that it ended is recorded as open
-        # Known keys with other bodies, in a row: how many, since when, and the number of the loss that records them.
-        self._dropped = self._dropped_from_ms = self._dropped_as = 0
+        # Known keys with other bodies: since when, how many of their events are lost, and the number of that loss.
+        self._dropped_from_ms = self._dropped = self._dropped_as = 0
         self._looked = 0  # the last connection that recorded the gaps
         self.connected_ms: int | None = None  # until when another connection is known to have been open
         self._told, self._told_resumed = -1, False  # what the record proved when gaps were last recorded: see `gaps`
@@ -99,6 +98,7 @@ class Record:
             missing=self._losses + self._missing_gaps,
             spending="" if self.account is None else self.account.spent.written(),
             counted=(0, 0) if self.account is None else self.account.counted,
+            dropped_from_ms=self._dropped_from_ms,
         )
 
     @property
@@ -153,9 +153,9 @@ class Record:
         return before_ms
 
     def stored(self, written: Written, *, drops: bool = False) -> list[Effect]:
-        """Records the answer to the oldest write; returns the effects that record events which were not stored.
+        """Records the answer to the oldest write; returns the effects that record events which are lost.
 
-        If the profile `drops` other bodies under known keys, several in a row are new events whose ids started over.
+        The profile `drops` other bodies under known keys, and there were some.
         """
         came_ms = self.pending.stored(written, drops=drops)
         if written.stored or written.dead_lettered:
@@ -169,22 +169,20 @@ class Record:
         if drops and written.conflicts:
             return self._drops(came_ms, written)
         if written.stored:
-            self._dropped = self._dropped_as = 0
+            self._dropped_from_ms = self._dropped = self._dropped_as = 0
         return []
 
     def _drops(self, came_ms: int, written: Written) -> list[Effect]:
-        self._dropped_from_ms = self._dropped_from_ms if self._dropped else self._lost_from_ms(came_ms)
-        self._dropped += written.conflicts
-        # Two connections may bring the same events with other bodies, as an upstream makes them that writes its time
-        # into each. The row ends with what both brought; if it goes on, all of it counts.
-        if self._dropped < (1 if written.is_anew else IN_A_ROW) or written.is_beside:
+        self._dropped_from_ms = self._dropped_from_ms or self._lost_from_ms(came_ms)
+        if not written.lost:
             return []
+        self._dropped += written.lost
         # The whole row has one record, which grows.
         if not self._dropped_as:
             self._losses += 1
             self._dropped_as = self._losses
         # What came while the process stood still may have come until now.
-        span = self._dropped_from_ms, self.liveness.arrived_ms
+        span = min(self._dropped_from_ms, written.lost_from_ms), self.liveness.arrived_ms
         return [RecordLoss(self.fence, self._dropped_as, *span, "ids_restarted", self._dropped)]
 
     def lost(self, now_ms: int, heard_ms: int, events: int | None) -> RecordLoss:

@@ -27,7 +27,7 @@ from handlers.connection.effects import (
     TakeTurn,
     Write,
 )
-from handlers.connection.epochs import NO_EPOCH, Epochs, epochs_of, words
+from handlers.connection.epochs import NO_EPOCH, NO_ROW, Epochs, epochs_of
 from handlers.connection.inputs import LOG, Claimed, ClaimRefused, LeaseRead, RestOwed, Resumption, Written
 from handlers.connection.lease import Lease
 from handlers.connection.steps import ChangeRest, Invocation, ReadRest, RestRead, Step
@@ -51,22 +51,24 @@ class EventRequests:
     def __init__(self, profile: Profile, store: Store, invocation: Invocation, now_ms: Callable[[], int]) -> None:
         self._profile, self._store, self._invocation, self._now_ms = profile, store, invocation, now_ms
         self._policy = DEFAULT_POLICY
-        self._epoch = NO_EPOCH  # the control record's, as far as is known
+        self._epoch, self.row = NO_EPOCH, NO_ROW  # the control record's, and what its next connection continues
         self._before = self._beside_until_ms = 0  # the connection before, and until when it may have been open
         self.log: SegmentWriter | None = None
 
-    def begins(self, record: ControlRecord) -> None:
-        """Makes the connection that has claimed the stream store its events as the record says."""
+    def begins(self, record: ControlRecord, fence: int) -> None:
+        """Makes connection `fence` store its events as the record says, as it is when the cursor is read."""
         profile, layout, lease = self._profile, record.layout, record.lease
         # Where two are forbidden, this one opens once the other is over.
-        if profile.overlap != "forbids" and lease.released_token < lease.connected_token < lease.fence:
+        if profile.overlap != "forbids" and lease.released_token < lease.connected_token < fence:
             self._before, self._beside_until_ms = lease.connected_token, lease.expires_at_ms
         self._epoch, conflict = record.epoch, profile.key_conflict
-        epochs = None if conflict is None else epochs_of(conflict, record.epoch)
+        row = typed_values.text(record.live or {}, "row") or ""
+        epochs = None if conflict is None else epochs_of(conflict, record.epoch, row)
+        self.row = NO_ROW if epochs is None else epochs.row
         self.log = None
         # A log has no bodies at hand: it keeps their checksums, or nobody would see that ids start over.
         if layout.partitions == LOG:
-            self.goes_to_log(record, lease.fence, epochs)
+            self.goes_to_log(record, fence, epochs)
         else:
             self._policy = StoragePolicy(layout.partitions, profile.keep_days, conflict, layout.order, epochs)
 
@@ -79,8 +81,9 @@ class EventRequests:
         """Stores the events. An epoch that they began is recorded after them, so the next connection finds both."""
         stream_id, log = self._invocation.stream_id, self.log
         is_beside = step.events[0].received_at_ms < self._beside_until_ms
-        if self._policy.epochs is not None:
-            self._policy.epochs.is_beside = is_beside
+        epochs = self._policy.epochs if log is None else log.epochs
+        if epochs is not None:
+            epochs.is_beside = is_beside
         if log is not None:
             written = log.write(step.first, step.events, step.came_ms)
         else:
@@ -88,12 +91,13 @@ class EventRequests:
             if written.duplicates and self._profile.may_go_to_log:
                 written = self._written_beside(step, written)
         epochs = self._policy.epochs if log is None else log.epochs
-        if epochs is not None and epochs.epoch != self._epoch:
-            epochs.epoch = self._epoch = self._store.begin_epoch(stream_id, self._epoch, epochs.epoch)
-        if not written.conflicts:
+        if epochs is None:
             return written
-        is_anew = epochs is not None and not epochs.is_stored and bool(words(epochs.epoch, self._now_ms()))
-        return replace(written, is_beside=is_beside, is_anew=is_anew)
+        if epochs.epoch != self._epoch:
+            epochs.epoch = self._epoch = self._store.begin_epoch(stream_id, self._epoch, epochs.epoch)
+        lost, from_ms = epochs.lost(step.first + len(step.events))
+        self.row = NO_ROW if is_beside else epochs.row
+        return replace(written, is_beside=is_beside and written.conflicts > 0, lost=lost, lost_from_ms=from_ms)
 
     def _written_beside(self, step: Write, items: Written) -> Written:
         """Returns what was stored in all, if some of the events were refused as items.
@@ -168,7 +172,7 @@ class Requests:
             case RecordLoss():
                 return [*self._ledger.repair(), lambda: store.ledger.record_loss(stream_id, step)]
             case ReadRest():
-                return [self._read_rest]
+                return [lambda: RestRead((record := store.read(stream_id)).rest, record.lease)]
             case ChangeRest(before, after):
                 return [lambda: store.change_rest(stream_id, before, after, self._invocation.holder)]
             case _:
@@ -191,16 +195,15 @@ class Requests:
             try_until_ms=step.try_until_ms,
             rested_from_ms=self._began_ms if step.has_rested else None,
         )
-        lease, rest = reply.record.lease, reply.record.rest
+        record, lease, rest = reply.record, reply.record.lease, reply.record.rest
         if not reply.is_done:
             refused = refusal(step, lease, rest, invocation.execution, self._began_ms)
             if refused is None:
                 # Another layout, or damage: a retry at once would be refused again.
                 raise StoreUnavailable("the control record cannot be claimed: another layout or damaged attributes")
             return refused
-        record = reply.record
         self._found(record)
-        self._events.begins(record)
+        self._events.begins(record, lease.fence)
         # Where two are forbidden, the older connection goes on until the turn is taken; the answer to that says where
         # to resume. A request that must not be made twice needs that at once, because it shows whether it was made.
         waits = profile.overlap == "forbids" and profile.again and lease.connected_token != lease.fence
@@ -227,6 +230,7 @@ class Requests:
         if reply.record.lease.connected_token != step.fence:
             return LeaseRead(reply.record.lease)
         self._found(reply.record)
+        self._events.begins(reply.record, step.fence)  # the one before has gone on until its release
         return LeaseRead(reply.record.lease, self._resumption(reply.record))
 
     def _found(self, record: ControlRecord) -> None:
@@ -237,11 +241,10 @@ class Requests:
 
     def _mark_connected(self, step: MarkConnected) -> None:
         """Shows the connection in the control record, which then no longer shows the one before it."""
-        store, stream_id = self._store, self._invocation.stream_id
+        who, rest = self._invocation, self._change(step.rest)
         shown = self._found_before() | self._shown(step.progress, None)
-        request_id = self._invocation.request_id
-        reply = store.mark_connected(
-            stream_id, step.fence, step.expires_at_ms, request_id=request_id, shown=shown, rest=self._change(step.rest)
+        reply = self._store.mark_connected(
+            who.stream_id, step.fence, step.expires_at_ms, request_id=who.request_id, shown=shown, rest=rest
         )
         if reply.is_done:
             self._ledger.keep(reply.record)
@@ -286,12 +289,9 @@ class Requests:
 
         The cursor of a connected one is saved only here.
         """
-        shown: Item = {"live": {"M": ledger_records.lean(self._ledger.row(progress))}}
+        live, row = self._ledger.row(progress), self._events.row.written(progress.dropped_from_ms)
+        shown: Item = {"live": {"M": ledger_records.lean(live) | ({"row": {"S": row}} if row else {})}}
         if cursor is not None:
             came_ms = min(progress.seen_ms, progress.heard_ms or progress.seen_ms)
             shown |= control_record.cursor(cursor, progress.fence, self._now_ms(), came_ms)
         return shown if self._ledger.looked is None else shown | {"looked": typed_values.number(self._ledger.looked)}
-
-    def _read_rest(self) -> RestRead:
-        record = self._store.read(self._invocation.stream_id)
-        return RestRead(record.rest, record.lease)

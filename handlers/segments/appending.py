@@ -231,7 +231,7 @@ class Appender:
                     break
                 is_conflict = is_conflict or is_current
             if is_conflict:
-                epochs.met(count, came_ms, self._now_ms)
+                epochs.met(count, event.key, came_ms, self._now_ms)
                 self._conflicts += not is_known
         return fresh
 

@@ -90,7 +90,7 @@ class Conflicts:
             outcome, is_conflict = "", is_conflict or self._is_current(there)
             self.epochs.depth = depth + 1 if self.epochs.begins else 0
         if is_conflict:
-            self.epochs.met(number, min(came_ms, event.received_at_ms), event.received_at_ms)
+            self.epochs.met(number, event.key, min(came_ms, event.received_at_ms), event.received_at_ms)
         return None if outcome == DUPLICATE else (outcome, is_conflict)
 
     def _others(self, event: StreamEvent) -> Iterator[str]:

@@ -160,7 +160,7 @@ class LedgerRecords:
     def save(self, stream_id: str, record: Item) -> bool:
         """Returns whether a connection's record was written: False if a later one of this connection is there."""
         seen_ms = typed_values.count(record, "seen_ms") or 0
-        record = lean({name: value for name, value in record.items() if name not in _OF_SILENCE})
+        record = lean({name: value for name, value in record.items() if name not in (*_OF_SILENCE, "row")})
         record |= typed_values.expiry(seen_ms, self._keep_days)
         closed: dict[str, Any] = {} if "closed_ms" in record else {"closed_ms": -1}
         # There is no record, or it is no later than this one; and a closed one is replaced only by one with the same

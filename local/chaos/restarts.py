@@ -8,7 +8,7 @@ from itertools import groupby
 
 from handlers.connection.epochs import IN_A_ROW
 from handlers.store.control_record import to_record
-from local.chaos.facts import lease, lease_ttl_ms
+from local.chaos.facts import lease, lease_ttl_ms, ledger
 from local.chaos.world import World
 from local.simulation.links import Link
 
@@ -24,28 +24,29 @@ def former(world: World, link: Link) -> int | None:
 
 
 def is_counted(world: World, number: int, slack_ms: int) -> bool:
-    """Returns whether a connection that was sent a dropped event has recorded a loss at that time."""
+    """Returns whether a connection that was sent a dropped event, or a later one, has recorded a loss at that time."""
     losses, at_ms = world.watch.losses, world.upstream.emitted_ms[number]
-    links = ((world.link_of(loss[0]), losses[loss]) for loss in world.watch.ids.dropped)
-    return any(
-        link is not None and number in link.sent and from_ms - slack_ms <= at_ms <= to_ms + slack_ms
-        for link, (from_ms, to_ms) in links
-    )
+    first = min((link.fence for link in world.upstream.links if number in link.sent[: link.written]), default=0)
+    spans = (losses[loss] for loss in world.watch.ids.dropped if 0 < first <= loss[0])
+    return any(from_ms - slack_ms <= at_ms <= to_ms + slack_ms for from_ms, to_ms in spans)
 
 
 def untrue(world: World) -> Iterator[str]:
     """Yields a sentence if losses were recorded, and the status does not say why, or does without a restart.
 
-    It also yields one for each recorded loss of more events than its connection was sent in vain.
+    It also yields one if losses count more events than were sent in vain until then.
     """
     since_ms, ids = to_record(lease(world)).epoch.since_ms, world.watch.ids
     if (ids.dropped and not since_ms) or (since_ms and not ids.start_over):
         yield f"by the status ids started over at {since_ms}, and {len(ids.dropped)} losses say so"
-    for (fence, count), events in world.watch.ids.dropped.items():
-        link = world.link_of(fence)
-        there = 0 if link is None else sum(map(world.watch.ids.is_dropped, link.sent))
-        if events > there:
-            yield f"connection {fence} recorded in loss {count} that {events} events were dropped, and {there} were"
+    told = 0
+    for (fence, count), events in sorted(ids.dropped.items()):
+        told += events
+        there = sum(ids.is_dropped(n) for link in world.upstream.links if link.fence <= fence for n in link.sent)
+        # A row that becomes a loss just as the next connection claims is counted by both.
+        twice = (IN_A_ROW - 1) * len({earlier for earlier, _ in ids.dropped if earlier < fence})
+        if told > there + twice:
+            yield f"until loss {count} of connection {fence} {told} events count as dropped, and {there} were"
 
 
 def excuses(world: World) -> Iterator[tuple[int, str]]:
@@ -59,9 +60,8 @@ def excuses(world: World) -> Iterator[tuple[int, str]]:
             yield from ((n, MISTAKEN) for n in range(number + 1, link.cursor + 1))
         elif number is not None and _shows_few(world, link):
             yield from ((n, TOO_FEW) for n, at_ms in enumerate(emitted_ms) if n > number and at_ms <= opened_ms)
-        for is_dropped, row in groupby(link.sent, counts.is_dropped):
-            if is_dropped:
-                yield from _untold(world, link, list(row))
+    for row in _rows(world) if counts.start_over else ():
+        yield from _untold(world, row)
 
 
 def _shows_few(world: World, link: Link) -> bool:
@@ -69,13 +69,42 @@ def _shows_few(world: World, link: Link) -> bool:
     return sum(world.wire.own(n) <= (link.sent_id or 0) for n in link.sent[: link.written]) < IN_A_ROW
 
 
-def _untold(world: World, link: Link, row: list[int]) -> Iterator[tuple[int, str]]:
+def _rows(world: World) -> Iterator[list[tuple[Link, int]]]:
+    """Yields each row of dropped events that the store has answered for, with the links that were sent them.
+
+    A row goes on over the end of a connection that could record how it ended before the next one claimed.
+    """
+    row: list[tuple[Link, int]] = []
+    for link in (one for one in world.upstream.links if one.opened_ms is not None):
+        if row and not _had_let_go(world, row[-1][0], link):
+            yield row
+            row = []
+        for is_dropped, numbers in groupby(link.sent[: link.written], world.watch.ids.is_dropped):
+            if is_dropped:
+                row += [(link, number) for number in numbers]
+            elif row:
+                yield row
+                row = []
+    yield row
+
+
+def _untold(world: World, row: list[tuple[Link, int]]) -> Iterator[tuple[int, str]]:
     """Yields those of a row of dropped events that cannot be told from corrections, or from what another brought."""
     anew_ms, emitted_ms = world.watch.ids.anew_ms, world.upstream.emitted_ms
     # A connection that had claimed before another one saw it begins a row of its own.
-    if len(row) < IN_A_ROW and not 0 < anew_ms < link.claimed_ms:
-        yield from ((n, TOO_FEW) for n in row)
-    before = [one for one in world.upstream.links if one.opened_ms is not None and one.fence < link.fence]
-    if before and world.schedule.policy != "forbids":
-        beside_ms = (before[-1].over_ms or world.clock.now_ms()) + 2 * lease_ttl_ms(world) + world.schedule.skew_ms
-        yield from ((n, BESIDE) for n in row if emitted_ms[n] <= beside_ms)
+    if len({n for _, n in row}) < IN_A_ROW and not (row and 0 < anew_ms < row[-1][0].claimed_ms):
+        yield from ((n, TOO_FEW) for _, n in row)
+    for link, n in row if world.schedule.policy != "forbids" else ():
+        before = [one for one in world.upstream.links if one.opened_ms is not None and one.fence < link.fence][-1:]
+        beside_ms = lease_ttl_ms(world) + 2 * world.schedule.skew_ms
+        yield from (
+            (n, BESIDE)
+            for one in before
+            if not _had_let_go(world, one, link) and emitted_ms[n] <= (one.over_ms or world.clock.now_ms()) + beside_ms
+        )
+
+
+def _had_let_go(world: World, before: Link, link: Link) -> bool:
+    """Returns whether a connection could record its end before the other one claimed."""
+    ended = any(record.fence == before.fence and record.closed_ms is not None for record in ledger(world))
+    return ended and before.settled_ms is not None and before.settled_ms <= link.claimed_ms

@@ -129,6 +129,12 @@ NAMED = {
     "ids start over": replace(ALONE, key="hash", faults=(*outage(15_000, 3_000), Fault(16_000, "restart"))),
     # Each handover after that begins with known ids too.
     "known ids": replace(ALONE, policy="forbids", faults=(Fault(40_000, "restart"),)),
+    # No connection is sent three of them before it is reset.
+    "few known ids": replace(
+        ALONE,
+        events_every_ms=1_100,
+        faults=(Fault(6_000, "restart"), *(Fault(at_ms, "reset") for at_ms in (7_700, 9_400, 11_100))),
+    ),
     "known ids in a log": replace(ALONE, store="log", faults=(Fault(40_000, "restart"),)),
     # The answers of the store are lost while the upstream says that the cursor is too old.
     "lost answers": replace(

@@ -134,10 +134,10 @@ def test_a_cursor_that_expired_is_replaced_and_the_record_ends_where_it_was_last
 
 
 def test_other_bodies_under_known_keys_are_lost_where_they_are_dropped_in_a_row() -> None:
-    """From the third on they count as one loss that grows; a new event ends the row. In other stores they are kept.
+    """What is known to be lost counts as one loss that grows; a new event ends the row. In other stores it is kept.
 
-    Where ids have started over of late each counts. Those that two open connections brought count only if the row goes
-    on. What comes while the connection catches up may have happened at any time since the cursor.
+    What comes while the connection catches up may have happened at any time since the cursor, and the row may have
+    begun on an earlier connection.
     """
     record = opened()
 
@@ -148,17 +148,14 @@ def test_other_bodies_under_known_keys_are_lost_where_they_are_dropped_in_a_row(
 
     dropped, cause = Written(0, 1, conflicts=1), "ids_restarted"
     assert [lost(at_ms, dropped) for at_ms in (1_600, 1_700)] == [[], []]
-    assert lost(1_800, Written(0, 2, conflicts=2)) == [RecordLoss(3, 1, 700, 1_800, cause, 4)]
+    assert record.progress.dropped_from_ms == 700
+    assert lost(1_800, Written(0, 2, 0, 2, lost=4, lost_from_ms=1_600)) == [RecordLoss(3, 1, 700, 1_800, cause, 4)]
     assert lost(1_900, Written(0, 1)) == []
-    assert lost(2_000, dropped) == [RecordLoss(3, 1, 700, 2_000, cause, 5)]
-    assert lost(2_100, Written(1, 0)) == lost(2_200, Written(0, 2, conflicts=2)) == []
-    assert lost(2_300, dropped) == [RecordLoss(3, 2, 700, 2_300, cause, 3)]
-    assert (lost(2_400, Written(0, 9, conflicts=9), drops=False), record.progress.missing) == ([], 2)
-    beside = Written(0, 9, conflicts=9, is_beside=True)
-    assert lost(2_500, Written(1, 0)) == lost(2_600, beside) == lost(2_700, Written(1, 0)) == lost(2_800, beside) == []
-    assert lost(2_900, dropped) == [RecordLoss(3, 3, 2_800, 2_900, cause, 10)]
-    assert lost(3_000, Written(1, 0)) == lost(3_100, replace(beside, is_anew=True)) == lost(3_200, Written(1, 0)) == []
-    assert lost(3_300, replace(dropped, is_anew=True)) == [RecordLoss(3, 4, 3_300, 3_300, cause, 1)]
+    assert lost(2_000, replace(dropped, lost=1, lost_from_ms=2_000)) == [RecordLoss(3, 1, 700, 2_000, cause, 5)]
+    assert lost(2_100, Written(1, 0)) == lost(2_800, dropped) == []
+    assert lost(2_900, replace(dropped, lost=7, lost_from_ms=100)) == [RecordLoss(3, 2, 100, 2_900, cause, 7)]
+    assert (lost(3_000, Written(0, 9, conflicts=9), drops=False), record.progress.missing) == ([], 2)
+    assert (lost(3_100, Written(1, 0)), record.progress.dropped_from_ms) == ([], 0)
 
 
 @pytest.mark.parametrize(

@@ -197,9 +197,10 @@ def test_ids_that_start_over_are_told_where_no_epoch_may_begin(store: str, on_co
     assert world.epoch == Epoch()
     written = connection.sends(*of(1, 3))
     seen_ms, is_stored = world.now_ms, on_conflict == "both"
-    assert written == (Written(1, 0, 0, 1) if is_stored else Written(0, 1, 0, 1, is_anew=True))
-    assert world.epoch == Epoch(0, seen_ms - 100, seen_ms, is_stored)
-    connection.sends(*of(1, 4))
+    since_ms = seen_ms - 100
+    assert written == (Written(1, 0, 0, 1) if is_stored else Written(0, 1, 0, 1, lost=3, lost_from_ms=since_ms))
+    assert world.epoch == Epoch(0, since_ms, seen_ms, is_stored)
+    assert connection.sends(*of(1, 4)).lost == 1 - is_stored
     assert world.epoch.seen_ms == seen_ms
     world.now_ms += 60_000
     connection.sends(*of(1, 5))
@@ -207,9 +208,32 @@ def test_ids_that_start_over_are_told_where_no_epoch_may_begin(store: str, on_co
     assert len(world.stored()) == (13 if is_stored else 8)
 
 
-def test_two_open_connections_may_bring_one_event_with_two_bodies() -> None:
+@pytest.mark.parametrize("store", STORES)
+def test_a_row_goes_on_over_connections(store: str) -> None:
+    """A slow stream brings an event on each. If one is repeated it counts once; a new one, or a known one, ends it."""
+    world = World(store, "first")
+    world.connection().sends(*of(0, *range(1, 9)))
+
+    def lost(*bodies: tuple[object, str]) -> tuple[int, int]:
+        connection = world.connection()
+        connection.performs(MarkConnected)
+        written = connection.sends(*bodies)
+        connection.performs(Heartbeat)
+        connection.performs(Release)
+        world.now_ms += SLACK_MS
+        return written.lost, written.lost_from_ms - START_MS if written.lost else 0
+
+    assert [lost(*of(1, one)) for one in (1, 2, 2, 2)] == [(0, 0)] * 4
+    assert [lost(*of(0, one)) for one in (3, 9)] == [lost(*of(1, 1)), lost(*of(1, 2))] == [(0, 0)] * 2
+    began_ms = world.now_ms - START_MS - 2 * SLACK_MS - 100
+    assert lost(*of(1, 3)) == (3, began_ms)
+    assert lost(*of(1, 4), *of(0, 5)) == (1, world.now_ms - START_MS - SLACK_MS)
+
+
+@pytest.mark.parametrize("store", ["items", "log"])
+def test_two_open_connections_may_bring_one_event_with_two_bodies(store: str) -> None:
     """An upstream may write its time into each: ids start over only if that goes on once the older one is closed."""
-    world = World("items", "first")
+    world = World(store, "first")
     older = world.connection()
     older.performs(MarkConnected)
     older.sends(*of(0, *range(1, 9)))
@@ -220,11 +244,14 @@ def test_two_open_connections_may_bring_one_event_with_two_bodies() -> None:
     assert newer.sends(*of(1, 5)) == Written(0, 1, 0, 1, is_beside=True)
     assert world.epoch == Epoch()
     newer.performs(Heartbeat)
-    assert newer.sends(*of(1, 6)) == Written(0, 1, 0, 1, is_anew=True)
+    written = newer.sends(*of(1, 6))
+    assert (written.lost, written.is_beside) == (6, False)
     assert world.epoch.seen_ms == world.now_ms
+    assert world.connection().sends(*of(2, 1)) == Written(0, 1, 0, 1, is_beside=True)
     # Where two are forbidden, the older is over when the newer opens, even if that is not known yet.
     world.fields["overlap"] = "forbids"
-    assert world.connection().sends(*of(2, 1)) == Written(0, 1, 0, 1, is_anew=True)
+    written = world.connection().sends(*of(2, 1))
+    assert (written.lost, written.is_beside) == (1, False)
 
 
 @pytest.mark.parametrize("store", STORES)
