@@ -152,9 +152,9 @@ class Beginning:
     known event shows nothing: another connection of the new count may have brought it.
     """
 
-    def __init__(self, cursor: str | None) -> None:
+    def __init__(self, cursor: str) -> None:
         self.row = 0
-        self._is_over = cursor is None
+        self._is_over = False
         self._asked, self._last = _number(cursor), -1
         # Of each unanswered write: how many of its events have no larger ids than the cursor, and whether others have;
         # None if they cannot be compared.
@@ -175,6 +175,11 @@ class Beginning:
         if joins and (same := self._before.pop()) is not None:
             before, follows = before + same[0], follows or same[1]
         self._before.append((before, follows) if is_number else None)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether nothing is doubtful, whatever comes."""
+        return self._is_over and not self.row
 
     @property
     def is_doubtful(self) -> bool:

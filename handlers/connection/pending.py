@@ -23,7 +23,7 @@ class Pending:
 
     def __init__(self, account: Account | None = None) -> None:
         self._account = account
-        self.beginning = Beginning(None)
+        self.beginning: Beginning | None = None  # None once it shows nothing
         self._writes: deque[str | None] = deque()  # the last cursor of each, None if it has none
         self._arrived: deque[int] = deque()  # when the first event of each had arrived
         self._reached: str | None = None
@@ -35,12 +35,13 @@ class Pending:
     def begins(self, cursor: str | None, *, is_asked: bool) -> None:
         """Records the saved cursor, and whether the upstream is asked to resume after it."""
         self.saved = self._reached = self.asked_from = cursor
-        self.beginning = Beginning(cursor if is_asked else None)
+        self.beginning = Beginning(cursor) if is_asked and cursor is not None else None
 
     def sent(self, events: Sequence[StreamEvent], arrived_ms: int, *, joins: bool = False) -> None:
         """Records that events which arrived then are on their way: in a write of their own, or in the newest one."""
         self.events += len(events)
-        self.beginning.sent(events, joins=joins)
+        if self.beginning is not None:
+            self.beginning.sent(events, joins=joins)
         # Usually the last event has a cursor; this runs for each chunk.
         cursor = events[-1].cursor if events else None
         if cursor is None:
@@ -56,7 +57,9 @@ class Pending:
 
     def stored(self, written: Written, *, drops: bool = False) -> int:
         """Records the answer to the oldest write; returns when its first event had arrived."""
-        self.beginning.stored(written, drops=drops)
+        if self.beginning is not None:
+            self.beginning.stored(written, drops=drops)
+            self.beginning = None if self.beginning.is_clear else self.beginning
         cursor = self._writes.popleft()
         self._reached = self._reached if cursor is None else cursor
         came_ms = self._arrived.popleft()

@@ -63,7 +63,7 @@ class Record:
         outcome = self._outcome if self._is_ended else None
         backlog = self.backlog
         # Late events have come, or ids have started over: until that is clear it has requested nothing.
-        resumed = backlog.resumed and not self.pending.beginning.is_doubtful
+        resumed = backlog.resumed and not (self.pending.beginning is not None and self.pending.beginning.is_doubtful)
         return Progress(
             fence=self.fence,
             claimed_ms=self._claimed_ms,

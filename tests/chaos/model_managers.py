@@ -103,7 +103,9 @@ def _collect(part: Any, instants: list[int | None], rest: list[Any]) -> None:
         value = attributes[name]
         rest.append(value if type(value) in PLAIN else _plain(value))
     for name in parts:
-        _collect(attributes[name], instants, rest)
+        rest.append(attributes[name] is None)
+        if attributes[name] is not None:
+            _collect(attributes[name], instants, rest)
 
 
 def _plain(value: Any) -> Any:
@@ -125,7 +127,7 @@ def clone(part: T) -> T:
         names = _copied[kind] = tuple(name for name, value in attributes.items() if type(value) not in PLAIN)
     for name in names:
         value = attributes[name]
-        if name in PARTS:
+        if name in PARTS and value is not None:
             attributes[name] = clone(value)
         elif isinstance(value, CHANGEABLE):
             attributes[name] = copy.copy(value)
