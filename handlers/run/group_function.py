@@ -25,8 +25,7 @@ from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.framing.oversize import BufferBudget
 from handlers.group.group_lease import GroupLease
 from handlers.group.group_tasks import GroupTasks
-from handlers.group.keeping import Keeps, Kept
-from handlers.group.next_step import Delays, NextStep, raised
+from handlers.group.next_step import Delays, Keeps, Kept, NextStep, raised
 from handlers.group.pacing import Pacing
 from handlers.group.roster import Roster
 from handlers.profile.behaviour import MAX_FRAME_BYTES, Profile

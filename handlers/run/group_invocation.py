@@ -17,8 +17,7 @@ from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.failures import STUCK_AFTER
 from handlers.connection.steps import Invocation, Report
-from handlers.group.keeping import kept
-from handlers.group.next_step import Delays
+from handlers.group.next_step import Delays, kept
 from handlers.profile.behaviour import Profile
 from handlers.run.connection_metrics import numbers
 from handlers.run.group_function import group_steps

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from handlers.aws.error_translation import translate_errors
 from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation, Steps
-from handlers.group.keeping import Keeps, Kept
-from handlers.group.next_step import Delays
+from handlers.group.next_step import Delays, Keeps, Kept
 from handlers.profile.behaviour import Profile
 from handlers.run.ports import Ports
 from handlers.store.group_store import GroupStore

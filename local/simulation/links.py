@@ -14,7 +14,7 @@ from handlers.connection.effects import Claim, MarkConnected, Write
 from handlers.connection.failures import lived
 from handlers.connection.inputs import Claimed, StoreFailed
 from handlers.connection.steps import Answer, ChangeRest, Ended, Invocation, ReadRest, Report, Step, Steps
-from handlers.group.keeping import Keeps
+from handlers.group.next_step import Keeps
 from handlers.profile.secret_references import Secrets
 from handlers.run.ports import NO_TIME
 from local.simulation.slots import Slot, Upstream, each

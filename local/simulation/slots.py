@@ -15,8 +15,7 @@ from handlers.connection.lease import Lease
 from handlers.connection.opening_steps import Preparation, Tokens
 from handlers.connection.reconnection import attempts
 from handlers.connection.steps import Answer, Invocation, Report, Step, Steps
-from handlers.group.keeping import Keeps, Kept, kept
-from handlers.group.next_step import Delays
+from handlers.group.next_step import Delays, Keeps, Kept, kept
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Reference, Secrets
 from handlers.run.group_function import group_steps

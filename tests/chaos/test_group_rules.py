@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from handlers.connection.evidence import KEPT_MS
-from handlers.group import keeping
+from handlers.group import next_step
 from local.chaos import gap_rules, stream_rules
 from local.chaos.facts import uncovered
 from local.chaos.group_schedule import generate, generate_groups
@@ -36,7 +36,7 @@ def test_a_function_that_rests_as_the_machine_does_begins_a_new_row() -> None:
 
 def test_a_function_whose_rests_are_not_drawn_is_in_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """So the rule checks the back-off itself."""
-    monkeypatch.setattr(keeping, "rest_bounds_s", lambda *_of: (1, 1))
+    monkeypatch.setattr(next_step, "rest_bounds_s", lambda *_of: (1, 1))
     assert "in-step" in broken()
 
 

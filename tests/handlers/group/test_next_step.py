@@ -1,5 +1,7 @@
-"""What follows the end of a stream's connection in a group, as the machine decides for a single stream."""
+"""A function keeps many streams: each has its own next step, as the machine decides for a single stream."""
 
+import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,12 +9,207 @@ import yaml
 
 from handlers.connection import ends
 from handlers.connection.effects import Outcome
-from handlers.group.next_step import BROKEN, Delays, NextStep, next_step, rest_bounds_s
+from handlers.connection.inputs import Chunk, Closed, Opened
+from handlers.connection.steps import Invocation
+from handlers.group.next_step import BROKEN, Delays, Keeps, Kept, NextStep, kept, next_step, rest_bounds_s
+from handlers.profile.parse import parse
+from handlers.run.performer import Performer
+from handlers.store.event_items import partition_keys
 from local import stages
 from local.checkout import ROOT
+from local.simulation.tables import MemoryDynamoDB
+from tests.handlers.scripted import DELAYS, Script, World, plain_store
+
+LIFE_MS = 60_000
+STAYS: Script = [(10, Opened(200))]
+DROPS: Script = [(10, Opened(200)), (1_900, Chunk(b": lives\n")), (2_000, Closed("reset"))]
+REJECTS: Script = [(10, Opened(410))]
+
+
+def event(number: int) -> Chunk:
+    """Return an event with an id."""
+    return Chunk(b"id: %d\ndata: %d\n\n" % (number, number))
+
+
+PROFILE = parse(
+    "demo",
+    {
+        "address": "https://upstream.invalid/{streamId}",
+        "framing": "sse",
+        "resume": {"header": "Last-Event-ID"},
+        "reject_after": 3,
+    },
+    {},
+)
+
+
+class Group(World):
+    """A function whose streams' upstreams play scripts; `kept_until` is the instant until which it keeps a stream."""
+
+    lot = 0.5
+    profile = PROFILE
+
+    def __init__(self, **openings: list[Script]) -> None:
+        self.tables = MemoryDynamoDB("events", "control")
+        super().__init__(plain_store(self.tables), self._plays)
+        self.openings = {name: iter(scripts) for name, scripts in openings.items()}
+        self.ended: dict[str, Kept | Exception] = {}
+        self.kept_until: dict[str, int] = {}
+        self.performer: Performer[Kept] = Performer(self.ports(), openings.__len__)
+        for name in openings:
+            who = Invocation(f"demo:{name}", "A", "", "r1", LIFE_MS, 2_000, 1_000, 2_000, overlap_max_ms=0)
+            keeps: Keeps = lambda now_ms, name=name: now_ms < self.kept_until.get(name, 10**12)  # type: ignore[misc]  # noqa: E731
+            steps = kept(self.profile, who, 0, DELAYS, keeps, self.draw)
+            self.performer.begin(self.profile, who, steps, self.requests(self.profile, who))
+
+    def _plays(self, stream: str) -> Script:
+        script = next(self.openings[stream.removeprefix("demo:")], None)
+        if script is None:
+            raise RuntimeError("a defect of the performer")
+        return script
+
+    def keep(self, until_ms: int = LIFE_MS) -> dict[str, Kept | Exception]:
+        """Return the result of each stream by then."""
+        rung: set[str] = set()
+        while len(self.ended) < len(self.openings):
+            is_busy = self.performer.turn(rung)
+            self.ended |= {stream.removeprefix("demo:"): end for stream, end in self.performer.ended()}
+            due_ms = self.performer.due_ms
+            rung = self.bell.wait(0 if is_busy or due_ms is None else (min(due_ms, until_ms) - self.now_ms) / 1000)
+            if not is_busy and not rung and self.now_ms >= until_ms and (due_ms or 0) > until_ms:
+                break
+        return self.ended
+
+    def opened_ms(self, name: str) -> list[int]:
+        """Return when a stream was opened."""
+        return [at_ms for stream, at_ms in self.opened if stream == f"demo:{name}"]
+
+    def stored(self, name: str) -> list[str]:
+        """Return the keys of its events in the table."""
+        key = partition_keys(f"demo:{name}", 1)[0]
+        answer = self.tables.query(
+            TableName="events", KeyConditionExpression="PK = :key", ExpressionAttributeValues={":key": {"S": key}}
+        )
+        return [item["SK"]["S"] for item in answer["Items"]]
+
+
+def next_step_of(end: Kept | Exception) -> tuple[NextStep, str]:
+    """Return the next step, and the error."""
+    assert isinstance(end, Kept)
+    return end.next_step, end.report.outcome.error
+
+
+PAGE: Script = [(10, Opened(200, {"content-type": "text/html"}))]
+
+
+@pytest.mark.parametrize("refuses", [REJECTS, PAGE])
+def test_one_that_is_rejected_ends_alone(refuses: Script) -> None:
+    """It ends after its profile's `reject_after`; the others stay to the deadline, and their events are stored."""
+    calm: Script = [(10, Opened(200)), *((1_000 * number, event(number)) for number in range(1, 6))]
+    group = Group(a=[refuses] * 9, b=[calm], c=[calm], d=[refuses, STAYS])
+    ends = group.keep()
+    assert next_step_of(ends["a"]) == (NextStep.OVER, "StreamRejected")
+    first_ms, *_, last_ms = group.opened_ms("a")
+    assert 3_000 <= last_ms - first_ms < 6_000
+    assert next_step_of(ends["d"]) == (NextStep.EXPIRED, "ConnectionExpired")
+    assert next_step_of(ends["b"]) == next_step_of(ends["c"]) == (NextStep.EXPIRED, "ConnectionExpired")
+    assert group.stored("b") == group.stored("c") == ["1", "2", "3", "4", "5"]
+
+
+def test_one_that_drops_is_connected_again_after_a_rest() -> None:
+    """The rest is the machine's: half a second here, for half of each rest is drawn."""
+    group = Group(a=[DROPS, DROPS, STAYS], b=[STAYS])
+    group.keep()
+    assert group.opened_ms("b") == [0]
+    first, second, third = group.opened_ms("a")
+    assert (second - first, third - second) == (2_500, 2_500)
+
+
+def test_failures_in_a_row_rest_ever_longer() -> None:
+    """The rests are half of 1, 2, 4 and 5 s, then a rest of the lane, and from the first again."""
+    refused: Script = [(0, Closed("refused"))]
+    group = Group(a=[refused] * 20)
+    group.keep(30_000)
+    times = group.opened_ms("a")
+    rests = [after - before for before, after in itertools.pairwise(times)]
+    assert rests[:6] == [500, 1_000, 2_000, 2_500, 5_500, 500]
+
+
+def test_none_is_opened_again_shortly_before_the_deadline() -> None:
+    """The newer function opens it, which has more time."""
+    refused: Script = [(0, Closed("refused"))]
+    group = Group(a=[refused] * 40)
+    assert next_step_of(group.keep()["a"]) == (NextStep.AGAIN, "StreamDropped")
+    assert LIFE_MS - 12_000 < max(group.opened_ms("a")) < group.now_ms < LIFE_MS - 4_000
+
+
+def test_a_rest_holds_up_the_end_of_a_function_for_a_second_at_most() -> None:
+    """This one lasts from 6 s to 11.5 s, and a newer function comes at 7 s."""
+    refused: Script = [(0, Closed("refused"))]
+    group = Group(a=[refused] * 9)
+    group.kept_until["a"] = 7_000
+    assert next_step_of(group.keep()["a"]) == (NextStep.AGAIN, "StreamDropped")
+    assert 7_000 <= group.now_ms <= 8_000
+
+
+def test_another_error_begins_a_row_of_its_own() -> None:
+    """It rests half of its kind's first rest; a 429 the stage's delay, whatever failed before."""
+    refused: Script = [(0, Closed("refused"))]
+    group = Group(a=[refused, refused, [(0, Opened(429))], refused, STAYS])
+    group.keep(30_000)
+    rests = [after - before for before, after in itertools.pairwise(group.opened_ms("a"))]
+    assert rests == [500, 1_000, 500 * DELAYS.throttle_delay_s, 500]
+
+
+def test_a_defect_closes_what_is_open() -> None:
+    """The manager raises at an invalid chunk; an open upstream would count the connection for ever."""
+    broken: Script = [(10, Opened(200)), (20, "no chunk")]  # type: ignore[list-item]
+    group = Group(a=[broken, STAYS])
+    group.keep(25)
+    assert group.readers["demo:a"].is_closed
+
+
+def test_one_with_a_hot_standby_is_needed_again_at_its_deadline() -> None:
+    """Any other stream has expired then."""
+
+    class Hot(Group):
+        profile = replace(PROFILE, standby="hot")
+
+    ends = [group(a=[STAYS]).keep()["a"] for group in (Hot, Group)]
+    assert [next_step_of(end)[0] for end in ends] == [NextStep.STANDBY, NextStep.EXPIRED]
+
+
+def test_a_defect_ends_one_connection() -> None:
+    """An exception in a stream's steps reaches no other; the stream rests and is connected again."""
+    group = Group(a=[DROPS], b=[STAYS])
+    ends = group.keep(20_000)
+    assert ends == {}
+    assert group.opened_ms("a") == [0]
+    group.kept_until["a"] = 20_000
+    kept = group.keep()["a"]
+    assert next_step_of(kept) == (NextStep.AGAIN, BROKEN)
+    assert isinstance(kept, Kept)
+    assert kept.report.outcome.message == "a defect: RuntimeError"
+
+
+@pytest.mark.parametrize("count", [2, 20])
+def test_one_that_floods_holds_up_nobody(count: int) -> None:
+    """Between two chunks of one stream every other stream with a chunk is served."""
+    flood: Script = [(10, Opened(200)), *((10, event(number)) for number in range(200))]
+    calm: Script = [(10, Opened(200)), *((10, event(number)) for number in range(3))]
+    names = [f"n{number}" for number in range(count)]
+    group = Group(flood=[flood], **{name: [calm] for name in names})
+    group.keep()
+    served = [stream.removeprefix("demo:") for stream in group.served]
+    # Each of the others has an answer and three events.
+    done = next(at for at in range(len(served)) if all(served[:at].count(name) == 4 for name in names))
+    assert served[:done].count("flood") <= 5
+    assert len(group.stored("flood")) == 200
+    assert all(group.stored(name) == ["0", "1", "2"] for name in names)
+
 
 SETTINGS: dict[str, Any] = stages.load("prod")
-DELAYS = Delays(
+PROD_DELAYS = Delays(
     **{
         name: float(SETTINGS[name])
         for name in ("retry_max_delay_s", "throttle_delay_s", "throttle_max_delay_s", "cool_down_s", "jitter_s")
@@ -34,16 +231,16 @@ def test_the_rests_are_those_of_the_machine(error: str) -> None:
     retrier = retriers()[error]
     tries, factor = retrier["MaxAttempts"], retrier.get("BackoffRate", 2.0)
     longest = [min(retrier.get("IntervalSeconds", 1) * factor**n, retrier["MaxDelaySeconds"]) for n in range(tries)]
-    assert [rest_bounds_s(error, n + 1, DELAYS) for n in range(tries)] == [(0.0, most) for most in longest]
-    least, most = rest_bounds_s(error, tries + 1, DELAYS)
+    assert [rest_bounds_s(error, n + 1, PROD_DELAYS) for n in range(tries)] == [(0.0, most) for most in longest]
+    least, most = rest_bounds_s(error, tries + 1, PROD_DELAYS)
     assert most - least == SETTINGS["jitter_s"]
     assert least == SETTINGS["throttle_max_delay_s" if error == "StreamThrottled" else "cool_down_s"]
-    assert rest_bounds_s(error, tries + 2, DELAYS) == rest_bounds_s(error, 1, DELAYS)
+    assert rest_bounds_s(error, tries + 2, PROD_DELAYS) == rest_bounds_s(error, 1, PROD_DELAYS)
 
 
 def test_a_defect_rests_as_long_as_a_lane() -> None:
     """The machine does not retry an error that it does not know."""
-    assert rest_bounds_s(BROKEN, 1, DELAYS) == rest_bounds_s(BROKEN, 2, DELAYS) == (20.0, 30.0)
+    assert rest_bounds_s(BROKEN, 1, PROD_DELAYS) == rest_bounds_s(BROKEN, 2, PROD_DELAYS) == (20.0, 30.0)
 
 
 @pytest.mark.parametrize(
