@@ -470,6 +470,12 @@ def test_one_that_breaks_off_beside_another_leaves_what_it_should_have_brought_o
         Gap(2, 10, 20, "reset", DELIVERED),
         Gap(4, 60, 62, "reset", OPEN),
     ]
+    # The next one may open just then; and a gap that ends where such a time begins is a gap of its own.
+    behind = connection(1, 16, 20, reach_ms=0, live_ms=41)
+    assert gaps([behind, connection(2, 20, 21, live_ms=49)], NOW, DEAD_AFTER_MS) == [Gap(2, 16, 20, "reset", OPEN)]
+    killed = replace(connection(3, 36, 44, live_ms=44, heard_ms=40), ended_by="")
+    late = [connection(1, 37, 44, since_ms=31, live_ms=58), Record(2, 17, 20, 20, "reset", False), killed]
+    assert gaps(late, NOW, DEAD_AFTER_MS) == [Gap(3, 20, 36, "reset", OPEN)]
 
 
 def test_an_announced_loss_begins_no_later_than_it_was_recorded() -> None:
