@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 
 from handlers.connection import ends
+from handlers.connection.backoff import Refusal
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Closed
 from handlers.connection.lease import Lease, LeaseView
@@ -65,3 +66,20 @@ def test_the_words_of_an_upstream_are_bounded_and_visible() -> None:
     most = ends.MOST_CHARACTERS
     assert [ends.bounded("a" * length) for length in (most, most + 1)] == ["a" * most, "a" * (most - 1) + "…"]
     assert ends.bounded("a\n\x1b") == "a\\n\\x1b"
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "is_alone", "error", "says"),
+    [
+        (0, True, "StreamDropped", ": final if it goes on for 700 s"),
+        (699_999, True, "StreamDropped", ": final if it goes on for 0 s"),
+        (700_000, True, "StreamRejected", " for 700 s: a retry cannot help"),
+        (700_000, False, "StreamDropped", ": final once no other connection is open"),
+    ],
+)
+def test_a_refusal_is_final_once_it_lasted_and_no_other_connection_is_open(
+    now_ms: int, is_alone: bool, error: str, says: str
+) -> None:
+    """Until then its message says what makes it final."""
+    judged = ends.judged(Outcome("StreamRejected", "", "no"), Refusal(0, 700_000), now_ms, is_alone=is_alone)
+    assert judged == Outcome(error, "", f"no{says}")
