@@ -37,14 +37,8 @@ def test_the_reference_has_every_route_parameter_answer_and_field(tmp_path: Path
 @pytest.mark.long
 def test_the_site_is_made_and_no_link_is_broken() -> None:
     """`make docs` ends with 0: mkdocs is strict, so a link or a fragment that leads nowhere ends it."""
-    made = subprocess.run(
-        ["make", "docs", f"VENV={sys.prefix}", f"PYTHON={sys.executable}"],
-        cwd=ROOT,
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["make", "docs", f"VENV={sys.prefix}", f"PYTHON={sys.executable}"]
+    made = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
     assert (made.returncode, made.stdout.splitlines()[-1:]) == (0, ["site/index.html"]), made.stderr
     page = (ROOT / "site" / "docs" / "api-reference.html").read_text(encoding="utf-8")
     assert "GET /connections/{streamId}/gaps" in page

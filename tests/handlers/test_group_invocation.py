@@ -82,16 +82,9 @@ class Group:
         thread.start()
 
     def _run(self, who: Invocation) -> None:
-        self.ended[who.request_id] = run_group(
-            who,
-            self.tables,
-            SecretValues(no_client, SECRETS),
-            DELAYS,
-            self.clock,
-            ReadProfiles(self._own, self._deployed),
-            self._log,
-            self._report,
-        )
+        secrets, read = SecretValues(no_client, SECRETS), ReadProfiles(self._own, self._deployed)
+        outcome = run_group(who, self.tables, secrets, DELAYS, self.clock, read, self._log, self._report)
+        self.ended[who.request_id] = outcome
 
     def _own(self, stream: str) -> Profile:
         if stream in self.unknown:

@@ -42,13 +42,8 @@ INPUTS = (
     | JSON
     | st.fixed_dictionaries(
         {"pathParameters": STREAM | JSON},
-        optional={
-            "renews": TEXTS | JSON,
-            "asked_at": TEXTS | JSON,
-            "after": TEXTS | JSON,
-            "count": JSON,
-            "successor": JSON,
-        },
+        optional=dict.fromkeys(("renews", "asked_at", "after"), TEXTS | JSON)
+        | dict.fromkeys(("count", "successor"), JSON),
     )
 )
 """What a route, a predecessor, a rule or a hand may start an execution with, and what nobody would."""

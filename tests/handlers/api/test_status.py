@@ -54,6 +54,7 @@ def test_a_running_stream_is_shown_whole() -> None:
     )
     assert body.pop("last_error") is None
     assert body.pop("bill")["since_at"] == body["started_at"]
+    counts = {"connections": 2, "stored": 880, "duplicates": 4, "conflicts": 0, "left_out": 0, "dead_lettered": 1}
     assert body == {
         **dict.fromkeys(("stop_requested_at", "ended_at", "last_event_at", "ids_restarted_at")),
         **dict.fromkeys(("stuck_at_cursor", "budget")),
@@ -73,16 +74,7 @@ def test_a_running_stream_is_shown_whole() -> None:
         },
         "cursor": {"value": "17", "saved_at": "1970-01-01T00:16:39.000Z"},
         "coverage": WHOLE,
-        "counts": {
-            "connections": 2,
-            "stored": 880,
-            "duplicates": 4,
-            "conflicts": 0,
-            "left_out": 0,
-            "dead_lettered": 1,
-            "at_least": False,
-            "ends": {"taken_over": 1},
-        },
+        "counts": counts | {"at_least": False, "ends": {"taken_over": 1}},
         "open_gaps": 0,
         "open_gaps_at_least": False,
         "events_per_s": 0.978,
@@ -221,15 +213,12 @@ def test_gaps_with_their_causes() -> None:
         connection(4, "B", 410_000, 899_000, ended_by="stalled", resumed=False),
         expires_at_ms=0,
     )
-    assert coverage["coverage"] == {
+    assert coverage["coverage"] == WHOLE | {
         "since": at(0),
-        "to_at": at(NOW),
-        "reaches_start": True,
         "connected_since_at": None,
         "connections": 3,
         "connected_percent": 88.8,
         "complete_percent": 88.9,
-        "waiting_since_at": None,
         "missing": {"intervals": 2, "seconds": 111.0, "events": None},
         "overlap_ms": 0,
         "gaps": [

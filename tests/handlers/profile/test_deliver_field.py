@@ -29,23 +29,16 @@ def read(value: Any) -> tuple[tuple[Target, ...], list[str]]:
 
 def test_each_kind_is_read() -> None:
     """It is one table or a list of them; an address's label shows only the host."""
-    webhook = {"webhook": HOOK, "secret": "${secret:hook}"}
-    given = [
-        {"sqs": "a.fifo"},
-        {"kinesis": "k", "unordered": True},
-        {"s3": "lake", "prefix": "raw/"},
-        {"eventbridge": "bus"},
-        webhook,
+    secret, webhook = Reference("secret", "hook"), {"webhook": HOOK, "secret": "${secret:hook}"}
+    table: list[tuple[dict[str, Any], Target]] = [
+        ({"sqs": "a.fifo"}, Target("sqs", "a.fifo")),
+        ({"kinesis": "k", "unordered": True}, Target("kinesis", "k", in_order=False)),
+        ({"s3": "lake", "prefix": "raw/"}, Target("s3", "lake", prefix="raw/", wait_ms=60_000)),
+        ({"eventbridge": "bus"}, Target("eventbridge", "bus")),
+        (webhook, Target("webhook", HOOK, secret=secret)),
     ]
-    read_all, problems = read(given)
-    assert problems == []
-    assert read_all == (
-        Target("sqs", "a.fifo"),
-        Target("kinesis", "k", in_order=False),
-        Target("s3", "lake", prefix="raw/", wait_ms=60_000),
-        Target("eventbridge", "bus"),
-        Target("webhook", HOOK, secret=Reference("secret", "hook")),
-    )
+    read_all, problems = read([given for given, _ in table])
+    assert (read_all, problems) == (tuple(target for _, target in table), [])
     assert [one.label for one in read_all][-2:] == ["eventbridge:bus", "webhook:example.org"]
     assert read({"lambda": "consumer"}) == ((Target("lambda", "consumer"),), [])
 
