@@ -160,6 +160,7 @@ def test_the_page_says_all_that_the_command_says() -> None:
         (["--picture", "out.png"], "--picture must end in .svg or .html, not 'out.png'."),
         (["--picture", "no/out.svg"], "--picture no/out.svg cannot be written: there is no folder no."),
         (["--strategy", "hope"], f"--strategy must be one of {', '.join(one.name for one in STRATEGIES)}, not 'hope'."),
+        (["--faults", "x" * 300], "--faults must be none, calm, rough, or a YAML file: there is none at xxx"),
         (["--margin", "0"], "--margin must be a whole number from 1 to 900, not '0'."),
         (["--lanes"], "--lanes works only with --json."),
     ],
