@@ -106,7 +106,7 @@ class VirtualReader:
         ran_ms: Callable[[], int],
         heard: Callable[[], None],
         close: Callable[[Any], None],
-        say: Callable[[Any, bytes], None] | None = None,
+        say: Callable[[Any, bytes], None],
     ) -> None:
         self._now_ms, self._ran_ms = now_ms, ran_ms
         self._heard = heard
@@ -139,7 +139,7 @@ class VirtualReader:
 
     def send(self, frame: bytes) -> None:
         """Sends a wire frame to the upstream."""
-        if self._say is not None and self.link is not None and not self._is_closed:
+        if self.link is not None and not self._is_closed:
             self._say(self.link, frame)
 
     def close(self, join_s: float) -> None:  # noqa: ARG002  # there is no thread to wait for

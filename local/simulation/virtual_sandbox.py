@@ -14,7 +14,7 @@ from handlers.run.group_ports import Needs
 from handlers.run.stream_invocation import read_invocation
 from local.simulation.dynamodb_expressions import Item
 from local.simulation.shared_tasks import answer_of, request, setter, store_on
-from local.simulation.skipping import SkippingSlot, VirtualConnection
+from local.simulation.skipping import NEVER_MS, SkippingSlot, VirtualConnection
 from local.simulation.slots import Upstream, stream_needs
 from local.simulation.tables import Key, MemoryDynamoDB
 from local.simulation.virtual_function import Task, VirtualFunction
@@ -22,8 +22,6 @@ from local.simulation.virtual_stage import VirtualStage, profile_of
 from states_language import TaskCall, TaskFailure
 from timeline.coverage import Connection
 
-# A frozen function stays frozen until it is killed at its limit.
-FOR_EVER_MS = 1 << 60
 STILL_OPEN = "still open"
 
 
@@ -136,7 +134,7 @@ class VirtualSandbox:
 
     def _freeze_all(self) -> None:
         for function in self._running:
-            function.freeze(FOR_EVER_MS)
+            function.freeze(NEVER_MS)  # it stays frozen until it is killed at its limit
 
     def _changed(self, _table: str, key: Key, _item: Item) -> None:
         if key[1] == "lease":
