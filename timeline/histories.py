@@ -18,6 +18,7 @@ from timeline.lanes import Event
 from timeline.spans import timestamp_ms
 
 _SECONDS_BELOW = 100_000_000_000
+_LAST_MS = 253_402_300_799_999  # of the year 9999
 
 
 class HistoryError(Exception):
@@ -96,6 +97,7 @@ def _check(event: object, where: str) -> None:
         if name.endswith("EventDetails") and not isinstance(details, Mapping):
             raise HistoryError(f"{where}.{name} must be an object")
     try:
-        timestamp_ms(event)
+        if abs(timestamp_ms(event)) > _LAST_MS:
+            raise OverflowError
     except (KeyError, TypeError, ValueError, OverflowError):
         raise HistoryError(f"{where}.timestamp must be an instant: ISO 8601, or seconds since 1970") from None

@@ -55,6 +55,7 @@ def test_whole_seconds_are_seconds() -> None:
         ([{"id": 1, "type": "x", "xEventDetails": None}], "events[0].xEventDetails must be an object"),
         ([{"id": 1, "type": "x", "timestamp": "noon"}], NO_TIME),
         ([{"id": 1, "type": "x"}], NO_TIME),
+        ([{"id": 1, "type": "x", "timestamp": 1e30}], NO_TIME),
     ],
 )
 def test_what_is_no_history_is_said(answer: object, message: str) -> None:
