@@ -60,7 +60,9 @@ def answer(
     status = status_words.status(connections)
     error = last_error(status, connections, records.rest, retries)
     stuck = _stuck(status, connections, records)
-    covered, damage = coverage(status, connections, records), _damage(records)
+    covered = coverage(status, connections, records)
+    # The status is that of a lease without the unreadable attributes.
+    damage = f"its lease cannot be read whole: {', '.join(records.damage)}" if records.damage else ""
     unwell = status_words.unwell(status, connections, records)
     trouble = damage or _stuck_words(stuck) or (unwell.partition(" for ")[0] if is_brief else unwell)
     losses = "" if status != "running" or covered is None else lost(covered) or dead_letters(covered)
@@ -98,11 +100,6 @@ def answer(
         "counts": gaps.counts(connections),
         "last_error": error,
     }
-
-
-def _damage(records: Records) -> str:
-    # The status is that of a lease without the unreadable attributes.
-    return f"its lease cannot be read whole: {', '.join(records.damage)}" if records.damage else ""
 
 
 def _fault(status: str, error: Mapping[str, Any] | None) -> str:

@@ -4,6 +4,7 @@ Nothing is written.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from handlers.api import event_pages, gaps, status_words, views
@@ -25,8 +26,8 @@ def events(stage: ControlStage, asked: Asked, request: PageRequest, is_late: Cal
 
 def gap_list(stage: ControlStage, asked: Asked) -> dict[str, Any]:
     """Returns a page of gaps, as handlers/api/gaps.py builds it."""
-    request, begin = gaps.LISTING.read(asked.query), "from_at"
-    return _paged(stage, asked, request, "gaps", lambda one, part: _gaps(stage, one, part), lambda gap: str(gap[begin]))
+    request = gaps.LISTING.read(asked.query)
+    return _paged(stage, asked, request, "gaps", partial(_gaps, stage), lambda gap: str(gap["from_at"]))
 
 
 def timeline(stage: ControlStage, asked: Asked) -> dict[str, Any]:
