@@ -177,12 +177,13 @@ class Record:
         if not written.lost:
             return []
         self._dropped += written.lost
+        self._dropped_from_ms = min(self._dropped_from_ms, written.lost_from_ms)
         # The whole row has one record, which grows.
         if not self._dropped_as:
             self._losses += 1
             self._dropped_as = self._losses
         # What came while the process stood still may have come until now.
-        span = min(self._dropped_from_ms, written.lost_from_ms), self.liveness.arrived_ms
+        span = self._dropped_from_ms, self.liveness.arrived_ms
         return [RecordLoss(self.fence, self._dropped_as, *span, "ids_restarted", self._dropped)]
 
     def lost(self, now_ms: int, heard_ms: int, events: int | None) -> RecordLoss:

@@ -154,6 +154,7 @@ def test_other_bodies_under_known_keys_are_lost_where_they_are_dropped_in_a_row(
     assert lost(2_000, replace(dropped, lost=1, lost_from_ms=2_000)) == [RecordLoss(3, 1, 700, 2_000, cause, 5)]
     assert lost(2_100, Written(1, 0)) == lost(2_800, dropped) == []
     assert lost(2_900, replace(dropped, lost=7, lost_from_ms=100)) == [RecordLoss(3, 2, 100, 2_900, cause, 7)]
+    assert lost(2_950, replace(dropped, lost=1, lost_from_ms=2_950)) == [RecordLoss(3, 2, 100, 2_950, cause, 8)]
     assert (lost(3_000, Written(0, 9, conflicts=9), drops=False), record.progress.missing) == ([], 2)
     assert (lost(3_100, Written(1, 0)), record.progress.dropped_from_ms) == ([], 0)
 
