@@ -30,21 +30,11 @@ def test_an_error_says_what_failed_since_when_and_until_when_it_rests() -> None:
     """It has the status with its usual name, the number of failures in a row, and the rest that is recorded."""
     rows = [connection(1, "B", 1_000, 500_000, ended_by="reset", error="StreamDropped", detail="broken pipe")]
     rows += [refused(2, 600_000), refused(3, 999_000, "A")]
-    assert error(*rows, rest=Rest("http", 2, LATER_MS)) == {
-        "message": f"refused: 503 Service Unavailable; {LATER_WORDS}",
-        "cause": "refused",
-        "http_status": 503,
-        "detail": "503 Service Unavailable",
-        "at": at(999_000),
-        "since": at(500_000),
-        "failures": 3,
-        "lane": "A",
-        "fence": 3,
-        "tried_again_at": at(LATER_MS),
-        "tried_again_by": None,
-        "final_at": None,
-        "over_at": None,
-    }
+    detail = "503 Service Unavailable"
+    why = {"message": f"refused: {detail}; {LATER_WORDS}", "cause": "refused", "http_status": 503, "detail": detail}
+    where = {"at": at(999_000), "since": at(500_000), "failures": 3, "lane": "A", "fence": 3}
+    again = {"tried_again_at": at(LATER_MS), "tried_again_by": None, "final_at": None, "over_at": None}
+    assert error(*rows, rest=Rest("http", 2, LATER_MS)) == {**why, **where, **again}
     # A POST begins a new row: nobody tried while the stream was stopped or rejected.
     rows[1] = replace(rows[1], execution="before")
     again = error(*rows, started_at_ms=990_000)

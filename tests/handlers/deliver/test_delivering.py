@@ -66,15 +66,9 @@ def test_an_event_becomes_what_get_shows() -> None:
     stage.virtual.at(NOW_MS, lambda: stage.virtual.delivery.note([log]))
     stage.run()
     first, *several = [json.loads(one.text) for _, one in stage.taken]
-    assert first == {
-        "stream": "demo:a#b",
-        "position": f"{NOW_MS:015d}/000000000001/000000000001",
-        "received_at": "2023-11-14T22:13:20.000Z",
-        "id": "7",
-        "name": "tick",
-        "key": "7",
-        "data": "body",
-    }
+    position = f"{NOW_MS:015d}/000000000001/000000000001"
+    stored = {"stream": "demo:a#b", "position": position, "received_at": "2023-11-14T22:13:20.000Z"}
+    assert first == stored | {"id": "7", "name": "tick", "key": "7", "data": "body"}
     assert [(one["key"], one["position"]) for one in several] == [
         ("1", "000000000000004/000000000001/000000000000"),
         ("2", "000000000000004/000000000001/000000000001"),

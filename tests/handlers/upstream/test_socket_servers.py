@@ -21,9 +21,7 @@ SUBSCRIBE = {"send": {"op": "subscribe", "channel": "{name}", "since": "{cursor}
 TABLE = {
     "framing": "websocket",
     "allow_private": True,
-    "key": "$.n",
-    "cursor": "$.n",
-    "sequence": "$.n",
+    **dict.fromkeys(("key", "cursor", "sequence"), "$.n"),
     "stall_after_s": 30,
     "subscribe": [SUBSCRIBE],
     "leave": {"send": {"op": "bye"}},
