@@ -192,6 +192,20 @@ def process(*command: str) -> Iterator[tuple[list[str], "subprocess.Popen[str]"]
         running.stdout.close()
 
 
+@contextlib.contextmanager
+def answering(url: str, *command: str) -> Iterator[None]:
+    """Run a program that prints nothing; begin once it answers at the address, and end it afterwards."""
+    import urllib3  # the environment of bench.framing need not have it
+
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        urllib3.request("GET", url, retries=urllib3.Retry(total=60, backoff_factor=0.05, backoff_max=1))
+        yield
+    finally:
+        running.terminate()
+        running.wait()
+
+
 def figures_of(*command: str, variables: Mapping[str, str] | None = None) -> Any:
     """Run Python with these arguments in another process; return the JSON of the last line that it prints."""
     done = subprocess.run(

@@ -10,8 +10,6 @@ with the times, so that an attack that never began is seen.
 import contextlib
 import json
 import multiprocessing
-import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -20,11 +18,11 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-import urllib3
 from botocore.config import Config
 
-from bench.harness import Goal, Row, below, options, say, show
+from bench.harness import Goal, Row, answering, below, options, say, show
 from local.aws_endpoints import plain_session
+from local.listener import HOST, bind, port_of
 
 PAUSE_S = 0.02
 # No other answer of the local Step Functions may take this long while expressions are evaluated.
@@ -38,20 +36,11 @@ _LARGE = {"a": [{"b": [number, "x"]} for number in range(10_000)]}
 @contextlib.contextmanager
 def served() -> Iterator[str]:
     """Run the server; yield its address."""
-    with socket.socket() as free, tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        free.close()
-        command = [sys.executable, "-m", "states_language.server", "--port", f"{port}", "--data", folder]
-        running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            # The server refuses this, which shows that it is there.
-            retries = urllib3.Retry(total=60, backoff_factor=0.2, backoff_max=1)
-            urllib3.request("POST", f"http://127.0.0.1:{port}/", retries=retries)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            running.terminate()
-            running.wait()
+    with bind(0, "the server") as free:
+        port = port_of(free)
+    url, server = f"http://{HOST}:{port}", (sys.executable, "-m", "states_language.server", "--port", f"{port}")
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, answering(url, *server, "--data", folder):
+        yield url
 
 
 def client(address: str) -> Any:

@@ -13,7 +13,6 @@ of a check is the largest resident set of that process, also when every stream i
 import contextlib
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,10 +23,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import urllib3
-
 from bench.function import environment
-from bench.harness import Row, figures_of, options, resident_mb, say, show, so
+from bench.harness import Row, answering, figures_of, options, resident_mb, say, show, so
 from handlers.connection import evidence
 from handlers.connection.effects import Progress
 from handlers.dynamodb.client import DynamoDb
@@ -127,18 +124,13 @@ def database(stack: Stack) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         with bind(0, "the database") as free:
             port = port_of(free)
-        arguments = ["--host", HOST, "--port", str(port), "--db-path", str(Path(folder) / "table.sqlite")]
-        process = subprocess.Popen([binary, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            url = f"http://{HOST}:{port}"
-            urllib3.request("GET", url, retries=urllib3.Retry(connect=20, backoff_factor=0.05, backoff_max=0.5))
+        arguments = ("--host", HOST, "--port", str(port), "--db-path", str(Path(folder) / "table.sqlite"))
+        url = f"http://{HOST}:{port}"
+        with answering(url, str(binary), *arguments):
             (control,) = [one for one in stack.tables if one["TableName"] == TABLE]
             with contextlib.closing(client(url)) as one:
                 one.call("CreateTable", {"TableName": TABLE} | {name: control[name] for name in _FIELDS})
             yield url
-        finally:
-            process.terminate()
-            process.wait()
 
 
 def fill(url: str, streams: int, held: int) -> None:
