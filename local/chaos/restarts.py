@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from handlers.connection.epochs import IN_A_ROW
+from handlers.connection.lease import LEASE_TTL_READS
 from handlers.store.control_record import to_record
-from local.chaos.facts import lease, lease_ttl_ms, ledger
+from local.chaos.facts import lease, ledger
 from local.chaos.world import World
 from local.simulation.links import Link
 
@@ -24,11 +25,12 @@ def former(world: World, link: Link) -> int | None:
 
 
 def is_counted(world: World, number: int, slack_ms: int) -> bool:
-    """Returns whether a connection that was sent a dropped event, or a later one, has recorded a loss at that time."""
-    losses, at_ms = world.watch.losses, world.upstream.emitted_ms[number]
-    first = min((link.fence for link in world.upstream.links if number in link.sent[: link.written]), default=0)
-    spans = (losses[loss] for loss in world.watch.ids.dropped if 0 < first <= loss[0])
-    return any(from_ms - slack_ms <= at_ms <= to_ms + slack_ms for from_ms, to_ms in spans)
+    """Returns whether a connection that was sent a dropped event, or a later one, has a loss of when it was or came."""
+    links = [link for link in world.upstream.links if number in link.sent[: link.written]]
+    first = min((link.fence for link in links), default=0)
+    came_ms = {world.upstream.emitted_ms[number], *(link.came_ms[number] for link in links if number in link.came_ms)}
+    spans = [world.watch.losses[loss] for loss in world.watch.ids.dropped if 0 < first <= loss[0]]
+    return any(from_ms - slack_ms <= at_ms <= to_ms + slack_ms for from_ms, to_ms in spans for at_ms in came_ms)
 
 
 def untrue(world: World) -> Iterator[str]:
@@ -94,9 +96,10 @@ def _untold(world: World, row: list[tuple[Link, int]]) -> Iterator[tuple[int, st
     # A connection that had claimed before another one saw it begins a row of its own.
     if len({n for _, n in row}) < IN_A_ROW and not (row and 0 < anew_ms < row[-1][0].claimed_ms):
         yield from ((n, TOO_FEW) for _, n in row)
+    every_s = max(max(one.settings["lease_every_s"], one.settings["progress_every_s"]) for one in world.deployed)
+    beside_ms = 1000 * LEASE_TTL_READS * int(every_s) + 2 * world.schedule.skew_ms
     for link, n in row if world.schedule.policy != "forbids" else ():
         before = [one for one in world.upstream.links if one.opened_ms is not None and one.fence < link.fence][-1:]
-        beside_ms = lease_ttl_ms(world) + 2 * world.schedule.skew_ms
         yield from (
             (n, BESIDE)
             for one in before
