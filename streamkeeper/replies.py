@@ -10,6 +10,7 @@ class StreamRow(TypedDict):
     status: str
     verdict: str
     since_at: str | None
+    since_before_at: str | None
     reason: str | None
     execution: str | None
     generation: int

@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import Any
 
 from handlers.api import status, status_words
+from handlers.api.answers import at
 from handlers.api.connection_records import Connections, Records
 from handlers.api.figures import Coverage, coverage, lost_events
 from handlers.api.last_error import Retries
@@ -25,7 +26,8 @@ WORST_FIRST = (
     "broken", "rejected", "unknown", "reconnecting", "starting", "stopping", "stopped", "ended", "running",
 )  # fmt: skip
 NEVER: dict[str, Any] = {
-    "status": "stopped", "verdict": "Never started.", "reason": "never started; start the stream", "since_at": None,
+    "status": "stopped", "verdict": "Never started.", "reason": "never started; start the stream",
+    **dict.fromkeys(("since_at", "since_before_at")),
 }  # fmt: skip
 Answer = dict[str, Any]
 
@@ -74,6 +76,7 @@ def answer(
         **{name: max(one[name] for one in known) for name in ("generation", "fence")},
         "started_at": _of(min, known, "started_at"),
         "since_at": since_at if running == len(parts) else answers.get(worst["stream"], NEVER)["since_at"],
+        "since_before_at": at(since_ms) if running == len(parts) and since_at is None else None,
         "ended_at": _of(max, known, "ended_at") if all(one["ended_at"] for one in known) else None,
         "last_event_at": _of(max, known, "last_event_at"),
         "events_per_s": _of(_sum, known, "events_per_s"),

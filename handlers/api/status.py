@@ -33,9 +33,9 @@ LIMIT, MOST = 100, 1000
 LISTING = Listing(re.compile(rf"[^\0-\x1f]{{1,{STREAM_ID_LENGTH}}}"), "a stream id", LIMIT, MOST)
 # `GET` of the stream shows more: its cursor and its newest connections.
 SHOWN = (
-    *("stream", "status", "verdict", "since_at", "reason", "execution", "group", "generation", "fence", "started_at"),
-    *("stop_requested_at", "ended_at", "holder", "last_event_at", "events_per_s", "open_gaps", "open_gaps_at_least"),
-    *("ids_restarted_at", "last_error"),
+    *("stream", "status", "verdict", "since_at", "since_before_at", "reason", "execution", "group", "generation"),
+    *("fence", "started_at", "stop_requested_at", "ended_at", "holder", "last_event_at", "events_per_s", "open_gaps"),
+    *("open_gaps_at_least", "ids_restarted_at", "last_error"),
 )
 
 
@@ -79,6 +79,7 @@ def answer(
         "status": status,
         "verdict": verdict(situation, whole or covered),
         "since_at": at(None if at_least else since_ms),
+        "since_before_at": at(since_ms if at_least else None),
         "reason": next(filter(None, reasons), None),
         "execution": lease.execution or None,
         **({"group": records.group} if records.group else {}),

@@ -143,9 +143,10 @@ function update(node, one) {
   const [head, status, rate, last, gaps, lag, reason] = node.children;
   text(head.lastChild, one.group ? `group ${one.group}` : '');
   showStatus(status.firstChild, one.status);
-  const since = one.since_at;
-  text(status.lastChild, since ? `for ${age(since)}` : '');
-  set(status.lastChild, 'title', since && `since ${clock(since)}`);
+  // The connections that a list reads may not go back to the last pause.
+  const since = one.since_at ?? one.since_before_at;
+  text(status.lastChild, since ? `for ${one.since_at ? '' : 'over '}${age(since)}` : '');
+  set(status.lastChild, 'title', since && `since ${one.since_at ? '' : 'before '}${clock(since)}`);
   text(rate, one.status === 'running' ? perSecond(one.events_per_s) : '–');
   text(last, one.last_event_at ? `${age(one.last_event_at)} ago` : '–');
   set(last, 'title', one.last_event_at && clock(one.last_event_at));

@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("streamkeeper: no stream was started yet.", file=sys.stderr)
         return DONE
     print(
-        "\n".join([f"{'status':<12}  {'stream':<24}  {'for':<6}  last event  why", *map(_listed, groups.pop("", []))])
+        "\n".join([f"{'status':<12}  {'stream':<24}  {'for':<7}  last event  why", *map(_listed, groups.pop("", []))])
     )
     for group, members in groups.items():
         print("\n".join(["", _group_words(group, members), *map(_listed, members)]))
@@ -52,8 +52,11 @@ def _rank(stream: dict[str, Any]) -> int:
 def _listed(stream: dict[str, Any]) -> str:
     """A stream's line: its status, its id, for how long it has had the status, its last event, and what is wrong."""
     lasted, last = _age(stream["since_at"]), _age(stream["last_event_at"])
+    # The connections that a list reads may not go back to the last pause.
+    if stream["since_before_at"]:
+        lasted = f">{_age(stream['since_before_at'])}"
     word, why = stream["status"], "" if stream["status"] == "stopped" else stream["reason"] or ""
-    line = f"{word:<12}  {padded(printable(stream['stream']), 24)}  {lasted:<6}  {last:<10}  {printable(why)}".rstrip()
+    line = f"{word:<12}  {padded(printable(stream['stream']), 24)}  {lasted:<7}  {last:<10}  {printable(why)}".rstrip()
     return in_colour(word) + "\n".join(wrapped(line, 14)).removeprefix(word)
 
 

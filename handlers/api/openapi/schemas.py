@@ -88,9 +88,10 @@ _SHOWN_GAP = _object(_GAP, _OF_GAP)
 _OF_PART = _members("stream")
 # What a stream in the list has; its own answer has more.
 _BRIEF = _members(
-    "stream status:status verdict since_at:instant? reason? execution? generation:count fence:count "
-    "started_at:instant? stop_requested_at:instant? ended_at:instant? holder:Holder? last_event_at:instant? "
-    "events_per_s:number? open_gaps:count open_gaps_at_least:flag ids_restarted_at:instant? last_error:LastError?"
+    "stream status:status verdict since_at:instant? since_before_at:instant? reason? execution? generation:count "
+    "fence:count started_at:instant? stop_requested_at:instant? ended_at:instant? holder:Holder? "
+    "last_event_at:instant? events_per_s:number? open_gaps:count open_gaps_at_least:flag ids_restarted_at:instant? "
+    "last_error:LastError?"
 )
 # For a stream that shares a function with others.
 _IN_GROUP = _members("group")

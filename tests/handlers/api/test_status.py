@@ -63,6 +63,7 @@ def test_a_running_stream_is_shown_whole() -> None:
         "status": "running",
         "verdict": "Connected 15 min. 1 event went to the dead-letter queue.",
         "since_at": "1970-01-01T00:01:40.000Z",
+        "since_before_at": None,
         "execution": MINE,
         "generation": 1,
         "fence": 2,

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def test_a_stream_from_its_start_to_its_stop(local_run: LocalRun, tmp_path: Path
     assert [json.loads(line)["stream"] for line in stopped.splitlines()] == ["demo:verbs-2"]
     assert until(lambda: local_run.typed("status", "demo:verbs").returncode == 0, 60)
     head, *lines = local_run.typed("list").stdout.splitlines()
-    assert head == "status        stream                    for     last event  why"
+    assert head == "status        stream                    for      last event  why"
     assert any(re.fullmatch(r"running       demo:verbs {14}  [0-9]+ (ms|s) +([0-9]+ (ms|s)|–)", one) for one in lines)
     assert "demo:verbs" in [json.loads(one)["stream"] for one in local_run.typed("list", "--json").stdout.splitlines()]
     assert local_run.typed("gaps", "demo:verbs", "--from", "7d").returncode == 0
@@ -101,8 +102,9 @@ def test_the_list_begins_with_the_worst_as_the_page_does(capsys: pytest.CaptureF
     script = (PROJECT / "handlers" / "console" / "streams.js").read_text(encoding="utf-8")
     (order,) = re.findall(r"WORST_FIRST = \[(.*?)\];", script, re.DOTALL)
     assert re.findall(r"\w+", order) == list(WORST_FIRST)
-    fields: dict[str, Any] = dict.fromkeys(("since_at", "last_event_at", "holder", "reason"))
-    rows = [("a", "stopped", 0, {}), ("b", "running", 0, {}), ("c", "new", 0, {}), ("d", "running", 2, {}),
+    fields: dict[str, Any] = dict.fromkeys(("since_at", "last_event_at", "holder", "reason", "since_before_at"))
+    long = {"since_before_at": (datetime.now(UTC) - timedelta(hours=3)).isoformat()}
+    rows = [("a", "stopped", 0, {}), ("b", "running", 0, long), ("c", "new", 0, {}), ("d", "running", 2, {}),
             ("e", "running", 0, {"group": "#1"}), ("f", "broken", 0, {}),
             ("g", "reconnecting", 0, {"group": "#12"})]  # fmt: skip
     streams = [
@@ -118,13 +120,14 @@ def test_the_list_begins_with_the_worst_as_the_page_does(capsys: pytest.CaptureF
         "status stream", "new c", "broken f", "running d", "running b", "stopped a",
         "", "group #12:", "reconnecting g", "", "group #1:",
     ]  # fmt: skip
+    assert [line[40:47].strip() for line in lines[3:5]] == ["–", ">3 h"]
     assert [json.loads(line)["stream"] for line in lines[12:]] == list("abcdefg")
 
 
 def test_a_long_id_has_its_status_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """In a narrow terminal it stands below its status; escaped and wide characters of an id move no column."""
     monkeypatch.setenv("COLUMNS", "80")
-    fields: dict[str, Any] = dict.fromkeys(("since_at", "last_event_at", "holder", "reason"))
+    fields: dict[str, Any] = dict.fromkeys(("since_at", "last_event_at", "holder", "reason", "since_before_at"))
     ids = ("a" * 100, "b\n", "c", "価格:e\u0301")
     rows = [{**fields, "stream": one, "status": "broken", "open_gaps": 0} for one in ids]
     with serving(answers({"streams": rows, "next": None})) as server:
