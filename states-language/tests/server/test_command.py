@@ -116,6 +116,9 @@ def test_conditions_choose_what_a_template_deploys(tmp_path: Path, stage: str, c
     with pytest.raises(DefinitionError, match="/Conditions/Wanted: needs a value of each parameter"):
         machines_of(path, {})
     assert read_definition(path)["States"]["Rest"]["Seconds"] == "${Fn::If.Live.600.5}"
+    path.write_text(text.replace("!Equals [!Ref Stage, prod]", "!Not [Condition: Wanted]"), encoding="utf-8")
+    with pytest.raises(DefinitionError, match="/Conditions/Wanted: must not refer to itself"):
+        machines_of(path, {})
 
 
 CONDITIONS = """

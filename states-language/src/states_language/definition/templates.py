@@ -57,6 +57,7 @@ class Template:
         defaults = {name: one["Default"] for name, one in values if isinstance(one, Mapping) and "Default" in one}
         self._values = {**defaults, **given}
         self._conditions = conditions if isinstance(conditions, Mapping) else {}
+        self._deciding = set[str]()  # the conditions whose own are being decided
         self._machines = {
             name: one
             for name, one in (_resources(data) or {}).items()
@@ -131,6 +132,14 @@ class Template:
     def _pointer(name: str, *below_it: str) -> str:
         return below("/Resources", name, "Properties", *below_it)
 
+    def _decided(self, condition: str) -> Any:
+        if condition in self._deciding:
+            raise DefinitionError(below("/Conditions", condition), "must not refer to itself")
+        self._deciding.add(condition)
+        decided = self._resolved(self._conditions[condition])
+        self._deciding.remove(condition)
+        return decided
+
     def _resolved(self, value: Any) -> Any:
         """Return the value with each intrinsic function as its result or as a placeholder."""
         if isinstance(value, Mapping):
@@ -138,7 +147,7 @@ class Template:
                 name, argument = next(iter(value.items()))
                 match name, argument:
                     case "Condition", str() if argument in self._conditions:
-                        return self._resolved(self._conditions[argument])
+                        return self._decided(argument)
                     case "Fn::If", [condition, yes, no] if isinstance(
                         held := self._holds({"Condition": condition}), bool
                     ):
