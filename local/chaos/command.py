@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -76,6 +77,8 @@ def run(args: argparse.Namespace) -> int:
             progress.add(result.schedule.seed, kinds)
     except KeyboardInterrupt:
         was_interrupted = True
+        # An interrupt may leave a coroutine that was never awaited, of which Python would warn.
+        warnings.simplefilter("ignore")
     progress.clear()
     if first is not None:
         print((replay if was_interrupted else report)(first, args.store, groups=args.groups))
