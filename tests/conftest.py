@@ -79,6 +79,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Draws all examples where the long tests run too, else a tenth of them."""
+    if sys.version_info >= (3, 14):
+        # Its collector finalizes the sockets of a client of boto3 before urllib3's pool, which would close them.
+        config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
     settings.load_profile("some" if config.option.markexpr == "not long" else "all")
 
 
