@@ -45,8 +45,9 @@ FROM_ITS_CURSOR = "start it to continue from its cursor"
 ONWARD = "start it to continue"
 # For a stream that was never connected.
 FROM_THE_START = "start it to try again"
-# For requests that are made once: a stream with an answer takes no other.
+# For a stream that `streamkeeper move` has taken elsewhere.
 MOVED = "start it there"
+# For requests that are made once: a stream with an answer takes no other.
 NOT_TWICE = "for another answer start another id, such as name:2"
 
 
