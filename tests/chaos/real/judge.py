@@ -150,8 +150,10 @@ def _contradiction(case: Case, asked_ms: int, answered_ms: int, word: str) -> st
 def gaps(case: Case) -> Iterator[str]:
     """Each gap that was not delivered has a reason: a missing event, nobody connected, or a fault."""
     missing = [case.happened(number) for number in case.missing]
+    begun_ms = min(case.told.stored, default=0) * INTERVAL_MS
     for from_ms, to_ms in case.told.gaps:
-        if any(_touch(happened, [(from_ms, to_ms)]) for happened in missing):
+        # Before the first event there is no cursor, so nobody could request what came in the gap.
+        if to_ms <= begun_ms or any(_touch(happened, [(from_ms, to_ms)]) for happened in missing):
             continue
         what = f"a gap of {to_ms - from_ms} ms at {_at(from_ms)}"
         if case.kind.resumes:

@@ -41,6 +41,7 @@ CASES = [
     ("status", case("live:a", told(word="rejected"))),
     ("status", case("live:a", told(word="reconnecting"))),
     ("gaps", case("ids-evict:a", told(gaps=[(9_900, 15_000)]), (0, 1), (9_900, 0), (15_000, 1))),
+    ("nothing", case("ids-evict:a", told(range(60, 100), gaps=[(9_900, 15_000)]), (0, 1), (9_900, 0), (15_000, 1))),
     ("gaps", case("live:a", told(gaps=[(9_900, 15_000)]))),
     ("limit", case("live-forbid:a", told(), (0, 1), (9_000, 2))),
     ("nothing", case("live-forbid:a", told(), (0, 1), (9_000, 2), (9_400, 1))),
