@@ -81,7 +81,8 @@ def _was_unspeakable(world: World, link: Link) -> bool:
         world.origin_ms + fault.at_ms <= end_ms and link.opened_ms <= world.origin_ms + fault.at_ms + fault.for_ms
         for fault in refusals
     )
-    return end_ms - link.opened_ms <= ON_ITS_WAY_MS and (was_refused or _was_killed(link))
+    opened_ms = noticed_ms(world, link.opened_ms) if link.function.was_frozen else link.opened_ms
+    return end_ms - opened_ms <= ON_ITS_WAY_MS and (was_refused or _was_killed(link))
 
 
 def _is_recorded(world: World, number: int, slack_ms: int) -> bool:
