@@ -138,9 +138,11 @@ def listening(port: int) -> bool:
 def made_run(project: Path, port: int, variables: dict[str, str]) -> Iterator[None]:
     """`make run` in a terminal of its own; at the end somebody types Ctrl-C."""
     log = project / "run.log"
+    # It ends with this process, also if that is killed.
+    bound = [sys.executable, "-m", "local.bootstrap", "--exec", str(os.getpid())]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            ["make", "run", f"PYTHON={sys.executable}"],
+            [*bound, shutil.which("make") or "", "run", f"PYTHON={sys.executable}"],
             cwd=project, env=variables, stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
     try:
