@@ -58,8 +58,7 @@ def answer(
     connections = Connections(records, now_ms, dead_after_ms)
     lease, holder, cursor = records.lease, connections.holder, records.cursor
     status = status_words.status(connections)
-    error = last_error(status, connections, records.rest, retries)
-    stuck = _stuck(status, connections, records)
+    error, stuck = last_error(status, connections, records.rest, retries), _stuck(status, connections, records)
     covered = coverage(status, connections, records)
     # The status is that of a lease without the unreadable attributes.
     damage = f"its lease cannot be read whole: {', '.join(records.damage)}" if records.damage else ""
