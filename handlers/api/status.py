@@ -115,7 +115,8 @@ def _pace(connections: Connections, records: Records) -> dict[str, Any]:
     open_ms = length_ms((one.opened_ms, one.last_ms) for one in connections.all if one.opened_ms is not None)
     return {
         "last_event_at": at(silence.event_ms),
-        "events_per_s": round(stored * 1000 / open_ms, 3) if open_ms > 0 else None,
+        # Less than a second says nothing of a pace: a killed connection may have shown its first instant alone.
+        "events_per_s": round(stored * 1000 / open_ms, 3) if open_ms >= 1000 else None,
         "pace": {
             "silent_ms": None if silence.event_ms is None else max(0, connections.now_ms - silence.event_ms),
             "usual_every_ms": open_ms // stored if stored else None,
@@ -183,8 +184,9 @@ def _since_ms(status: str, connections: Connections, covered: Coverage | None) -
         return since_ms, since_ms == covered.since_ms and not covered.reaches_start
     if status == "reconnecting" and covered is not None:
         return covered.to_ms if covered.away is None else covered.away.from_ms, False
-    # A stream that is away without coverage has no such instant in these records.
     known = dict.fromkeys(("stopping", "stopped"), lease.stop_at_ms) | {"starting": lease.started_at_ms}
+    # If it was connected before, these records do not have the instant.
+    known["reconnecting"] = 0 if lease.connected_token else lease.started_at_ms
     known |= dict.fromkeys(("ended", "rejected", "broken"), lease.ended_at_ms)
     return known.get(status) or None, False
 

@@ -35,7 +35,7 @@ export function eventsPart(id) {
   const search = element('input',
     { type: 'search', id: 'find', placeholder: 'Search', autocomplete: 'off', spellcheck: 'false' });
   const pause = element('button', { type: 'button', 'aria-pressed': 'false' }, 'Pause');
-  const save = element('button', { type: 'button', onclick: () => exported(id, shownNow()) }, 'Export');
+  const save = element('button', { type: 'button', disabled: true, onclick: () => exported(id, shownNow()) }, 'Export');
   const count = element('p', { class: 'soft' }, 'Loading …');
   const end = element('p', { class: 'unseen', tabindex: '-1' }, 'End of the events.');
   const past = element('button', { type: 'button', class: 'past', onclick: () => end.focus() }, 'Skip the events');

@@ -160,8 +160,8 @@ function handoverOf(opened) {
     const [older, newer] = [opened[index - 1], opened[index]];
     if (older.lane === newer.lane || older.ended_by !== 'taken_over') continue;
     const sharedMs = Date.parse(older.until_at) - Date.parse(newer.opened_at);
-    const how = sharedMs >= 0 ? `both were connected for ${length(sharedMs)}` : `after a gap of ${length(-sharedMs)}`;
-    return `Last handover at ${clock(newer.opened_at)}: lane ${newer.lane} took over from lane ${older.lane}; ${how}.`;
+    const how = sharedMs < 0 ? ` after a gap of ${length(-sharedMs)}` : `; both were connected for ${length(sharedMs)}`;
+    return `Last handover at ${clock(newer.opened_at)}: lane ${newer.lane} took over from lane ${older.lane}${how}.`;
   }
   return null;
 }

@@ -3,6 +3,7 @@
 
 import { ask, streamPath } from './api.js';
 import { announce, attempt, element, outcome } from './dom.js';
+import { visible } from './words.js';
 
 // A demonstration whose streams need a name after the colon, and the one that is offered.
 const NAMED = { 'demo-socket': 'demo-socket:eur-usd' };
@@ -22,7 +23,7 @@ export function startForm(started) {
 
   const start = (id) => attempt(button, async () => {
     await ask(streamPath(id), 'POST');
-    announce(`The stream ${id} is starting.`);
+    announce(`The stream ${visible(id)} is starting.`);
     field.value = '';
     started();
     location.hash = `#/streams/${encodeURIComponent(id)}`;

@@ -113,7 +113,7 @@ export function streamView(parent, server, id) {
     const list = element('a', { href: '#/' }, 'the list of streams');
     if (!name) return ['Choose a profile under “Start a stream” in ', list, '.'];
     const other = name + id.replace(/^[^:]*/, '');
-    return ['Did you mean ', element('a', { href: `#/streams/${encodeURIComponent(other)}` }, other), '?'];
+    return ['Did you mean ', element('a', { href: `#/streams/${encodeURIComponent(other)}` }, visible(other)), '?'];
   }
 
   async function change(button, method) {

@@ -83,10 +83,11 @@ function advice({ status, reason, counts, last_error: error, stuck_at_cursor: st
       'again.', section];
   }
   if (status === 'running' && reason) return BY_REASON.find(([words]) => words.test(reason)).slice(1);
-  const waiting = delivery?.find((row) => row.waits);
+  const [waiting, ...others] = delivery?.filter((row) => row.waits) ?? [];
   if (waiting) {
     const todo = BY_WAIT.find(([words]) => words.test(waiting.waits))?.[1] ?? 'They are sent once it takes them.';
-    return [`Events wait for ${waiting.sink}: ${waiting.waits}. Nothing is lost. ${todo}`, 'DeliveryLag'];
+    const more = others.length ? ` ${counted(others.length, 'more sink')} below cannot take them either.` : '';
+    return [`Events wait for ${waiting.sink}: ${waiting.waits}. They stay stored. ${todo}${more}`, 'DeliveryLag'];
   }
   return null;
 }

@@ -21,10 +21,7 @@ from local.simulation.scenario import Scenario
 from timeline import svg
 
 PAGE, PICTURE, BACKOFF = "docs/strategies.md", "docs/strategies.svg", "docs/backoff.svg"
-QUESTIONS = {
-    "none": ["--hours", "24"],
-    "rough": ["--hours", "24", "--faults", "rough"],
-}
+QUESTIONS = {"none": ["--hours", "24"], "rough": ["--hours", "24", "--faults", "rough"]}
 COLUMNS = ("strategy", "connected", "gap s", "lost", "connections", "$ a month")
 DRAWN, DRAWN_HOURS = "rough", "6"
 

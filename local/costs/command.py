@@ -79,13 +79,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--arrivals", default="random", metavar="KIND", help="random or clock (default random)")
     parser.add_argument("--keep", default="1", metavar="SHARE", help="the share of events that `keep` stores (1: all)")
     parser.add_argument("--deliver", metavar="KIND", help=f"where events go next: {', '.join(KINDS)}, or several")
-    parser.add_argument(
-        "--price",
-        action="append",
-        default=[],
-        metavar="NAME=USD",
-        help="replace a price of the list",
-    )
+    parser.add_argument("--price", action="append", default=[], metavar="NAME=USD", help="replace a price of the list")
     parser.add_argument(
         "--repair", nargs="?", const="100", metavar="EVENTS",
         help="price the repair of a gap that missed this many events instead (100)",

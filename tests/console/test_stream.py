@@ -294,7 +294,7 @@ def test_advice_fits_the_cause(service: LocalRun, browser: Chromium) -> None:
         """return page.evaluate(async (statuses) => {
           const { whyPart } = await import('./console/why.js');
           const { since, words } = await import('./console/words.js');
-          const delivery = [{ sink: 'sqs:a', waits: 'NonExistentQueue' }];
+          const delivery = [{ sink: 'sqs:a', waits: 'NonExistentQueue' }, { sink: 'sqs:b', waits: 'x' }, { sink: 'c' }];
           const said = statuses.map(([status, reason, last_error]) => {
             const part = whyPart();
             part.show({ status, reason, last_error, verdict: 'Away', since_at: '2026-11-24T00:00:00Z', delivery });
@@ -307,7 +307,7 @@ def test_advice_fits_the_cause(service: LocalRun, browser: Chromium) -> None:
     assert said[0][-1].startswith("Renew the credential that its profile names; each try reads it again. Then start ")
     assert said[1][-1].startswith("For another answer start another id, such as name:2. If it breaks again, ")
     assert [one.partition(" ")[0] for one in said[2]] == ["The", "Nothing:"]  # an instant, and no failure
-    assert "Nothing is lost. Create it, or correct its name in the profile. Runbook: DeliveryLag" in said[3][-1]
+    assert "They stay stored. Create it, or correct its name in the profile. 1 more sink below " in said[3][-1]
     assert len(said[4]) == 1  # the verdict has the instant of the failure
     assert said[5][-1].startswith("Create or correct the secret that its profile names; each try reads it again. Then ")
     assert said[6] == ["Nothing: its answer is below. Runbook: Rejections"]

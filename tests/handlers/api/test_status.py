@@ -232,6 +232,12 @@ def test_gaps_with_their_causes() -> None:
     assert coverage["last_error"]["at"] == at(899_000)
 
 
+@pytest.mark.parametrize(("lasted_ms", "rate"), [(1, None), (999, None), (1_000, 814.0)])
+def test_a_pace_is_that_of_a_second_at_least(lasted_ms: int, rate: float | None) -> None:
+    """A killed connection that showed its first millisecond and a backlog of 814 events had no 814,000 a second."""
+    assert shown(connection(1, "B", 1, 1 + lasted_ms, stored=814))["events_per_s"] == rate
+
+
 def test_a_gap_that_goes_on_has_the_cause_of_whoever_was_connected_last() -> None:
     """The older connection outlived the newer one, and after its end nobody was connected."""
     gaps = shown(

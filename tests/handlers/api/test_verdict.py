@@ -206,16 +206,17 @@ def test_a_viewer_puts_the_instant_in_place_of_a_length(words: str, drawn: str) 
         ([FIRST, CLOSES], {}, 712_000),
         ([WHOLE], {"is_all": False}, None),
         ([FIRST, TRIED], {}, 700_000),
-        ([TRIED], {"connected_token": 0}, None),
+        ([TRIED], {"connected_token": 0, "started_at_ms": 990_000}, 990_000),
+        ([TRIED], {"connected_token": 1, "started_at_ms": 990_000}, None),
         ([], {"started_at_ms": NOW - 1}, NOW - 1),
         ([FIRST], STOPPED, 800_000),
         ([FIRST], OVER | {"ending": "RenewalFailed"}, 900_000),
     ],
 )
-def test_since_when_it_stands_so_is_an_instant_beside_it(
+def test_the_instant_of_a_verdict_is_a_field_beside_it(
     connections: list[Connection], more: dict[str, Any], since_ms: int | None
 ) -> None:
-    """It is null if older records may say more, or if the records do not say."""
+    """It is null if older records may say more, or if the records do not say; never connected, it is the start."""
     assert shown(*connections, **more)["since_at"] == at(since_ms)
 
 

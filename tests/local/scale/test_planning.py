@@ -139,11 +139,7 @@ def test_the_first_limit_is_looked_for_where_it_is() -> None:
     ("profile", "needed", "words"),
     [
         ({}, 3, "write {name} into the profile's address and at least 3 of them into parts = [...]"),
-        (
-            {"profile": "etcd"},
-            3,
-            "The profile 'etcd' has no parts yet: write at least 3 equally busy parts",
-        ),
+        ({"profile": "etcd"}, 3, "The profile 'etcd' has no parts yet: write at least 3 equally busy parts"),
         ({"profile": "x", "parts": 2}, 3, "The profile 'x' has 2 parts: write at least 3 equally busy parts"),
         ({"profile": "x", "parts": 4}, 3, "The profile 'x' has 4 parts, which is enough if they are about as busy."),
         ({}, 17, "A stream is read in 16 parts at most: make several streams of it"),
