@@ -39,7 +39,8 @@ def broken(world: World, quiet_ms: int) -> dict[str, list[str]]:
     repairers = world.repairers
     if repairers is None:
         return {}
-    calm_at_ms = world.origin_ms + max(quiet_ms, repairers.plan.calm_ms)
+    # A fault that waited for the next function hits it later than planned.
+    calm_at_ms = max(world.origin_ms + max(quiet_ms, repairers.plan.calm_ms), repairers.struck_ms)
     return {
         "false-repair": list(_false_repairs(world)),
         "unrepaired": list(_unrepaired(world, repairers, calm_at_ms)),

@@ -32,7 +32,7 @@ NUMBERS = 100_000
 class Repairers:
     """The functions that repair the gaps of a stream, of which `world` is the World.
 
-    `rest` is the address, `alerts` are the sent alerts.
+    `rest` is the address, `alerts` are the sent alerts; `struck_ms` is when the last fault that hit one of them was over.
     """
 
     def __init__(self, world: Any, plan: RepairPlan) -> None:
@@ -41,6 +41,7 @@ class Repairers:
         self.functions: list[VirtualFunction] = []
         self.alerts: list[tuple[Gap, Repair]] = []
         self._due: list[Fault] = []  # faults that wait for the next function
+        self.struck_ms = 0
         emitted = world.upstream.emitted_ms
         self.rest = VirtualRest(plan.rest, self._clock.now_ms, emitted, world.wire.body)
         self._work = RepairWork(world.dynamodb, world.control_table)
@@ -107,6 +108,7 @@ class Repairers:
             self._due.append(fault)
             return
         self._world.say(f"fault: {fault.kind} of a repair")
+        self.struck_ms = max(self.struck_ms, until_ms)
         function = alive[-1]
         if fault.kind == "freeze":
             function.freeze(until_ms)
