@@ -128,6 +128,11 @@ def _is_kept(world: World, records: list[Record], gap: Gap) -> bool:
     schedule, links = world.schedule, world.upstream.links
     if not schedule.is_left_to_default or schedule.skew_ms or gap.to_ms - gap.from_ms > KEPT_MS:
         return False
+    # Just after ids have started over, the cursor is one of the former ids, and what follows it proves nothing.
+    emitted_ms = world.upstream.emitted_ms
+    restarts_ms = (at_ms for begin in world.wire.begins[1:] for at_ms in emitted_ms[begin : begin + 1])
+    if any(gap.from_ms - KEPT_MS <= at_ms <= gap.to_ms for at_ms in restarts_ms):
+        return False
     after = [link for link in links if (link.opened_ms or 0) >= gap.to_ms - LATE_MS]
     lasting = [link for link in after if _lives_on(world, records, link, gap.to_ms)] or after
     next_ms = min((link.opened_ms or 0 for link in lasting), default=gap.to_ms)

@@ -32,7 +32,8 @@ NUMBERS = 100_000
 class Repairers:
     """The functions that repair the gaps of a stream, of which `world` is the World.
 
-    `rest` is the address, `alerts` are the sent alerts; `struck_ms` is when the last fault that hit one of them was over.
+    `rest` is the address, `alerts` are the sent alerts, and `struck_ms` is when the last fault that hit one of them was
+    over.
     """
 
     def __init__(self, world: Any, plan: RepairPlan) -> None:

@@ -93,8 +93,10 @@ def _rows(world: World) -> Iterator[list[tuple[Link, int]]]:
 def _untold(world: World, row: list[tuple[Link, int]]) -> Iterator[tuple[int, str]]:
     """Yields those of a row of dropped events that cannot be told from corrections, or from what another brought."""
     anew_ms, emitted_ms = world.watch.ids.anew_ms, world.upstream.emitted_ms
+    # A kill takes with it what came after the last record.
+    recorded = {n for link, n in row if emitted_ms[n] <= _recorded_ms(world, link)}
     # A connection that had claimed before another one saw it begins a row of its own.
-    if len({n for _, n in row}) < IN_A_ROW and not (row and 0 < anew_ms < row[-1][0].claimed_ms):
+    if len(recorded) < IN_A_ROW and not (row and 0 < anew_ms < row[-1][0].claimed_ms):
         yield from ((n, TOO_FEW) for _, n in row)
     every_s = max(max(one.settings["lease_every_s"], one.settings["progress_every_s"]) for one in world.deployed)
     beside_ms = 1000 * LEASE_TTL_READS * int(every_s) + 2 * world.schedule.skew_ms
@@ -105,6 +107,14 @@ def _untold(world: World, row: list[tuple[Link, int]]) -> Iterator[tuple[int, st
             for one in before
             if not _had_let_go(world, one, link) and emitted_ms[n] <= (one.over_ms or world.clock.now_ms()) + beside_ms
         )
+
+
+def _recorded_ms(world: World, link: Link) -> int:
+    """Returns until when a connection's record tells what came on it: until now if its end was recorded."""
+    own = [record for record in ledger(world) if record.fence == link.fence]
+    ended = any(record.closed_ms is not None for record in own)
+    last_ms = max((record.saved_ms for record in own), default=0)
+    return world.clock.now_ms() if ended or link.is_open else last_ms - link.function.skew_ms
 
 
 def _had_let_go(world: World, before: Link, link: Link) -> bool:
