@@ -23,7 +23,7 @@ from handlers.connection.ledger import gaps
 from handlers.connection.liveness import BROKEN
 from handlers.store import ledger_records
 from local.chaos.facts import lease_ttl_ms, ledger, noticed_ms, open_gaps, rows_of, standstills, uncovered
-from local.chaos.restarts import former, untrue
+from local.chaos.restarts import former, starts_over, untrue
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
 from local.simulation.links import Link
@@ -122,16 +122,11 @@ def _is_kept(world: World, records: list[Record], gap: Gap) -> bool:
     """Returns whether a connection that resumed by default was relieved so soon that the next one received all events.
 
     It is False if clocks differ, because then it cannot be told from a connection that opened too late, and if the next
-    connection opened later than upstreams are sure to keep events. A next connection that was itself relieved before it
-    had caught up counts only if all were.
+    connection opened later than upstreams are sure to keep events. One that was relieved early counts only if all were.
     """
     schedule, links = world.schedule, world.upstream.links
-    if not schedule.is_left_to_default or schedule.skew_ms or gap.to_ms - gap.from_ms > KEPT_MS:
-        return False
-    # Just after ids have started over, the cursor is one of the former ids, and what follows it proves nothing.
-    emitted_ms = world.upstream.emitted_ms
-    restarts_ms = (at_ms for begin in world.wire.begins[1:] for at_ms in emitted_ms[begin : begin + 1])
-    if any(gap.from_ms - KEPT_MS <= at_ms <= gap.to_ms for at_ms in restarts_ms):
+    is_unproved = gap.to_ms - gap.from_ms > KEPT_MS or starts_over(world, gap.from_ms - KEPT_MS, gap.to_ms)
+    if not schedule.is_left_to_default or schedule.skew_ms or is_unproved:
         return False
     after = [link for link in links if (link.opened_ms or 0) >= gap.to_ms - LATE_MS]
     lasting = [link for link in after if _lives_on(world, records, link, gap.to_ms)] or after

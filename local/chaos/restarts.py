@@ -9,7 +9,7 @@ from itertools import groupby
 from handlers.connection.epochs import IN_A_ROW
 from handlers.connection.lease import LEASE_TTL_READS
 from handlers.store.control_record import to_record
-from local.chaos.facts import lease, ledger
+from local.chaos.facts import lease, ledger, noticed_ms
 from local.chaos.world import World
 from local.simulation.links import Link
 
@@ -22,6 +22,13 @@ def former(world: World, link: Link) -> int | None:
     """Returns the event whose id the link sent as its cursor, if the upstream had started to count anew since."""
     number = None if link.sent_id is None else world.watch.ids.meant(link.sent_id, link.asked_ms)
     return number if number is not None and number < world.wire.begins[link.count] else None
+
+
+def starts_over(world: World, from_ms: int, to_ms: int) -> bool:
+    """Returns whether ids started over then: what follows the next cursor, one of the former ids, proves little."""
+    emitted_ms = world.upstream.emitted_ms
+    firsts = (at_ms for begin in world.wire.begins[1:] for at_ms in emitted_ms[begin : begin + 1])
+    return any(from_ms <= at_ms <= to_ms for at_ms in firsts)
 
 
 def is_counted(world: World, number: int, slack_ms: int) -> bool:
@@ -67,8 +74,12 @@ def excuses(world: World) -> Iterator[tuple[int, str]]:
 
 
 def _shows_few(world: World, link: Link) -> bool:
-    """Returns whether few of its events had ids up to the cursor's: they may be late, or a kill took the record."""
-    return sum(world.wire.own(n) <= (link.sent_id or 0) for n in link.sent[: link.written]) < IN_A_ROW
+    """Returns whether few of its events had ids up to the cursor's: they may be late, or a kill took the record.
+
+    Those that another connection stored show nothing.
+    """
+    own = [n for n in link.sent[: link.written] if world.watch.brought_by.get(n, link.fence) == link.fence]
+    return sum(world.wire.own(n) <= (link.sent_id or 0) for n in own) < IN_A_ROW
 
 
 def _rows(world: World) -> Iterator[list[tuple[Link, int]]]:
@@ -93,8 +104,8 @@ def _rows(world: World) -> Iterator[list[tuple[Link, int]]]:
 def _untold(world: World, row: list[tuple[Link, int]]) -> Iterator[tuple[int, str]]:
     """Yields those of a row of dropped events that cannot be told from corrections, or from what another brought."""
     anew_ms, emitted_ms = world.watch.ids.anew_ms, world.upstream.emitted_ms
-    # A kill takes with it what came after the last record.
-    recorded = {n for link, n in row if emitted_ms[n] <= _recorded_ms(world, link)}
+    # A kill takes with it what was stored after the last record.
+    recorded = {n for link, n in row if emitted_ms[n] + world.schedule.flush_ms <= _recorded_ms(world, link)}
     # A connection that had claimed before another one saw it begins a row of its own.
     if len(recorded) < IN_A_ROW and not (row and 0 < anew_ms < row[-1][0].claimed_ms):
         yield from ((n, TOO_FEW) for _, n in row)
@@ -105,7 +116,7 @@ def _untold(world: World, row: list[tuple[Link, int]]) -> Iterator[tuple[int, st
         yield from (
             (n, BESIDE)
             for one in before
-            if not _had_let_go(world, one, link) and emitted_ms[n] <= (one.over_ms or world.clock.now_ms()) + beside_ms
+            if not _had_let_go(world, one, link) and emitted_ms[n] <= _noticed_over_ms(world, one) + beside_ms
         )
 
 
@@ -115,6 +126,13 @@ def _recorded_ms(world: World, link: Link) -> int:
     ended = any(record.closed_ms is not None for record in own)
     last_ms = max((record.saved_ms for record in own), default=0)
     return world.clock.now_ms() if ended or link.is_open else last_ms - link.function.skew_ms
+
+
+def _noticed_over_ms(world: World, link: Link) -> int:
+    """Returns until when a connection can have renewed its lease: a function that is frozen notices no close."""
+    died_ms = link.function.died_ms
+    over_ms = noticed_ms(world, link.over_ms or world.clock.now_ms())
+    return over_ms if died_ms is None else min(over_ms, died_ms)
 
 
 def _had_let_go(world: World, before: Link, link: Link) -> bool:

@@ -78,6 +78,7 @@ class Watch:
         self.stored_by: Counter[int] = Counter()
         self._marked_by: Counter[int] = Counter()
         self.arrivals: list[tuple[int, int]] = []  # the instant and the connection of each event; 0 is a repair
+        self.brought_by: dict[int, int] = {}  # the connection of each stored event; 0 is a repair
         self.stored: dict[int, int] = {}  # when each event was stored, those in the dead-letter queue included
         self.ids = Counts(wire, self.stored)
         self.marked: set[int] = set()
@@ -104,9 +105,8 @@ class Watch:
             self.ids.lost(int(fence), int(count), item, self._clock.now_ms())
 
     def _event(self, key: Key, item: Item) -> None:
-        body = "" if "dead_letter" in item else item["data"].get("S", "")
-        fence, is_dead = int(item["fence"]["N"]), "dead_letter" in item
-        number = self._stored(fence, key[1], body, is_dead=is_dead)
+        body, fence = "" if "dead_letter" in item else item["data"].get("S", ""), int(item["fence"]["N"])
+        number = self._stored(fence, key[1], body, is_dead="dead_letter" in item)
         self.arrivals.append((int(item["received_at_ms"]["N"]), fence))
         if self._partitions == LOG or key[0] not in partition_keys(stream_of(item), self._partitions):
             self._blame("torn", f"event {number} was stored as {key[0]}, where it is never read")
@@ -150,7 +150,7 @@ class Watch:
             self._blame("duplicated", f"event {number} was stored twice")
         if number < 0:
             self._blame("torn", f"what was stored as {key[:20]} is not what the upstream sent")
-        self.stored[number] = self._clock.now_ms()
+        self.stored[number], self.brought_by[number] = self._clock.now_ms(), fence
         return number
 
     def _mark(self, key: str) -> int:
