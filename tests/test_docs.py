@@ -126,6 +126,12 @@ def test_no_command_of_a_page_has_a_comment_behind_it() -> None:
     assert [line for page in PAGES for line in behind.findall(page.read_text(encoding="utf-8"))] == []
 
 
+def test_no_code_is_indented_behind_a_list() -> None:
+    """Markdown takes it for a paragraph of the last point, so it must be fenced."""
+    behind = re.compile(r"^(?:-|\d+\.) (?:.+\n)+\n {4}\S.*", re.MULTILINE)
+    assert [found for page in PAGES for found in behind.findall(page.read_text(encoding="utf-8"))] == []
+
+
 def test_a_broken_page_is_noticed(tmp_path: Path) -> None:
     """A link, a fragment, a path, a test, a module and a target that lead nowhere are each named."""
     page = tmp_path / "page.md"
