@@ -14,8 +14,7 @@ from handlers.values import dataclass
 _NUMBER = re.compile(r"[0-9]{1,4}")
 # RFC 3339, section 5.6: a date-time. A second 60 is a leap second, and the offset is never left out.
 _INSTANT = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d{1,30}))?(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))",
-    re.ASCII,
+    r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d{1,30}))?(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))", re.ASCII
 )
 INSTANT_IS = "an instant of RFC 3339 with its offset, such as 2026-11-21T06:25:19.403Z"
 TIMES = ("from", "to")

@@ -13,7 +13,7 @@ const PER = 50;
 const EVERY_MS = 2000;
 // After how long without a turn, in a hidden tab, all pages are requested at once.
 const OLD_MS = 60_000;
-const COLUMNS = ['Stream', 'Status', 'Events/s', 'Last event', 'Open gaps', 'Lag', 'Why'];
+const COLUMNS = ['Stream', 'Status', 'Events/s', 'Last event', 'Open gaps', 'Sink lag', 'Why'];
 const WORST_FIRST = [
   'broken', 'rejected', 'unknown', 'reconnecting', 'unwell', 'starting', 'stopping', 'running', 'ended', 'stopped',
 ];

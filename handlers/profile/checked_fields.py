@@ -112,6 +112,11 @@ A_PATH = Form(
 )
 
 
+def of_an_element(spelled: object) -> str:
+    """Returns what `[*]` is, to end the sentence about a wrong path that has it; "" for another."""
+    return '; "[*]" stands for an element of the list that split names' if "[*]" in str(spelled) else ""
+
+
 class BadProfile(ProfileError):
     """A profile with problems; the message is the first of them."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from handlers.framing.events import JsonPath, parse_path
 from handlers.framing.selection import Keep
 from handlers.framing.splitting import Split
-from handlers.profile.checked_fields import PATH, Fields
+from handlers.profile.checked_fields import PATH, Fields, of_an_element
 from handlers.profile.mark_fields import NOT_FILLED, is_filled
 
 _SHAPE = '{ name = ["trade"] } or { path = "$.type", is = ["trade", "quote"] }, or a list of such'
@@ -46,8 +46,7 @@ def _path(inner: Fields, split: Split | None) -> JsonPath | None:
     read = parse_path if split is None else split.path_of
     path = read(spelled) if isinstance(spelled, str) else None
     if path is None:
-        more = '; "[*]" stands for an element of the list that split names' if "[*]" in str(spelled) else ""
-        inner.wrong("path", f"must be {PATH}{more}")
+        inner.wrong("path", f"must be {PATH}{of_an_element(spelled)}")
     return path
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from handlers.framing.events import parse_path
 from handlers.framing.marks import Kind, Mark
 from handlers.profile import addresses, sections
-from handlers.profile.checked_fields import A_PATH, PATH, Fields, Form, number
+from handlers.profile.checked_fields import A_PATH, PATH, Fields, Form, number, of_an_element
 from handlers.profile.mark_fields import listed, mark
 from handlers.profile.messages import CLOSE_MEANINGS, Exchange, Numbering, asks_by_message, paths_in
 
@@ -61,7 +61,8 @@ def numbering(fields: Fields, split: "Split | None") -> Numbering | None:
     """Returns where events are numbered: a path, or { path = "$.seq", by = "$.product" }; `[*]` is an element."""
     value, by = fields.take("sequence"), None
     read = parse_path if split is None else split.path_of
-    form = Form(A_PATH.schema, A_PATH.must_be, lambda one: read(one) if isinstance(one, str) else None)
+    more = of_an_element(value)
+    form = Form(A_PATH.schema, f"must be {PATH}{more}", lambda one: read(one) if isinstance(one, str) else None)
     if isinstance(value, dict):
         inner = fields.inside("sequence", value)
         path, by = inner.needs("path", form), inner.read("by", form)
@@ -69,7 +70,7 @@ def numbering(fields: Fields, split: "Split | None") -> Numbering | None:
         if path is not None and path == by:
             inner.wrong("by", "must be another path than path, or no row would have two numbers")
     elif (path := form.read(value)) is None:
-        fields.wrong("sequence", f'must be {PATH}, or {{ path = "$.seq", by = "$.product" }}')
+        fields.wrong("sequence", f'must be {PATH}, or {{ path = "$.seq", by = "$.product" }}{more}')
     return None if path is None else Numbering(path, by)
 
 

@@ -241,8 +241,7 @@ def _check_together(fields: Fields, profile: Profile, marked: Sequence[Mark], ha
         if profile.split.shares(profile.key):
             example = f"{profile.split.path.text}[*].id"
             fields.wrong(
-                "key",
-                f'must have a path into the element, such as "{example}", or all elements would have one key',
+                "key", f'must have a path into the element, such as "{example}", or all elements would have one key'
             )
     if profile.repair is not None and profile.order == "none":
         fields.wrong("repair", 'needs order = "index", which finds the events at the edges of a gap')

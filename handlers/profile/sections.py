@@ -15,7 +15,7 @@ from handlers.connection.backoff import KINDS, FailureKind, Pace
 from handlers.framing.events import Rule, parse_path
 from handlers.profile import addresses
 from handlers.profile.addresses import ProfileError
-from handlers.profile.checked_fields import FIELD_VALUE, PATH, Fields, did_you_mean, is_header, number
+from handlers.profile.checked_fields import FIELD_VALUE, PATH, Fields, did_you_mean, is_header, number, of_an_element
 from handlers.profile.resume import Resume
 from handlers.profile.secret_references import Reference, is_bare, references, without
 
@@ -163,8 +163,7 @@ def rule(fields: Fields, field: str, words: tuple[str, ...], has_ids: bool, spli
     paths = [read(one) if isinstance(one, str) else None for one in (value if several else [value])]
     if None in paths:
         spelled = ", ".join(f'"{word}"' for word in words)
-        more = ", or a list of such paths" if "hash" in words else ""
-        more += '; "[*]" stands for an element of the list that split names' if "[*]" in str(value) else ""
+        more = f"{', or a list of such paths' if 'hash' in words else ''}{of_an_element(value)}"
         fields.wrong(field, f"must be {spelled} or {PATH}{more}{did_you_mean(value, words)}")
         return None
     sound = tuple(path for path in paths if path is not None)

@@ -113,10 +113,7 @@ def usd(kinds: Sequence[str], flow: Flow, settings: Mapping[str, Any], prices: P
     if "s3" in kinds:
         parts.append(_patient_usd(cost, notes_per_s, is_alone=not prompt))
     delivery_usd, sinks_usd = (sum(each) for each in zip(*parts, strict=True))
-    return {
-        "delivery": MONTH_S * delivery_usd + metrics_usd,
-        "sinks": MONTH_S * sinks_usd + hours_usd,
-    }
+    return {"delivery": MONTH_S * delivery_usd + metrics_usd, "sinks": MONTH_S * sinks_usd + hours_usd}
 
 
 def _patient_usd(cost: _Cost, notes_per_s: float, *, is_alone: bool) -> tuple[float, float]:

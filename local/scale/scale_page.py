@@ -76,11 +76,7 @@ def counted() -> Counted:
 def tables(found: Counted) -> dict[str, list[str]]:
     """The tables of the page, by name."""
     days = [day(GROUPS, found.cycle, within_s) for within_s in WITHIN_S]
-    return {
-        "day": _day(found, days),
-        "limits": limits(found, days[1]),
-        "apply": _applied(),
-    }
+    return {"day": _day(found, days), "limits": limits(found, days[1]), "apply": _applied()}
 
 
 def _day(found: Counted, days: list[Day]) -> list[str]:

@@ -62,10 +62,7 @@ def test_no_value_leaves_the_property_out() -> None:
     ("value", "sentence"),
     [
         ({"Ref": "Missing"}, "refers to 'Missing'"),
-        (
-            {"Fn::ImportValue": "x"},
-            "does not support Fn::ImportValue, which the compiled template uses at F.",
-        ),
+        ({"Fn::ImportValue": "x"}, "does not support Fn::ImportValue, which the compiled template uses at F."),
     ],
 )
 def test_what_cannot_be_resolved_is_named(value: Any, sentence: str) -> None:

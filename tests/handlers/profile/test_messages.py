@@ -28,6 +28,7 @@ CODE = (
     "must be a close code: 1000 to 1003, 1005, 1007 to 1014 or 3000 to 4999, with one of these values: retried, "
     "throttled, rejected, ended, expired"
 )
+ELEMENT = '; "[*]" stands for an element of the list that split names'
 UNFILLED = 'must contain no placeholder and no reference to a secret, which nothing fills in there; in json, "*" is any'
 
 
@@ -120,6 +121,7 @@ UNFILLED = 'must contain no placeholder and no reference to a secret, which noth
         ({"close_codes": {"4000": "reject"}}, f"close_codes.4000 {CODE}; did you mean rejected?"),
         ({"sequence": "seq"}, f'sequence {PATH}, or {{ path = "$.seq", by = "$.product" }}'),
         ({"sequence": {"by": "$.a"}}, f"sequence.path is missing: it {PATH}"),
+        ({"sequence": {"path": "$.d[*].n"}}, f"sequence.path {PATH}{ELEMENT}"),
         (
             {"sequence": {"path": "$.a", "by": "$.a"}},
             "sequence.by must be another path than path, or no row would have two numbers",
