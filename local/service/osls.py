@@ -122,7 +122,7 @@ def _package(stage: str, root: Path, target: Path, besides: Mapping[str, str]) -
         snapshot(root, folder)
         for path, text in besides.items():
             (folder / path).write_text(text, encoding="utf-8")
-        _run([node, *COMMAND, "package", "--stage", stage], folder, stage, lock)
+        _run([node, *COMMAND, "package", "--stage", stage], folder, stage, lock, any_sinks=bool(besides))
         for old in target.parent.glob(f"{target.name.rpartition('-')[0]}-{'[0-9a-f]' * _DIGITS}.json"):
             old.unlink(missing_ok=True)
         # Renamed, so that another process never reads half a template.
@@ -156,9 +156,10 @@ def _check_machine(
         raise UserError(f"{name}: {problem}") from None
 
 
-def _run(command: list[str], folder: Path, stage: str, lock: int) -> None:
+def _run(command: list[str], folder: Path, stage: str, lock: int, any_sinks: bool) -> None:
     # Nothing of the user's environment may change the template.
     environment = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
+    environment |= {"STREAMKEEPER_ANY_SINKS": "yes"} if any_sinks else {}
     try:
         run = subprocess.run(
             command,

@@ -65,6 +65,12 @@ def test_a_packaging_that_was_killed_disturbs_no_other(tmp_path: Path) -> None:
         assert cache(root) == sorted([osls.kept("test", root).name, other.name])
 
 
+@pytest.mark.long
+def test_a_run_of_a_stage_for_aws_has_profiles_of_its_own_that_deliver() -> None:
+    """The stage's own check of sinks does not refuse the wildcards that stand for those of a folder."""
+    assert "DeliveryMapping" in osls.template("dev", delivers=True)["Resources"]
+
+
 def test_a_missing_deploy_tool_is_one_sentence(tmp_path: Path) -> None:
     """Without the deploy tool the sentence says what to do, and nothing is left behind."""
     root = copied(tmp_path)
