@@ -31,11 +31,7 @@ LENGTHS = (1_000, 10_000, 100_000)
 LOOP: dict[str, Any] = {
     "StartAt": "Count",
     "States": {
-        "Count": {
-            "Type": "Pass",
-            "Parameters": {"n.$": "States.MathAdd($.n, 1)", "most.$": "$.most"},
-            "Next": "Look",
-        },
+        "Count": {"Type": "Pass", "Parameters": {"n.$": "States.MathAdd($.n, 1)", "most.$": "$.most"}, "Next": "Look"},
         "Look": {
             "Type": "Choice",
             "Choices": [{"Variable": "$.n", "NumericLessThanPath": "$.most", "Next": "Count"}],

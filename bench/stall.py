@@ -83,11 +83,7 @@ ATTACKS: dict[str, tuple[dict[str, Any], Any]] = {
     "splits": (_jsonpath("States.StringSplit($.a, ',')"), {"a": "a," * 100_000}),
     "loop": ({"Type": "Pass", "Next": "A"}, {}),
     "maps": (
-        {
-            "Type": "Map",
-            "ItemProcessor": {"StartAt": "B", "States": {"B": {"Type": "Pass", "End": True}}},
-            "End": True,
-        },
+        {"Type": "Map", "ItemProcessor": {"StartAt": "B", "States": {"B": {"Type": "Pass", "End": True}}}, "End": True},
         list(range(3_000)),
     ),
     "definitions": (_jsonata("1"), {}),

@@ -137,12 +137,12 @@ def _later(gaps: Sequence[Gap]) -> str:
 
 
 def lost(coverage: Coverage) -> str:
-    """Returns what was lost, as in "12 events lost, as the upstream said"; "" if nothing is known to be lost."""
+    """Returns what was lost, as in "12 events lost, as the upstream reports"; "" if nothing is known to be lost."""
     gaps = [gap for gap in coverage.gaps if gap.state == LOST]
     if not gaps:
         return ""
     events = lost_events(gaps)
-    who = "" if any(gap.cause in _OURS for gap in gaps) else ", as the upstream said"
+    who = "" if any(gap.cause in _OURS for gap in gaps) else ", as the upstream reports"
     what = f"Events lost in {_gaps(gaps)}" if events is None else f"{counted(events, 'event')} lost"
     return f"{what}{who}"
 

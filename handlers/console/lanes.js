@@ -37,7 +37,7 @@ export function lanesPart() {
   const picture = svg('svg', { class: 'lanes', height: HEIGHT, role: 'img', 'aria-labelledby': 'lanes-title' },
     described, hatch(), ticks, ...labels, marks, none);
   const key = legend();
-  const said = element('p', { class: 'handover' }, 'No handover yet.');
+  const said = element('p', { class: 'handover' }, 'No open connection was handed over yet.');
   const table = scrolled('Connections', ['Lane', 'Connected', 'Until', 'For', 'Ended by', 'Stored', 'Duplicates']);
   const gapTable = scrolled('Gaps', ['From', 'To', 'For', 'After', 'What is missing', 'Repair']);
   const choices = WINDOWS.map(([seconds, name]) => element('button', {

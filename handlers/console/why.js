@@ -3,7 +3,9 @@
 
 import { element, keyed, set, text } from './dom.js';
 import { runbookLink } from './runbook.js';
-import { clock, counted, isAnswered, nextStep } from './words.js';
+import { clock, counted, isAnswered, nextStep, serverNow } from './words.js';
+
+const OLD_GAP_MS = 60_000;
 
 // What to do about an answer that was not a stream, by its status; the first match counts.
 const BY_STATUS = [
@@ -50,7 +52,7 @@ const BY_WAIT = [
 const USUAL = ['Nothing, if it ends soon: it is tried again automatically.', 'Unconnected'];
 
 /** What to do, and the runbook's section about it; null if all is well. */
-function advice({ status, reason, counts, last_error: error, stuck_at_cursor: stuck, delivery }) {
+function advice({ status, reason, counts, coverage, last_error: error, stuck_at_cursor: stuck, delivery }) {
   const section = status === 'rejected' ? 'Rejections' : 'Unconnected';
   if (status === 'rejected' && isAnswered(reason)) return ['Nothing: its answer is below.', section];
   if (reason?.startsWith('its lease cannot be read')) {
@@ -89,7 +91,11 @@ function advice({ status, reason, counts, last_error: error, stuck_at_cursor: st
     const more = others.length ? ` ${counted(others.length, 'more sink')} below cannot take them either.` : '';
     return [`Events wait for ${waiting.sink}: ${waiting.waits}. They stay stored. ${todo}${more}`, 'DeliveryLag'];
   }
-  return null;
+  // A younger gap may close by itself in a moment.
+  const isLeft = ({ state, to_at: to }) => state === 'open' && to && Date.parse(to) < serverNow() - OLD_GAP_MS;
+  return status === 'running' && coverage?.gaps.some(isLeft)
+    ? ['Each gap is in a table below, with its cause and whether it can be repaired.', 'Missing']
+    : null;
 }
 
 /** The panel: `show` takes a stream's status. */

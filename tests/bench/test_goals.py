@@ -80,15 +80,7 @@ def test_others_have_goals_of_their_own() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"connected_ms": 15_001.0},
-        {"connected_ms": None},
-        {"gaps": 2},
-        {"handovers": 39},
-    ],
-)
+@pytest.mark.parametrize("change", [{"connected_ms": 15_001.0}, {"connected_ms": None}, {"gaps": 2}, {"handovers": 39}])
 def test_a_number_holds_without_a_gap_and_in_time(change: Row) -> None:
     """The greatest number that held counts; the goal is the service's promise."""
     bad = GOOD | change

@@ -289,20 +289,22 @@ def test_advice_fits_the_cause(service: LocalRun, browser: Chromium) -> None:
     rows.append(("rejected", None, away | {"cause": "rejected", "detail": "the parameter '/s' cannot be read: X"}))
     rows.append(("rejected", once, away | {"cause": "InvalidRequest"}))
     rows.append(("broken", "its lease cannot be read whole: ended_at", error | {"at": None}))
+    gaps = [("running", None, None, f"{day}T00:00:00Z") for day in ("2026-11-24", "9999-01-01")]
     shown(browser, address(service))
     *said, verdict = browser.do(
         """return page.evaluate(async (statuses) => {
           const { whyPart } = await import('./console/why.js');
           const { since, words } = await import('./console/words.js');
           const delivery = [{ sink: 'sqs:a', waits: 'NonExistentQueue' }, { sink: 'sqs:b', waits: 'x' }, { sink: 'c' }];
-          const said = statuses.map(([status, reason, last_error]) => {
+          const said = statuses.map(([status, reason, last_error, to_at]) => {
             const part = whyPart();
-            part.show({ status, reason, last_error, verdict: 'Away', since_at: '2026-11-24T00:00:00Z', delivery });
+            const more = to_at ? { coverage: { gaps: [{ state: 'open', to_at }] } } : { delivery };
+            part.show({ status, reason, last_error, verdict: 'Away', since_at: '2026-11-24T00:00:00Z', ...more });
             return [...part.node.querySelectorAll('p')].map((one) => one.textContent);
           });
           return [...said, since(`Away 2.5 s: ${words('unheard')}. 3 s missing.`, '2026-11-24T00:00:00Z')];
         }, input)""",
-        rows,
+        [*rows, *gaps],
     )
     assert said[0][-1].startswith("Renew the credential that its profile names; each try reads it again. Then start ")
     assert said[1][-1].startswith("For another answer start another id, such as name:2. If it breaks again, ")
@@ -312,6 +314,8 @@ def test_advice_fits_the_cause(service: LocalRun, browser: Chromium) -> None:
     assert said[5][-1].startswith("Create or correct the secret that its profile names; each try reads it again. Then ")
     assert said[6] == ["Nothing: its answer is below. Runbook: Rejections"]
     assert said[7] == ["Correct the named attributes in the record lease of the control table. Runbook: Unconnected"]
+    assert said[8] == ["Each gap is in a table below, with its cause and whether it can be repaired. Runbook: Missing"]
+    assert not said[9][-1].startswith("Each")  # a gap that has just begun may close by itself
     assert re.fullmatch(r"Away since [^.]+: its function fell silent\. 3\u00a0s missing\.", verdict)
 
 

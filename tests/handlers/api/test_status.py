@@ -83,7 +83,7 @@ def test_a_running_stream_is_shown_whole() -> None:
     }
 
 
-LOSS = "3 events lost, as the upstream said"
+LOSS = "3 events lost, as the upstream reports"
 QUIET = "quiet: nothing new for 600 s, and that is not usual"
 RESTARTED = "its ids start over: new events with known ids are "
 

@@ -69,29 +69,29 @@ CONNECTED = [
     # Older connections may be left out.
     ([WHOLE], {"is_all": False}, "Connected at least 15 min. Nothing lost in the last 15 min."),
     # What the upstream announced, with a number and without; what a version of ours dropped it did not.
-    ([WHOLE], lost(announced(1)), "Connected 15 min. 1 event lost, as the upstream said."),
-    ([WHOLE], lost(announced(1), announced(1_200, 2)), "Connected 15 min. 1,201 events lost, as the upstream said."),
+    ([WHOLE], lost(announced(1)), "Connected 15 min. 1 event lost, as the upstream reports."),
+    ([WHOLE], lost(announced(1), announced(1_200, 2)), "Connected 15 min. 1,201 events lost, as the upstream reports."),
     (
         [WHOLE],
         lost(announced(12), announced(None, 2)),
-        "Connected 15 min. Events lost in 2 gaps of 4 s in all, as the upstream said.",
+        "Connected 15 min. Events lost in 2 gaps of 4 s in all, as the upstream reports.",
     ),
     # Two connections were open at once, and both may have dropped the same events.
     (
         [connection(1, "A", 100_000), replace(WHOLE, fence=2)],
         lost(announced(3), replace(announced(4), fence=2, from_ms=506_999)),
-        "Connected 15 min. Events lost in 2 gaps of 2 s in all, as the upstream said.",
+        "Connected 15 min. Events lost in 2 gaps of 2 s in all, as the upstream reports.",
     ),
     (
         [connection(1, "A", 100_000), replace(WHOLE, fence=2)],
         lost(announced(3), replace(announced(4, 2), fence=2, from_ms=507_000)),
-        "Connected 15 min. 7 events lost, as the upstream said.",
+        "Connected 15 min. 7 events lost, as the upstream reports.",
     ),
     ([WHOLE], lost(announced(None, 1, "not_stored")), "Connected 15 min. Events lost in 1 gap of 2 s."),
     (
         [FIRST, LEAVES],
         lost(announced(12)),
-        "Connected 4 min 48 s. 12 events lost, as the upstream said. 1 gap of 12 s is not proved complete yet.",
+        "Connected 4 min 48 s. 12 events lost, as the upstream reports. 1 gap of 12 s is not proved complete yet.",
     ),
     # An event that was too long for a profile is in the queue only by its beginning, so it may be lost.
     ([replace(WHOLE, dead_lettered=2)], {}, "Connected 15 min. 2 events went to the dead-letter queue."),
@@ -129,7 +129,7 @@ NOT_CONNECTED = [
     (
         [FIRST],
         lost(announced(12)) | {"keeps_ms": 600_000},
-        "Away 5 min: reset. 12 events lost, as the upstream said; the upstream keeps 10 min.",
+        "Away 5 min: reset. 12 events lost, as the upstream reports; the upstream keeps 10 min.",
     ),
     (
         [EARLY, connection(2, "B", 9_500, 999_000, **RESET, resumed=False)],

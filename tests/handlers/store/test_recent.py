@@ -112,7 +112,7 @@ def test_the_list_reads_losses_where_there_are_some(memory: Memory) -> None:
     memory.put_control("lossy", "lease", fence=typed_values.number(10), connected=typed_values.number(10))
     for number in range(1, 101):
         store.ledger.record_loss("lossy", RecordLoss(9, number, number, number + 1, "announced_by_upstream", 2))
-    for missing, lost in ((0, ""), (100, " 200 events lost, as the upstream said.")):
+    for missing, lost in ((0, ""), (100, " 200 events lost, as the upstream reports.")):
         for fence in range(2, 11):
             at_ms = NOW_MS - (11 - fence) * STEP_MS
             ends = {"closed_ms": at_ms + STEP_MS, "ended_by": "taken_over"} if fence < 10 else {}
