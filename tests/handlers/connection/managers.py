@@ -51,11 +51,7 @@ TURN = Lease(fence=FENCE, connected_token=FENCE, execution="mine", expires_at_ms
 
 
 def claimed(
-    overlap: str = "evicts",
-    at: Resumption = SEVEN,
-    lease: Lease = MINE,
-    partitions: int = 1,
-    **more: Any,
+    overlap: str = "evicts", at: Resumption = SEVEN, lease: Lease = MINE, partitions: int = 1, **more: Any
 ) -> Manager:
     """Return a manager whose claim was granted at 20 ms."""
     manager = fresh(overlap, **more)

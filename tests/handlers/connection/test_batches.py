@@ -20,10 +20,7 @@ FIELDS: dict[str, Any] = {
     "split": {"path": "$.items"},
     "key": "$.items[*].n",
     "cursor": "$.items[*].r",
-    "heartbeat": [
-        {"json": {"$.made": True}, "first_cursor": "$.at"},
-        {"json": {"$.at": "*"}, "cursor": "$.at"},
-    ],
+    "heartbeat": [{"json": {"$.made": True}, "first_cursor": "$.at"}, {"json": {"$.at": "*"}, "cursor": "$.at"}],
     "end": {"json": {"$.end": True}},
     "loss": {"json": {"$.loss": True}},
     "disconnect": {"json": {"$.bye": True}, "cursor": "$.at"},
@@ -159,11 +156,7 @@ def test_a_frame_without_the_list_is_stored_whole() -> None:
 
 def test_elements_count_whatever_else_the_frame_says() -> None:
     """An end, a loss, a disconnect and an expired cursor come with their elements. An end without any is an event."""
-    for more, error in (
-        ({"end": True}, ""),
-        ({"bye": True}, "StreamDropped"),
-        ({"old": True}, "StreamDropped"),
-    ):
+    for more, error in (({"end": True}, ""), ({"bye": True}, "StreamDropped"), ({"old": True}, "StreamDropped")):
         manager = reading("1")
         effects = chunk(manager, 1000, batch(2, 3, **more), batch(4))
         assert keys(effects) == ["2/0", "3/1"]

@@ -55,10 +55,16 @@ def talking(at: Resumption = NOWHERE, **more: Any) -> Manager:
     return manager
 
 
-def connected(at: Resumption = NOWHERE, **more: Any) -> Manager:
-    """Return the same manager once its first message is answered at 40 ms."""
+def opened(at: Resumption = NOWHERE, **more: Any) -> Manager:
+    """Return the same manager once it has sent its first message."""
     manager = talking(at, **more)
     manager.handle(30, Opened(101))
+    return manager
+
+
+def connected(at: Resumption = NOWHERE, **more: Any) -> Manager:
+    """Return the same manager once its first message is answered at 40 ms."""
+    manager = opened(at, **more)
     manager.handle(40, says(SUBSCRIBED))
     assert manager.phase is Phase.CONNECTED
     return manager
@@ -104,13 +110,9 @@ def test_it_is_connected_once_its_first_message_is_answered() -> None:
 def test_it_goes_on_behind_the_cursor() -> None:
     """A whole number below 2^53 is sent as one, any other cursor as text; `resume` may add what it adds elsewhere."""
     for cursor, since, more in (
-        ("41", 41, {}),
-        ("a1", "a1", {}),
-        ("041", "041", {}),
-        ("-9007199254740991", -(2**53) + 1, {}),
-        ("9007199254740992", "9007199254740992", {}),
-        ("41", 42, {"resume": {"add": 1}}),
-    ):
+        ("41", 41, {}), ("a1", "a1", {}), ("041", "041", {}), ("41", 42, {"resume": {"add": 1}}),
+        ("-9007199254740991", -(2**53) + 1, {}), ("9007199254740992", "9007199254740992", {}),
+    ):  # fmt: skip
         manager = talking(Resumption(cursor), **more)
         assert sent(manager.handle(30, Opened(101))) == [FIRST | {"since": since}]
         effects = manager.handle(40, says(SUBSCRIBED))
@@ -142,8 +144,7 @@ def test_the_next_message_is_sent_once_the_first_is_answered() -> None:
 def test_an_answer_that_does_not_come_is_a_drop(is_first: bool) -> None:
     """The drop names the message or ping that had no answer `within_s`; the socket closes with its last words."""
     if is_first:
-        manager = talking(subscribe=[SUBSCRIBE | {"within_s": 3}])
-        manager.handle(30, Opened(101))
+        manager = opened(subscribe=[SUBSCRIBE | {"within_s": 3}])
         due_ms, what = 3_030, "subscribe[0]"
     else:
         manager = connected(ping={"send": {"op": "ping"}, "answer": {"$.op": "pong"}, "every_s": 1, "within_s": 3})
@@ -163,8 +164,7 @@ def test_an_answer_that_does_not_come_is_a_drop(is_first: bool) -> None:
 
 def test_a_refusal_says_why_and_no_secret() -> None:
     """It may pass, like any refusal; a secret that the upstream repeats is left out."""
-    manager = talking()
-    manager.handle(30, Opened(101))
+    manager = opened()
     effects = manager.handle(40, says({"op": "error", "text": "no such key: s3cret"}))
     assert CloseUpstream() in effects
     assert manager.ending.error == "StreamDropped"
@@ -184,8 +184,7 @@ def test_a_refusal_may_come_after_the_first_answer() -> None:
     assert (keys(effects), CloseUpstream() in effects) == (["1"], True)
     assert manager.ending.message == "the upstream refused subscribe[0]: no XRP: final if it goes on for 300 s"
     assert manager.refusal is not None
-    manager = talking(subscribe=[SUBSCRIBE], key="hash", split={"path": "$.trades"})
-    manager.handle(30, Opened(101))
+    manager = opened(subscribe=[SUBSCRIBE], key="hash", split={"path": "$.trades"})
     manager.handle(40, says(SUBSCRIBED))
     assert keys(manager.handle(50, says({"op": "error", "trades": [1]}))) == []
 
@@ -195,8 +194,7 @@ def test_answers_may_come_in_any_order() -> None:
     names = ("BTC", "ETH", "XRP")
     first, *others = ({"expect": {"$.op": "subscribed", "$.channel": name}, "within_s": 3} for name in names)
     last = {"send": "go", "expect": "OK"}
-    manager = talking(subscribe=[{"send": {"channels": list(names)}, **first}, *others, last])
-    manager.handle(30, Opened(101))
+    manager = opened(subscribe=[{"send": {"channels": list(names)}, **first}, *others, last])
     for at, name in enumerate(("XRP", "BTC")):
         assert sent(manager.handle(1_000 + at, says({"op": "subscribed", "channel": name}))) == []
     assert manager.wake_at_ms == 4_001
@@ -208,22 +206,19 @@ def test_answers_may_come_in_any_order() -> None:
 
 def test_a_close_before_the_answer_says_what_came_instead() -> None:
     """If the profile names no refusal, the reason is the last text since the last answer, without secrets."""
-    manager = talking(subscribe=[SUBSCRIBE, {"send": "b", "expect": "OK"}])
-    manager.handle(30, Opened(101))
+    manager = opened(subscribe=[SUBSCRIBE, {"send": "b", "expect": "OK"}])
     manager.handle(40, says({"n": 1}, SUBSCRIBED))
     manager.handle(50, says({"op": "no", "key": "s3cret"}, closing(1000)))
     said = 'the upstream closed the socket with 1000 before it answered subscribe[1]; it said {"op": "no", "key": "…"}'
     assert manager.ending.message == said
-    manager = talking()
-    manager.handle(30, Opened(101))
+    manager = opened()
     manager.handle(40, says(closing(1000)))
     assert manager.ending.message == "the upstream closed the socket with 1000 before it answered subscribe[0]"
 
 
 def test_what_floods_before_the_answer_has_begun() -> None:
     """More frames than are kept make it connected, and it still waits for the answer."""
-    manager = talking()
-    manager.handle(30, Opened(101))
+    manager = opened()
     long = {"n": 1, "text": "x" * (EARLY_BYTES // 2)}
     assert manager.handle(40, says(long)) == []
     effects = manager.handle(50, says(long | {"n": 2}))
@@ -235,8 +230,7 @@ def test_what_floods_before_the_answer_has_begun() -> None:
 @pytest.mark.parametrize(("message", "count"), [(b"", EARLY_BYTES // 64), (b"x" * 70_000, 1)])
 def test_no_message_before_the_answer_is_kept_for_nothing(message: bytes, count: int) -> None:
     """Empty messages and the beginnings of oversize ones count too: an upstream could fill the memory with them."""
-    manager = talking(max_frame_bytes=1_000)
-    manager.handle(30, Opened(101))
+    manager = opened(max_frame_bytes=1_000)
     assert manager.handle(40, says(*[encoded_frame(TEXT, message)] * (count - 1))) == []
     effects = manager.handle(50, says(*[encoded_frame(TEXT, message)] * 2))
     assert [type(one) for one in effects[:1]] == [MarkConnected]
@@ -244,8 +238,7 @@ def test_no_message_before_the_answer_is_kept_for_nothing(message: bytes, count:
 
 def test_the_end_may_come_before_the_answer() -> None:
     """Nothing is awaited then; what came before it is stored."""
-    manager = talking(end={"json": {"$.op": "over"}})
-    manager.handle(30, Opened(101))
+    manager = opened(end={"json": {"$.op": "over"}})
     assert keys(manager.handle(40, says({"n": 1}, {"op": "over", "n": 2}))) == ["1", "2"]
     assert (manager.ending.status, manager.phase) == ("ended", Phase.DRAINING)
 
@@ -268,8 +261,7 @@ ACK_OF = {"to": {"$.n": "*"}, "send": {"ack": "{$.n}", "more": "{$.more}"}}
 
 def test_a_message_that_is_no_event_is_replied_to_at_once() -> None:
     """The reply holds parts of it and is sent before the first answer too; a part that is not there is left out."""
-    manager = talking(reply=[PONG_OF, ACK_OF], heartbeat={"json": {"$.op": "ping"}})
-    manager.handle(30, Opened(101))
+    manager = opened(reply=[PONG_OF, ACK_OF], heartbeat={"json": {"$.op": "ping"}})
     key = {"op": "pong", "key": "s3cret"}
     assert sent(manager.handle(31, says({"op": "ping", "id": 7}))) == [key | {"id": 7, "text": "re 7"}]
     manager.handle(40, says(SUBSCRIBED))
@@ -288,8 +280,7 @@ def test_a_message_that_is_no_event_is_replied_to_at_once() -> None:
 def test_an_event_is_acknowledged_once_it_is_stored(flush_s: int | None) -> None:
     """Not before, whatever is written beside it; not by a connection that leaves, whose events come again."""
     fields: dict[str, Any] = {} if flush_s is None else {"store": "log", "flush_s": flush_s}
-    manager = talking(reply=ACK_OF, **fields)
-    manager.handle(30, Opened(101))
+    manager = opened(reply=ACK_OF, **fields)
     assert sent(manager.handle(35, says({"n": 1}))) == []
     effects = manager.handle(40, says(SUBSCRIBED)) + manager.handle(50, says({"n": 2}, {"op": "hello"}))
     effects += manager.handle(5_050, Woken())
@@ -319,8 +310,7 @@ def test_a_greeting_may_be_awaited() -> None:
 
 def test_pings_are_answered_and_a_close_is_returned() -> None:
     """The answer repeats their content, before and after it is connected, but not after its last words."""
-    manager = talking()
-    manager.handle(30, Opened(101))
+    manager = opened()
     ping = encoded_frame(PING, b"x")
     assert sent(manager.handle(35, says(ping))) == [(PONG, b"x")]
     manager.handle(40, says(SUBSCRIBED))

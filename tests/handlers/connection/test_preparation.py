@@ -90,11 +90,7 @@ class Play:
             {"grant_type": "client_credentials", "scope": "a b", "audience": "https://x"},
             b"Basic bWUrJTI2K3lvdTprJTNBMQ==",
         ),
-        (
-            {"auth": "body"},
-            {"grant_type": "client_credentials", "client_id": "me & you", "client_secret": "k:1"},
-            None,
-        ),
+        ({"auth": "body"}, {"grant_type": "client_credentials", "client_id": "me & you", "client_secret": "k:1"}, None),
         (
             {"kind": "refresh_token", "secret": "", "refresh_token": "${secret:key}"},
             {"grant_type": "refresh_token", "refresh_token": "k:1", "client_id": "me & you"},

@@ -1,15 +1,7 @@
 """How long events of a stream with a log wait, and that none is forgotten when the connection leaves."""
 
 from handlers.connection.effects import CloseUpstream, Effect, Heartbeat, Release, SaveRecord, Write
-from handlers.connection.inputs import (
-    LOG,
-    Chunk,
-    Closed,
-    LeaseRead,
-    Opened,
-    Woken,
-    Written,
-)
+from handlers.connection.inputs import LOG, Chunk, Closed, LeaseRead, Opened, Woken, Written
 from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
 from handlers.segments.codec import WAITING_BYTES

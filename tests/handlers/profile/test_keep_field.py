@@ -21,24 +21,18 @@ def test_each_mistake_has_one_sentence() -> None:
         ([{"name": "a"}, {}], {}, SHAPE),
         ({"name": []}, {}, "keep.name must be a list of 1 to 1000 texts"),
         ({"name": [1]}, {}, "keep.name must be a list of 1 to 1000 texts"),
-        (
-            {"name": "a"},
-            LINES,
-            'keep.name works only with framing = "sse", or with split.name: no other event has a name',
-        ),
+        ({"name": "a"}, LINES,
+         'keep.name works only with framing = "sse", or with split.name: no other event has a name'),
         ({"path": "type"}, {}, f"keep.path must be {PATH}"),
         ({"path": "$.items[*].t"}, {}, '"[*]" stands for an element of the list that split names'),
         ({"is": ["a"]}, {}, "keep.is needs path, which says where the value is"),
         ({"path": "$.t", "is": []}, {}, f"keep.is {VALUES}"),
         ({"path": "$.t", "is": [["a"]]}, {}, f"keep.is {VALUES}"),
         ({"path": "$.t", "is": ["a"] * 1001}, {}, f"keep.is {VALUES}"),
-        (
-            {"path": "$.t", "is": ["a", "{name}"]},
-            {},
-            "keep.is must contain no placeholder and no reference to a secret",
-        ),
+        ({"path": "$.t", "is": ["a", "{name}"]}, {},
+         "keep.is must contain no placeholder and no reference to a secret"),
         ({"path": "$.t", "if": "a"}, {}, "keep.if is not a field of keep: name, path, is"),
-    ]
+    ]  # fmt: skip
     wrong = [spelled for spelled, more, sentence in table if sentence not in refusal(keep=spelled, **more)]
     assert wrong == []
 

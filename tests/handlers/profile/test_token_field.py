@@ -30,16 +30,12 @@ def test_each_mistake_of_a_token_has_one_sentence() -> None:
         (TOKEN | {"id": ""}, 'token.id is missing: kind = "client_credentials" needs it'),
         ({**TOKEN, "secret": ""}, 'token.secret is missing: kind = "client_credentials" needs it'),
         ({**REFRESH, "refresh_token": ""}, 'token.refresh_token is missing: kind = "refresh_token" needs it'),
-        (
-            TOKEN | {"refresh_token": "${secret:r}"},
-            'token.refresh_token must be left out unless kind = "refresh_token"',
-        ),
+        (TOKEN | {"refresh_token": "${secret:r}"},
+         'token.refresh_token must be left out unless kind = "refresh_token"'),
         (REFRESH | {"secret": "${secret:k}"}, "token.secret needs id: the name of the client whose secret"),
         (TOKEN | {"header": "Host"}, "token.header must be the name of an HTTP header that a profile may set"),
-        (
-            TOKEN | {"pattern": "Bearer"},
-            "token.pattern must be a text of visible ASCII characters that contains {token}",
-        ),
+        (TOKEN | {"pattern": "Bearer"},
+         "token.pattern must be a text of visible ASCII characters that contains {token}"),
         (TOKEN | {"scopes": "a"}, "token.scopes is not a field of token: kind, address, id, secret, refresh_token"),
         (TOKEN | {"auth": "none"}, "token.auth must be one of basic, body"),
         (TOKEN | {"cluster": "prod"}, 'token.cluster must be left out with kind = "client_credentials"'),
@@ -48,7 +44,7 @@ def test_each_mistake_of_a_token_has_one_sentence() -> None:
         (EKS | {"cluster": "a/b"}, 'token.cluster must be the name of the cluster, which kind = "eks" needs'),
         ({"kind": "eks", "cluster": "prod"}, "token.region must be its region, such as eu-central-1, which kind ="),
         (EKS | {"region": "eu-central-1.evil.example/"}, "token.region must be its region, such as eu-central-1"),
-    ]
+    ]  # fmt: skip
     assert [spelled for spelled, sentence in table if sentence not in refusal(token=spelled)] == []
     assert "hunter2" not in refusal(token=TOKEN | {"secret": "hunter2"})
 
@@ -79,15 +75,13 @@ def test_each_mistake_of_a_ticket_has_one_sentence() -> None:
         ({"ticket": TICKET | {"body": "{}", "method": "GET"}}, 'ticket.body needs method = "POST"'),
         ({"ticket": TICKET | {"body": '{"api_key":"k"}'}}, "ticket.body contains 'api_key' in plain text"),
         ({"ticket": TICKET | {"headers": {"X-Api-Key": "k"}}}, "ticket.headers.X-Api-Key contains 'X-Api-Key' in"),
-        (
-            {"ticket": TICKET | {"body": '{"a":"{ticket}"}'}},
-            "ticket contains {ticket}, but the profile has no token or t",
-        ),
+        ({"ticket": TICKET | {"body": '{"a":"{ticket}"}'}},
+         "ticket contains {ticket}, but the profile has no token or t"),
         ({"address": "https://example.org/{ticket}"}, "address contains {ticket}, but the profile has no token or tic"),
         ({"headers": {"X": "{ticket.id}"}, "ticket": TICKET}, "headers.X contains {ticket.id}, but the profile has no"),
         ({"headers": {"X": "{token}"}}, "headers.X contains {token}, but the profile has no token or ticket that"),
         ({"address": "https://{ticket}/", "ticket": TICKET}, "address may contain only these placeholders"),
-    ]
+    ]  # fmt: skip
     assert [fields for fields, sentence in table if sentence not in refusal(**fields)] == []
 
 

@@ -29,6 +29,25 @@ def test_one_function_at_a_time_asks_an_upstream() -> None:
     assert rig.run().status == "done"
 
 
+def watched(
+    monkeypatch: pytest.MonkeyPatch, rig: Rig, of: Any, name: str, takes_ms: int = 0, only: str = ""
+) -> list[int]:
+    """Returns for how long the turn still lasts at each call, which takes so long; of calls with `only` that argument.
+
+    A page of a log's keys is read with such an argument and no limit.
+    """
+    left_ms, call = list[int](), getattr(of, name)
+
+    def slow(*what: Any, **asked: Any) -> Any:
+        if not only or (only in asked and "Limit" not in asked):
+            rig.now += takes_ms
+            left_ms.append(int(item(rig.tables, "s", "repairing")["until_ms"]["N"]) - rig.now)
+        return call(*what, **asked)
+
+    monkeypatch.setattr(of, name, slow)
+    return left_ms
+
+
 @pytest.mark.parametrize("is_dry", [False, True], ids=["repairs", "a dry run"])
 @pytest.mark.parametrize("fields", [{"pace_s": 60}, {"pace_s": 20}, {"after_s": 55}], ids=str)
 def test_the_turn_lasts_until_each_request(
@@ -36,13 +55,7 @@ def test_the_turn_lasts_until_each_request(
 ) -> None:
     """It outlasts the pace between two pages and the wait for what is due soon."""
     rig = Rig(RestWays(limit=1), **fields)
-    left_ms, fetch = list[int](), rig.rest.fetch
-
-    def looks(request: Any) -> Any:
-        left_ms.append(int(item(rig.tables, "s", "repairing")["until_ms"]["N"]) - rig.now)
-        return fetch(request)
-
-    monkeypatch.setattr(rig.rest, "fetch", looks)
+    left_ms = watched(monkeypatch, rig, rig.rest, "fetch")
     rig.work.request("s", rig.now, rig.now + 25_000)
     assert rig.run(request=False, is_dry=is_dry).status == "done"
     assert len(left_ms) > 5
@@ -53,14 +66,7 @@ def test_the_turn_lasts_while_a_large_page_is_stored(monkeypatch: pytest.MonkeyP
     """It is renewed meanwhile, so that no other function asks for the same page and stores it too."""
     monkeypatch.setattr(walking, "AT_ONCE", 1)
     rig = Rig(RestWays(limit=100))
-    left_ms, write = list[int](), rig.store.write
-
-    def slow(*what: Any) -> Any:
-        rig.now += TURN_MS - 1_000
-        left_ms.append(int(item(rig.tables, "s", "repairing")["until_ms"]["N"]) - rig.now)
-        return write(*what)
-
-    monkeypatch.setattr(rig.store, "write", slow)
+    left_ms = watched(monkeypatch, rig, rig.store, "write", TURN_MS - 1_000)
     rig.run()
     assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
     assert len(left_ms) > len(MISSED)
@@ -71,16 +77,8 @@ def test_the_turn_lasts_while_a_long_log_is_read(monkeypatch: pytest.MonkeyPatch
     """Each megabyte takes a moment; no other function reads the log and asks the upstream meanwhile."""
     rig = Rig(RestWays(limit=100), store="log")
     rig.connected(3, range(20, 24))
-    left_ms, query = list[int](), rig.tables.query
-
-    def slow(**asked: Any) -> Any:
-        if "ProjectionExpression" in asked and "Limit" not in asked:
-            rig.now += TURN_MS - 1_000
-            left_ms.append(int(item(rig.tables, "s", "repairing")["until_ms"]["N"]) - rig.now)
-        return query(**asked)
-
     rig.tables.most_items = 1
-    monkeypatch.setattr(rig.tables, "query", slow)
+    left_ms = watched(monkeypatch, rig, rig.tables, "query", TURN_MS - 1_000, "ProjectionExpression")
     rig.run()
     assert rig.repaired.state == REPAIRED
     assert len(left_ms) > 2

@@ -73,23 +73,16 @@ def hears(into: list[bytes]) -> Callable[[Peer], None]:
 
 
 NO_SWITCH = "(protocol): the upstream answered 101 and did not switch to WebSocket"
+UNASKED = "(protocol): the upstream chose {} of WebSocket that was not offered"
 HANDSHAKES: dict[str, tuple[dict[str, Any], str]] = {
-    "another accept key": (
-        {"Sec_WebSocket_Accept": b"AAAA"},
-        "(protocol): the upstream's Sec-WebSocket-Accept does not belong to the key that was sent",
-    ),
+    "another accept key": ({"Sec_WebSocket_Accept": b"AAAA"},
+                           "(protocol): the upstream's Sec-WebSocket-Accept does not belong to the key that was sent"),
     "no upgrade": ({"Upgrade": b""}, NO_SWITCH),
     "another upgrade": ({"Upgrade": b"h2c"}, NO_SWITCH),
     "no connection": ({"Connection": b"keep-alive"}, NO_SWITCH),
-    "an extension": (
-        {"Sec_WebSocket_Extensions": b"permessage-deflate"},
-        "(protocol): the upstream chose an extension of WebSocket that was not offered",
-    ),
-    "a subprotocol": (
-        {"Sec_WebSocket_Protocol": b"chat"},
-        "(protocol): the upstream chose a subprotocol of WebSocket that was not offered",
-    ),
-}
+    "an extension": ({"Sec_WebSocket_Extensions": b"permessage-deflate"}, UNASKED.format("an extension")),
+    "a subprotocol": ({"Sec_WebSocket_Protocol": b"chat"}, UNASKED.format("a subprotocol")),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", HANDSHAKES)

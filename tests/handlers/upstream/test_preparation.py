@@ -113,17 +113,15 @@ def _drips(peer: Peer) -> None:
     ("script", "detail"),
     [
         (sends(answers("503 Unavailable")), " answered 503"),
-        (
-            sends(answers("307 Elsewhere", b"", "Location: http://127.0.0.1:9/")),
-            ": it redirects, which is not followed",
-        ),
+        (sends(answers("307 Elsewhere", b"", "Location: http://127.0.0.1:9/")),
+         ": it redirects, which is not followed"),
         (sends(answers("200 OK", b" " * 70_000)), f": {TOO_MUCH}"),
         (sends(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"), ": the body ended before its end"),
         (sends(), ": the connection was closed without an answer"),
         (lambda peer: peer.wait_until_gone(), ": no byte came for 0.5 s"),
         (_drips, ": its answer did not come within 0.5 s"),
     ],
-)
+)  # fmt: skip
 def test_a_server_that_fails_is_named_and_nothing_is_sent_to_the_upstream(script: Script, detail: str) -> None:
     """It is slow, cut, endless or redirects: one sentence in bounded time, and no further request."""
 

@@ -69,35 +69,23 @@ def answer(status: int, *headers: str) -> bytes:
         # A block with an id and nothing else moves the cursor.
         (UNTIL_CLOSE + b"id: 1\ndata: x\n\nid: 2\n\n", 0, ["event      key 1  x", CLOSED, "total: event 1; cursor 2"]),
         # What cannot be resumed is warned of; not of a stream in which no event came, which proves nothing.
-        (
-            UNTIL_CLOSE + b"retry: 90000\n\ndata: x\n\n",
-            0,
-            [CANNOT, "asked for 90 s before a new connection, which waits 60 s", "total: event 1; cursor none"],
-        ),
+        (UNTIL_CLOSE + b"retry: 90000\n\ndata: x\n\n", 0,
+         [CANNOT, "asked for 90 s before a new connection, which waits 60 s", "total: event 1; cursor none"]),
         (UNTIL_CLOSE + b": x\n\n", 0, [ANSWERED, CLOSED, "total: keep-alive bytes without a frame 1; cursor none"]),
-        (
-            UNTIL_CLOSE + b"event: end\ndata: x\n\n",
-            0,
-            ["the stream has ended: the function would not connect again", "total: end 1; cursor none"],
-        ),
+        (UNTIL_CLOSE + b"event: end\ndata: x\n\n", 0,
+         ["the stream has ended: the function would not connect again", "total: end 1; cursor none"]),
         # An upstream's escape sequences are shown, not sent.
-        (
-            UNTIL_CLOSE + b"id: \x1b]0;t\x07\ndata: \x1b[31mred\n\n",
-            0,
-            ["event      key \\x1b]0;t\\x07  \\x1b[31mred", CLOSED, "total: event 1; cursor \\x1b]0;t\\x07"],
-        ),
+        (UNTIL_CLOSE + b"id: \x1b]0;t\x07\ndata: \x1b[31mred\n\n", 0,
+         ["event      key \\x1b]0;t\\x07  \\x1b[31mred", CLOSED, "total: event 1; cursor \\x1b]0;t\\x07"]),
         # Why there is no stream: the function's own name and sentence.
-        (
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>",
-            1,
-            ["refused: the upstream answered with a content type other than text/event-stream", NOTHING],
-        ),
+        (b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>", 1,
+         ["refused: the upstream answered with a content type other than text/event-stream", NOTHING]),
         (answer(302, "Location: http://169.254.169.254/"), 1, [f"closed: rejected: {LINK_LOCAL}", NOTHING]),
         (answer(429), 1, ["StreamThrottled: the upstream answered 429", NOTHING]),
         (answer(410), 1, ["answered 410, no content type", "refused: the upstream answered 410", NOTHING]),
         (b"no http\r\n\r\n", 1, ["closed: protocol: the answer is not valid HTTP (ProtocolError)", NOTHING]),
     ],
-)
+)  # fmt: skip
 def test_a_trial_prints_how_an_answer_is_read(
     sent: bytes, status: int, lines: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
