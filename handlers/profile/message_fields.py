@@ -146,7 +146,7 @@ def _message(inner: Fields, *, is_needed: bool, has_paths: bool = False) -> Any:
     value = inner.take("send")
     if value is None:
         if is_needed:
-            inner.wrong("send", "is missing: it must be a text, or a table that is sent as JSON")
+            inner.wrong("send", "is missing: it must be a text, or a table or list that is sent as JSON")
         return None
     try:
         text = value if isinstance(value, str) else json.dumps(value, allow_nan=False)
