@@ -163,6 +163,11 @@ def _check_places(fields: Fields, profile: Profile) -> None:
     for field, text in texts:
         for name in sorted(addresses.places_in(text) - (known if field != "ticket" else known & {"token"})):
             fields.wrong(field, f"contains {{{name}}}, but the profile has no token or ticket that fills it")
+    if (repair := profile.repair) is not None:
+        sent = [text for _, text in (profile.headers if repair.headers is None else repair.headers)]
+        filled = {"token"} if repair.headers is None else set[str]()
+        for name in sorted(addresses.places_in(repair.address) | addresses.places_in(" ".join(sent)) - filled):
+            fields.wrong("repair", f"cannot send {{{name}}}: give it an address, and headers of its own, without that")
 
 
 def _check_framing(fields: Fields, profile: Profile, table: Mapping[str, Any]) -> None:

@@ -21,7 +21,7 @@ from handlers.profile import addresses
 from handlers.profile.addresses import check_address, expand, quoted
 from handlers.profile.checked_fields import A_PATH, TEXT, Fields, duration, number, whole
 from handlers.profile.secret_references import Reference, Secrets, filled, references, without
-from handlers.profile.sections import headers
+from handlers.profile.sections import headers, query
 from handlers.profile.split_field import list_path
 from handlers.profile.time_field import OwnTime, own_time
 from handlers.values import dataclass
@@ -128,6 +128,7 @@ def repair(
         return address
 
     address = inner.checked("address", check)
+    query(inner, address)
     edges = frozenset(_EDGE.findall(address))
     if address and not edges:
         inner.wrong("address", "must contain {after} or {before}, the keys at the edges of a gap, or {from} and {to}")

@@ -17,7 +17,7 @@ from handlers.framing.splitting import MOST_ELEMENTS
 from handlers.profile.addresses import origin, with_query
 from handlers.profile.behaviour import Profile
 from handlers.profile.repair_field import Repair
-from handlers.profile.secret_references import Secrets, filled
+from handlers.profile.secret_references import Secrets
 from handlers.profile.upstream_requests import UpstreamRequest, own_headers
 from handlers.values import dataclass
 
@@ -61,12 +61,13 @@ class Page(NamedTuple):
 
 
 def request(profile: Profile, repair: Repair, address: str, secrets: Secrets) -> UpstreamRequest:
-    """Returns the request for a page, with the stream's own headers and its token unless the profile names others."""
+    """Returns the request for a page, with the stream's own headers and its token unless the profile names others.
+
+    Raises ProfileError if a secret has characters that no header can carry.
+    """
     own = profile.headers if repair.headers is None else repair.headers
     headers = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "streamkeeper"}
-    headers |= {name.lower(): filled(text, secrets) for name, text in own}
-    if repair.headers is None:
-        headers |= own_headers(profile, (), secrets)  # The stream's token.
+    headers |= own_headers(profile, own, secrets)  # With the stream's token, if it is among the secrets.
     sent = {name: value.encode() for name, value in headers.items()}
     held = tuple(secrets.values())
     # A profile's own authority and certificate are used at the stream's own origin alone.

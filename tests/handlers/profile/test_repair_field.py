@@ -16,6 +16,9 @@ GIVEN = {
     "next": {"cursor": "$.next", "query": "after"},
 }
 
+TICKET = {"address": "https://t.example/", "path": "$.key"}
+TOKEN = {"kind": "client_credentials", "address": "https://t.example/", "id": "me", "secret": "${secret:key}"}
+
 
 def read(stream: dict[str, Any] | None = None, **repair: Any) -> Repair:
     """The field of a profile, with these fields over the given ones; None leaves one out."""
@@ -94,11 +97,12 @@ def test_what_may_not_be_intended_is_noted(stream: dict[str, Any], repair: dict[
     [
         ({}, {"address": "https://r.example/"}, "repair.address must contain {after} or {before}"),
         ({}, {"address": "ftp://r.example/{after}"}, "repair.address must begin with http:// or https://"),
-        (
-            {},
-            {"address": "https://{after}.example/"},
-            "repair.address may contain {after}, {before}, {from} and {to} only",
-        ),
+        ({}, {"address": "https://{after}.example/"},
+         "repair.address may contain {after}, {before}, {from} and {to} only"),
+        ({}, {"address": "https://r.example/?a={after}&api_key=k"}, "repair.address contains 'api_key' in plain text"),
+        ({}, {"address": "https://r.example/{token}?a={after}"}, "repair cannot send {token}: give it an address"),
+        ({"headers": {"X": "{ticket}"}, "ticket": TICKET}, {}, "repair cannot send {ticket}: give it an address"),
+        ({"token": TOKEN}, {"headers": {"X": "{token}"}}, "repair cannot send {token}: give it an address"),
         ({}, {"address": "https://r.example/{aftr}"}, "repair.address may contain only these placeholders"),
         ({}, {"address": None}, "repair.address is missing"),
         ({}, {"items": None}, "repair.items is missing: it must be "),
@@ -111,16 +115,13 @@ def test_what_may_not_be_intended_is_noted(stream: dict[str, Any], repair: dict[
         ({}, {"next": {}}, "repair.next must be one of"),
         ({}, {"next": {"link": "next", "number": "page"}}, "repair.next must be one of"),
         ({}, {"after_s": "2h"}, "repair.after_s must be a number of seconds from 0 to 3600"),
-        (
-            {},
-            {"headers": {"authorization": "Bearer x"}},
-            "repair.headers.authorization contains 'authorization' in plain",
-        ),
+        ({}, {"headers": {"authorization": "Bearer x"}},
+         "repair.headers.authorization contains 'authorization' in plain"),
         ({}, {"pase_s": 1}, "repair.pase_s is not a field of repair"),
         ({"order": "none"}, {}, 'repair needs order = "index"'),
         ({"on_conflict": "both"}, {}, 'repair works only with on_conflict = "first"'),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_said_in_one_sentence(stream: dict[str, Any], repair: dict[str, Any], problem: str) -> None:
     """It names the field, and what would be right."""
     said = wrong(stream, **repair)
