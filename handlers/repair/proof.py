@@ -97,13 +97,31 @@ class Places(NamedTuple):
     apart: int
 
 
+def are_numbers(keys: Collection[str]) -> bool:
+    """Returns whether all keys are whole numbers, which are the items' places then."""
+    return all(_NUMBER.fullmatch(key) for key in keys)
+
+
+def passed(bounds: Collection[str], earlier: Repair, repair: Repair, keys: Collection[str]) -> bool:
+    """Returns whether a page has passed the far edge, beyond which an address bounded at one edge goes on to the end.
+
+    `repair` is the repair with the page, which has these keys, and `earlier` without it.
+    """
+    up = repair.saw_after and repair.way == UP and {"after", "from"}.issuperset(bounds)
+    down = repair.saw_before and repair.way == DOWN and {"before", "to"}.issuperset(bounds)
+    # Several items may share the edge's time: only a page beyond that edge's shows that there are no more of them.
+    was_seen, moves = earlier.saw_before, (repair.low, earlier.low)
+    if up:
+        was_seen, moves = earlier.saw_after, (earlier.high, repair.high)
+    return (up or down) and (are_numbers(keys) or (was_seen and (moves[0] or 0) < (moves[1] or 0)))
+
+
 def places(keys: Sequence[str], times: Sequence[int | None]) -> Places:
     """Returns the items' places: their keys if these are whole numbers, else their times, which several may share."""
-    are_numbers = all(_NUMBER.fullmatch(key) for key in keys)
-    first: dict[str, int | None] = {}
+    by_number, first = are_numbers(keys), dict[str, int | None]()
     for key, at_ms in zip(keys, times, strict=True):
-        first.setdefault(key, int(key) if are_numbers else at_ms)
-    return Places(list(first.values()), 2 if are_numbers else 0)
+        first.setdefault(key, int(key) if by_number else at_ms)
+    return Places(list(first.values()), 2 if by_number else 0)
 
 
 def continues(repair: Repair, page: Places) -> bool:

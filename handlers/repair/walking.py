@@ -21,23 +21,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from handlers.connection.gap_record import DOWN, NO_ORDER, REPAIRED, UP, Gap, Interval, Repair
+from handlers.connection.gap_record import NO_ORDER, REPAIRED, UP, Gap, Interval, Repair
 from handlers.connection.inputs import Written
 from handlers.framing.events import StreamEvent
 from handlers.framing.selection import keeps
+from handlers.profile.addresses import ProfileError
 from handlers.repair import proof
 from handlers.repair.gap_ports import GapPorts, TakenOver, Unstorable
-from handlers.repair.pages import (
-    NOT_FOUND,
-    BadPage,
-    Fetched,
-    Page,
-    is_counted,
-    is_end,
-    numbered,
-    page,
-    request,
-)
+from handlers.repair.pages import NOT_FOUND, BadPage, Fetched, Page, is_counted, is_end, numbered, page, request
 from handlers.repair.proof import WIDE, Border, Borders
 from handlers.run.group_ports import Ask, Wait
 
@@ -163,7 +154,10 @@ class _Walk:
         ports, field = self._ports, self._ports.field
         if wait_s := ports.deps.pace.wait_s(ports.deps.now_ms(), field.pace_s):
             yield Wait(wait_s)
-        wanted = request(ports.profile, field, address, ports.secrets)
+        try:
+            wanted = request(ports.profile, field, address, ports.secrets)
+        except ProfileError as problem:
+            return Fetched(problem=str(problem))
         answer: Fetched = yield Ask(lambda: ports.deps.fetch(wanted))
         if not answer.problem:
             ports.deps.pace.rest(ports.deps.now_ms(), answer.retry_after_s or 0)
@@ -189,7 +183,7 @@ class _Walk:
 
     def _take(self, repair: Repair, read: Page, begin: str) -> Generator[Ask, Any, tuple[Repair, str]]:
         """Stores what the page brings and saves that it was read; returns as `_following`."""
-        repair, (first, last) = self._seen(repair, [event.key for event in read.events], read.times)
+        earlier, (repair, (first, last)) = repair, self._seen(repair, [event.key for event in read.events], read.times)
         known = self._borders.keys
         keep, events = self._ports.field.keep, read.events
         wanted = [
@@ -220,7 +214,8 @@ class _Walk:
         if not repair.pages and read.events:
             repair = replace(repair, first=read.events[0].key)
         # A page that has nothing new comes again and again.
-        is_over = not read.next or bool(keys and keys <= self._keys) or self._is_whole(repair)
+        has_passed = proof.passed(self._ports.field.edges, earlier, repair, keys)
+        is_over = not read.next or bool(keys and keys <= self._keys) or has_passed
         self._keys = keys
         now_ms = self._ports.deps.now_ms()
         repair = replace(repair, pages=repair.pages + 1, items=len(keys), next_ms=now_ms, lost_ms=0, refused=0)
@@ -238,7 +233,7 @@ class _Walk:
     def _event(self, event: StreamEvent) -> StreamEvent:
         return event._replace(id=event.key) if self._ports.profile.key == "id" else event
 
-    def _seen(self, repair: Repair, keys: Sequence[str], times: Sequence[int | None]) -> tuple[Repair, tuple[int, int]]:
+    def _seen(self, repair: Repair, keys: Sequence[str], times: list[int | None]) -> tuple[Repair, tuple[int, int]]:
         """Returns the repair with the edges that the page shows, and the range of its items that may be missing."""
         fresh = [at for at, key in enumerate(keys) if key not in self._keys]
         before = keys.index(self._before) if self._before in keys else None
@@ -250,7 +245,11 @@ class _Walk:
         )
         if before is None or after is None or seen.way == NO_ORDER:
             return seen, (0, len(keys))
-        return seen, (min(before, after), max(before, after) + 1)
+        first, last = sorted((before, after))
+        if not proof.are_numbers(keys):
+            # Items of an edge's own time may be on either side of it.
+            first, last = times.index(times[first]), len(times) - 1 - times[::-1].index(times[last])
+        return seen, (first, last + 1)
 
     def _continues(self, repair: Repair, read: Page) -> bool:
         """Returns whether no event of the gap can lie between a page and the one before it."""
@@ -266,13 +265,6 @@ class _Walk:
         following = self._ports.field.next
         is_by_cursor = following is not None and not following.number
         return is_by_cursor and not repair.way and {event.key for event in read.events} == self._keys != set()
-
-    def _is_whole(self, repair: Repair) -> bool:
-        """Returns whether the walk has reached the far edge, beyond which an address bounded at one edge continues."""
-        edges = self._ports.field.edges
-        return (repair.saw_after and edges == {"after"} and repair.way == UP) or (
-            repair.saw_before and edges == {"before"} and repair.way == DOWN
-        )
 
     def _edges(self) -> dict[str, str]:
         """Returns the values of the address's placeholders for the edges."""

@@ -5,11 +5,14 @@ from collections.abc import Callable, Sequence
 
 from handlers.api.verdict import counted
 from handlers.framing.events import StreamEvent, canonical_json
+from handlers.profile.addresses import ProfileError
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
+from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.fetching import fetch
 from handlers.repair.gap_edges import is_named
-from handlers.repair.pages import BadPage, is_end, numbered, page, request
+from handlers.repair.pages import BadPage, Fetched, is_end, numbered, page, request
+from handlers.repair.walking import PATIENT_S, PATIENT_TIMES
 from local.printable import printable
 
 # The request lies between an event at each end, and something must lie between them.
@@ -33,21 +36,24 @@ def compare(
     edges |= dict(zip(("from", "to"), map(field.time.spelled, times), strict=True))
     address = numbered(field, field.address_for(stream_id, edges, secrets), 0)
     items, pages = dict[str, StreamEvent](), 0
-    while address and pages < field.pages:
-        answer = fetch(request(profile, field, address, secrets))
-        if is_end(field, pages, answer):
-            break
+    wanted = {event.key: event for event in events[1:-1]}
+    # Beyond its far edge an address that is bounded at one edge goes on and on.
+    bounded = (("before", {"after", "from"}), ("after", {"before", "to"}))
+    far = next((edges[end] for end, bounds in bounded if field.edges <= bounds), None)
+    while address and pages < field.pages and not (far in items and wanted.keys() <= items.keys()):
         try:
+            answer = _fetched(request(profile, field, address, secrets))
+            if is_end(field, pages, answer):
+                break
             if answer.problem:
                 raise BadPage(answer.problem)
             read = page(field, address, pages, answer, 0)
-        except BadPage as problem:
+        except (BadPage, ProfileError) as problem:
             say(f"repair: {problem}")
             return False
         items |= {event.key: event for event in read.events}
         address, pages = read.next, pages + 1
         time.sleep(field.pace_s)
-    wanted = {event.key: event for event in events[1:-1]}
     common = wanted.keys() & items.keys()
     ends = _keys(events[:1] + events[-1:])
     say(f"repair: the address has {len(common)} of {counted(len(wanted), 'event')} between {ends}")
@@ -64,6 +70,16 @@ def compare(
     has_edges = edges["after"] in items and edges["before"] in items
     say(f"repair: the address {'repeats' if has_edges else 'leaves out'} the events at the ends of the request")
     return len(common) == len(wanted)
+
+
+def _fetched(wanted: UpstreamRequest) -> Fetched:
+    """Returns the answer; after a short Retry-After that of another try, as a repair does."""
+    for _ in range(PATIENT_TIMES):
+        answer = fetch(wanted)
+        if not answer.problem or not answer.retry_after_s or answer.retry_after_s > PATIENT_S:
+            return answer
+        time.sleep(answer.retry_after_s)
+    return fetch(wanted)
 
 
 def _keys(events: Sequence[StreamEvent]) -> str:

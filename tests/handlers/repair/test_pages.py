@@ -14,7 +14,7 @@ from handlers.profile.parse import parse
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.gap_ports import TURN_MS
 from handlers.repair.pages import Fetched
-from handlers.repair.proof import continues, ordered, places
+from handlers.repair.proof import continues, ordered, passed, places
 from local.simulation.virtual_rest import RestWays, VirtualRest
 from tests.handlers.repair.rigs import MISSED, REPAIR, STREAM, Killed, Rig, body, brought
 
@@ -277,12 +277,38 @@ def test_a_walk_does_not_continue_at_a_former_profiles_address(address: str) -> 
     assert rig.repaired.state == REPAIRED
 
 
-def test_an_address_without_an_end_is_read_as_far_as_the_edge() -> None:
-    """Its items go towards the edge; what came later is not requested, and the first page is once more at the end."""
-    rig = Rig(RestWays(limit=3), address="https://rest.example/events?after={after}", events=200)
+@pytest.mark.parametrize(("edge", "asked"), [("after", 6), ("from", 7)])
+def test_an_address_without_an_end_is_read_as_far_as_the_edge(edge: str, asked: int) -> None:
+    """Its items go towards the edge; what came later is not requested, and the first page is once more at the end.
+
+    It may begin at a key, or at an instant (here all that there is).
+    """
+    rig = Rig(RestWays(limit=3), address=f"https://rest.example/events?{edge}={{{edge}}}", events=400)
     rig.run()
     assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
-    assert len(rig.rest.asked) == 6
+    assert len(rig.rest.asked) == asked
+
+
+SEEN = Repair(way=UP, saw_after=True, low=5, high=9)
+PASSED = replace(SEEN, low=9, high=10)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "earlier", "repair", "keys", "is_over"),
+    [
+        ("after", replace(SEEN, saw_after=False), SEEN, "12", True), ("after", SEEN, PASSED, "ab", True),
+        ("from", replace(SEEN, saw_after=False), SEEN, "ab", False), ("from", SEEN, PASSED, "ab", True),
+        ("from", SEEN, replace(SEEN, low=9), "ab", False), ("from to", SEEN, PASSED, "12", False),
+        ("to", SEEN, PASSED, "12", False), ("from", *2 * [replace(SEEN, way=NO_ORDER)], "12", False),
+        ("to", *(Repair(way=DOWN, saw_before=True, low=low) for low in (9, 8)), "ab", True),
+        ("to", *(Repair(way=DOWN, saw_before=True, low=low) for low in (9, 9)), "ab", False),
+    ],
+)  # fmt: skip
+def test_only_a_page_beyond_an_edges_time_has_passed_it(
+    bounds: str, earlier: Repair, repair: Repair, keys: str, is_over: bool
+) -> None:
+    """Other items may share the edge's time, and be on the page after its own; two never share a number."""
+    assert passed(bounds.split(), earlier, repair, list(keys)) is is_over
 
 
 def test_a_walk_that_is_refused_goes_on_at_its_page() -> None:

@@ -11,7 +11,7 @@ from handlers.framing.frames import Frame
 from handlers.profile.parse import parse
 from local.cli import main
 from local.profiles.repair_trial import compare
-from tests.http_server import Answer, answering
+from tests.http_server import Answer, Request, answering
 from tests.real.upstream import serving
 
 PROFILE = """
@@ -66,3 +66,23 @@ def test_another_order_than_the_stream_has_is_told(ids: list[int], is_told: bool
         seen.insert(0, StreamEvent(hashed(Frame("{}")), "{}", None, None, None, 0))
         assert compare(parse("s", fields, {}), "s", seen, {}, said.append)
     assert ("repair: the address has them in another order than the stream" in said) == is_told
+
+
+def test_a_trial_waits_as_told_and_ends_at_the_far_edge() -> None:
+    """A repair obeys Retry-After and does not read on to the present; neither does its trial."""
+    said, asked = list[str](), list[str]()
+
+    def answer(request: Request) -> Answer:
+        asked.append(request.path)
+        if len(asked) == 1:
+            return Answer(429, headers={"Retry-After": "1"})
+        first = int(request.path.rpartition("=")[2])
+        return Answer(body=json.dumps([{"id": first}, {"id": first + 1}]).encode())
+
+    with answering(answer) as url:
+        following = {"cursor": "$[-1].id", "query": "after"}
+        repair = {"address": f"{url}/?after={{after}}", "items": "$", "after_s": 0, "pace_s": 0, "next": following}
+        fields = {"address": url, "allow_private": True, "framing": "ndjson", "key": "$.id", "repair": repair}
+        seen = [StreamEvent(str(one), f'{{"id": {one}}}', None, None, None, one) for one in range(1, 5)]
+        assert compare(parse("s", fields, {}), "s", seen, {}, said.append)
+    assert asked == [f"/?after={one}" for one in (1, 1, 2, 3)]
