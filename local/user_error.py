@@ -1,4 +1,4 @@
-"""The error that a person gets when the command cannot do what they asked.
+"""The error that a person gets when the command cannot do what they want.
 
 Invariant: the text of a UserError is one sentence that names what is wrong and what to do.
 """

@@ -1,4 +1,4 @@
-"""Decides what to ask for next while a stream is followed, and which of the answer's events are new. Pure.
+"""Decides what to request next while a stream is followed, and which of the answer's events are new. Pure.
 
 An event may be written some seconds after it came, at a position before one that was read already (docs/store.md). So
 the latest events are read again from time to time. Invariants: an event is new only once; the place from which to go on

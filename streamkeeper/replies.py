@@ -4,7 +4,7 @@ from typing import Any, NotRequired, TypedDict
 
 
 class StreamRow(TypedDict):
-    """How a stream stands, as the list has it."""
+    """The status of a stream, as the list has it."""
 
     stream: str
     status: str
@@ -31,7 +31,7 @@ class StreamRow(TypedDict):
 
 
 class Status(StreamRow):
-    """How a stream stands, with all that is known."""
+    """The status of a stream, with all that is known."""
 
     lanes: dict[str, Any]
     cursor: dict[str, Any] | None

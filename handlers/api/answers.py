@@ -1,4 +1,4 @@
-"""Writes what all answers share: instants, layout, headers, and the tag with which a client asks whether one has
+"""Writes what all answers share: instants, layout, headers, and the tag by which a client learns whether one has
 changed.
 
 An instant is ISO 8601 in UTC with milliseconds. The JSON is laid out for people in a terminal: a value that fits is on

@@ -55,7 +55,7 @@ def page(
     for number, entry in enumerate(entries):
         if number >= MOST or is_late():
             words = f"order=time sorts at most {MOST:,} events; this time has more, or sorting them takes too long"
-            raise BadQuery("order", words, "Ask for a shorter time with from and to.")
+            raise BadQuery("order", words, "Request a shorter time with from and to.")
         if entry.event is None:
             continue
         own_ms = time.of(entry.event.data)

@@ -61,7 +61,7 @@ def _dry_run(function: str, stream_id: str, from_ms: int, to_ms: int, ends_s: fl
     from botocore.exceptions import ReadTimeoutError
 
     words = f"the dry run takes longer than {DRY_RUN_S} s"
-    late, left_s = BadQuery("from", words, "Ask for a shorter time with from and to."), round(ends_s - time.monotonic())
+    late, left_s = BadQuery("from", words, "Request a shorter time with from and to."), round(ends_s - time.monotonic())
     if left_s < 1:
         raise late
     with translate_errors("Invoke"):

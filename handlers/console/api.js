@@ -95,7 +95,7 @@ export function repeat(work, every, failed) {
     try {
       await work();
       failures = 0;
-      // A slow server is asked less often, but what the page shows does not grow old.
+      // A slow server gets fewer requests, but what the page shows does not grow old.
       rest = Math.max(every, Math.min(LONGEST_MS, 3 * (performance.now() - began)));
     } catch (failure) {
       failures += 1;

@@ -1,4 +1,4 @@
-// The page: chooses the view by the address, asks for a key if one is needed, and shows whether the server answers.
+// The page: chooses the view by the address, requests a key if one is needed, and shows whether the server answers.
 // Invariant: only the current view makes requests; a view that is left stops.
 
 import { Failure, ask, key } from './api.js';

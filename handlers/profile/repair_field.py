@@ -1,4 +1,4 @@
-"""Parses `repair`: where a REST address beside the stream has what a gap has missed, and how to ask for it.
+"""Parses `repair`: where a REST address beside the stream has what a gap has missed, and how to request it.
 
     repair = { address = "https://rest.example/trades?after={after}&before={before}", items = "$.trades",
                key = "$.id", next = { cursor = "$.next", query = "after" } }
@@ -76,7 +76,7 @@ class Repair:
 
     @property
     def mark(self) -> str:
-        """Changes with the pages for which a walk asks, and with what is read in them."""
+        """Changes with the pages that a walk requests, and with what is read in them."""
         return sha256(repr((self.address, self.split.path, self.key, self.next)).encode()).hexdigest()[:16]
 
     @property

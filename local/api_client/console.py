@@ -1,4 +1,4 @@
-"""The verb `console`: serves the page of an API on this machine's loopback, and asks the API on the page's behalf.
+"""The verb `console`: serves the page of an API on this machine's loopback, and passes the page's requests to the API.
 
 A browser cannot sign, so the page of a stage with `api_auth: iam` cannot be opened by its address. Here each request
 of the page is signed, or given the key, on its way. Invariants: no credential reaches the browser; a request is refused
@@ -97,7 +97,7 @@ def app(api: Api, word: str) -> Starlette:
         except UserError as mistake:
             return own_hosts.answer(Problem("unavailable", str(mistake)))
         if answer.status in _DENIED:
-            # With the status of the answer, the page would ask for a key, which would not help.
+            # With the status of the answer, the page would request a key, which would not help.
             return own_hosts.answer(Problem("unavailable", f"The API refuses these credentials: {answer.refusal}"))
         passed = {name: answer.headers[name] for name in _PASSED if name in answer.headers}
         return Response(answer.body, answer.status, passed)

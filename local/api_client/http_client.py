@@ -1,8 +1,8 @@
-"""Sends requests to the HTTP API of a stage, and proves who asks: by a signature, by a key, or not at all.
+"""Sends requests to the HTTP API of a stage, and proves who the caller is: by a signature, by a key, or not at all.
 
     https://….execute-api.….amazonaws.com/…   signed (SigV4), with the region in the host's name
     any address, with a key                   with the header x-api-key, unsigned
-    another address                           unsigned unless a signature is asked for, such as this machine's run
+    another address                           unsigned unless `sign` is set, such as this machine's run
 
 Credentials and region come from the SDK's own chain (AWS_PROFILE, AWS_ACCESS_KEY_ID, single sign-on …). Invariant: no
 message contains a credential.
@@ -68,7 +68,7 @@ def as_user_errors() -> Iterator[None]:
 class Api:
     """The API at an address, which ends with the stage if it is deployed; UserError if the address is not one.
 
-    `key` is "" if there is none. `sign` asks for a signature although the address is not one of AWS. A long-lived Api
+    `key` is "" if there is none. `sign` signs although the address is not one of AWS. A long-lived Api
     should be given a `session`, which renews its credentials.
     """
 

@@ -57,5 +57,5 @@ async def _messages(page: Page, after: str, body: bytes, every_s: float) -> Asyn
 
 
 def wants(headers: Any) -> bool:
-    """Whether the request asks for an event stream."""
+    """Whether the request accepts an event stream."""
     return event_pages.representation(headers.get("accept", "")) == event_pages.EVENT_STREAM

@@ -34,7 +34,7 @@ MOST = 10**12
 
 
 class ByApi:
-    """Asks the API."""
+    """Reads from the API."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams

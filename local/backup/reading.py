@@ -36,7 +36,7 @@ class Source(Protocol):
     """The place from which a stream is copied. What is damaged there raises NotRestored."""
 
     def stream_ids(self) -> list[str]:
-        """All that were ever started, or asked to stop; raises UserError."""
+        """All that were ever started or had a stop request; raises UserError."""
 
     def ran(self, stream_id: str) -> bool:
         """Whether an execution kept the stream, and no stop was requested."""

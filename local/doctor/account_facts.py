@@ -1,4 +1,4 @@
-"""Asks AWS for all facts about a stage; nothing is changed, and a refusal takes the place of an answer.
+"""Reads all facts about a stage from AWS; nothing is changed, and a refusal takes the place of an answer.
 
 The answers are boto3's own, by subject. Invariant: no answer contains a secret: keys are requested without their
 values, and secrets are read by the stage's own function, which only says whether it could read them.
@@ -29,7 +29,7 @@ TITLES = {
     "backups": "point-in-time recovery of tables", "events": "EventBridge", "firehose": "Firehose", "iam": "IAM",
     "kinesis": "Kinesis", MAPPINGS: "mapping, but reads the stream itself", "sns": "SNS topic",
 }  # fmt: skip
-# How far back CloudWatch is asked, by the minute.
+# How far back CloudWatch's numbers are read, by the minute.
 HOURS = 3
 # How many profiles one call of the function examines; each may take some seconds.
 AT_ONCE = 10
@@ -141,7 +141,7 @@ def _alarms(account: Account, deployed: Deployed) -> Any:
 
 
 def _stable(account: Account, deployed: Deployed) -> dict[str, Any]:
-    """The alias, and its version; nothing is asked if there is no alias."""
+    """The alias, and its version; nothing is read if there is no alias."""
     name = deployed.named(MANAGER)
     alias = account.ask("lambda", "get_alias", FunctionName=name, Name="stable")
     if isinstance(alias, Unasked):

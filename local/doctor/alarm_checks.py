@@ -1,7 +1,6 @@
-"""Judges the alarms: whether each is as the template says, whom it notifies, and which are in alarm.
+"""Judges the alarms: whether each is as the template says, which topic it notifies, and which are in alarm.
 
-An alarm is compared by what decides when it acts and whom it notifies. Actions that somebody has added are left alone.
-Pure.
+An alarm is compared by when it acts and which topic it notifies. Actions that somebody has added are left alone. Pure.
 """
 
 from __future__ import annotations

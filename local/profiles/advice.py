@@ -99,7 +99,7 @@ def warnings(profile: Profile) -> list[str]:
     forgets_first = profile.resume is not None and 0 < profile.resume.reach_s <= profile.flush_s
     if (profile.store == "log" or profile.may_go_to_log) and forgets_first:
         warned.append(
-            "flush_s is as long as the upstream remembers: a new connection may ask for what it has forgotten"
+            "flush_s is as long as the upstream remembers: a new connection may request what it has forgotten"
         )
     if profile.key == "each" and (profile.resume is not None or profile.overlap == "tolerates"):
         warned.append('with key = "each" an event that two connections deliver is stored twice')

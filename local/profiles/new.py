@@ -254,23 +254,23 @@ def _are_counted(ids: list[str]) -> bool:
 
 
 def _resumption(address: Address, framing: str, seen: Probe, seconds_: float) -> list[str]:
-    """Whether the upstream resumes behind an id, found by asking for what came after one in the middle."""
+    """Whether the upstream resumes behind an id, found by a request with one in the middle."""
     if len(seen.ids) < 2:
         return ["# One event is too few to see whether it resumes behind an id: read for longer (--seconds)."]
     middle = (len(seen.ids) - 1) // 2
     asked, later = seen.ids[middle], seen.ids[middle + 1]
     again = probe(address, framing, seconds_, asked, most=1)
-    asking = "# Asked by Last-Event-ID for what came after an id"
+    asking = "# Requested with the id of an event (Last-Event-ID)"
     resume = 'resume = { header = "Last-Event-ID" }'
     if again.ids[:1] == [later]:
-        return [f"{resume}  # when asked for what came after an id, it sent that"]
+        return [f"{resume}  # requested with the id of an event, it sent those after it"]
     if again.ids[:1] == [asked] and middle:
-        return [f"{resume}  # when asked for what came after an id, it began with that event, which is stored once"]
+        return [f"{resume}  # requested with the id of an event, it began with that event, which is stored once"]
     if not 200 <= again.status < 300:
-        return [f"{asking}, it answered {again.status or 'nothing'}; then it is asked again without."]
+        return [f"{asking}, it answered {again.status or 'nothing'}; a function then requests it without."]
     if again.ids:
-        return [f"{asking}, it sent other events; whether some are missing in between is unknown."]
-    return [f"{asking}, nothing came."]
+        return [f"{asking}, it sent other events; whether any in between are missing is unknown."]
+    return [f"{asking}, it sent nothing."]
 
 
 def _stall(seen: Probe, seconds_: float) -> str:

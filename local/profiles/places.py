@@ -1,4 +1,4 @@
-"""Finds a unique value in the JSON of events, and asks the upstream whether it resumes behind that.
+"""Finds a unique value in the JSON of events, and finds out whether the upstream resumes behind that.
 
 Invariant: a guess is called a guess, and is written so that no event is lost if it is wrong: another body under a known
 key is stored too.
@@ -38,7 +38,7 @@ def written(address: Address, framing: str, seen: Probe, seconds: float) -> list
     likely = sorted(found, key=lambda one: _LIKELY.index(names[one]) if names[one] in _LIKELY else len(_LIKELY))
     for place in [one for one in likely if one in increasing or names[one] in _LIKELY][:2]:
         if (parameter := _resumes(address, framing, seen, place, min(seconds, _WAIT_S))) is not None:
-            why = f"when asked with {parameter} for what came after one, it sent that"
+            why = f"requested with {parameter} of an event, it sent those after it"
             return [
                 f'key = "{place}"  # it was different in each event that came',
                 _GUESS,

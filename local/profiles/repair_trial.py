@@ -1,4 +1,4 @@
-"""The work of `profile try --repair`: asks the address for what the stream has just brought, and compares both."""
+"""The work of `profile try --repair`: requests from the address what the stream has just brought, and compares both."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""The JSON Schema of a profile, made by running the parser and recording the fields that it asks for.
+"""The JSON Schema of a profile, made by running the parser and recording the fields that it reads.
 
 So each field of the parser is in the schema, with its bounds, its choices and its default. Tables that the parser takes
 as a whole (a mark, a key's rule) are described here. The result is `env/profile.schema.json`. `#:schema` in the first
@@ -181,7 +181,7 @@ _OPEN: dict[str, Schema] = {
 
 
 class Recorder(Fields):
-    """Fields that record what is asked for, and answer like an empty table."""
+    """Fields that record what is read, and answer like an empty table."""
 
     def __init__(self, place: str = "") -> None:
         super().__init__("schema", {}, [])
@@ -196,7 +196,7 @@ class Recorder(Fields):
         self.properties[field] = schema if default in (None, "") else schema | {"default": default}
 
     def schema(self) -> Schema:
-        """The schema of what was asked for so far."""
+        """The schema of what was read so far."""
         more: Schema = {"required": self.required} if self.required else {}
         return {"type": "object", "properties": self.properties, "additionalProperties": False, **more}
 

@@ -55,7 +55,7 @@ KEEP_ALIVE = "keep-alive bytes without a frame"
 _COLUMNS, _LEAST = 100, 20
 _ENDS = {
     Kind.END: "the stream has ended: the function would not connect again",
-    Kind.DISCONNECT: "the upstream asks for a new connection",
+    Kind.DISCONNECT: "the upstream requests a new connection",
     Kind.EXPIRED: "the cursor is too old: a gap, and the stream continues without it",
 }
 # Tokens of EKS are signed with the credentials of whoever tries the profile.
@@ -123,7 +123,7 @@ class Trial:
         if kind in _ENDS:
             self.ended = True
             place = printable(reading.oldest or "")
-            self.say(f"{_FORGOTTEN}: it is asked for {place}" if place else _ENDS[kind])
+            self.say(f"{_FORGOTTEN}: the next request begins at {place}" if place else _ENDS[kind])
 
     def _shows(self, word: str, event: StreamEvent) -> None:
         self.counts[word] += 1
@@ -153,7 +153,7 @@ class Trial:
             self.say(f"warning: {warning}")
         if self.reconnection_ms is not None:
             rest_s = min(self.reconnection_ms, self.profile.retry_max_ms) / 1000
-            self.say(f"asked for {self.reconnection_ms / 1000:g} s before a new connection, which waits {rest_s:g} s")
+            self.say(f"its retry is {self.reconnection_ms / 1000:g} s: the next connection waits {rest_s:g} s")
         if self.counts["left out"] and not self.counts[Kind.EVENT.value]:
             self.say("warning: keep matches none of the events that came: nothing would be stored")
         if self.numbers is not None and not self.is_numbered and self.counts.keys() & {"event", "left out"}:

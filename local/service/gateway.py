@@ -2,7 +2,7 @@
 
 A route that starts a stream checks the profile first; the deployed API only knows the names of profiles, from its
 request template. Invariants: an execution's input is the request template applied to path and query, so it contains no
-header unless the template asks for one; a refused request starts nothing; an answer without an integration is the
+header unless the template requires one; a refused request starts nothing; an answer without an integration is the
 gateway response of its kind, or of its class (DEFAULT_4XX, DEFAULT_5XX), or API Gateway's own.
 """
 
@@ -37,7 +37,7 @@ from local.template import ACCOUNT
 from states_language.server import Executions, Refusal, TooManyRequests, is_name
 
 _METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE"]
-# The end of a stream cannot be predicted, so asking more often is useless.
+# The end of a stream cannot be predicted, so more requests are useless.
 _RETRY_AFTER_S = 60
 # API Gateway's own status and words of each kind that occurs here.
 _OWN = {

@@ -60,7 +60,7 @@ def first_input(text: str) -> str:
 def is_stopped(lease: Lease, opening: Opening) -> bool:
     """Returns whether a stop keeps an execution's stream from being resumed: every stop but one that is older than it.
 
-    A renewal continues what was asked before it, so any stop counts against it.
+    A renewal continues what was requested before it, so any stop counts against it.
     """
     # A POST after the last stop is on its way to the stream, though its execution has not claimed it yet.
     is_newer = opening.started_ms > lease.last_stop_ms and "renews" not in json.loads(opening.input)

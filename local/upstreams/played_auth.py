@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote_plus
 
 CLIENT, SECRET, REFRESH = "demo", "demo-secret", "demo-refresh"
-# The demonstration profile that asks both servers; its secret has the same name.
+# The demonstration profile that uses both servers; its secret has the same name.
 PROFILE = "demo-token"
 LIVES_S, TICKET_LIVES_MS = 30, 10_000
 Said = tuple[int, dict[str, Any]]

@@ -41,7 +41,7 @@ class Talk:
 
 
 async def subscribed(websocket: WebSocket, talk: Talk) -> tuple[bool, str | None]:
-    """Whether the client has asked for what is sent, and the cursor in its message; closes where it has not."""
+    """Whether the client's message has the members of `asks`, and its cursor; closes if it has not."""
     if not talk.asks:
         return True, None
     try:

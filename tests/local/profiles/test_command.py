@@ -47,7 +47,7 @@ BY_ID = "resumes with the last event ID in the"
 SINCE = SOUND + b'resume = { query = "since" }\n'
 IN_A_LOG = "it stores in a log: an event waits for others for 2 s at most, and its key is remembered for 900 s"
 NO_INDEX = "it stores items without an index: half the write units, and they are read by key, not by arrival"
-FORGETS = "flush_s is as long as the upstream remembers: a new connection may ask for what it has forgotten"
+FORGETS = "flush_s is as long as the upstream remembers: a new connection may request what it has forgotten"
 NO_ORDER = 'with order = "none" events are read by key, and these keys have no order: no reader can follow'
 TWICE = 'with key = "each" an event that two connections deliver is stored twice'
 PLACE = "if it is meant as a field of the profile, move it above the first [table]"

@@ -34,7 +34,7 @@ def test_a_trial_shows_frames_keys_heartbeats_and_the_end(
         "answered 200, application/json",
         'event      key ["d","1-a"]  {"seq":"4-x","id":"d","changes":[{"rev":"1-a"}]}',
         'disconnect {"last_seq":"4-x"}',
-        "the upstream asks for a new connection",
+        "the upstream requests a new connection",
         "total: disconnect 1, event 1; cursor 4-x",
     ]
 
@@ -70,7 +70,7 @@ def answer(status: int, *headers: str) -> bytes:
         (UNTIL_CLOSE + b"id: 1\ndata: x\n\nid: 2\n\n", 0, ["event      key 1  x", CLOSED, "total: event 1; cursor 2"]),
         # What cannot be resumed is warned of; not of a stream in which no event came, which proves nothing.
         (UNTIL_CLOSE + b"retry: 90000\n\ndata: x\n\n", 0,
-         [CANNOT, "asked for 90 s before a new connection, which waits 60 s", "total: event 1; cursor none"]),
+         [CANNOT, "its retry is 90 s: the next connection waits 60 s", "total: event 1; cursor none"]),
         (UNTIL_CLOSE + b": x\n\n", 0, [ANSWERED, CLOSED, "total: keep-alive bytes without a frame 1; cursor none"]),
         (UNTIL_CLOSE + b"event: end\ndata: x\n\n", 0,
          ["the stream has ended: the function would not connect again", "total: end 1; cursor none"]),
@@ -187,7 +187,7 @@ def test_a_trial_shows_the_events_of_a_batch(
         'event      key ["Yg==","5"]  {"type":"DELETE","kv":{"key":"Yg==","mod_revision":"5"}}',
         f"heartbeat  {lines[2]}",
         f"expired    {lines[3]}",
-        "the cursor is too old, and the upstream names its oldest place: it is asked for 9",
+        "the cursor is too old, and the upstream names its oldest place: the next request begins at 9",
         "total: event 2, expired 1, heartbeat 2; cursor 7",
     ]
 
