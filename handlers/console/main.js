@@ -31,7 +31,7 @@ const server = {
       : `The page failed, please reload it: ${failure.message}.`;
     if (failure.needsKey) return askKey(failure.message);
     link.dataset.state = 'lost';
-    const again = `Trying again in ${Math.ceil(restMs / 1000)} s${isShown ? '; the page shows older data' : ''}.`;
+    const again = `Trying again in ${Math.ceil(restMs / 1000)}\u00a0s${isShown ? '; the page shows older data' : ''}.`;
     text(link, `▲ ${said} ${again}`);
     isLost = true;
     return undefined;
