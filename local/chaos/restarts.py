@@ -110,7 +110,8 @@ def _untold(world: World, row: list[tuple[Link, int]]) -> Iterator[tuple[int, st
     if len(recorded) < IN_A_ROW and not (row and 0 < anew_ms < row[-1][0].claimed_ms):
         yield from ((n, TOO_FEW) for _, n in row)
     every_s = max(max(one.settings["lease_every_s"], one.settings["progress_every_s"]) for one in world.deployed)
-    beside_ms = 1000 * LEASE_TTL_READS * int(every_s) + 2 * world.schedule.skew_ms
+    # The first event of a segment decides for all of its events.
+    beside_ms = 1000 * LEASE_TTL_READS * int(every_s) + 2 * world.schedule.skew_ms + world.schedule.flush_ms
     for link, n in row if world.schedule.policy != "forbids" else ():
         before = [one for one in world.upstream.links if one.opened_ms is not None and one.fence < link.fence][-1:]
         yield from (
