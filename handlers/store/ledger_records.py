@@ -198,8 +198,11 @@ class LedgerRecords:
         rows = [own, *(row for row in rows if row["fence"] != own["fence"] and not has_expired(row, now_ms))]
         records = [record for row in rows for record in records_of(row)]
         shown = gaps(records, now_ms, dead_after_ms)
-        # One that was relieved before it had caught up may have left an open gap that its successor has ended since.
-        is_doubtful = again or not all(map(has_caught_up, rows[1:]))
+        # One that was relieved before it had caught up may have left an open gap that its successor has ended since. So
+        # may one that had claimed before this one and was answered after it.
+        fence, began_ms = count(own, "fence") or 0, count(own, "opened_ms") or now_ms
+        is_late = any(record.fence < fence and record.opened_ms > began_ms for record in records)
+        is_doubtful = again or is_late or not all(map(has_caught_up, rows[1:]))
         # Otherwise, while the stream is down, a put of each known gap would be refused, one after the other.
         recorded = self._table.newest(stream_id, "gap#", LOOK_BACK) if shown or is_doubtful else []
         known = {item["SK"]["S"]: item for item in recorded}
@@ -215,14 +218,15 @@ class LedgerRecords:
             if before is not None and gap.from_ms <= begin_ms:
                 # The connection that recorded it had read older ones, so it knew better when and why the gap began.
                 item |= {name: before[name] for name in ("from_ms", "cause")}
-            if before is None or any(before[name] != value for name, value in item.items()):
+            # What was proved stays proved: whoever wrote it may have read a newer connection's record.
+            is_known = any(one.items() <= (before or {}).items() for one in (item, item | {"state": {"S": DELIVERED}}))
+            if not is_known:
                 if on_open is not None and gap.state != DELIVERED:
                     on_open()
                 self._put_gap(item | typed_values.expiry(gap.to_ms, self._keep_days), before)
         for item in known.values():
             if is_unfounded(recorded_gap(item), shown, records):
                 self._put_gap(item | {"state": {"S": DELIVERED}}, item)
-        fence = count(own, "fence") or 0
         is_open = any(gap.fence == fence and gap.state == OPEN for gap in shown)
         return GapsRecorded(len(unasked(shown, records, fence)), is_open)
 
