@@ -13,7 +13,7 @@ from handlers.errors import StoreUnavailable
 from handlers.store import control_record, typed_values
 from handlers.store.connection_store import Store
 from handlers.store.control_writes import mark
-from handlers.store.ledger_records import LOOK_BACK, connection_key
+from handlers.store.ledger_records import LOOK_BACK, connection_item, connection_key
 from tests.handlers.aws import CONTROL, Client, Memory, answer_is_lost, never_arrives, record_gaps, save_connection
 from tests.handlers.store.events import STREAM
 
@@ -377,6 +377,18 @@ def test_a_later_gap_shows_that_an_older_one_was_none(
     keep(store, *later)
     record_gaps(store, STREAM, 420, dead_after_ms=20)
     assert {int(key[4:]): gap["state"] for key, gap in gaps_of(memory).items()} == states
+
+
+def test_a_gap_that_a_connection_answered_earlier_has_ended_stays_delivered(memory: Memory) -> None:
+    """Its record is only in the control record when the older one, by another clock, looks again at its end."""
+    store, shown = memory.store(), list[str]()
+    older, newer = replace(SECOND, resumed=False, live_ms=100), Progress(3, 97, opened_ms=88, seen_ms=118)
+    keep(store, FIRST, older)
+    for own in (older, newer, replace(older, seen_ms=150, closed_ms=150)):
+        item = connection_item(own, lane="A", execution="e", request_id="r")
+        store.ledger.record_gaps(STREAM, 119, 20, item, 2, again=own.closed_ms is not None)
+        shown += [gap["state"] for gap in gaps_of(memory).values()]
+    assert shown == [OPEN, DELIVERED, DELIVERED]
 
 
 def test_a_gap_is_written_again_however_many_losses_were_announced_since(memory: Memory) -> None:
