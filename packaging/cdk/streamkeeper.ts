@@ -3,7 +3,7 @@
 import * as fs from 'node:fs';
 import * as path from 'node:path';
 import { CfnStack, Tags } from 'aws-cdk-lib';
-import { BlockPublicAccess, Bucket, IBucket } from 'aws-cdk-lib/aws-s3';
+import { BlockPublicAccess, Bucket, type IBucket } from 'aws-cdk-lib/aws-s3';
 import { Asset } from 'aws-cdk-lib/aws-s3-assets';
 import { BucketDeployment, Source } from 'aws-cdk-lib/aws-s3-deployment';
 import { Construct } from 'constructs';
@@ -37,7 +37,7 @@ export class Streamkeeper extends Construct {
     if (template === undefined || others.length > 0) {
       throw new Error(`${props.release} must have the files of one release, which \`make release\` makes`);
     }
-    this.version = TEMPLATE.exec(template)![1];
+    this.version = template.replace(TEMPLATE, '$1');
     const { stage = 'prod', settings = {}, profiles = {} } = props;
     const wrong = Object.keys(settings).find((name) => OWN.includes(name));
     if (wrong !== undefined) throw new Error(`settings: the construct itself says what ${wrong} is`);

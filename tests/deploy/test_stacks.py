@@ -105,7 +105,7 @@ def test_both_constructs_synthesize_the_same(project: Path, parameters: dict[str
     python = python_with(tmp_path, f"aws-cdk-lib=={CDK}", f"constructs=={CONSTRUCTS}")
     wanted = (f"aws-cdk-lib@{CDK}", f"constructs@{CONSTRUCTS}", "typescript@5", "@types/node@20")
     run(project, "npm", "install", "--no-save", "--no-audit", "--no-fund", "--silent", *wanted)
-    options = ("--strict", "--target", "es2022", "--module", "commonjs", "--moduleResolution", "node")
+    options = ("--strict", "--noUncheckedIndexedAccess", "--target", "es2022", "--module", "node16")
     run(project, "node_modules/.bin/tsc", *options, "--outDir", "build", "examples/cdk/app.ts")
     examples = project / "examples" / "cdk"
     apps = {"ts": ("node", "../../build/examples/cdk/app.js"), "py": (str(python), "app.py")}
