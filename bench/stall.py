@@ -129,16 +129,10 @@ def measure(url: str, attack: str, count: int, seconds: float, run: int = 0) -> 
     mean_ms = 1000 * sum(spent_s) / max(1, len(spent_s))
     outcome = max(set(outcomes), key=outcomes.count) if outcomes else "none ended"
     return {
-        "attack": attack,
-        "clients": count,
-        "answers": len(times),
-        "median_ms": round(times[len(times) // 2], 1),
-        "p99_ms": round(times[len(times) * 99 // 100], 1),
-        "slowest_ms": round(times[-1], 1),
-        "attacks": len(outcomes),
-        "attack_ms": round(mean_ms),
-        "outcome": outcome,
-    }
+        "attack": attack, "clients": count, "answers": len(times), "median_ms": round(times[len(times) // 2], 1),
+        "p99_ms": round(times[len(times) * 99 // 100], 1), "slowest_ms": round(times[-1], 1),
+        "attacks": len(outcomes), "attack_ms": round(mean_ms), "outcome": outcome,
+    }  # fmt: skip
 
 
 def _alone(state: dict[str, Any]) -> str:

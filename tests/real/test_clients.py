@@ -87,15 +87,8 @@ def test_a_client_in_python(described: Path) -> None:
     others = dict.fromkeys((TOML, LINES), "application/octet-stream")
     (described / "config.yml").write_text(json.dumps({"post_hooks": [], "content_type_overrides": others}))
     arguments = (
-        "--path",
-        "openapi.json",
-        "--output-path",
-        "streams_client",
-        "--meta",
-        "none",
-        "--config",
-        "config.yml",
-    )
+        "--path", "openapi.json", "--output-path", "streams_client", "--meta", "none", "--config", "config.yml",
+    )  # fmt: skip
     made = done(described, tool, "generate", *arguments, "--fail-on-warning")
     assert made.returncode == 0, made.stdout + made.stderr
     program = described / "program.py"
