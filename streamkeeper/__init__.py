@@ -20,23 +20,7 @@ from streamkeeper.once import Seen, once
 from streamkeeper.replies import Gap, Started, Status, Stopped, StreamRow
 
 __all__ = [
-    "Checkpoint",
-    "Client",
-    "Event",
-    "FileCheckpoint",
-    "Gap",
-    "InvalidRequest",
-    "NotAllowed",
-    "NotFound",
-    "Refused",
-    "Seen",
-    "Started",
-    "Status",
-    "Stopped",
-    "StreamRow",
-    "StreamkeeperError",
-    "Throttled",
-    "Unavailable",
-    "Unreachable",
-    "once",
-]
+    "Checkpoint", "Client", "Event", "FileCheckpoint", "Gap", "InvalidRequest", "NotAllowed", "NotFound", "Refused",
+    "Seen", "Started", "Status", "Stopped", "StreamRow", "StreamkeeperError", "Throttled", "Unavailable",
+    "Unreachable", "once",
+]  # fmt: skip

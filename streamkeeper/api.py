@@ -82,13 +82,13 @@ class Client:
         path, times = path_of(stream_id, "/events"), _times(since, until)
         if self._archive is None and self._tables is None:
             query = {**times, "after": after, "order": order}
-            return StoredEvents(lambda: (page["events"] for page in self._pages("events", path, query, limit)))
+            return StoredEvents(stream_id, lambda: (one["events"] for one in self._pages("events", path, query, limit)))
         if limit is not None or order or (after and self._tables is not None):
             raise InvalidRequest(
                 "limit and order work only with the API, and after not with tables: give since and until."
             )
         from_ms, to_ms = (instant_ms(times[name]) if name in times else 0 for name in ("from", "to"))
-        return StoredEvents(lambda: self._bulk(stream_id, from_ms, to_ms or FOR_EVER, after))
+        return StoredEvents(stream_id, lambda: self._bulk(stream_id, from_ms, to_ms or FOR_EVER, after))
 
     def _bulk(self, stream_id: str, from_ms: int, to_ms: int, after: str) -> Iterator[Any]:
         """The archive's batches of the time of which it has all events; before and after it, the pages of the rest."""

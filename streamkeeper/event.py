@@ -12,11 +12,12 @@ from typing import Any
 class Event:
     """A stored event.
 
-    `key` is unique in the stream; `position` is its place there, for the argument `after`. `data` is a text body, or
+    `key` is unique in the `stream`; `position` is its place there, for the argument `after`. `data` is a text body, or
     None: `bytes` has a binary body; `left_out` or `dead_letter` say where a body is that does not fit into an answer.
     `received_at` is None if it is not known. `raw` is the API's own JSON.
     """
 
+    stream: str
     position: str
     key: str
     received_at: datetime | None
@@ -67,8 +68,9 @@ class Event:
             raise ValueError(f"The body of the event {self.key!r} is nested too deeply.") from None
 
 
-def event_of(raw: Mapping[str, Any]) -> Event:
+def event_of(stream_id: str, raw: Mapping[str, Any]) -> Event:
     """The event of an entry of a page."""
     received = raw.get("received_at")
     received_at = datetime.fromisoformat(received) if received else None
-    return Event(raw["position"], raw["key"], received_at, raw.get("id"), raw.get("name"), raw.get("data"), raw)
+    texts = raw.get("id"), raw.get("name"), raw.get("data")
+    return Event(stream_id, raw["position"], raw["key"], received_at, *texts, raw)

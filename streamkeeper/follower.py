@@ -6,12 +6,15 @@ file is replaced as a whole and written through to the disk, so a kill leaves th
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import math
 import os
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,8 +31,8 @@ except ImportError:  # Windows
 
 # Within a page, a checkpoint is saved at most this often; at the end of a page it is always saved.
 SAVE_EVERY_S = 0.2
-# The checkpoints in files that this process has locked, and its id, because a fork inherits no lock.
-_RESERVED: set[tuple[int, Path]] = set()
+# Who uses each file that this process has locked; its id is in the name, because a fork inherits no lock.
+_RESERVED: "dict[tuple[int, Path], FileCheckpoint]" = {}
 _LOG = logging.getLogger("streamkeeper")
 Sender = Callable[[Send], Outcome]
 # Makes the path of the page after a position, with events from an instant on.
@@ -47,10 +50,14 @@ class Checkpoint(Protocol):
 
 
 class FileCheckpoint:
-    """A checkpoint in a file; only one process may use it, until it ends."""
+    """A checkpoint in a file; only one process may use it, until it ends, and there the one that loaded it last."""
 
     def __init__(self, path: "str | os.PathLike[str]") -> None:
         self.path = Path(path)
+
+    @property
+    def _name(self) -> tuple[int, Path]:
+        return os.getpid(), self.path.resolve()
 
     def load(self) -> dict[str, Any] | None:
         """Returns the saved state; None without a file.
@@ -58,6 +65,7 @@ class FileCheckpoint:
         Raises StreamkeeperError if the file is no checkpoint, or another process uses it.
         """
         self._reserve()
+        _RESERVED[self._name] = self
         try:
             state = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -72,6 +80,8 @@ class FileCheckpoint:
 
     def save(self, state: dict[str, Any]) -> None:
         """Replaces the file; raises StreamkeeperError if it cannot, and leaves the former one."""
+        if _RESERVED.get(self._name, self) is not self:
+            raise StreamkeeperError(f"A later follower uses the checkpoint {self.path}: give each its own.")
         part = self.path.with_name(f".{self.path.name}.part")
         try:
             with part.open("w", encoding="utf-8") as file:
@@ -86,7 +96,7 @@ class FileCheckpoint:
         return StreamkeeperError(f"The checkpoint {self.path} cannot be used: {problem.strerror}.")
 
     def _reserve(self) -> None:
-        if fcntl is None or (mine := (os.getpid(), self.path.resolve())) in _RESERVED:
+        if fcntl is None or self._name in _RESERVED:
             return
         try:
             # Never closed: a process loses its lock on a file when it closes it.
@@ -98,7 +108,6 @@ class FileCheckpoint:
         except (BlockingIOError, PermissionError):
             os.close(file)
             raise StreamkeeperError(f"Another process uses the checkpoint {self.path}: give each its own.") from None
-        _RESERVED.add(mine)
 
 
 class Place:
@@ -110,7 +119,7 @@ class Place:
         self.after, self.since = after, since
         # Whether this machine's clock gave `since`.
         self.is_ago = is_ago
-        self._stream_id = stream_id
+        self.stream_id = stream_id
         self._checkpoint = checkpoint
         self._saved: tuple[str, str | None] | None = None
         self._saved_s = -math.inf
@@ -125,8 +134,8 @@ class Place:
             stream_id, self.after, self.since = state["stream"], str(state["after"]), state["since"]
         except KeyError:
             raise StreamkeeperError("The checkpoint has another layout: it was not written by `follow`.") from None
-        if stream_id != self._stream_id:
-            raise StreamkeeperError(f"The checkpoint belongs to the stream {stream_id!r}, not to {self._stream_id!r}.")
+        if stream_id != self.stream_id:
+            raise StreamkeeperError(f"The checkpoint belongs to the stream {stream_id!r}, not to {self.stream_id!r}.")
         self._saved = (self.after, self.since)
 
     async def save(self, *, soon: bool = False) -> None:
@@ -145,7 +154,7 @@ class Place:
         if self._checkpoint is None or is_known or (soon and now_s - self._saved_s < SAVE_EVERY_S):
             return None
         self._saved, self._saved_s = (self.after, self.since), now_s
-        return partial(self._checkpoint.save, {"stream": self._stream_id, "after": self.after, "since": self.since})
+        return partial(self._checkpoint.save, {"stream": self.stream_id, "after": self.after, "since": self.since})
 
 
 async def follow(send: Sender, path: PagePath, place: Place, every_s: float) -> AsyncGenerator[Event, None]:
@@ -159,18 +168,20 @@ async def follow(send: Sender, path: PagePath, place: Place, every_s: float) -> 
     try:
         while True:
             for raw in await _performed(send, polling(following, lambda after: path(after, place.since), every_s)):
-                yield event_of(raw)
+                yield event_of(place.stream_id, raw)
                 # The consumer has finished this one. A late event stands before others, and the place never goes back.
                 place.after = following.later(place.after, following.resume(raw["position"]))
                 await place.save(soon=True)
             place.after = following.later(place.after, following.resume(following.place))
             await place.save()
     finally:
-        place.save_now()
+        # What is not saved comes again. A later follower may use the file by now.
+        with contextlib.suppress(StreamkeeperError):
+            place.save_now()
 
 
 async def _performed(send: Sender, steps: Steps[T]) -> T:
-    """As `performed`; a request is sent in a thread."""
+    """As `performed`, without blocking."""
     outcome: Outcome = None
     while True:
         try:
@@ -184,4 +195,22 @@ async def _performed(send: Sender, steps: Steps[T]) -> T:
                 _LOG.warning("%s", step.why)
             await asyncio.sleep(step.seconds)
         else:
-            outcome = await asyncio.to_thread(send, step)
+            outcome = await _sent(send, step)
+
+
+async def _sent(send: Sender, step: Send) -> Outcome:
+    """Sends a request in a thread of its own; cancelled, it does not wait for the answer.
+
+    asyncio has few threads, which others need too, and the end of a program would wait for them.
+    """
+    outcome: Future[Outcome] = Future()
+    outcome.set_running_or_notify_cancel()
+
+    def work() -> None:
+        try:
+            outcome.set_result(send(step))
+        except BaseException as problem:
+            outcome.set_exception(problem)
+
+    threading.Thread(target=work, name="streamkeeper-follow", daemon=True).start()
+    return await asyncio.wrap_future(outcome)

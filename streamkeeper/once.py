@@ -68,8 +68,8 @@ def once(
 
 
 def _name(event: Event) -> str:
-    """What tells an event from all others: two parts of a stream may have one key."""
-    return event.key if event.part is None else f"{event.part}\n{event.key}"
+    # Another stream, or another part of this one, may have an event with the same key.
+    return f"{event.part or event.stream}\n{event.key}"
 
 
 def _once(events: Iterable[Event], given: Seen | None) -> Iterator[Event]:

@@ -25,17 +25,17 @@ def pages(
 
 
 class StoredEvents:
-    """Events that each iteration fetches again, a page of at most 1,000 at a time.
+    """Events of a stream that each iteration fetches again, a page of at most 1,000 at a time.
 
     `pages` yields the events in order: lists of them in the API's JSON, and an archive's as Arrow's record batches.
     """
 
-    def __init__(self, pages: Callable[[], Iterator[Any]]) -> None:
-        self._pages = pages
+    def __init__(self, stream_id: str, pages: Callable[[], Iterator[Any]]) -> None:
+        self._stream_id, self._pages = stream_id, pages
 
     def __iter__(self) -> Iterator[Event]:
         for page in self._lists():
-            yield from map(event_of, page)
+            yield from (event_of(self._stream_id, raw) for raw in page)
 
     def batches(self) -> Iterator[Any]:
         """All events as pyarrow.RecordBatches of up to 1,000; only a few are in memory at a time."""

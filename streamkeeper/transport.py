@@ -4,6 +4,7 @@ Invariants: the key is sent only to https:// addresses and to this machine, and 
 followed.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -34,10 +35,14 @@ class Transport:
             raise InvalidRequest(f"A key is sent only to https:// addresses, and {self.url} is not one.")
         self._answered = False
         self._headers = {"accept-encoding": "gzip"} | ({"x-api-key": key} if key else {})
+        self._timeout_s, self._process = timeout_s, os.getpid()
         self._pool = _pool(address, timeout_s)
 
     def send(self, request: Send) -> Outcome:
         """Returns the reply, or an error if none came."""
+        # After a fork, both processes would read each other's answers from the same connection.
+        if self._process != os.getpid():
+            self._process, self._pool = os.getpid(), _pool(self.address, self._timeout_s)
         try:
             response: Any = self._pool.request(
                 request.method, self.url + request.path, body=request.body or None,

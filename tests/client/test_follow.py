@@ -7,6 +7,7 @@ import re
 import resource
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -118,6 +119,20 @@ def test_it_begins_by_the_clock_of_the_api(waits: list[float], ahead: int, ago: 
     assert waits == []
 
 
+def test_a_cancelled_follower_does_not_wait_for_an_answer() -> None:
+    """Neither does the end of the program: the API may be silent for half a minute."""
+    with serving(page(1), Peer.wait_until_gone) as server:
+
+        async def program() -> None:
+            follow = asyncio.create_task(taken(Client(server.address).follow(STREAM, since=SINCE, every_s=0.001), 2))
+            await asyncio.to_thread(server.wait_for_peers, 2)
+            follow.cancel()
+
+        asyncio.run(program())
+        (sending,) = [one for one in threading.enumerate() if one.name == "streamkeeper-follow"]
+    sending.join()
+
+
 def test_it_ends_where_nothing_will_come(waits: list[float]) -> None:
     """An unknown stream, one that nobody starts, an API that never answered: each has its own error."""
     for kind, requests in (("unknown-stream", 1), ("never-started", 16)):
@@ -171,7 +186,9 @@ def test_a_full_disk_is_named_and_leaves_the_former_place(tmp_path: Path) -> Non
 
 
 def test_another_process_cannot_use_the_checkpoint(tmp_path: Path) -> None:
-    """Each would save its own place over the other's; once that process has ended, or was killed, it is free."""
+    """Each would save its own place over the other's; once that process has ended, or was killed, it is free. In one
+    process the later follower has it.
+    """
     file = tmp_path / "prices.checkpoint"
     command = [sys.executable, "-c", HOLDER, str(file)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
@@ -180,7 +197,11 @@ def test_another_process_cannot_use_the_checkpoint(tmp_path: Path) -> None:
         with pytest.raises(StreamkeeperError, match="Another process uses the checkpoint"):
             FileCheckpoint(file).load()
         holder.kill()
-    assert [FileCheckpoint(file).load() for _ in range(2)] == [None, None]
+    first, second = FileCheckpoint(file), FileCheckpoint(file)
+    assert [first.load(), second.load()] == [None, None]
+    second.save({"stream": STREAM})
+    with pytest.raises(StreamkeeperError, match="A later follower uses the checkpoint"):
+        first.save({"stream": STREAM})
 
 
 def test_what_may_be_written_late_is_read_again(waits: list[float]) -> None:
@@ -211,10 +232,11 @@ def test_once_passes_each_key_on_once(tmp_path: Path) -> None:
             assert [one.key for one in once(events, seen)] == []
         with Seen(file, most=2) as seen:
             seen.add("4")
-            assert [key in seen for key in "1234"] == [False, False, True, True]
+            assert [key in seen for key in (f"{STREAM}\n2", f"{STREAM}\n3", "4")] == [False, True, True]
 
 
-def test_parts_may_have_one_key() -> None:
-    """A key is unique within its part: the same key of another part is another event."""
+def test_a_key_is_unique_within_its_stream() -> None:
+    """The same key of another stream, or of another part, is another event."""
     raw = [{"position": str(at), "key": "1", "stream": part} for at, part in enumerate(("a:1", "a:2", "a:1"))]
-    assert [one.part for one in once(map(event_of, raw))] == ["a:1", "a:2"]
+    events = [event_of(stream, one) for stream in "ab" for one in (*raw, event(1))]
+    assert [(one.stream, one.part) for one in once(events)] == [("a", "a:1"), ("a", "a:2"), ("a", None), ("b", None)]

@@ -112,6 +112,22 @@ def test_a_key_goes_over_tls_or_to_this_machine_alone() -> None:
         assert KEY not in str(refused.value)
 
 
+def test_a_forked_process_opens_its_own_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On its parent's, each would read answers to the other's requests."""
+
+    def keeps_alive(peer: Peer) -> None:
+        while peer.request:
+            peer.request = b""
+            peer.send(b'HTTP/1.1 200 X\r\nContent-Length: 16\r\n\r\n{"stream": "at"}')
+            peer.read_request()
+
+    with serving(keeps_alive) as server, Client(server.address) as client:
+        for process, connections in ((1, 1), (1, 1), (2, 2)):
+            monkeypatch.setattr("os.getpid", lambda process=process: process)
+            client.status(STREAM)
+            assert len(server.peers) == connections
+
+
 def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """It needs no scheme, as for curl; one that cannot be used is a sentence without its password."""
     monkeypatch.delenv("no_proxy", raising=False)
@@ -130,7 +146,7 @@ def test_a_body_that_is_no_json_is_a_value_error() -> None:
     """Binary bodies and JSON that is nested too deeply are no exceptions."""
     for body in ({"data": "{"}, {"data": "[" * 100_000}, {"data_base64": "AA=="}):
         with pytest.raises(ValueError, match=r"no text body|nested too deeply|Expecting property name"):
-            event_of(event(1) | {"data": None} | body).json()
+            event_of(STREAM, event(1) | {"data": None} | body).json()
 
 
 def test_wrong_arguments_send_nothing() -> None:
