@@ -36,15 +36,12 @@ async def measure(fault: str, calm: int, seconds: float, plan: Plan, beside_ms: 
         lags = summary([lag_ms for name in names for lag_ms in watch.lags_ms[name]])
         p99_ms = lags["p99_ms"] or 0
         return {
-            "fault": fault,
-            "lags": lags,
-            "times": round(p99_ms / (beside_ms or p99_ms or 1), 2),
+            "fault": fault, "lags": lags, "times": round(p99_ms / (beside_ms or p99_ms or 1), 2),
             "silent": sum(not watch.lags_ms[name] for name in names),
             "stored": sum(watch.items[name] for name in plan.ids if name not in names),
             "requests": round(function.tables.requests / seconds, 1),
-            "cores": round((function.cpu_s - cpu_s) / seconds, 2),
-            "most_mb": round(function.most_mb, 1),
-        }
+            "cores": round((function.cpu_s - cpu_s) / seconds, 2), "most_mb": round(function.most_mb, 1),
+        }  # fmt: skip
 
 
 def goals(fault: str, p99_ms: float | None, silent: int) -> list[Goal]:

@@ -40,12 +40,9 @@ async def measure(plan: Plan, share_mb: int) -> Row:
     stored = min(returned.get("stored", 0), sent) if plan.framing == "raw" else returned.get("stored")
     assert stored == sent, f"{returned}: {sent} were sent"
     return {
-        "events": sent,
-        "cold_start_s": round(asked_s - began_s, 2),
-        "cpu_us": round(spent_s / sent * 1e6, 1),
-        "events_per_s": round(sent / lasted_s),
-        "most_mb": round(most_mb, 1),
-    }
+        "events": sent, "cold_start_s": round(asked_s - began_s, 2), "cpu_us": round(spent_s / sent * 1e6, 1),
+        "events_per_s": round(sent / lasted_s), "most_mb": round(most_mb, 1),
+    }  # fmt: skip
 
 
 def kinds(framings: Sequence[str], stores: Sequence[str]) -> Iterator[tuple[str, str, bool]]:

@@ -54,13 +54,9 @@ def main(argv: list[str] | None = None) -> int:
     additions_s = (before_s + loop_s()) / 2
     ratio = cpu_s / additions_s
     figures = {
-        "command": asked.command,
-        "status": done.returncode,
-        "cpu_s": round(cpu_s, 1),
-        "wall_s": round(wall_s, 1),
-        "loop_s": round(additions_s, 3),
-        "ratio": round(ratio),
-    }
+        "command": asked.command, "status": done.returncode, "cpu_s": round(cpu_s, 1), "wall_s": round(wall_s, 1),
+        "loop_s": round(additions_s, 3), "ratio": round(ratio),
+    }  # fmt: skip
     goal = so(asked.command, f"a ratio of {ratio:.0f}, at most {asked.goal:g}", ratio <= asked.goal)
     return done.returncode or show(asked, figures, [goal])
 

@@ -157,19 +157,13 @@ def lease(number: int, *, held: bool) -> dict[str, Any]:
     """  # fmt: skip
     fence = {"N": str(number % 3000 + 1)}
     item: dict[str, Any] = typed_values.key(name(number), "lease") | {
-        "generation": {"N": str(number % 40 + 1)},
-        "started_at": {"S": "2026-01-01T00:00:00.000Z"},
-        "fence": fence,
-        "connected": fence,
-        "released": {"N": str(number % 3000)},
-        "holder": {"S": "A/8f8a0a41-3d5e-4b57-9a0e-0f8a4c1c7d11"},
-        "expires_at_ms": {"N": str(NOW_MS + HELD_MS)},
-        "partitions": {"N": "1"},
-        "layout": typed_values.number(control_record.LAYOUT),
-        "known": control_record.known(evidence.Known()),
-        "cursor": {"S": f"{number:032d}"},
+        "generation": {"N": str(number % 40 + 1)}, "started_at": {"S": "2026-01-01T00:00:00.000Z"}, "fence": fence,
+        "connected": fence, "released": {"N": str(number % 3000)},
+        "holder": {"S": "A/8f8a0a41-3d5e-4b57-9a0e-0f8a4c1c7d11"}, "expires_at_ms": {"N": str(NOW_MS + HELD_MS)},
+        "partitions": {"N": "1"}, "layout": typed_values.number(control_record.LAYOUT),
+        "known": control_record.known(evidence.Known()), "cursor": {"S": f"{number:032d}"},
         "live": {"M": {"fence": fence} | {name: {"N": str(NOW_MS)} for name in _INSTANTS}},
-    }
+    }  # fmt: skip
     if held:
         return item | {"execution": {"S": f"{_EXECUTION}{number:036d}"}}
     return item | {"ending": {"S": "StreamEnded"}, "ended_at": {"S": "2026-01-02T00:00:00.000Z"}}

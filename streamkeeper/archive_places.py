@@ -66,9 +66,14 @@ class Folder:
         path.parent.mkdir(self._mode, parents=True, exist_ok=True)
         # Readers of Parquet ignore names that begin with a dot.
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        fill(part)
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
+        try:
+            fill(part)
+            with part.open("rb") as file:
+                os.fsync(file.fileno())
+        except BaseException:
+            # Each further try of a full disk would take more of it.
+            part.unlink(missing_ok=True)
+            raise
         return part
 
 

@@ -250,12 +250,9 @@ def play(source: Scenario, operations: int = OPERATIONS) -> tuple[World, PlayedD
     world = World(source)
     played = PlayedDurable(world, operations)
     event = {
-        "function": world.names["connection_manager"],
-        "request": INPUT,
-        "wait_s": source.settings["wait_s"],
-        "first": "B",
-        "number": 0,
-    }
+        "function": world.names["connection_manager"], "request": INPUT, "wait_s": source.settings["wait_s"],
+        "first": "B", "number": 0,
+    }  # fmt: skip
     with _polling():
         world.run(lambda: world.call_after(world.latencies.start_ms(), partial(played.begin, event)))
     world.waits = played.waits()

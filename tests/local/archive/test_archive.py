@@ -276,6 +276,9 @@ def test_a_run_goes_on_or_says_why_not(tmp_path: Path) -> None:
     try:
         with pytest.raises(UserError, match="A temporary file cannot be written: File too large; TMPDIR chooses"):
             Rig(tmp_path / "full", [0]).archive().run(ORIGIN_MS + HOUR_MS)
+        with pytest.raises(OSError, match="File too large"):
+            Folder(tmp_path / "full").write("place", b"-" * 500)
+        assert not [*(tmp_path / "full").glob(".*")]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     (state,) = (tmp_path / "_streamkeeper").iterdir()
