@@ -59,15 +59,7 @@ from tests.chaos.model_parts import (
     with_lease,
 )
 from tests.chaos.model_rules import Rules
-from tests.chaos.model_world import (
-    FROZEN_TICKS,
-    FUNCTION_TICKS,
-    START_MS,
-    TICK_MS,
-    Late,
-    Process,
-    World,
-)
+from tests.chaos.model_world import FROZEN_TICKS, FUNCTION_TICKS, START_MS, TICK_MS, Late, Process, World
 
 LIMIT = {"evicts": 1, "forbids": 1, "tolerates": 2, "hot": 2}
 LOSABLE = (Claim, TakeTurn, RenewTurn, MarkConnected, Heartbeat, Release)

@@ -95,11 +95,7 @@ NAMED = {
     "delivered before a fault": replace(
         DELIVERED, delivery=replace(DELIVERS, faults=(*DELIVERS.faults, Fault(300_000, "no queue", 30_000)))
     ),
-    "forgets by a status": replace(
-        ALONE,
-        faults=outage(20_000, 9_000),
-        memory=Memory(keeps=6, word="status"),
-    ),
+    "forgets by a status": replace(ALONE, faults=outage(20_000, 9_000), memory=Memory(keeps=6, word="status")),
     # What it keeps is less than a holder has read between two heartbeats: many a successor's first request is in vain.
     "short memory": replace(
         ALONE,
@@ -231,10 +227,7 @@ NAMED = {
     "overtaken by a stop": group(stream("evicts", Fault(20_040, "stop"), joins_ms=20_000), CALM),
     "stopped and posted": group(stream("evicts", Fault(9_500, "stop and post", 0, 800)), CALM),
     # Two of a hot standby that follow an outage have both caught up long before they end.
-    "caught up": group(
-        stream("tolerates", *outage(6_000, 4_000), hot=True, memory=Memory(keeps=6)),
-        CALM,
-    ),
+    "caught up": group(stream("tolerates", *outage(6_000, 4_000), hot=True, memory=Memory(keeps=6)), CALM),
     # Cut, its connection of the newer function counts as behind for long; soon the older one's successor follows.
     "aborted and killed": group(stream("tolerates"), CALM, faults=(ABORT, Fault(14_000, "kill"))),
     "aborted": group(stream("tolerates"), STOPPED, faults=(ABORT,)),

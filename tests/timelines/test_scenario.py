@@ -43,10 +43,7 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
         ({"latencies_ms": {"start": -1}}, "latencies_ms.start must be whole milliseconds of at least 0"),
         ({"latencies_ms": {"connect": []}}, "latencies_ms.connect must be whole milliseconds"),
         ({"latencies_ms": {"conect": 1}}, "latencies_ms.conect is not a field of latencies_ms; did you mean connect?"),
-        (
-            {"upstream": {"policy": "allows"}},
-            "upstream.policy must be one of evicts, tolerates, forbids.",
-        ),
+        ({"upstream": {"policy": "allows"}}, "upstream.policy must be one of evicts, tolerates, forbids."),
         ({"upstream": {"events_every_ms": 0}}, "upstream.events_every_ms must be a whole number from 1"),
         ({"upstream": {"drops": [{"at": 1}]}}, "upstream.drops[0].at_ms is missing"),
         ({"upstream": {"stalls": [{"from_ms": 5, "to_ms": 5}]}}, "stalls[0].to_ms must be later than from_ms (5)"),
@@ -55,10 +52,7 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
             "upstream.refusals[0].status must be a whole number from 204 to 599",
         ),
         ({"upstream": {"ends_at_ms": "soon"}}, "upstream.ends_at_ms must be a whole number from 0"),
-        (
-            {"redeployments": [{"at_ms": 5}]},
-            "redeployments[0].machine is missing: it must be the path of a state",
-        ),
+        ({"redeployments": [{"at_ms": 5}]}, "redeployments[0].machine is missing: it must be the path of a state"),
         ({"redeployments": [{"machine": "nowhere.yml", "at_ms": 5}]}, "redeployments[0].machine must be the path"),
         ({"nonsense": 1}, "nonsense is not a field of a scenario"),
     ],

@@ -38,10 +38,7 @@ def query(expression: str) -> dict[str, Any]:
 NO_END = ("MISSING_END_STATE", "Workflow has no terminal state", None)
 Reports = list[tuple[str, str, str | None]]
 CASES: list[tuple[dict[str, Any], Reports]] = [
-    (
-        {"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "B"}, "B": {"Type": "Pass", "Next": "A"}}},
-        [NO_END],
-    ),
+    ({"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "B"}, "B": {"Type": "Pass", "Next": "A"}}}, [NO_END]),
     (one({"Type": "Pass", "Next": "NOPE"}), [(TARGET, "Missing 'Next' target: NOPE", "/States/X/Next"), NO_END]),
     ({"StartAt": "A", "States": {"A": PASS, "a/b": PASS}}, [(TARGET, 'State "a/b" is not reachable.', "/States/a/b")]),
     (

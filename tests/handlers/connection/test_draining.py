@@ -15,16 +15,7 @@ from handlers.connection.effects import (
     SaveRecord,
     Write,
 )
-from handlers.connection.inputs import (
-    Chunk,
-    Closed,
-    LeaseRead,
-    Opened,
-    Resumption,
-    StoreFailed,
-    Woken,
-    Written,
-)
+from handlers.connection.inputs import Chunk, Closed, LeaseRead, Opened, Resumption, StoreFailed, Woken, Written
 from handlers.connection.lease import LEASE_TTL_READS, Lease
 from handlers.connection.liveness import BROKEN
 from handlers.connection.phases import Phase

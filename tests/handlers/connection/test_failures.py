@@ -18,13 +18,7 @@ def report(
 ) -> Report:
     """The report of a connection that asked from cursor 41 in vain."""
     progress = Progress(
-        1,
-        0,
-        opened_ms=100,
-        closed_ms=100 + lived_ms,
-        ended_by=ended_by,
-        unterminated_bytes=tail_bytes,
-        resumed=True,
+        1, 0, opened_ms=100, closed_ms=100 + lived_ms, ended_by=ended_by, unterminated_bytes=tail_bytes, resumed=True
     )
     return Report(outcome, progress, **({"stays_at": "41"} | more))
 

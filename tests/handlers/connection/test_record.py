@@ -25,10 +25,7 @@ def event(cursor: str | None) -> StreamEvent:
 
 
 def opened(
-    saved_ms: int | None = 700,
-    known_ms: int | None = None,
-    behind_ms: int | None = None,
-    reach_ms: int | None = None,
+    saved_ms: int | None = 700, known_ms: int | None = None, behind_ms: int | None = None, reach_ms: int | None = None
 ) -> Record:
     """Return a connection that claimed at 1,000 ms, asked from a cursor, and was answered at 1,500 ms."""
     record = Record(DEADLINE_MS)
