@@ -35,9 +35,7 @@ class Outside:
         return answer
 
     def _hand(self, call: TaskCall) -> None:
-        """Let a worker take the work and answer as recorded; an activity for which nothing was scheduled does not
-        exist.
-        """
+        """Let a worker take the work and answer as recorded; an activity without scheduled work does not exist."""
         scheduled = next((event for event in self._activities if event.get("resource") == call.resource), None)
         if scheduled is None or call.pending is None:
             raise TaskFailure("ActivityDoesNotExist", f"The activity {call.resource} does not exist.")

@@ -155,9 +155,7 @@ class _Graph:
         return [state for state, is_bare in enumerate(self.bare) if is_bare and _leads_back(state, after)]
 
     def round(self, lost: list[int]) -> list[int]:
-        """Returns the way to the first of the `lost` states and on among them, until one comes again or
-        none follows.
-        """
+        """Returns the way to the first of the `lost` states and on among them, until one recurs or none follows."""
         onward: dict[int, int] = {}
         among = set(lost)
         for source, target in zip(self.sources, self.targets, strict=True):

@@ -186,9 +186,7 @@ class Model(explorer.Model[World]):
             yield from self._explains(world, one, stream, conn)
 
     def _waits_for_turn(self, world: World, one: Function, stream: str, conn: Conn) -> Next:
-        """If two are forbidden: marks the older as ended, takes the turn and opens; closes if claimed again
-        or stopped.
-        """
+        """If two are forbidden: marks the older as ended, takes the turn, opens; closes if claimed again or stopped."""
         own, known = world.records[stream].lease, one.roster.__dict__["_lease"]
         view = lease_view(composed(own, known), conn.fence)
         label = f"{one.request} {{}} {stream}"

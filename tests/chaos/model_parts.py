@@ -95,9 +95,7 @@ def resumption(world: World) -> Resumption:
 
 
 def saved(world: World, cursor: int, fence: int) -> World:
-    """Returns the world with the cursor saved; raises Violation if it went back or passes an event that is
-    not stored.
-    """
+    """Returns the world with the cursor saved; raises Violation if it goes back or passes an unstored event."""
     if fence < world.cursor_fence:
         raise Violation("only forward", "the cursor was saved by an older fence than before")
     if missing := set(range(1, cursor + 1)) - world.stored:

@@ -140,9 +140,7 @@ class Model(explorer.Model[World]):
             yield Step("a tick passes", self._tick(world), ticks=1)
 
     def _faults(self, world: World, process: Process) -> Iterator[Step]:
-        """Yields the faults of a function: it ends, with the machine's notice or without, or stands still
-        for a while.
-        """
+        """Yields a function's faults: it ends, with the machine's notice or without, or stands still for a while."""
         if world.left("kill"):
             died = self.machine.gone(world.spend("kill"), process, None, "died")
             yield Step(f"{process.label} is killed", died, False)

@@ -119,9 +119,7 @@ def reading(request: UpstreamRequest, **fields: Any) -> Iterator[Upstream]:
 
 @contextmanager
 def serving(*scripts: Script, reads_request: bool = True, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
-    """Yield a server that plays one script a connection, in order, the last one for all later ones, each in
-    a thread.
-    """
+    """Yield a server that plays one script a connection, in order, the last for all later ones, each in a thread."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = Server(listener)
     if tls is not None:

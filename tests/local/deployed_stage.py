@@ -43,9 +43,7 @@ class Deployed:
             self.aws.dynamodb.delete_table(TableName=table)
 
     def write(self, stream_id: str, *events: StreamEvent) -> None:
-        """Writes as a connection without a bucket does: a large event becomes a mark, and four messages to
-        the queue.
-        """
+        """Writes as a connection without a bucket does: a large event becomes a mark and four messages."""
         self.store().write(stream_id, 1, 0, events)
 
     def store(self, **more: Any) -> Store:

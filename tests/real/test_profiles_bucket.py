@@ -20,9 +20,7 @@ BUCKET, FOLDER = "streamkeeper-test-events-000000000000-us-east-1", "streams/"
 
 
 def test_a_profile_in_the_bucket_is_in_use_within_a_minute_and_a_wrong_one_never(tmp_path: Path) -> None:
-    """The running function starts a stream of a new profile; a wrong profile is reported, and its former version stays
-    in use.
-    """
+    """The running function starts a new profile's stream; a wrong profile is reported, its former version used."""
     named = {"profiles_bucket": BUCKET, "profiles_folder": FOLDER}
     project = with_settings(copied(tmp_path / "project"), **LIFE, **named)
     sound = (project / "env" / "streams" / "demo.toml").read_text().replace("/{streamId}", "/demo:{name}")

@@ -238,9 +238,7 @@ def test_the_commands_of_a_page(checkout: Checkout, page: str, wanted: list[tupl
 
 @pytest.mark.long
 def test_the_queue_has_every_event_of_the_tutorial_once(checkout: Checkout) -> None:
-    """It has all events in order, from the first that was sent to the last that was stored, except those that were
-    taken out.
-    """
+    """All events in order, from the first that was sent to the last that was stored, but for those taken out."""
     sqs = client("sqs", f"http://127.0.0.1:{checkout.port + 1}")
     queue = sqs.get_queue_url(QueueName="edits.fifo")["QueueUrl"]
     sent: list[str] = []

@@ -74,9 +74,7 @@ def counted(folder: Path) -> int:
 
 
 def test_a_rejected_stream_is_started_again_and_an_event_is_put_back(service: Service) -> None:
-    """The rejection was counted once. The 402 passes, the stream continues, the lost event is there, and the queue is
-    empty.
-    """
+    """The rejection counts once. The 402 passes, the stream goes on, the lost event is there, the queue is empty."""
     before = counted(service.folder)
     service.post(UNPAID)
     assert until(lambda: waiting(service) == 1, 30), service.log

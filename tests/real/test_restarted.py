@@ -38,9 +38,7 @@ def life(which: int, *ids: int, stays: bool = False) -> Script:
 def test_a_restarted_server_is_told_and_its_events_are_stored_where_the_profile_says_so(
     local_run: LocalRun, stream: str, how: str, stored: list[str]
 ) -> None:
-    """Each is stored once, after the earlier ones, whichever connection delivers it; then the stream is reported as
-    quiet.
-    """
+    """Each is stored once, after the earlier ones, whoever delivers it; then the stream is reported as quiet."""
     again = life(1, 1, 2, 3, 4)
     local_run.script(stream, life(0, 1, 2, 3), again, again, life(1, 1, 2, 3, 4, stays=True))
     local_run.post(stream)

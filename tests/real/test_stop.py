@@ -38,9 +38,7 @@ def is_over(service: Service, arn: str, stream_id: str = STREAM) -> bool:
 
 
 def test_a_stream_is_stopped_and_goes_on_from_its_cursor(local_run: LocalRun) -> None:
-    """From its first POST to the stop of its second run, each event is stored exactly once, those of the pause
-    included.
-    """
+    """From its first POST to the stop of its second run, each event is stored exactly once, also of the pause."""
     service = local_run
     first = service.post(STREAM)["executionArn"]
     begun = get(service)

@@ -90,9 +90,7 @@ def test_what_is_posted_while_the_table_is_away_runs_when_it_is_back(posts: int)
 # In hour 54 an execution is renewed.
 @pytest.mark.parametrize("at_h", [1, *(pytest.param(at_h, marks=pytest.mark.long) for at_h in (2, 56))])
 def test_a_claim_whose_answer_is_lost_as_the_outage_begins_is_kept(at_h: int) -> None:
-    """A POST, or a renewal, claims the stream at the moment the table goes away: its successors find the claim days
-    later.
-    """
+    """A POST or a renewal claims the stream as the table goes away: its successors find the claim days later."""
     world = World({"table"}, at_h, at_h + 24 * DAYS)
 
     async def story() -> None:

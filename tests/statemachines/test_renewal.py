@@ -103,9 +103,7 @@ def test_a_stop_request_is_read_in_the_lease_where_no_function_starts(aws: Aws, 
 
 @pytest.mark.parametrize("fails", [[], ["DynamoDB.InternalServerErrorException"] * 99], ids=["table", "no table"])
 def test_a_successor_is_asked_for_by_one_name_while_it_waits(aws: Aws, fails: list[str]) -> None:
-    """As long as the successor runs, each cycle starts the same name again, which starts nothing, whatever the lease
-    says.
-    """
+    """While the successor runs, each cycle starts the same name, which starts nothing, whatever the lease says."""
     aws.failures = {"getItem": fails}
     execution = aws.run(scripted(*[ValueError("no function starts")] * 99), machine=after(2, give_up_after=30))
     assert (execution.output, entered(execution)[-1][1]) == ({"status": "handed_on"}, "Renewed")

@@ -190,9 +190,7 @@ def test_a_path_that_cannot_be_read_is_not_absent(read: Callable[[Path, Any], An
 
 @pytest.mark.parametrize(("value", "shown"), [(5, "5"), ("x", "x"), (None, "null")])
 def test_a_filter_fails_at_what_has_no_elements(value: Any, shown: str) -> None:
-    """It fails if the path before it is definite, as in Jayway; after several nodes it selects nothing of
-    such a node.
-    """
+    """It fails if the path before it is definite, as in Jayway; after several nodes it selects nothing of one."""
     text = f"Filter: [?] can not be applied to primitives. Current context is: {shown}"
     with pytest.raises(EvaluationError, match=re.escape(text)):
         compile_path("$.a[?(@ > 1)]").get({"a": value})

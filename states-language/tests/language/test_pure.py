@@ -26,9 +26,7 @@ def _printed(script: str) -> Any:
 
 @pytest.mark.cpu(6)
 def test_nothing_of_the_process_changes() -> None:
-    """Recursion limit, jsonata's members and answers, garbage settings and hooks stay after runs, threads
-    and a server.
-    """
+    """Recursion limit, jsonata's members and answers, garbage settings and hooks outlast runs, threads, a server."""
     begin = "import botocore.session, jsonata\nsys.setrecursionlimit(20_000)\nbefore = watch.all()\n"
     assert _printed(begin + "watch.work()\nwatch.report(before)") == {}
 

@@ -117,9 +117,7 @@ def maps(apart: bool) -> dict[str, Any]:
 @example(maps(apart=True), [], [False, False, False, True, True])  # an iteration fails while its Map Run does
 @given(LINES, st.lists(st.integers(0, 9_000), max_size=4), st.lists(st.booleans(), max_size=8))
 def test_interruptions_change_no_output(line: dict[str, Any], stops: list[int], failing: list[bool]) -> None:
-    """Stopped at any millisecond and failed at any call, it has the same output and repeats nothing that it
-    had left.
-    """
+    """Stopped at any millisecond, failed at any call, it has the same output and repeats nothing that it had left."""
     machine = load(line)
     whole, expected = interrupted(machine, [], [])
     broken, events = interrupted(machine, stops, failing)

@@ -44,9 +44,7 @@ class Kind:
         return "log" in self.more
 
     def behaviour(self) -> Behaviour:
-        """Returns the upstream. If the profile forbids a second connection it serves both, and the journal
-        shows them.
-        """
+        """Returns the upstream. If the profile forbids a second connection it serves both; the journal shows them."""
         before, after, media_type = _WIRE[self.framing]
         behaviour = Behaviour(
             event=before + _TEXT + after,

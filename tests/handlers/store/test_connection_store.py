@@ -35,9 +35,7 @@ def test_a_claim_raises_the_fence_and_names_the_holder(memory: Memory) -> None:
 
 
 def test_a_claim_is_for_the_execution_that_holds_the_stream(memory: Memory) -> None:
-    """Unclaimed, or claimed by its own execution, it is granted; otherwise it is refused, and the lease says whose it
-    is.
-    """
+    """Unclaimed, or claimed by its own execution, it is granted; else refused, and the lease says whose it is."""
     assert claim(memory, "arn:1").fence == 1
     memory.put_control(STREAM, "lease", execution={"S": "arn:1"}, generation={"N": "4"})
     assert claim(memory, "arn:1") == Lease(fence=2, execution="arn:1", generation=4, holder="A/1")

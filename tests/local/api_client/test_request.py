@@ -189,9 +189,7 @@ def test_the_page_is_served_to_who_knows_the_word_in_its_address(address: str) -
 def test_what_cannot_be_sent_is_one_sentence(
     address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Missing credentials or region, an invalid path or address, a key over plain HTTP, an address that does not
-    answer.
-    """
+    """No credentials or region, an invalid path or address, a key over plain HTTP, an address that is silent."""
 
     def sentence(*arguments: str) -> str:
         assert main(["request", *arguments]) == 2

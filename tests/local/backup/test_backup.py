@@ -41,9 +41,7 @@ PLAIN, SPREAD, LOGGED, UNORDERED = "demo", "demo:spread", "demo:lög", "demo:non
 
 
 def fill(stage: Deployed) -> None:
-    """Writes four running streams: one with a large body, one with three partitions, one with a log, one without an
-    order.
-    """
+    """Writes four running streams: with a large body, with three partitions, with a log, and without an order."""
     store = stage.store(events_bucket=stage.bucket, s3=lambda: stage.aws.s3)
     for number, (stream_id, policy, more) in enumerate(
         [
@@ -217,9 +215,7 @@ def test_an_event_that_has_expired_is_left_out(here: Deployed, tmp_path: Path) -
 
 
 def test_a_restore_that_was_killed_anywhere_goes_on(here: Deployed, there: Deployed) -> None:
-    """There is no lease before the last request, so nothing starts half of a stream; afterwards everything is there
-    once.
-    """
+    """No lease exists before the last request, so nothing starts half of a stream; then everything is there once."""
     here.run(PLAIN, 2)
     here.store().write(PLAIN, 1, 0, [an_event(str(one)) for one in range(30)])
     for last in range(1, 100):
@@ -238,9 +234,7 @@ def test_a_restore_that_was_killed_anywhere_goes_on(here: Deployed, there: Deplo
 
 
 def test_what_is_there_is_never_replaced_and_refused_by_name(here: Deployed, there: Deployed) -> None:
-    """This holds for a running stream, a newer record, another stream, another log and another layout; events stay as
-    they are.
-    """
+    """A running stream, a newer record, another stream, another log, another layout are refused; events stay."""
     here.run(PLAIN, 2)
     here.store().write(PLAIN, 1, 0, [an_event(str(one)) for one in range(3)])
     there.store().write(PLAIN, 1, 0, [an_event("1", "another"), an_event("9")])
@@ -515,9 +509,7 @@ def test_a_copy_of_a_running_stream_has_all_that_its_cursor_has_passed(here: Dep
 
 
 def test_a_move_that_was_killed_anywhere_goes_on(here: Deployed, there: Deployed) -> None:
-    """It first stops the stream and copies once nobody holds it; at the new place the time in between is a gap, not a
-    stop.
-    """
+    """It stops the stream and copies once nobody holds it; at the new place the time between is a gap, not a stop."""
     for last in range(40):
         here.run(PLAIN, 2)
         here.store().write(PLAIN, 1, 0, [an_event("1")])

@@ -40,9 +40,7 @@ def test_what_a_kind_is() -> None:
 @settings(max_examples=examples(10))
 @given(st.integers(0, 10**9))
 def test_the_default_has_half_of_the_streams_back_first(seed: int) -> None:
-    """Of the kinds that spread their calls, full jitter recovers half of the streams first, as
-    docs/strategies.md says.
-    """
+    """Of the kinds that spread their calls, full jitter recovers half of the streams first (docs/strategies.md)."""
     found = {one.kind: one for one in backoff_kinds.simulated(seed)}
     spread = [found[kind].half_ms or 0 for kind in ("equal", "decorrelated")]
     assert (found[backoff_kinds.DEFAULT].half_ms or 0) < min(spread)

@@ -10,9 +10,7 @@ from local.costs import prices
 
 
 def test_every_published_amount_but_one_follows() -> None:
-    """Of forty amounts one does not follow: 16 KB over 8 checkpoints are an SQS request, a read unit and
-    eight objects.
-    """
+    """Of forty amounts one does not follow: 16 KB over 8 checkpoints are an SQS request, a read unit, 8 objects."""
     found = cells(prices.read())
     (wrong,) = [cell for cell in found if not cell.agrees]
     assert len(found) == 40

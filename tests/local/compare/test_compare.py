@@ -81,9 +81,7 @@ def test_two_connections_overlap_where_that_is_tolerated(capsys: pytest.CaptureF
 
 
 def test_functions_whose_processes_die(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The machine calls another function at once; without a machine, Lambda waits for a minute before it
-    calls again.
-    """
+    """The machine calls another function at once; without a machine, Lambda waits a minute before it calls again."""
     faults = tmp_path / "kills.yml"
     faults.write_text("kills: [{at_ms: 60000}]")
     names = ["--strategy", "self-invoke", "--strategy", "streamkeeper"]
@@ -175,9 +173,7 @@ def test_a_mistake_is_one_sentence(options: list[str], message: str, capsys: pyt
 
 
 def test_a_life_is_the_first_that_is_long_enough() -> None:
-    """Each names the source of its limit and the day it was read; stages allow 900 s at most, however long
-    others live.
-    """
+    """Each names its limit's source and the day it was read; stages allow 900 s at most, however long others live."""
     found = {limit_s: lives.of(limit_s) for limit_s in (10, 900, 901, 5400, 5401, 28_800)}
     names = ["Lambda", "Lambda Managed Instances", "Lambda MicroVMs"]
     assert [life.name for life in found.values()] == [one for one in names for _ in range(2)]

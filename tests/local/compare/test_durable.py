@@ -29,9 +29,7 @@ def test_two_branches_invoke_and_wait() -> None:
 @settings(max_examples=examples(6))
 @given(st.integers(7, 20), st.sampled_from(["none", "rough"]), st.integers(0, 2**53))
 def test_a_fresh_execution_takes_over_before_the_limit(operations: int, faults: str, seed: int) -> None:
-    """None has too many operations, and each except the last started the next one once; without faults
-    there is no gap.
-    """
+    """None has too many operations; each but the last started the next one once; without faults there is no gap."""
     options = [*SHORT, "--hours", "0.1", "--faults", faults, "--seed", str(seed)]
     world, played = played_durable.play(page.asked(options), operations)
     assert max(len(one.operations) for one in played.executions) <= operations
@@ -45,9 +43,7 @@ def test_a_fresh_execution_takes_over_before_the_limit(operations: int, faults: 
 
 
 def test_what_it_is_charged() -> None:
-    """Charged are each operation, the bytes of the checkpoints, and the handler's invocations besides the
-    functions'.
-    """
+    """Charged are the operations, the bytes of checkpoints, and the handler's invocations besides the functions'."""
     source = page.asked([*SHORT, "--hours", "0.05"])
     world, played = played_durable.play(source)
     result = played_durable.run("durable", source)

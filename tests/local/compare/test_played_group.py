@@ -32,9 +32,7 @@ def test_a_group_of_one_is_the_machine() -> None:
 
 
 def test_a_stream_pays_its_share() -> None:
-    """Each of four streams pays a quarter of the functions; all lanes are drawn, with only the connections of the
-    stream.
-    """
+    """Each of four streams pays a quarter of the functions; all lanes are drawn, with the stream's connections."""
     one, four = compared(1), compared(4)
     assert four.transitions * 4 == one.transitions
     assert four.invocations * 4 == one.invocations

@@ -39,9 +39,7 @@ def test_a_new_message_comes_before_retention_ends() -> None:
 
 
 def test_a_message_of_a_function_that_died_comes_again() -> None:
-    """It stays hidden for 60 s after the function last extended it; the other lane connects when its own
-    wait is over.
-    """
+    """It stays hidden for 60 s after the function extended it; the other lane connects once its own wait is over."""
     source = page.asked([*SHORT, "--hours", "0.1"])
     world, _ = by_queue.play(replace(source, kills_ms=(30_000,)), copies=0)
     first = world.result("queue").gaps[0]

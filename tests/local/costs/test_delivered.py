@@ -32,9 +32,7 @@ def test_what_comes_is_noted_when_a_poll_finds_something() -> None:
 
 
 def test_an_event_that_comes_alone_costs_a_write_whatever_takes_it_at_once() -> None:
-    """The write of its arrival and a read before; if a worker sends it, also the bell, the place and the bell's
-    deletion.
-    """
+    """The write of its arrival and a read before; if a worker sends it, also the bell, the place, its deletion."""
     one, two, slow = (delivered.woken(kinds, 1, 200, ms) for kinds, ms in ((SQS, 10), (BOTH, 10), (SQS, 400)))
     assert (one.write_units, one.read_units, one.requests) == (1, 1, {"sqs": [[len_of(one)]]})
     assert (one.at_once, one.taken, one.bells, two.write_units, two.taken) == (1, 1, 0, 1, 2)

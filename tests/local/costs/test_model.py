@@ -263,9 +263,7 @@ def test_both_forms_of_the_answer_say_the_same(
 def test_streams_share_functions_as_evenly_as_can_be(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seven with three to a function are three, two and two; without --streams there are as many as share a
-    function.
-    """
+    """Seven with three to a function are three, two and two; without --streams as many as share a function."""
     together = [Load(streams, 0, 1, "items", None, per_function=3).together for streams in (1, 2, 3, 4, 7, 9)]
     assert together == [1, 2, 3, 2, 3, 3]
     monkeypatch.setattr(month, "replayed", lambda _: MONTHS)

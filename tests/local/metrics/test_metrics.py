@@ -163,9 +163,7 @@ def receiver(status: int = 200) -> Iterator[tuple[str, list[Request]]]:
 
 
 def test_opentelemetry_gets_the_same_numbers() -> None:
-    """They are sent as OTLP in JSON to the collector's own path with its headers; integers are texts, counters are
-    sums.
-    """
+    """They go as OTLP in JSON to the collector's own path with its headers; integers are texts, counters sums."""
     samples = [
         Sample(metric_names.STORED, ("demo",), 8),
         Sample(metric_names.ENDED, ("demo", "TakenOver"), 2),

@@ -67,9 +67,7 @@ def test_an_event_stream_that_resumes(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_json_lines_that_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The key of PouchDB's changes is the place in the feed, not a document's id, which comes again;
-    `since` resumes.
-    """
+    """The key of PouchDB's changes is the place in the feed, not a document's id, which recurs; `since` resumes."""
     with contextlib.closing(Database()) as database:
         database.write(6)
         profile = made(f"{database.address}/ledger/_changes?feed=continuous&heartbeat=200", tmp_path)

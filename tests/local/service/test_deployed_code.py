@@ -43,9 +43,7 @@ def deployed(code: DeployedCode) -> tuple[str, dict[str, str]]:
 
 
 def test_changed_code_is_copied_and_broken_code_is_not(project: Path) -> None:
-    """The former code goes on, beside a changed profile; the reason names file and line, and a correction
-    is reported.
-    """
+    """The former code goes on beside a changed profile; the reason names file and line; a correction is reported."""
     code = DeployedCode(project, project / "code")
     assert code.begin() == []
     source = project / "handlers" / "one.py"
