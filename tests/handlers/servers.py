@@ -91,6 +91,30 @@ def sends(*parts: bytes, then: Callable[[Peer], None] | None = None) -> Script:
     return script
 
 
+def chunks(*parts: bytes, then: Callable[[Peer], None] | None = None) -> Script:
+    """Send a head and these chunks, then break off, or do `then`."""
+    return sends(CHUNKED, *(b"%x\r\n%s\r\n" % (len(part), part) for part in parts), then=then)
+
+
+def refuses(status: int) -> Script:
+    """Answer with this status and nothing else."""
+    return sends(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status)
+
+
+def answers(*parts: bytes) -> Script:
+    """Send one answer after the other on one connection, each to a whole request; then close the connection."""
+
+    def script(peer: Peer) -> None:
+        for number, part in enumerate(parts):
+            if number:
+                peer.request = b""
+                peer.read_request()
+            peer.read_body()
+            peer.send(part)
+
+    return script
+
+
 class Server:
     """Its address, and the peers that it has had so far."""
 

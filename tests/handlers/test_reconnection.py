@@ -14,11 +14,11 @@ from handlers.profile.parse import parse
 from handlers.run.threads import SystemClock
 from tests.handlers.aws import SECRETS, Aws, Client, fails_with, passes, put_secret
 from tests.handlers.lanes import run
-from tests.handlers.servers import UNTIL_CLOSE, Peer, Server, sends, serving
+from tests.handlers.servers import UNTIL_CLOSE, Peer, Server, refuses, sends, serving
 
 TOKEN = "/streamkeeper/test/token"
 ends = sends(UNTIL_CLOSE + b"event: end\ndata: x\n\n")
-unauthorized = sends(b"HTTP/1.1 401 X\r\nContent-Length: 0\r\n\r\n")
+unauthorized = refuses(401)
 
 
 class Function:

@@ -17,7 +17,7 @@ from local.permissions import guard, roles
 from local.permissions.roles import Need, Role
 from local.stages import ROOT
 from local.template import ACCOUNT
-from tests.handlers.servers import CHUNKED, Peer, Server
+from tests.handlers.servers import CHUNKED, Peer, Server, chunks
 from tests.harness import STAGE, Service
 from tests.local.support import client, until
 
@@ -46,11 +46,8 @@ def upstream(peer: Peer) -> None:
     peer.wait_until_gone()
 
 
-def breaks_off(peer: Peer) -> None:
-    """One event, and the end of the connection in the midst of the next: a gap follows."""
-    peer.send(CHUNKED)
-    peer.chunk(b"id: 0\ndata: first\n\n")
-    peer.reset()
+# One event, and the end of the connection in the midst of the next: a gap follows.
+breaks_off = chunks(b"id: 0\ndata: first\n\n", then=Peer.reset)
 
 
 def everything(service: Service, server: Server) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.examples import one_in
-from tests.handlers.servers import CHUNKED, Peer, Script
+from tests.handlers.servers import Peer, chunks, refuses
 from tests.harness import running
 from tests.local.support import until
 from tests.local_run import LocalRun
 from tests.projects import copied, with_settings
-from tests.real.test_redrive import counted, waiting
+from tests.real.test_redrive import ONE, counted, waiting
 
 REFUSED = {f"scripted:{status}": status for status in (401, 403, 404)}
 FINAL = "brief:final"
@@ -22,23 +22,11 @@ FIRST, SECOND, THIRD = "demo:1", "demo:2", "demo:3"
 AWAY = f"ALERT: {THIRD}: Away "
 
 
-def refusing(status: int) -> Script:
-    """Refuses by this status."""
-    return lambda peer: peer.send(f"HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n".encode())
-
-
-def answers(peer: Peer) -> None:
-    """One event, and no more."""
-    peer.send(CHUNKED)
-    peer.chunk(b"id: 1\ndata: one\n\n")
-    peer.wait_until_gone()
-
-
 @pytest.mark.parametrize("stream", one_in(3, REFUSED))
 def test_a_refusal_that_passes_ends_nothing(local_run: LocalRun, stream: str) -> None:
     """The third try is answered, and the stream runs without a request from anybody."""
     service = local_run
-    service.script(stream, *[refusing(REFUSED[stream])] * 2, answers)
+    service.script(stream, *[refuses(REFUSED[stream])] * 2, chunks(ONE, then=Peer.wait_until_gone))
     service.post(stream)
     assert service.reaches("running", stream, within_s=10), service.log
     refusals = [one["http_status"] for one in service.connections(stream) if one.get("http_status")]
@@ -50,7 +38,7 @@ def test_a_refusal_that_passes_ends_nothing(local_run: LocalRun, stream: str) ->
 def test_a_refusal_that_goes_on_is_final_once(local_run: LocalRun) -> None:
     """After `reject_after` there is one message in the queue, and one line that the alarm counts."""
     service, before = local_run, counted(local_run.folder)
-    service.script(FINAL, refusing(403))
+    service.script(FINAL, refuses(403))
     service.post(FINAL)
     assert service.reaches("rejected", FINAL, within_s=15), service.log
     says = r"StreamRejected: the upstream answered 403 for (\d+) s: a retry cannot help\n"

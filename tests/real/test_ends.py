@@ -6,7 +6,7 @@ Through the whole local service, at an upstream that refuses, tires, and sends o
 import json
 from typing import Any
 
-from tests.handlers.servers import UNTIL_CLOSE, Peer
+from tests.handlers.servers import UNTIL_CLOSE, Peer, refuses, sends
 from tests.harness import STAGE, Service
 from tests.local.support import until
 from tests.local_run import LocalRun
@@ -14,22 +14,9 @@ from tests.local_run import LocalRun
 STREAM, BUSY, RETRY_AFTER_S = "scripted:ends", "scripted:busy", 2
 
 
-def is_busy(peer: Peer) -> None:
-    """503, with a name of its own, and when to come again."""
-    peer.send(b"HTTP/1.1 503 secret-reason\r\nRetry-After: %d\r\nContent-Length: 0\r\n\r\n" % RETRY_AFTER_S)
-
-
-def repeats(peer: Peer) -> None:
-    """One id with two bodies, and the first spelled otherwise."""
-    peer.send(UNTIL_CLOSE)
-    for data in (b'{"a": 1}', b'{"a":1.0}', b'{"a": 2}'):
-        peer.send(b"id: same\ndata: %s\n\n" % data)
-    peer.wait_until_gone()
-
-
-def refuses(peer: Peer) -> None:
-    """410: another try cannot help."""
-    peer.send(b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n")
+BUSY_ANSWER = b"HTTP/1.1 503 secret-reason\r\nRetry-After: %d\r\nContent-Length: 0\r\n\r\n" % RETRY_AFTER_S
+# One id with two bodies, and the first spelled otherwise.
+REPEATED = [b"id: same\ndata: %s\n\n" % data for data in (b'{"a": 1}', b'{"a":1.0}', b'{"a": 2}')]
 
 
 def goes_on(peer: Peer) -> None:
@@ -69,7 +56,7 @@ def status_once(service: Service, status: str, execution: str | None) -> Any:
 def test_a_stream_is_rejected_stopped_killed_and_taken_over(local_run: LocalRun) -> None:
     """Successive executions keep the stream; each ends by what happened to it, and reports that."""
     service = local_run
-    service.script(STREAM, refuses, goes_on)
+    service.script(STREAM, refuses(410), goes_on)
     rejected = ended(service, service.post(STREAM)["executionArn"])
     status = status_once(service, "rejected", None)
     is_a_clean_end(service, rejected, status)
@@ -148,7 +135,8 @@ def test_a_failure_says_until_when_the_upstream_is_left_alone(local_run: LocalRu
     once the stream is connected. The id that came with two bodies is counted, the one with another spelling is not.
     """
     service = local_run
-    service.script(BUSY, is_busy, is_busy, repeats)
+    repeats = sends(UNTIL_CLOSE, *REPEATED, then=Peer.wait_until_gone)
+    service.script(BUSY, *[sends(BUSY_ANSWER)] * 2, repeats)
     service.post(BUSY)
     busy = until(lambda: _resting(service.ask("GET", BUSY)[1]), 10)
     assert busy, service.log

@@ -10,38 +10,20 @@ import pytest
 from handlers.framing.events import StreamEvent
 from handlers.store import overflow
 from tests.deploy.test_alarms import filters
-from tests.handlers.servers import CHUNKED, Peer
+from tests.handlers.servers import Peer, chunks, refuses
 from tests.harness import STAGE, Service
 from tests.local.support import until
 from tests.local_run import LocalRun
 
 UNPAID, RUNS = "scripted:unpaid", "scripted:runs"
-
-
-def refuses(peer: Peer) -> None:
-    """As until a bill is paid."""
-    peer.send(b"HTTP/1.1 402 Payment Required\r\nContent-Length: 0\r\n\r\n")
-
-
-def ends(peer: Peer) -> None:
-    """One event, and the end of the stream."""
-    peer.send(CHUNKED)
-    peer.chunk(b"id: 1\ndata: one\n\n")
-    peer.chunk(b"event: end\ndata:\n\n")
-
-
-def stays(peer: Peer) -> None:
-    """One event, and no more."""
-    peer.send(CHUNKED)
-    peer.chunk(b"id: 1\ndata: one\n\n")
-    peer.wait_until_gone()
+ONE = b"id: 1\ndata: one\n\n"
 
 
 @pytest.fixture(scope="module")
 def service(local_run: LocalRun) -> Service:
     """The run for both tests, whose queue each leaves empty."""
-    local_run.script(UNPAID, refuses, ends)
-    local_run.script(RUNS, stays)
+    local_run.script(UNPAID, refuses(402), chunks(ONE, b"event: end\ndata:\n\n"))
+    local_run.script(RUNS, chunks(ONE, then=Peer.wait_until_gone))
     return local_run
 
 

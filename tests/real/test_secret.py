@@ -2,7 +2,7 @@
 
 import json
 
-from tests.handlers.servers import Peer
+from tests.handlers.servers import Peer, sends
 from tests.local.support import until
 from tests.local_run import LocalRun
 
@@ -10,12 +10,6 @@ STREAM, REFUSED = "kubernetes:pods", "kubernetes:nodes"
 VALUE = "a-token-that-nobody-else-may-see"
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
 POD = b'{"type": "ADDED", "object": {"metadata": {"uid": "u", "resourceVersion": "10596"}}}\n'
-
-
-def watches(peer: Peer) -> None:
-    """A change, and silence until the client goes."""
-    peer.send(ANSWER + POD)
-    peer.wait_until_gone()
 
 
 def repeats(peer: Peer) -> None:
@@ -31,9 +25,8 @@ def test_a_local_function_sends_a_secret_and_shows_it_nowhere(local_run: LocalRu
     it. One stream is served and another refused, by an upstream that repeats the request.
     """
     service = local_run
-    served, refused = (
-        service.script(f"kubernetes/api/v1/{name}", script) for name, script in (("pods", watches), ("nodes", repeats))
-    )
+    served = service.script("kubernetes/api/v1/pods", sends(ANSWER + POD, then=Peer.wait_until_gone))
+    refused = service.script("kubernetes/api/v1/nodes", repeats)
     service.aws("secretsmanager").create_secret(Name="/streamkeeper/test/kubernetes/token", SecretString=VALUE)
     arn = service.post(STREAM)["executionArn"]
     assert until(lambda: service.items("events", STREAM), 30)

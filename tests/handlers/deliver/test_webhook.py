@@ -13,7 +13,7 @@ from handlers.profile.deliver_field import Target
 from handlers.profile.secret_references import Reference
 from tests.handlers import servers as raw_servers
 from tests.handlers.deliver import rigs
-from tests.handlers.servers import Peer, serving
+from tests.handlers.servers import Peer, answers, serving
 from tests.http_server import Answer, Request, answering
 
 
@@ -106,31 +106,15 @@ def test_a_2xx_takes_the_event_whatever_becomes_of_its_body(body: bytes, *, keep
 )
 def test_a_connection_is_kept_for_the_next_event(body: bytes) -> None:
     """The answer's body is read for that, even if it comes in several chunks."""
-
-    def script(peer: Peer) -> None:
-        for _ in range(3):
-            peer.read_body()
-            peer.send(b"HTTP/1.1 200 OK\r\n" + body)
-            peer.request = b""
-            peer.read_request()
-
-    with serving(script) as raw:
+    with serving(answers(*[b"HTTP/1.1 200 OK\r\n" + body] * 3)) as raw:
         assert sent(raw, "123") == [None] * 3
         assert len(raw.peers) == 1
 
 
 def test_a_connection_that_ends_as_the_next_event_is_sent_costs_no_back_off() -> None:
     """Nothing of an answer came, so it is sent again on a new connection at once; there only once."""
-
-    def script(peer: Peer) -> None:
-        peer.read_body()
-        if len(raw.peers) < 3:
-            peer.send(b"HTTP/1.1 204 No Content\r\n\r\n")
-            peer.request = b""
-            peer.read_request()
-            peer.read_body()
-
-    with serving(script) as raw:
+    taken = answers(b"HTTP/1.1 204 No Content\r\n\r\n", b"")
+    with serving(taken, taken, answers(b"")) as raw:
         assert sent(raw, "123") == [None, None, Refusal("no answer: ProtocolError")]
         assert len(raw.peers) == 3
 

@@ -19,7 +19,7 @@ from handlers.aws.lambda_environment import PlainAws, plain_aws
 from handlers.dynamodb.client import DELAY_MOST_S, THROTTLED_DELAY_S, TRANSIENT_DELAY_S, DynamoDb
 from handlers.dynamodb.sigv4 import Credentials, Signer
 from tests.handlers.aws import EVENTS, Aws
-from tests.handlers.servers import MADE, Peer, Script, Server, certificate, closing, serving
+from tests.handlers.servers import MADE, Peer, Script, Server, answers, certificate, closing, serving
 
 WAIT_S = 60.0
 SECRETS = ("secret-key", "secret-token")
@@ -58,20 +58,6 @@ def answer(body: object, status: int = 200, *more: str) -> bytes:
 def refusal(code: str, status: int = 400) -> bytes:
     body = {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "refused"}
     return answer(body, status, "x-amzn-RequestId: AWS-1\r\n")
-
-
-def answers(*parts: bytes) -> Script:
-    """Send one answer after the other on one connection, each to a whole request; then close the connection."""
-
-    def script(peer: Peer) -> None:
-        for number, part in enumerate(parts):
-            if number:
-                peer.request = b""
-                peer.read_request()
-            peer.read_body()
-            peer.send(part)
-
-    return script
 
 
 def metadata(retries: int) -> dict[str, Any]:
@@ -118,17 +104,13 @@ def test_an_answer_that_closes_is_obeyed() -> None:
         assert (len(server.peers), small.delays) == (2, [])
 
 
-def silent(peer: Peer) -> None:
-    peer.wait_until_gone()
-
-
 BROKEN: list[tuple[Script, str]] = [
     (Peer.reset, "ConnectionClosedError"),
     (answers(b""), "ConnectionClosedError"),
     (answers(b"HTTP/1.1 200 X\r\nContent-Length: 9\r\n\r\n{}"), "ConnectionClosedError"),
     (answers(b"no HTTP\r\n\r\n"), "ConnectionClosedError"),
     (answers(b"HTTP/1.1 200 X\r\n" + b"a: b\r\n" * 200), "ConnectionClosedError"),
-    (silent, "ReadTimeoutError"),
+    (Peer.wait_until_gone, "ReadTimeoutError"),
 ]
 
 

@@ -14,7 +14,7 @@ from handlers.repair.fetching import MOST_BYTES, OwnTokens, fetch
 from handlers.repair.pages import request
 from local.upstreams.played_auth import CLIENT, SECRET
 from local.upstreams.playing import playing
-from tests.handlers.servers import sends, serving
+from tests.handlers.servers import refuses, sends, serving
 
 VALUES = {Reference("secret", "key"): SECRET}
 REFUSED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -55,7 +55,7 @@ def test_the_streams_token_goes_with_its_headers() -> None:
 
 def test_a_token_server_that_is_down_is_named() -> None:
     """The repair is tried again later, as after any refusal; the sentence names only the host."""
-    down = sends(b"HTTP/1.1 503 Down\r\nContent-Length: 0\r\n\r\n")
+    down = refuses(503)
     with serving(down) as server, pytest.raises(StreamDropped, match=r"^the token server 127\.0\.0\.1 answered 503$"):
         sent(profile_of(server.address), OwnTokens(lambda: 0))
 

@@ -19,7 +19,7 @@ from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.reader import ABOVE_BYTES, ALONE, CHUNK_BYTES, Share, Upstream
 from handlers.upstream.standstill import MOST_STILLS, STILL_S, Pulse, Ticker, elapsed_s
 from local.checkout import ROOT
-from tests.handlers.servers import CHUNKED, Peer, reading, serving
+from tests.handlers.servers import CHUNKED, Peer, reading, sends, serving
 from tests.handlers.upstream import standing_still
 
 STILL_FOR_S = 0.2
@@ -54,16 +54,9 @@ def upstream(address: str, pulse: Pulse, share: Share = ALONE) -> AbstractContex
     return reading(request, stall_after_s=60, pulse=pulse, shares=share, joins=False)
 
 
-def hangs_up(peer: Peer) -> None:
-    """Send something and the end of the body, and close."""
-    # In one segment: a reader that finds the first alone waits for the second, which is new then.
-    peer.send(b"9\r\nmeanwhile\r\n0\r\n\r\n")
-
-
-def ends(peer: Peer) -> None:
-    """Send something and end the body, but not the connection."""
-    hangs_up(peer)
-    peer.wait_until_gone()
+# Something and the end of the body, in one segment: a reader that finds the first alone waits for the second, which is
+# new then.
+END = b"9\r\nmeanwhile\r\n0\r\n\r\n"
 
 
 def begins_and_stands_still(reader: Upstream, pulse: Pulse) -> None:
@@ -80,7 +73,12 @@ def stands_still(pulse: Pulse) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "reason"), [(hangs_up, "ended_by_upstream"), (ends, "ended_by_upstream"), (Peer.reset, "reset")]
+    ("end", "reason"),
+    [
+        (sends(END), "ended_by_upstream"),
+        (sends(END, then=Peer.wait_until_gone), "ended_by_upstream"),
+        (Peer.reset, "reset"),
+    ],
 )
 def test_a_close_may_have_come_since_the_process_last_ran(end: Callable[[Peer], None], reason: str) -> None:
     """All that is read after the freeze is as old, even the close, so no connection is known good for that time."""

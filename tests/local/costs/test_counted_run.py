@@ -37,7 +37,7 @@ from local.simulation.slots import Slot, stream_needs
 from local.simulation.virtual_function import Task, VirtualFunction
 from local.simulation.virtual_ports import Client
 from states_language.clock import VirtualClock
-from tests.handlers.servers import UNTIL_CLOSE, Peer, serving
+from tests.handlers.servers import UNTIL_CLOSE, Peer, sends, serving
 from tests.http_server import Answer, Request, answering
 
 EVENTS, CONTROL = "events", "control"
@@ -198,11 +198,7 @@ def test_model_and_counted_group_are_one(store: str, monkeypatch: pytest.MonkeyP
         return invocation(GROUP, now_ms, LONG_MS, LONG_MS)
 
     def play(_edge: Edge) -> Callable[[Peer], None]:
-        def plays(peer: Peer) -> None:
-            peer.send(UNTIL_CLOSE + MEMBERS_BODY)
-            peer.wait_until_gone()
-
-        return plays
+        return sends(UNTIL_CLOSE, MEMBERS_BODY, then=Peer.wait_until_gone)
 
     def run(client: Any, address: str, clock: SystemClock) -> Outcome:
         asked = profile(address + "/{streamId}", store=store)

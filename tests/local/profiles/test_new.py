@@ -19,7 +19,7 @@ from handlers.framing.frames import Frame
 from local.cli import main
 from local.profiles import places
 from local.profiles.probing import Address, Probe
-from tests.handlers.servers import UNTIL_CLOSE, Peer, serving
+from tests.handlers.servers import UNTIL_CLOSE, Peer, sends, serving
 from tests.local.support import PROJECT
 from tests.real.test_couchdb import Database
 
@@ -118,13 +118,8 @@ def test_what_names_an_event(answer: bytes, wanted: dict[str, Any], tmp_path: Pa
 
 def test_a_post_is_looked_at_too(tmp_path: Path) -> None:
     """The body is sent, and the profile has it as it was typed."""
-
-    def script(peer: Peer) -> None:
-        peer.send(JSON_LINES + b'{"result": {"created": true}}\n')
-        peer.wait_until_gone()
-
     body = '{"watch": {"key": "Zm9v", "what": "\\"é\\u0000"}}'
-    with serving(script) as server:
+    with serving(sends(JSON_LINES, b'{"result": {"created": true}}\n', then=Peer.wait_until_gone)) as server:
         profile = made(server.address, tmp_path, "--body", body, seconds="0.5")
         assert [peer.request.split(b" ")[0] for peer in server.peers] == [b"POST", b"POST"]
     assert (profile["method"], profile["body"], profile["framing"]) == ("POST", body, "ndjson")
@@ -143,12 +138,7 @@ def test_a_post_is_looked_at_too(tmp_path: Path) -> None:
 )
 def test_lines_of_text_are_events(body: str, framing: str, tmp_path: Path) -> None:
     """Two connections cut lines at the same places, but not reads; a document of several lines is not taken apart."""
-
-    def script(peer: Peer) -> None:
-        peer.send(f"HTTP/1.1 {PLAIN}{body}".encode())
-        peer.wait_until_gone()
-
-    with serving(script) as server:
+    with serving(sends(f"HTTP/1.1 {PLAIN}{body}".encode(), then=Peer.wait_until_gone)) as server:
         assert made(server.address, tmp_path, seconds="0.5")["framing"] == framing
 
 

@@ -13,7 +13,7 @@ from local.cli import main
 from local.profiles import folders
 from local.upstreams.behaviours import BEHAVIOURS
 from tests.examples import one_in
-from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, serving
+from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, sends, serving
 from tests.local.support import PROJECT, environment
 
 RESUMES = "resumes with the last event ID in the header Last-Event-ID"
@@ -106,12 +106,7 @@ def test_a_trial_without_an_answer_says_so(monkeypatch: pytest.MonkeyPatch, caps
 
 def test_an_interrupt_ends_a_trial_with_its_summary() -> None:
     """Ctrl-C: the summary is printed, the connection is closed, and the status is 130."""
-
-    def beats(peer: Peer) -> None:
-        peer.send(UNTIL_CLOSE + b"data: x\n\n")
-        peer.wait_until_gone()
-
-    with serving(beats) as server:
+    with serving(sends(UNTIL_CLOSE, b"data: x\n\n", then=Peer.wait_until_gone)) as server:
         command = [sys.executable, "-m", "local.cli", "profile", "try", "demo", "--seconds", "60"]
         variables = environment(UPSTREAM_DEMO=server.address, PYTHONUNBUFFERED="1")
         with subprocess.Popen(command, cwd=PROJECT, env=variables, stdout=subprocess.PIPE, text=True) as trial:
