@@ -1,25 +1,17 @@
-"""Streams that an upstream refuses for a while or for good, and more streams than a bound on their functions allows.
-
-Through the whole local service on real sockets.
-"""
+"""Streams that an upstream refuses for a while or for good, through the whole local service on real sockets."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.examples import one_in
 from tests.handlers.servers import Peer, chunks, refuses
-from tests.harness import running
 from tests.local.support import until
 from tests.local_run import LocalRun
-from tests.projects import copied, with_settings
 from tests.real.test_redrive import ONE, counted, waiting
 
 REFUSED = {f"scripted:{status}": status for status in (401, 403, 404)}
 FINAL = "brief:final"
-FIRST, SECOND, THIRD = "demo:1", "demo:2", "demo:3"
-AWAY = f"ALERT: {THIRD}: Away "
 
 
 @pytest.mark.parametrize("stream", one_in(3, REFUSED))
@@ -45,19 +37,3 @@ def test_a_refusal_that_goes_on_is_final_once(local_run: LocalRun) -> None:
     assert [int(lasted_s) >= 3 for lasted_s in re.findall(says, service.log)] == [True]
     assert until(lambda: waiting(service) == 1, 10), service.log
     assert counted(service.folder) == before + 1
-
-
-@pytest.mark.long
-def test_who_finds_no_room_is_named_and_connects_when_there_is_room(tmp_path: Path) -> None:
-    """Of three streams two are connected; the third is in an alert, and connects once one of them is stopped."""
-    project = with_settings(copied(tmp_path / "project"), connection_concurrency=2, function_timeout_s=60, wait_s=50)
-    with running(tmp_path, project) as service:
-        for stream in (FIRST, SECOND):
-            service.post(stream)
-            assert service.reaches("running", stream, within_s=10), service.log
-        service.post(THIRD)
-        assert until(lambda: AWAY in service.log, 10), service.log
-        assert re.search("demo:3: lane [AB] cannot connect: Rate Exceeded", service.log)
-        assert service.status(THIRD) == "starting"
-        service.ask("DELETE", FIRST)
-        assert service.reaches("running", THIRD, SECOND, within_s=10), service.log

@@ -6,6 +6,7 @@ times of the commands, and until all streams were connected again, are printed (
 
 import contextlib
 import json
+import re
 import signal
 import subprocess
 import time
@@ -235,12 +236,14 @@ def test_a_region_is_lost_and_streams_are_moved(tmp_path: Path, upstream: Upstre
 
 
 def test_no_concurrency_is_left(tmp_path: Path, upstream: Upstream) -> None:
-    """Two functions may run, and another team has both; a stream connects by itself once there is room."""
+    """Two functions may run, and another team has both; the alert names a stream, which connects once there is room."""
     copy = project(tmp_path / "project", streams_per_function=1, connection_concurrency=2)
     with running(tmp_path, copy, UPSTREAM_DEMO=upstream.address) as service:
         connect(service, STREAMS[:2])
         service.post("demo:9")
         assert until(lambda: "ALERT: demo:9: Away" in service.log, 120), service.log
+        assert re.search("demo:9: lane [AB] cannot connect: Rate Exceeded", service.log)
+        assert service.status("demo:9") == "starting"
         service.ask("DELETE", "demo:0")
         assert service.reaches("stopped", "demo:0")
         clock = Clock("no concurrency left")
