@@ -130,8 +130,7 @@ SSE = (
 
 
 def _own_messages(chunks: Chunks) -> Outcome:
-    decoder = WebSocketDecoder(MAX_FRAME_BYTES)
-    return Outcome(chain.from_iterable(map(decoder.feed, chunks)))
+    return Outcome(chain.from_iterable(map(WebSocketDecoder(MAX_FRAME_BYTES).feed, chunks)))
 
 
 def _by_websockets(chunks: Chunks) -> Outcome:

@@ -109,8 +109,7 @@ def measured(kind: str) -> dict[str, int]:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the counts and return 0."""
-    asked = options(argv, __doc__)
-    return show(asked, {kind: measured(kind) for kind in KINDS})
+    return show(options(argv, __doc__), {kind: measured(kind) for kind in KINDS})
 
 
 if __name__ == "__main__":

@@ -393,8 +393,7 @@ class Model(explorer.Model[World]):
         # What the lease says by now: the group's execution runs. Or one is started, and waits while the other stops.
         if world.group.execution:
             return replace(world, asked=others) if not world.group.stop else world
-        execution = f"E{world.executions + 1}"
-        group = replace(world.group, execution=execution, stop=False)
+        group = replace(world.group, execution=f"E{world.executions + 1}", stop=False)
         return replace(world, asked=others, group=group, lanes=("waiting", "starting"), executions=world.executions + 1)
 
 

@@ -58,8 +58,7 @@ def test_who_evicts_and_is_then_told_that_its_cursor_is_too_old_may_connect_agai
 
 def test_a_stop_request_that_overtakes_a_post_is_the_last_word() -> None:
     """The POST joins before it and is answered after it. The stream stays stopped, and no rule objects."""
-    stops = stream("evicts", Fault(20_135, "stop"), joins_ms=20_000)
-    world = run_world(group(stops, CALM))
+    world = run_world(group(stream("evicts", Fault(20_135, "stop"), joins_ms=20_000), CALM))
     requests = [line.partition("m0: ")[2].rstrip() for line in world.log if "m0: POST" in line or "m0: DELETE" in line]
     assert requests == ["POST", "DELETE", "POST is answered: SUCCEEDED"]
     assert violations(world) == []
@@ -78,8 +77,7 @@ def test_what_came_longer_before_the_next_opening_than_an_upstream_keeps_may_be_
 
 def test_what_two_left_behind_that_had_not_caught_up_may_be_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     """A default resume was relieved by one that was relieved a second later; the third resumed 5 s back, too late."""
-    schedule = generate(4100003587)
-    world = run_world(schedule)
+    world = run_world(generate(4100003587))
     assert violations(world) == []
     monkeypatch.setattr(gap_rules, "_lives_on", lambda _world, _records, link, _until_ms: link.opened_ms is not None)
     assert {violation.kind for violation in violations(world)} == {"invented"}

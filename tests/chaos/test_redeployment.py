@@ -155,8 +155,7 @@ def test_streams_of_a_group_stay_connected_over_a_redeployment() -> None:
 @pytest.mark.parametrize("late_ms", [AT_MS + 20, pytest.param(AT_MS + 2_500, marks=LONG)])
 def test_a_stream_of_a_new_profile_is_connected_by_the_function_that_runs(late_ms: int) -> None:
     """That function began before the profile was deployed; it connects within 5 s, and the others stay connected."""
-    names = changeable(GROUPED)
-    change = Fault(AT_MS, "redeploy", 0, 1 << names.index("reconnect_tries"))
+    change = Fault(AT_MS, "redeploy", 0, 1 << changeable(GROUPED).index("reconnect_tries"))
     world = grouped(change, late_ms=late_ms, has_new_profile=True)
     assert violations(world) == []
     *others, late = world.members

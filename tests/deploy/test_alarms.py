@@ -147,8 +147,7 @@ def test_every_alarm_has_its_section_in_the_runbook() -> None:
     _, *sections = (stages.ROOT / "docs" / "runbook.md").read_text(encoding="utf-8").split("\n## ")
     texts = dict(section.split("\n", 1) for section in sections)
     assert texts.pop("First look")
-    logical = logical_ids()
-    assert {f"{name}Alarm" for name in texts} == logical
+    assert {f"{name}Alarm" for name in texts} == logical_ids()
     for name, text in texts.items():
         parts = re.findall(r"^\*(Means|Do)(?: (?:now|today|this week))?\.\* ", text, re.MULTILINE)
         assert (name, parts) == (name, ["Means", "Do"])

@@ -83,8 +83,7 @@ def test_a_missing_deploy_tool_is_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_stage_of_the_laptop_is_not_deployed(tmp_path: Path) -> None:
     """Its zip has no requirements, and its profiles lead to the laptop; AWS gets no request."""
-    nobody = Account("http://127.0.0.1:1")
-    run = nobody.sls(copied(tmp_path), "deploy", "--stage", "test")
+    run = Account("http://127.0.0.1:1").sls(copied(tmp_path), "deploy", "--stage", "test")
     refused = "The stage test is for a laptop and cannot be deployed: deploy dev, prod, or a stage of your own "
     assert (run.code, refused + "(docs/deploy.md)." in run.output) == (1, True), run.output
 

@@ -371,8 +371,7 @@ def test_the_count_survives_handovers_and_kills(kills_s: tuple[int, ...]) -> Non
     asked = replace(priced_profile(source, Load(1, 2, 100, "items", None)), budget=Budget(10**6, 0, "go on", 0))
 
     async def run() -> tuple[int, int, int]:
-        stream = Stream(asked, 2, 100)
-        sandbox = CountedSandbox(stage, asked, stream.upstream(clock, 900))
+        sandbox = CountedSandbox(stage, asked, Stream(asked, 2, 100).upstream(clock, 900))
         stage.executions.begin(INPUT, sandbox.perform)
         await clock.sleep_until(clock.now_ms() + 310_000)
         StreamRecords(sandbox.tables, NAMES["control_table"]).stop(

@@ -160,8 +160,7 @@ def test_a_deletion_at_the_compacted_revision(stage: Stage) -> None:
     deleted = stage.etcd.delete("k/a")
     stage.etcd.compact(deleted)
 
-    refused = stage.start().last
-    assert (refused.progress.ended_by, stage.cursor()) == ("cursor_expired", deleted)
+    assert (stage.start().last.progress.ended_by, stage.cursor()) == ("cursor_expired", deleted)
     assert stage.losses() == ["cursor_expired"]
     again = stage.start()
     changed = stage.etcd.put("k/a")

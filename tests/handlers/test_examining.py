@@ -77,8 +77,7 @@ def test_a_profile_is_examined_without_a_request(private: str, tmp_path: Path) -
     refused = prices["secrets"]["the parameter 'token'"]
     assert refused.startswith("the parameter '/streamkeeper/test/token' cannot be read: AccessDeniedException")
     hosts = {origin.rpartition(":")[2]: why for origin, why in prices["hosts"].items()}
-    untrusted = hosts.pop(port(secure))
-    assert untrusted.startswith("the upstream's certificate cannot be trusted")
+    assert hosts.pop(port(secure)).startswith("the upstream's certificate cannot be trusted")
     away = "the upstream's name resolves to a private address, which the profile does not allow (allow_private = true)"
     expected = ("", "nothing listens at the address") if private == "true" else (away, away)
     assert hosts == dict(zip((port(server), str(ports["closed"])), expected, strict=True))

@@ -147,8 +147,7 @@ def test_a_completion_is_requested_once(aws: Aws) -> None:
     with played(aws, "completions", interval_ms=20, length=10_000) as stage:
         older = stage.start("A")
         assert until(lambda: len(stage.stored()) >= 3)
-        newer = stage.start("B")
-        assert newer.last.outcome.error == "StreamTakenOver"
+        assert stage.start("B").last.outcome.error == "StreamTakenOver"
         stage.stop()
         assert (older.last.outcome.status, stage.most()) == ("stopped", 1)
 

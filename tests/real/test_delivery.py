@@ -119,8 +119,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
             # In the queue, at the webhook and in the bucket, although each function was killed.
             assert until(arrived, 120), service.log
-            status = service.ask("GET", ITEMS)[1]
-            yield Story(**seen, coming=hook, status=status, service=service)
+            yield Story(**seen, coming=hook, status=service.ask("GET", ITEMS)[1], service=service)
 
 
 def test_a_function_gets_every_event_and_those_that_it_failed_again(story: Story) -> None:

@@ -246,8 +246,7 @@ def test_no_concurrency_is_left(tmp_path: Path, upstream: Upstream) -> None:
         assert service.status("demo:9") == "starting"
         service.ask("DELETE", "demo:0")
         assert service.reaches("stopped", "demo:0")
-        clock = Clock("no concurrency left")
-        is_whole(service, upstream, clock, ["demo:9"])
+        is_whole(service, upstream, Clock("no concurrency left"), ["demo:9"])
 
 
 @pytest.mark.parametrize("upstream", [SELDOM_S], indirect=True)

@@ -136,8 +136,7 @@ def test_what_proves_no_death_is_retried_without_leaving_its_state(aws: Aws) -> 
 
 def test_a_connection_that_expired_is_followed_by_the_next_at_once(aws: Aws) -> None:
     """No successor has taken over, so the lane connects in the same millisecond."""
-    execution = aws.run(scripted(errors.ConnectionExpired(), "ended"))
-    lane = of_lanes(execution, "B")
+    lane = of_lanes(aws.run(scripted(errors.ConnectionExpired(), "ended")), "B")
     assert lane[1:] == [(0, "Connect B"), (1000, "Connect B"), (1500, "Renewal due B"), (1500, "End B")]
 
 
@@ -212,8 +211,7 @@ def test_each_clean_end_has_its_name(aws: Aws, status: str, end: str) -> None:
 def test_a_second_execution_names_the_one_that_runs(aws: Aws) -> None:
     """If the holder of the stream runs, no function is called."""
     aws.put(execution={"S": OTHER})
-    execution = aws.run(scripted())
-    assert execution.output == {"status": "AlreadyRunning", "execution": OTHER}
+    assert aws.run(scripted()).output == {"status": "AlreadyRunning", "execution": OTHER}
     assert aws.holder() == OTHER
 
 

@@ -170,8 +170,7 @@ def test_a_successor_that_is_not_needed_starts_nothing(aws: Aws, standing: dict[
     """The lease and the stop request stay unchanged, no function is called, and the end is clean."""
     aws.put(**standing)
     aws.executions[RUNS] = "RUNNING"
-    execution = aws.run(scripted(), renews=OTHER)
-    assert execution.output == answer
+    assert aws.run(scripted(), renews=OTHER).output == answer
     assert aws.lease() == standing
 
 

@@ -62,8 +62,7 @@ def test_a_post_while_the_stream_stops_starts_one_that_waits() -> None:
 def test_an_execution_that_is_over_and_changed_no_lease_has_used_its_name() -> None:
     """The next execution gets the name of the request."""
     account = Account(PREFIX)
-    first = account.post()["executionArn"]
-    account.executions[first.removeprefix(EXECUTION)] = "FAILED"
+    account.executions[account.post()["executionArn"].removeprefix(EXECUTION)] = "FAILED"
     again = account.post()
     assert (again["already_running"], again["executionArn"]) == (False, f"{EXECUTION}request-2")
 

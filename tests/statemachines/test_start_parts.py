@@ -24,15 +24,13 @@ def test_a_post_starts_every_part_and_a_second_says_that_all_run() -> None:
     assert [(one["stream"], one["already_running"]) for one in first["parts"]] == [(one, False) for one in PARTS]
     assert len({one["executionArn"] for one in first["parts"]}) == 3
     assert (first["executionArn"], first["already_running"]) == (first["parts"][0]["executionArn"], False)
-    again = post(account)
-    assert (again["already_running"], len(account.started)) == (True, 3)
+    assert (post(account)["already_running"], len(account.started)) == (True, 3)
 
 
 def test_a_part_that_is_over_is_started_beside_those_that_run() -> None:
     """The answer then does not say that the stream was running already."""
     account = Account(PREFIX)
-    first = post(account)
-    account.executions[first["parts"][1]["executionArn"].rpartition(":")[2]] = "FAILED"
+    account.executions[post(account)["parts"][1]["executionArn"].rpartition(":")[2]] = "FAILED"
     again = post(account)
     assert [one["already_running"] for one in again["parts"]] == [True, False, True]
     assert (again["already_running"], len(account.started)) == (False, 4)

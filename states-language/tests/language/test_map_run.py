@@ -68,8 +68,7 @@ def test_executions_of_a_run_see_no_outer_variables() -> None:
     """So they may use the same names."""
     inner = ("X", {**PASS, "Assign": {"v": 2}, "Next": "Y"}), ("Y", {**PASS, "InputPath": "$v"})
     outer = ("A", {**PASS, "Assign": {"v": 1}, "Next": "M"}), ("M", distributed(*inner))
-    execution = machine(*outer).execute([0])
-    assert execution.output == [2]
+    assert machine(*outer).execute([0]).output == [2]
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,7 @@ def performed(state: dict[str, Any], answer: Any, data: Any = None) -> tuple[Tas
             raise answer
         return answer
 
-    execution = machine(("S", state)).run(data or {}, clock=VirtualClock(), perform=perform)
-    return calls[0], execution
+    return calls[0], machine(("S", state)).run(data or {}, clock=VirtualClock(), perform=perform)
 
 
 # ---- data ----

@@ -39,8 +39,7 @@ def test_a_catcher_assigns_from_the_error_output() -> None:
     catcher = {"ErrorEquals": ["Broken"], "Assign": {"how.$": "$.Error"}, "ResultPath": "$.e", "Next": "B"}
     work = task(Assign={"how": "well"}, Catch=[catcher], Next="B")
     states = ("A", work), ("B", {"Type": "Pass", "InputPath": "$how"})
-    execution = machine(*states).execute(functions={"work": raising("Broken")})
-    assert execution.output == "Broken"
+    assert machine(*states).execute(functions={"work": raising("Broken")}).output == "Broken"
 
 
 def test_an_attempt_that_fails_after_its_assign_assigns_nothing() -> None:

@@ -51,8 +51,7 @@ def test_a_task_can_call_any_action_of_step_functions(states: Any) -> None:
     listing = created(
         states, "lists", calling("arn:aws:states:::aws-sdk:sfn:listStateMachines", {"MaxResults": 1}, End=True)
     )
-    result = json.loads(ran(states, listing)["output"])
-    (listed,) = result["StateMachines"]
+    (listed,) = json.loads(ran(states, listing)["output"])["StateMachines"]
     assert (listed["Type"], listed["CreationDate"][-1]) == ("STANDARD", "Z")
     describe = "arn:aws:states:::aws-sdk:sfn:describeStateMachine"
     seen, ended = (

@@ -45,8 +45,7 @@ def test_few_files_are_open_however_many_executions_run(tmp_path: Path) -> None:
 
 def test_a_full_disk_ends_no_execution(tmp_path: Path) -> None:
     """An unwritten line is written with the next one that can be, and the record is whole."""
-    records = Journals(tmp_path)
-    journal = records.journal(Opening("arn:full", "full", WAITS, "{}", 0))
+    journal = Journals(tmp_path).journal(Opening("arn:full", "full", WAITS, "{}", 0))
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (journal.path.stat().st_size + 10, unlimited[1]))
     try:

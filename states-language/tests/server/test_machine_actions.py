@@ -139,8 +139,7 @@ def test_a_customers_key_needs_its_id(states: Any) -> None:
     encryption = {"type": "CUSTOMER_MANAGED_KMS_KEY"}
     request = {"name": "keyed", "definition": json.dumps(PASS), "roleArn": ROLE, "encryptionConfiguration": encryption}
     assert refusal(states.create_state_machine, **request)[0] == "InvalidEncryptionConfiguration"
-    machine = created(states, "keyed")
-    change = {"stateMachineArn": machine, "encryptionConfiguration": encryption}
+    change = {"stateMachineArn": created(states, "keyed"), "encryptionConfiguration": encryption}
     assert refusal(states.update_state_machine, **change)[0] == "InvalidEncryptionConfiguration"
     encryption["kmsKeyId"] = "alias/mine"
     states.update_state_machine(**change)

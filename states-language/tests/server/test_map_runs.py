@@ -82,8 +82,7 @@ def test_an_ended_execution_keeps_a_bounded_amount_of_its_map_runs(
     states: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first executions keep their input and history; of the others, DescribeExecution says what is left out."""
-    mapped = distributed(P={"Type": "Pass", "End": True})
-    arn = created(states, "bounded", line(M=mapped))
+    arn = created(states, "bounded", line(M=distributed(P={"Type": "Pass", "End": True})))
     monkeypatch.setattr(map_runs, "MOST_KEPT", 10_000)
     items = json.dumps(["x" * 1000, "y" * 3000])
     execution = states.start_execution(stateMachineArn=arn, input=items)["executionArn"]

@@ -51,8 +51,7 @@ def test_a_revision_is_published_once(states: Any) -> None:
     """Publishing it again answers with its version; a number that was deleted is not given again."""
     arn = created(states, "publishes")
     publish: Callable[..., Any] = functools.partial(states.publish_state_machine_version, stateMachineArn=arn)
-    version = publish(description="one")
-    assert version["stateMachineVersionArn"] == f"{arn}:1"
+    assert publish(description="one")["stateMachineVersionArn"] == f"{arn}:1"
     assert publish()["stateMachineVersionArn"] == f"{arn}:1"
     assert refusal(publish, revisionId="other")[0] == "ConflictException"
     states.delete_state_machine_version(stateMachineVersionArn=f"{arn}:1")

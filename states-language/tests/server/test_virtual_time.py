@@ -18,8 +18,7 @@ def _wait(seconds: int, **more: Any) -> dict[str, Any]:
 
 def _run(states: Any, definition: dict[str, Any], name: str = "m") -> tuple[dict[str, Any], list[dict[str, Any]]]:
     execution = states.start_execution(stateMachineArn=created(states, name, definition))["executionArn"]
-    done = over(states, execution)
-    return done, states.get_execution_history(executionArn=execution)["events"]
+    return over(states, execution), states.get_execution_history(executionArn=execution)["events"]
 
 
 def test_waits_of_branches_end_in_their_order_and_take_no_time() -> None:
@@ -64,8 +63,7 @@ def _token() -> dict[str, Any]:
 def test_a_nested_execution_and_an_express_machine_have_times_of_their_own() -> None:
     with Server() as server:
         states = server.client()
-        waits = created(states, "waits", line(W=_wait(DAY_S, End=True)))
-        nested = {"StateMachineArn": waits}
+        nested = {"StateMachineArn": created(states, "waits", line(W=_wait(DAY_S, End=True)))}
         outer = calling("arn:aws:states:::states:startExecution.sync:2", nested, End=True)
         done, _ = _run(states, outer)
         assert done["status"] == "SUCCEEDED"

@@ -47,8 +47,7 @@ def test_a_task_stores_in_motos_dynamodb_and_the_history_is_ours() -> None:
         "Parameters": {"TableName": "t", "Item": {"id": {"S.$": "$.id"}}},
         "End": True,
     }
-    rule = {"Variable": "$.id", "IsPresent": True, "Next": "Put"}
-    look = {"Type": "Choice", "Choices": [rule]}
+    look = {"Type": "Choice", "Choices": [{"Variable": "$.id", "IsPresent": True, "Next": "Put"}]}
     arn = begun(states, line(("Look", look), ("Put", put)), {"id": "7"})
     assert over(states, arn)["status"] == "SUCCEEDED"
     assert table.scan(TableName="t")["Items"] == [{"id": {"S": "7"}}]

@@ -11,8 +11,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "command.md").read_text(encoding="u
 
 def test_the_example_of_functions_can_be_read(tmp_path: Path) -> None:
     """What the page shows is a file that `run` takes."""
-    example = PAGE.partition("    resize-image:")
-    text = "    resize-image:" + example[2].partition("\n\n")[0]
+    text = "    resize-image:" + PAGE.partition("    resize-image:")[2].partition("\n\n")[0]
     (tmp_path / "f.yml").write_text(textwrap.dedent(text))
     given = functions.read(str(tmp_path / "f.yml"))
     assert {name: len(answer.answers) for name, answer in given.items()} == {

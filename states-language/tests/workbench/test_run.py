@@ -22,8 +22,7 @@ DIRECT = line(("Do it", task(OutputPath="$.Payload")))
 
 
 def ran(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
-    status = main(["run", "--json", *arguments])
-    return status, json.loads(capsys.readouterr().out)
+    return main(["run", "--json", *arguments]), json.loads(capsys.readouterr().out)
 
 
 def test_answers_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

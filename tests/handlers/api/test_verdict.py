@@ -333,8 +333,7 @@ def test_the_three_figures_agree_with_what_they_are_made_of(
     ]
     known = figures(rows, gaps, now_ms)
     ends = [(one.opened_ms or 0, now_ms if one.closed_ms is None else one.closed_ms) for one in rows]
-    since_ms = min(from_ms for from_ms, _ in ends)
-    whole = set(range(since_ms, now_ms))
+    whole = set(range(min(from_ms for from_ms, _ in ends), now_ms))
     connected = whole & {at_ms for from_ms, to_ms in ends for at_ms in range(from_ms, to_ms)}
     assert known["connected_percent"] == len(connected) * 1_000_000 // max(1, len(whole)) / 10_000
     spans = [timeline.Connection("A", from_ms, to_ms, "reset") for from_ms, to_ms in ends]

@@ -93,8 +93,7 @@ def test_a_heartbeat_has_no_elements() -> None:
 
 def test_a_batch_that_a_mark_names_by_its_value_is_not_stored() -> None:
     """It is the heartbeat that the profile means, its list a detail; an answer is never an event either."""
-    status = {"json": {"$.channel": "status"}}
-    manager = reading("1", heartbeat=status)
+    manager = reading("1", heartbeat={"json": {"$.channel": "status"}})
     assert chunk(manager, 1000, {"channel": "status", "items": [{"version": 2}]}) == []
     talks: dict[str, Any] = {"address": "wss://a", "framing": "websocket", "split": {"path": "$.a"}, "key": "$.a[*].n"}
     parsed = profile(**talks, subscribe=[{"send": "hi", "expect": {"$.msg": "in"}}])
@@ -133,8 +132,7 @@ def test_a_frame_that_is_no_event_has_none_although_elements_are_judged_too() ->
 def test_a_heartbeats_cursor_waits_for_the_events_before_it() -> None:
     """The mark names the cursor, which counts once the earlier events are stored."""
     manager = reading("1")
-    effects = chunk(manager, 1000, batch(2), {"at": 7})
-    assert saved(manager, 20_000, effects) == "7"
+    assert saved(manager, 20_000, chunk(manager, 1000, batch(2), {"at": 7})) == "7"
 
 
 def test_the_first_answers_cursor_counts_where_no_place_was_asked_for() -> None:

@@ -362,8 +362,7 @@ def test_a_close_may_say_that_the_cursor_is_too_old() -> None:
 )
 def test_what_breaks_the_protocol_is_closed_with_its_code(wire: bytes, code: int) -> None:
     """This holds before it is connected and after; the events before it are stored, and no last words are sent."""
-    manager = connected(leave={"send": {"op": "bye"}})
-    effects = manager.handle(50, says({"n": 1}, wire))
+    effects = connected(leave={"send": {"op": "bye"}}).handle(50, says({"n": 1}, wire))
     assert (sent(effects), keys(effects)) == ([(CLOSE, code.to_bytes(2, "big"))], ["1"])
     early = talking()
     early.handle(30, Opened(101))

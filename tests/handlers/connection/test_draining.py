@@ -213,8 +213,7 @@ def test_one_that_leaves_at_half_its_margin_has_time_to_drain() -> None:
     assert manager.handle(late_ms, Woken()) == [CloseUpstream()]
     assert manager.wake_at_ms == DEADLINE_MS - MARGIN_MS // 4
     assert manager.handle(late_ms + 1, Closed("closed_here")) == []
-    effects = manager.handle(late_ms + 2, Written(1, 0))
-    assert kinds(effects) == [SaveRecord, Release]
+    assert kinds(manager.handle(late_ms + 2, Written(1, 0))) == [SaveRecord, Release]
     assert outcome(manager.handle(late_ms + 2, Woken())).error == "ConnectionExpired"
 
 

@@ -442,8 +442,7 @@ def test_a_connection_that_is_told_so_after_a_while_keeps_what_it_brought() -> N
 
 def test_an_answer_that_begins_elsewhere_leaves_the_gap_open() -> None:
     """The gap's cause is the answer."""
-    record = Record(2, 40, NOW, None, "", False, since_ms=10, live_ms=40)
-    (told,) = records(record, 40, 40)
+    (told,) = records(Record(2, 40, NOW, None, "", False, since_ms=10, live_ms=40), 40, 40)
     assert gaps([connection(1, 0, 10), told], NOW, DEAD_AFTER_MS) == [Gap(2, 10, 40, "cursor_unknown", LOST)]
 
 

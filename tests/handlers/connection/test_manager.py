@@ -144,8 +144,7 @@ def test_a_turn_that_was_taken_is_given_back_though_nobody_answered() -> None:
     manager.start(0)
     assert kinds(manager.handle(10, Claimed(Lease(fence=FENCE), Resumption(None)))) == [TakeTurn]
     manager.handle(30, LeaseRead(TURN, Resumption(None)))
-    effects = manager.handle(40, Closed("refused"))
-    assert kinds(effects) == [CloseUpstream, SaveRecord, Release]
+    assert kinds(manager.handle(40, Closed("refused"))) == [CloseUpstream, SaveRecord, Release]
 
 
 def test_where_two_are_forbidden_a_connection_closes_half_a_lease_before_another_may_open() -> None:
@@ -193,8 +192,7 @@ def test_a_stop_is_noticed_while_the_upstream_has_not_answered() -> None:
 def test_a_lease_that_lasts_to_the_deadline_need_not_be_renewed() -> None:
     """In a group it lasts as long as the function: its connections stay until they would leave anyway."""
     manager, leaves_ms = connected("forbids"), DEADLINE_MS - MARGIN_MS
-    lasting = LeaseRead(replace(TURN, expires_at_ms=DEADLINE_MS))
-    manager.handle(leaves_ms - 1, lasting)
+    manager.handle(leaves_ms - 1, LeaseRead(replace(TURN, expires_at_ms=DEADLINE_MS)))
     assert (manager.phase, manager.wake_at_ms) == (Phase.CONNECTED, leaves_ms)
 
 

@@ -99,11 +99,9 @@ def test_what_is_read_while_it_leaves_is_written_too() -> None:
 
 def test_nothing_waits_where_the_profile_says_so() -> None:
     """With `flush_s = 0` each chunk is a write."""
-    manager = gathering(flush_s=0)
-    assert ids(manager.handle(1_000, Chunk(event(8)))) == ["8"]
+    assert ids(gathering(flush_s=0).handle(1_000, Chunk(event(8)))) == ["8"]
 
 
 def test_where_the_events_lie_is_what_the_first_claim_has_fixed() -> None:
     """The profile's present `store` does not count: a stream of items writes at once."""
-    manager = gathering(partitions=1)
-    assert ids(manager.handle(1_000, Chunk(event(8)))) == ["8"]
+    assert ids(gathering(partitions=1).handle(1_000, Chunk(event(8)))) == ["8"]

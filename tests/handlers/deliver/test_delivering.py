@@ -49,8 +49,7 @@ def test_an_item_and_a_segment_are_noted_with_their_events() -> None:
 
 def test_a_sandbox_remembers_the_newest_arrivals_of_so_many_streams() -> None:
     """It lives for hours, and meets all streams of its stage; one that it has forgotten goes on at its number."""
-    stage = Stage()
-    arrivals = stage.delivery.arrivals
+    arrivals = Stage().delivery.arrivals
     for n in range(-MOST_ENDS, MOST_ENDS, 500):
         arrivals.note({f"s{one % 7_000}": ((), f"{one}") for one in range(n, n + 500)}, NOW_MS)
     assert len(arrivals._ends) <= MOST_ENDS

@@ -61,8 +61,7 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"lambda", "webhook"}))
 def test_a_consumer_prints_what_was_sent(kind: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It prints each event once, though each was sent twice."""
-    name = f"example-{uuid.uuid4().hex[:8]}"
-    target, _ = rigs.AWS_RIGS[kind](endpoint, name)
+    target, _ = rigs.AWS_RIGS[kind](endpoint, f"example-{uuid.uuid4().hex[:8]}")
     assert send(target, endpoint) == {}
     for variable, value in {
         "AWS_ENDPOINT_URL": endpoint,

@@ -77,8 +77,7 @@ def test_what_follows_the_end_is_no_part_of_a_body() -> None:
     no_member = "the body is not compressed as its header says"
     for wire, why in (("gzip", no_member), ("zlib", goes_on), ("raw", goes_on)):
         decoder = BodyDecoder(CODINGS[wire], MOST)
-        data = b"".join(flushed([b"one"], WBITS[wire]))
-        assert b"".join(decoder.pieces(data)) == b"one"
+        assert b"".join(decoder.pieces(b"".join(flushed([b"one"], WBITS[wire])))) == b"one"
         with pytest.raises(Corrupt, match=why):
             list(decoder.pieces(b"<html>"))
 

@@ -93,8 +93,7 @@ def test_what_has_not_ended_is_told_apart(framing: Framing) -> None:
     """The result so far is reported."""
     made = decoder(framing, 4, skips=True)
     begins = {"sse": b"data: 12", "length": b"900\n12", "json-seq": b"\x1e12", "websocket": b"\x81\x7e\x03\x8412"}
-    start = begins.get(framing, b"12")
-    made.feed(start + b"3456")
+    made.feed(begins.get(framing, b"12") + b"3456")
     assert [made.feed(drip) for drip in (b"78", b"9")] == [[], []]
     assert made.unfinished_oversize() == Frame(what_is_left(b"123456789", is_whole=False))
     assert made.close() in (9, 13, 15)

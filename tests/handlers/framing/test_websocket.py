@@ -270,8 +270,7 @@ def test_a_compressed_message_that_is_too_long_is_skipped() -> None:
     texts = [json.dumps([drawn.random() for _ in range(3000)]).encode(), b"after"]
     bodies = packed(texts)
     wire = b"".join(wire_frame(0xC1, body) for body in bodies)
-    said = read(one_by_one(wire), most=1000, extension="permessage-deflate")
-    (left, after) = said.messages
+    (left, after) = read(one_by_one(wire), most=1000, extension="permessage-deflate").messages
     assert isinstance(left, Oversize)
     assert (left.size_bytes, left.head, after) == (len(texts[0]), texts[0][:65_536], "after")
     assert read([wire], most=1000, skips=False, extension="permessage-deflate").code == 1009

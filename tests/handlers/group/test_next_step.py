@@ -182,8 +182,7 @@ def test_one_with_a_hot_standby_is_needed_again_at_its_deadline() -> None:
 def test_a_defect_ends_one_connection() -> None:
     """An exception in a stream's steps reaches no other; the stream rests and is connected again."""
     group = Group(a=[DROPS], b=[STAYS])
-    ends = group.keep(20_000)
-    assert ends == {}
+    assert group.keep(20_000) == {}
     assert group.opened_ms("a") == [0]
     group.kept_until["a"] = 20_000
     kept = group.keep()["a"]

@@ -169,8 +169,7 @@ def test_a_function_that_does_not_go_on_connects_nothing_again(seen: GroupLease)
     one = running("a", "b")
     one.sees(seen, 5)
     assert (one.keeps("a"), one.to_open(5)) == (False, [])
-    empty = roster(lease=seen)
-    assert empty.empty_version is None
+    assert roster(lease=seen).empty_version is None
 
 
 def test_who_leaves_is_forgotten() -> None:

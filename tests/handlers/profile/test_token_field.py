@@ -87,8 +87,7 @@ def test_each_mistake_of_a_ticket_has_one_sentence() -> None:
 
 def test_a_profile_needs_the_secrets_of_its_token_and_its_ticket() -> None:
     """They are read with the others, before anything is requested."""
-    headers = {"X-Api-Key": "${ssm:api}"}
-    parsed = profile(token=TOKEN, ticket=TICKET | {"headers": headers})
+    parsed = profile(token=TOKEN, ticket=TICKET | {"headers": {"X-Api-Key": "${ssm:api}"}})
     assert parsed.secrets == sorted(references("${secret:id}${secret:key}${ssm:api}"))
 
 

@@ -195,8 +195,7 @@ def test_between_two_servings_of_one_each_other_that_had_something_is_served(arr
         streams.begin(f"demo:{name}", [Open(None), *[Await(100, None)] * 50])
     rung: set[str] = set()
     while streams.now_ms < 50:
-        is_busy = streams.performer.turn(rung)
-        rung = streams.bell.wait(0 if is_busy else 0.01)
+        rung = streams.bell.wait(0 if streams.performer.turn(rung) else 0.01)
     served = "".join(stream[-1] for stream in streams.served)
     assert sorted(served) == sorted(name for name, _ in arrivals)
     left = {name: [at_ms for one, at_ms in sorted(arrivals, key=lambda one: one[1]) if one == name] for name in "abcd"}

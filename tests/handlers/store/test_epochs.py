@@ -259,8 +259,7 @@ def test_corrections_and_repetitions_begin_no_epoch(store: str) -> None:
     """Two other bodies in a row are corrections, and so are many with new or known ones between them."""
     world = World(store)
     world.connection().sends(*of(0, 1, 2, 3, 4, 5, 6))
-    again = world.connection()
-    again.sends(*of(1, 1, 2), *of(0, 3), *of(1, 4, 5), *of(0, 7), *of(1, 6))
+    world.connection().sends(*of(1, 1, 2), *of(0, 3), *of(1, 4, 5), *of(0, 7), *of(1, 6))
     assert world.epoch == Epoch()
     world.connection().sends(*of(0, 1, 2, 3, 4, 5, 6, 7))
     assert world.epoch == Epoch()
@@ -285,8 +284,7 @@ def test_each_event_of_each_epoch_is_stored_once(
     older = world.connection()
     for which, (length, same) in enumerate(lives):
         world.now_ms += SLACK_MS + 1
-        reached = max(body_of, default=0)
-        is_recognized = min(length, reached) >= 3
+        is_recognized = min(length, max(body_of, default=0)) >= 3
         for one in range(1, length + 1):
             if one not in body_of or one not in same or not is_recognized:
                 body_of[one] = f"{which}-{one}"

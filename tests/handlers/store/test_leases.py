@@ -91,8 +91,7 @@ def test_a_page_is_full_and_no_fuller_where_some_were_never_started(filled: Memo
 def test_a_look_costs_a_request_for_a_hundred_held_streams(filled: Memory, ids: list[str]) -> None:
     """Besides the page that lists them, no record of a stream that nobody holds is read."""
     client = Counted(filled.dynamodb)
-    rounds = Rounds(Leases(client, CONTROL), 1, Turn(1000))
-    seen = rounds.check(NOW_MS, lambda: False)
+    seen = Rounds(Leases(client, CONTROL), 1, Turn(1000)).check(NOW_MS, lambda: False)
     assert (seen.is_whole, seen.wanted, seen.missing, list(seen.away_ms)) == (True, 120, 120, ids[::2])
     assert client.requests == ["query", "batch_get_item", "batch_get_item"]
 

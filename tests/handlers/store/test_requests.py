@@ -137,8 +137,7 @@ def test_a_connection_lets_go_only_once_the_ledger_has_its_record() -> None:
 def test_a_cursor_stays_where_the_ledger_could_not_say_that_it_is_too_old() -> None:
     """The answer to the record is lost, so the cursor stays; the next connection learns the same."""
     table = Table()
-    first = opened(table)
-    first.ask(Release("41", row(1, 1_500, closed_ms=1_500, ended_by="reset")))
+    opened(table).ask(Release("41", row(1, 1_500, closed_ms=1_500, ended_by="reset")))
     expired = fresh(statuses={"410": "expired"}, resume={"header": "Last-Event-ID"})
     expired.start(2_000)
     second = Function(table, "r2")
@@ -228,8 +227,7 @@ def test_a_heartbeat_that_lands_after_the_release_changes_nothing() -> None:
 def test_a_killed_connection_is_written_down_by_the_next() -> None:
     """The control record has its last state; the claim that finds it writes it into the ledger."""
     table = Table()
-    killed = opened(table)
-    killed.ask(Heartbeat("5", row(1, 2_000, stored=4), 9_500))
+    opened(table).ask(Heartbeat("5", row(1, 2_000, stored=4), 9_500))
     assert table.item("connection#000000000001") == {}
     next_one = Function(table, "r2", now_ms=3_000)
     assert next_one.claim().resumption == Resumption("5", 0, 2_000, 1_000, 2_000)

@@ -49,8 +49,7 @@ def test_of_a_group_that_is_well_one_lease_is_read(memory: Memory) -> None:
     alone = lease("alone", held=True, expires_at_ms={"N": str(NOW_MS + 1)})
     fill(memory, [group("#1", heartbeat(1)), alone, *(member(f"demo:{number}", "#1") for number in range(150))])
     client = Counted(memory.dynamodb)
-    rounds = Rounds(Leases(client, CONTROL), 1, Turn(9))
-    seen = rounds.check(NOW_MS, lambda: False)
+    seen = Rounds(Leases(client, CONTROL), 1, Turn(9)).check(NOW_MS, lambda: False)
     assert (seen.is_whole, seen.wanted, seen.missing, seen.away_ms, seen.damage) == (True, 151, 0, {}, {})
     assert client.requests == ["query", "batch_get_item", "batch_get_item"]
 

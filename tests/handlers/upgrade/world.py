@@ -128,8 +128,7 @@ class World:
             deployed = self.new if stream_id in self.renewed else "D1"
             run = Run(f"arn:first:{stream_id}", stream_id, "", deployed, self.start_ms - 60_000)
             self.runs[run.arn] = run
-            started = {"started_at": {"S": typed_values.instant(run.started_ms)}}
-            self._put(stream_id, started)
+            self._put(stream_id, {"started_at": {"S": typed_values.instant(run.started_ms)}})
             for member in self.members(stream_id) if is_group(stream_id) else ():
                 self._put(member, {"group": {"S": stream_id}, "execution": {"S": stream_id}})
                 self.tables.put_item(TableName=CONTROL, Item=typed_values.key(stream_id, f"stream#{member}"))
@@ -297,8 +296,7 @@ class World:
         if fails or "stop" in lease or holder not in ("", run.renews):
             run.is_over = True
             return
-        named = typed_values.text(lease, "code_version")
-        run.code, run.claimed_ms = named or self.alias, now_ms
+        run.code, run.claimed_ms = typed_values.text(lease, "code_version") or self.alias, now_ms
         self._put(run.stream_id, {"execution": {"S": run.arn}}, "ending", "ended_at")
         run.is_over = self.wrong(run, "fails after its claim")
         if self.wrong(run, "rejects"):

@@ -56,8 +56,7 @@ def switches(*frames: bytes, then: Callable[[Peer], None] = Peer.wait_until_gone
 
 def ending(memory: Memory, script: Script, **fields: Any) -> tuple[str, str]:
     """Return the error's name and its sentence, for a socket's profile."""
-    table = {"framing": "websocket", "key": "$.n", **fields}
-    outcome = connect(memory, script, **table).outcome
+    outcome = connect(memory, script, **{"framing": "websocket", "key": "$.n", **fields}).outcome
     return outcome.error, outcome.message
 
 
@@ -165,8 +164,7 @@ def test_pings_without_end_are_answered_within_bounds(memory: Memory) -> None:
     pings = b"".join(encoded_frame(PING, b"%d" % number) for number in range(20_000))
     heard: list[bytes] = []
     after = encoded_frame(TEXT, b'{"n": 2}') + encoded_frame(CLOSE, b"\x03\xe8")
-    script = switches(EVENT, pings, after, then=hears(heard))
-    assert ending(memory, script)[0] == "StreamDropped"
+    assert ending(memory, switches(EVENT, pings, after, then=hears(heard)))[0] == "StreamDropped"
     assert sorted(memory.items(EVENTS, STREAM)) == ["1", "2"]
     assert 16 * 10 < len(b"".join(heard)) < len(pings) // 10
 

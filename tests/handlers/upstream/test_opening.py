@@ -226,8 +226,7 @@ def test_the_address_that_was_judged_is_the_one_that_is_connected_to(monkeypatch
 
     with serving(arrives) as server:
         monkeypatch.setattr(socket, "getaddrinfo", rebinding)
-        arrivals = ask(server.address.replace("127.0.0.1", "rebinding.test"))
-        assert isinstance(arrivals[0], Opened)
+        assert isinstance(ask(server.address.replace("127.0.0.1", "rebinding.test"))[0], Opened)
         assert b"Host: rebinding.test:" in server.peers[0].request
     assert asked.count("rebinding.test") == 1
 

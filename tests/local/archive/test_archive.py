@@ -222,8 +222,7 @@ def test_a_cell_has_all_digits_or_is_null(kind: str | None, value: Any, cell: An
 
 def test_duckdb_reads_it_as_a_table(tmp_path: Path) -> None:
     """Partitions are columns, the stream's id has its colon, and an hour is read without the others."""
-    rig = Rig(tmp_path, [0, 1, HOUR_MS, 20 * HOUR_MS])
-    rig.archive().run(ORIGIN_MS + 21 * HOUR_MS)
+    Rig(tmp_path, [0, 1, HOUR_MS, 20 * HOUR_MS]).archive().run(ORIGIN_MS + 21 * HOUR_MS)
     table = f"read_parquet('{tmp_path}/stream=*/*/*/*.parquet', hive_partitioning=true)"
     read = duckdb.sql(
         f"SELECT stream, CAST(day AS VARCHAR), CAST(hour AS VARCHAR), count(*), avg(price), min(received_at) = "

@@ -115,8 +115,7 @@ def test_a_plan_costs_what_the_command_cost_says() -> None:
     assert [(load.store, costs.stream_month["sum"] > same.stream_month["sum"]) for load, _, costs in found.others] == [
         ("items", True)
     ]
-    first = found.as_json()["met_first"]
-    assert first["limit"] == "concurrency"
+    assert found.as_json()["met_first"]["limit"] == "concurrency"
     assert found.met_first[0].share == pytest.approx(1, abs=0.02)
 
 

@@ -34,8 +34,7 @@ def test_what_was_counted_is_what_is_counted_now() -> None:
 def test_functions_at_a_time_are_the_first_limit() -> None:
     """A thousand groups, some with a second function, are more than an account allows by default."""
     one = day(scale_page.GROUPS, FOUND.cycle, 600)
-    rows = scale_page.limits(FOUND, one)
-    assert rows[2].startswith("| functions at a time | 1,000 |")
+    assert scale_page.limits(FOUND, one)[2].startswith("| functions at a time | 1,000 |")
     assert scale_page.GROUPS < one.most_functions <= 2 * scale_page.GROUPS
     # Half as many groups are below every quota.
     half = scale_page.limits(FOUND, day(scale_page.GROUPS // 2, FOUND.cycle, 600))

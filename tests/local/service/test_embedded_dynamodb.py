@@ -104,8 +104,7 @@ def test_what_is_stored_survives_a_clean_end(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     said: list[str] = []
     with in_thread(lambda: database_in(Path("da ta#1?%41é"), said)) as database:
-        dynamodb = table_of(database)
-        dynamodb.put_item(TableName="events", Item={"PK": {"S": "one"}})
+        table_of(database).put_item(TableName="events", Item={"PK": {"S": "one"}})
     assert (tmp_path / "da ta#1?%41é" / "dynamodb.sqlite").exists()
     with in_thread(lambda: database_in(tmp_path / "da ta#1?%41é", said)) as database:
         assert stored(table_of(database)) == ["one"]
