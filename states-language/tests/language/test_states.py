@@ -44,7 +44,8 @@ def performed(state: dict[str, Any], answer: Any, data: Any = None) -> tuple[Tas
             raise answer
         return answer
 
-    return calls[0], machine(("S", state)).run(data or {}, clock=VirtualClock(), perform=perform)
+    execution = machine(("S", state)).run(data or {}, clock=VirtualClock(), perform=perform)
+    return calls[0], execution
 
 
 # ---- data ----

@@ -1,0 +1,222 @@
+"""The gaps that connections close later: what they were behind with, and what of it they have brought.
+
+A reach of 0 is a default resume, which vouches for nothing.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from handlers.connection.evidence import Known, Record, known
+from handlers.connection.gap_record import DELIVERED, OPEN, Gap
+from handlers.connection.ledger import gaps, unasked
+from tests.handlers.connection.ledgers import DEAD_AFTER_MS, NOW, connection, ledger, open_spans
+
+
+@pytest.mark.parametrize(
+    ("fence", "came_ms", "behind_ms", "at_ms"), [(6, 90, 60, 70), (6, 125, 5, 125), (6, 70, 80, 60), (5, 125, 80, 60)]
+)
+def test_an_older_connection_that_stays_open_is_known_by_what_it_stores(
+    fence: int, came_ms: int, behind_ms: int, at_ms: int
+) -> None:
+    """At 80 it lacked 30 ms. If its successors knew no more than that, each would be further behind than the last."""
+    after = Known(7, 60, 0, 85, ((6, 80, 30), (7, 85, 100))).heard(fence, came_ms)
+    assert (after.behind_ms(6, 130), after.at_ms) == (behind_ms, at_ms)
+
+
+def test_two_that_were_answered_in_another_order_than_they_claimed_leave_nothing_open() -> None:
+    """One evicts the other at once; a default resume that is relieved so leaves nothing open."""
+    before = connection(1, 0, 30_000, reach_ms=0)
+    older = connection(2, 30_060, 30_900, reach_ms=0, since_ms=29_000, live_ms=32_000)
+    newer = connection(3, 30_000, 30_060, reach_ms=0, since_ms=29_000, live_ms=30_090)
+    after = connection(4, 30_900, 50_000, reach_ms=0, since_ms=30_000, live_ms=33_000)
+    assert ledger(before, older, newer, after, now_ms=60_000) == []
+
+
+def test_a_successor_that_opens_before_the_backlog_has_come_makes_no_gap_longer() -> None:
+    """Until the older connection ends, it brings the rest; an answer at that moment shows the hole alone."""
+    first, hole = connection(1, 0, 5_000, live_ms=0), Gap(2, 5_000, 55_000, "reset", DELIVERED)
+    older = connection(2, 55_000, None, since_ms=5_000, live_ms=105_000)
+    newer = connection(3, 99_000, None, since_ms=30_000, live_ms=168_000)
+    afresh = replace(newer, resumed=False, live_ms=99_000)
+    assert ledger(first, older, newer) == ledger(first, older, afresh) == [hole]
+    broken = replace(older, closed_ms=NOW, ended_by="reset")
+    assert ledger(first, broken, afresh) == [hole, Gap(3, 95_000, 99_000, "reset", OPEN)]
+
+
+def test_one_that_caught_up_has_proved_it_though_an_open_one_stands_before_it() -> None:
+    """With a late clock, a successor opened before its predecessor; what the predecessor brought counts."""
+    first = connection(1, 0, 40)
+    second = connection(2, 60, 90, since_ms=40, live_ms=80)
+    third = connection(3, 50, None, since_ms=40, live_ms=95)
+    assert ledger(first, second, third) == [Gap(3, 40, 50, "reset", DELIVERED)]
+
+
+@pytest.mark.parametrize(("reach_ms", "closed"), [(None, True), (30, True), (29, False), (0, False)])
+def test_a_gap_is_closed_where_the_upstream_still_has_what_came_in_it(reach_ms: int | None, closed: bool) -> None:
+    """A connection asks from the last instant at which all was known; a reach of none vouches for nothing."""
+    before = connection(1, 0, 10, since_ms=None, live_ms=0)
+    after = connection(2, 40, None, reach_ms=reach_ms, since_ms=10, live_ms=70)
+    told = ledger(before, after)
+    assert told == [Gap(2, 10, 40, "reset", DELIVERED if closed else OPEN)]
+    assert unasked(told, [before, after], 2) == ([] if closed else told)
+    # Others are not its own, and the moment of a handover is none.
+    assert unasked(told, [before, after], 1) == unasked([replace(told[0], cause="let_go")], [before, after], 2) == []
+
+
+def test_what_was_asked_for_and_is_not_proved_yet_is_not_missing() -> None:
+    """The next connection asks for the rest."""
+    before, after = connection(1, 0, 10, since_ms=None, live_ms=0), connection(2, 40, 50, since_ms=10, live_ms=70)
+    told = ledger(before, after, connection(3, 90, 95, since_ms=10, live_ms=170))
+    assert [gap.state for gap in told] == [OPEN, OPEN]
+    assert unasked(told, [before, after], 2) == []
+
+
+@pytest.mark.parametrize(
+    ("before_ms", "short_ms", "after_ms", "open_gaps"),
+    [
+        (7_000, 7_300, 7_300, []),  # evicted, and relieved a moment later
+        (6_900, 7_300, 7_300, [(6_900, 7_000)]),  # nobody was connected for a while before it
+        (7_000, 7_300, 7_700, [(7_000, 7_700)]),  # it broke off, and the next came later
+        (7_000, 12_001, 12_001, [(7_000, 7_001)]),  # what it had not caught up with may be forgotten by now
+    ],
+)
+def test_a_default_resume_that_is_relieved_leaves_nothing_open(
+    before_ms: int, short_ms: int, after_ms: int, open_gaps: list[tuple[int, int]]
+) -> None:
+    """It was live, or the next asks for the same at once; this fails if nobody was connected in between."""
+    evicted = connection(1, 0, before_ms, live_ms=0)
+    short = connection(2, 7_000, short_ms, reach_ms=0, live_ms=30_000)
+    relief = connection(3, after_ms, None, reach_ms=0, live_ms=after_ms)
+    assert open_spans(gaps([evicted, short, relief], 2 * NOW, 2 * NOW)) == open_gaps
+
+
+@pytest.mark.parametrize(("live_ms", "open_gaps"), [(8_000, []), (73_000, [(7_000, 45_000)])])
+def test_whoever_relieves_a_default_resume_has_to_bring_what_that_was_behind_with(
+    live_ms: int, open_gaps: list[tuple[int, int]]
+) -> None:
+    """It broke off itself, and the next one has relieved it in turn, or has broken off as well."""
+    evicted = connection(1, 0, 7_000, live_ms=0)
+    short = connection(2, 7_000, 7_300, reach_ms=0, live_ms=30_000)
+    relief = connection(3, 7_200, 7_400, reach_ms=0, live_ms=20_000)
+    last = connection(4, 7_350, 40_000, reach_ms=0, live_ms=live_ms)
+    after = connection(5, 45_000, None, reach_ms=0, live_ms=45_000)
+    told = gaps([evicted, short, relief, last, after], 2 * NOW, 2 * NOW)
+    assert open_spans([gap for gap in told if gap.from_ms < 40_000]) == open_gaps
+
+
+@pytest.mark.parametrize(("live_ms", "open_gaps"), [(68_000, []), (68_001, [(53_999, 54_000)])])
+def test_a_default_resume_that_is_relieved_late_leaves_open_only_what_its_successor_does_not_bring(
+    live_ms: int, open_gaps: list[tuple[int, int]]
+) -> None:
+    """At the assumed speed it still lacks some time; the next one asks 5 s back."""
+    before = connection(1, 0, 44_000, live_ms=0)
+    long = connection(2, 43_000, 61_000, reach_ms=0, since_ms=34_000, live_ms=live_ms)
+    relief = connection(3, 59_000, 90_000, reach_ms=0, since_ms=43_000, live_ms=75_000)
+    assert open_spans(ledger(before, long, relief, now_ms=99_000)) == open_gaps
+
+
+def test_a_gap_is_open_until_a_connection_has_brought_it() -> None:
+    """One that breaks off has brought a part; if the next asks too late for the rest, the rest stays open."""
+    first = connection(1, 0, 5_000, live_ms=0)
+    second = connection(2, 18_000, None, reach_ms=20_000, since_ms=5_000, live_ms=31_000)
+    for heard_ms, brought_ms, state in ((18_000, 5_000, OPEN), (24_499, 17_998, OPEN), (24_500, 18_000, DELIVERED)):
+        shown = replace(second, seen_ms=30_000, heard_ms=heard_ms)
+        assert ledger(first, shown, now_ms=30_000) == [Gap(2, 5_000, 18_000, "reset", state)]
+        assert known([first, shown]).at_ms == brought_ms
+    broken = replace(second, closed_ms=21_000, seen_ms=21_000, ended_by="reset")
+    assert ledger(first, broken, now_ms=99_000) == [Gap(2, 5_000, 18_000, "reset", OPEN)]
+    after = known([first, broken])
+    assert (after.at_ms, after.behind_ms(2, 25_000)) == (11_000, 10_000 + 4_000)
+    in_time = connection(3, 25_000, None, reach_ms=20_000, live_ms=39_000)
+    assert [gap.state for gap in ledger(first, broken, in_time)] == [DELIVERED, DELIVERED]
+    late = replace(in_time, opened_ms=32_000)
+    assert ledger(first, broken, late) == [
+        Gap(2, 5_000, 21_000, "reset", OPEN),
+        Gap(3, 21_000, 32_000, "reset", OPEN),
+    ]
+
+
+@pytest.mark.parametrize("heard", [True, False])
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_an_upstream_that_ends_each_connection_soon_leaves_nothing_open(heard: bool, is_stopped: bool) -> None:
+    """Each lives 3 s, the next opens 2 s later. Only what the last may not have brought is open, stopped or not."""
+    written: list[Record] = []
+    for fence, opened_ms in enumerate(range(0, 500_000, 5_000), 1):
+        before, ended_ms = known(written), opened_ms + 3_000
+        live_ms = opened_ms + (before.behind_ms(fence - 1, opened_ms) or 0)
+        one = connection(fence, opened_ms, ended_ms, reach_ms=10_000, since_ms=before.at_ms, live_ms=live_ms)
+        written.append(replace(one, ended_by="ended_by_upstream", heard_ms=ended_ms))
+    last = replace(written[-1], ended_by="stopped", heard_ms=ended_ms if heard else opened_ms)
+    written[-1] = last if is_stopped else replace(last, closed_ms=None, ended_by="")
+    told = open_spans(ledger(*written, now_ms=ended_ms))
+    assert told == ([] if heard else [(opened_ms - 2_000, opened_ms)])
+
+
+def test_what_a_dead_peer_may_have_kept_back_is_made_up_for_as_well() -> None:
+    """Released in a silence, it was good until its close; the next one is behind by the silence too."""
+    heard = connection(1, 0, 15_000, live_ms=0, heard_ms=12_000)
+    assert known([heard]).at_ms == 15_000
+    assert known([heard]).behind_ms(1, 16_000) == 4_000
+    # One that hears nothing makes up for nothing, however long it stays.
+    silent = connection(2, 16_000, 19_000, since_ms=15_000, live_ms=24_000, heard_ms=16_000)
+    assert known([heard, silent]).behind_ms(1, 20_000) == 8_000
+    # One of a version that did not write down when it heard something was good until its close.
+    assert known([replace(heard, heard_ms=None)]).behind_ms(1, 16_000) == 1_000
+
+
+def test_an_answer_that_was_noticed_late_makes_the_next_connection_behind_only_once() -> None:
+    """Its function stood still from its last bytes until it noticed the answer: that time lies after its cursor."""
+    late = connection(2, 44_000, 44_000, since_ms=35_000, live_ms=53_000, heard_ms=38_000)
+    assert known([late]).behind_ms(2, 45_000) == 45_000 - 35_000
+
+
+def test_who_breaks_off_while_it_is_sent_what_a_dead_peer_kept_back_has_caught_up_with_nothing() -> None:
+    """The upstream forgets what is older than 9 s; the peer had been dead for three when it was released."""
+    first = connection(1, 0, 15_400, live_ms=0, heard_ms=12_400)
+    asked = known([first])
+    live_ms = 15_600 + (asked.behind_ms(1, 15_500) or 0) + 100
+    second = connection(2, 15_600, 16_900, reach_ms=9_000, since_ms=asked.at_ms, live_ms=live_ms, heard_ms=16_800)
+    third = connection(3, 31_000, None, reach_ms=9_000, since_ms=15_400, live_ms=90_000)
+    told = [(gap.from_ms, gap.to_ms) for gap in ledger(first, second, third)]
+    # At twice the speed at which it happened, what it sent last was of 12.4 s + 2 * 1.2 s, so of 14.8 s.
+    assert told == [(15_400, 16_900), (16_900, 31_000)]
+
+
+def test_one_that_breaks_off_beside_another_leaves_what_it_should_have_brought_open() -> None:
+    """The other began afresh, so nobody brought what the first was behind with."""
+    first, second = connection(1, 0, 10), connection(2, 20, 60, since_ms=10, live_ms=90)
+    second = replace(second, ended_by="truncated")
+    afresh = Record(3, 50, NOW, None, "", False, since_ms=10, live_ms=50)
+    assert ledger(first, second, afresh) == [
+        Gap(2, 10, 20, "reset", DELIVERED),
+        Gap(3, 30, 50, "truncated", OPEN),
+    ]
+    live = replace(second, live_ms=30)
+    broken = connection(3, 55, 65, since_ms=58, live_ms=80)
+    fresh = replace(afresh, fence=4, opened_ms=62)
+    assert ledger(first, live, broken, fresh) == [
+        Gap(2, 10, 20, "reset", DELIVERED),
+        Gap(4, 60, 62, "reset", OPEN),
+    ]
+    # The next one may open just then; and a gap that ends where such a time begins is a gap of its own.
+    behind = connection(1, 16, 20, reach_ms=0, live_ms=41)
+    assert ledger(behind, connection(2, 20, 21, live_ms=49)) == [Gap(2, 16, 20, "reset", OPEN)]
+    killed = replace(connection(3, 36, 44, live_ms=44, heard_ms=40), ended_by="")
+    late = [connection(1, 37, 44, since_ms=31, live_ms=58), Record(2, 17, 20, 20, "reset", False), killed]
+    assert gaps(late, NOW, DEAD_AFTER_MS) == [Gap(3, 20, 36, "reset", OPEN)]
+
+
+def test_two_gaps_before_one_opening_belong_to_two_connections() -> None:
+    """The table has one gap of each connection, so the second would replace the first."""
+    ends = ((3, 55_861, 85_153, 91_269), (4, 85_153, 87_237, 92_432), (5, 87_237, 122_978, 95_283))
+    relieved = [
+        connection(fence, opened, over, live_ms=live, since_ms=0, reach_ms=0) for fence, opened, over, live in ends
+    ]
+    first = Record(2, 35_458, 40_357, 40_357, "stopped", True, reach_ms=0, live_ms=59_399)
+    found = gaps([first, *relieved], 123_000, 8_000)
+    assert [(gap.fence, gap.from_ms, gap.to_ms) for gap in found] == [
+        (3, 35_458, 55_861),
+        (4, 79_037, 80_153),
+        (5, 82_042, 82_237),
+    ]

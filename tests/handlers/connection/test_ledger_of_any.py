@@ -1,0 +1,124 @@
+"""The gaps from the ledger's records, compared with a count of each millisecond, for any connections."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.connection.evidence import Record, known
+from handlers.connection.gap_record import DELIVERED
+from tests.handlers.connection.ledgers import connection, ledger
+
+
+def history(steps: list[tuple[int, int, int | None]]) -> list[Record]:
+    """Draw connections as they would be recorded: each one's distance from the one before, length and reach."""
+    written: list[Record] = []
+    opened_ms = 0
+    for fence, (after_ms, lasted_ms, reach_ms) in enumerate(steps, 1):
+        opened_ms += after_ms
+        before = known(written)
+        since_ms, wait_ms = before.at_ms, before.behind_ms(fence - 1, opened_ms)
+        live_ms = opened_ms + (wait_ms or 0)
+        ended_ms = opened_ms + lasted_ms
+        written.append(connection(fence, opened_ms, ended_ms, reach_ms=reach_ms, since_ms=since_ms, live_ms=live_ms))
+        opened_ms = ended_ms
+    return written
+
+
+closed = st.builds(
+    lambda fence, opened, lasted: connection(fence, opened, opened + lasted),
+    st.integers(1, 9),
+    st.integers(0, 60),
+    st.integers(0, 15),
+)
+steps = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(0, 60), st.sampled_from([None, None, 15, 40])), min_size=1, max_size=9
+)
+
+
+@given(st.lists(closed, max_size=6))
+def test_gaps_are_the_milliseconds_between_connections_that_none_covers(between: list[Record]) -> None:
+    """The gaps hold exactly the unconnected milliseconds from the first opening to the last."""
+    first = min((r.opened_ms for r in between), default=0)
+    last = max((r.opened_ms for r in between), default=0)
+    missed = [at for at in range(first, last) if not any(r.opened_ms <= at < r.seen_ms for r in between)]
+    assert [at for gap in ledger(*between) for at in range(gap.from_ms, gap.to_ms)] == missed
+
+
+@given(st.lists(st.tuples(closed, st.integers(0, 30)), max_size=6))
+def test_answers_that_were_noticed_late_make_gaps_longer_alone(between: list[tuple[Record, int]]) -> None:
+    """Whatever was heard before a connection counted as answered, each instant that lay in a gap still does."""
+    brief = [replace(record, seen_ms=record.opened_ms, closed_ms=record.opened_ms) for record, _ in between[:2]]
+    between = [*zip(brief, (late_ms for _, late_ms in between), strict=False), *between[2:]]
+    late = [replace(record, heard_ms=record.opened_ms - late_ms) for record, late_ms in between]
+
+    def missed(records: list[Record]) -> set[int]:
+        return {at for gap in ledger(*records) for at in range(gap.from_ms, gap.to_ms)}
+
+    assert missed(late) >= missed([record for record, _ in between])
+
+
+@given(steps)
+def test_no_instant_that_an_upstream_may_have_forgotten_is_told_as_brought(
+    taken: list[tuple[int, int, int | None]],
+) -> None:
+    """The upstream keeps so much and sends it as slowly as is assumed; what never came is in an open gap."""
+    written = history(taken)
+    never_came: set[int] = set()
+    due_ms = written[0].opened_ms  # the oldest instant that has not come
+    for record in written:
+        kept_ms = 0 if record.reach_ms is None else record.opened_ms - record.reach_ms
+        never_came |= set(range(due_ms, min(kept_ms, record.opened_ms)))
+        due_ms = max(due_ms, min(kept_ms, record.opened_ms))
+        # It sends two milliseconds' worth in one, until it has nothing left.
+        for at_ms in range(record.opened_ms, record.last_ms):
+            due_ms = min(at_ms + 1, due_ms + 2)
+    after = connection(99, written[-1].last_ms, None, since_ms=known(written).at_ms)
+    open_gaps = [gap for gap in ledger(*written, after) if gap.state != DELIVERED]
+    told = {at for gap in open_gaps for at in range(gap.from_ms, gap.to_ms)}
+    assert never_came <= told
+    assert all(gap.to_ms > gap.from_ms for gap in open_gaps)
+    assert len(told) == sum(gap.to_ms - gap.from_ms for gap in open_gaps)
+
+
+@given(steps)
+def test_what_is_told_as_delivered_has_come_and_stays_so(taken: list[tuple[int, int, int | None]]) -> None:
+    """This holds at any instant, for an upstream that keeps so much and sends it as slowly as is assumed."""
+    written: list[Record] = []
+    never_came: set[int] = set()
+    delivered: set[int] = set()
+    at_ms = due_ms = 0
+    for fence, (after_ms, lasted_ms, reach_ms) in enumerate(taken, 1):
+        at_ms += after_ms
+        due_ms = at_ms if fence == 1 else due_ms  # nothing was due before the first
+        before, kept_ms = known(written), 0 if reach_ms is None else at_ms - reach_ms
+        never_came |= set(range(due_ms, min(kept_ms, at_ms)))
+        due_ms = max(due_ms, min(kept_ms, at_ms))
+        live_ms = at_ms + (before.behind_ms(fence - 1, at_ms) or 0)
+        now = connection(fence, at_ms, None, reach_ms=reach_ms, since_ms=before.at_ms, live_ms=live_ms)
+        for ended_by in ("", "", "stopped"):
+            closed_ms = at_ms if ended_by else None
+            now = replace(now, seen_ms=at_ms, heard_ms=at_ms, closed_ms=closed_ms, ended_by=ended_by)
+            told = [gap for gap in ledger(*written, now, now_ms=at_ms) if gap.state == DELIVERED]
+            before_ms, delivered = delivered, {ms for gap in told for ms in range(gap.from_ms, gap.to_ms)}
+            assert before_ms <= delivered <= set(range(due_ms)) - never_came
+            for _ in range(0 if ended_by else lasted_ms // 2):
+                at_ms, due_ms = at_ms + 1, min(at_ms + 1, due_ms + 2)
+        written.append(now)
+
+
+@given(steps)
+def test_no_gap_is_open_where_the_upstream_forgets_nothing(taken: list[tuple[int, int, int | None]]) -> None:
+    """Whatever broke off, the open connection has asked for all of it."""
+    written = history([(after_ms, lasted_ms, None) for after_ms, lasted_ms, _ in taken])
+    now = connection(99, written[-1].last_ms + 7, None, since_ms=known(written).at_ms)
+    assert all(gap.state == DELIVERED for gap in ledger(*written, now))
+
+
+@given(steps)
+def test_what_is_known_never_falls(taken: list[tuple[int, int, int | None]]) -> None:
+    """Each connection asks from no earlier place than the one before; records out of sight change nothing."""
+    written = history(taken)
+    instants = [known(written[:count]).at_ms or 0 for count in range(1, len(written) + 1)]
+    assert instants == sorted(instants)
+    assert known(written[-2:]).at_ms == known(written).at_ms
