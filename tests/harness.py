@@ -135,7 +135,6 @@ class Service:
         return killed
 
     def post(self, stream_id: str) -> dict[str, Any]:
-        """Returns the answer to POST /connections/{stream_id}."""
         address = f"http://127.0.0.1:{self.port}/connections/{stream_id}"
         with urllib.request.urlopen(urllib.request.Request(address, method="POST"), timeout=120) as response:
             answer: dict[str, Any] = json.load(response)

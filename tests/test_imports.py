@@ -116,7 +116,6 @@ def declared(folder: Path, *extras: str) -> set[str]:
 
 
 def group(name: str) -> set[str]:
-    """The distributions of a group."""
     return names(tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"][name])
 
 

@@ -81,7 +81,6 @@ class Process(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Returns its name in a trace."""
         return f"E{self.execution + 1}{'AB'[self.lane]}#{self.name}"
 
 

@@ -23,7 +23,6 @@ def group(policies: str, joined: int = 1, **budget: int) -> Any:
 
 
 def log(**ways: Any) -> Any:
-    """Returns the search of a log."""
     search = Search(**{"events": 2, "connections": 2, **ways})
     faults = f"{search.kills} kills, {search.losses} lost answers, {search.lates} late requests"
     kind = "resumes" if search.resumes else "does not resume"

@@ -137,7 +137,6 @@ def grouped(*faults: Fault, late_ms: int, has_new_profile: bool = False) -> Grou
 
 
 def group_of(world: Group, stream: str) -> str:
-    """Returns the group of the stream."""
     return str(lease(next(one for one in world.members if one.stream == stream))["group"]["S"])
 
 

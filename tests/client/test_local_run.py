@@ -35,7 +35,6 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def client_of(local_run: LocalRun) -> Client:
-    """A client of the run."""
     return Client(f"http://127.0.0.1:{local_run.port}")
 
 

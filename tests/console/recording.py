@@ -105,5 +105,4 @@ def chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:
-    """Returns a chunk."""
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

@@ -46,7 +46,6 @@ class Account:
     url: str
 
     def client(self, service: str) -> Any:
-        """A boto3 client of a service."""
         return support.client(service, self.url)
 
     def sls(self, folder: Path, *arguments: str, **variables: str) -> Run:
@@ -90,7 +89,6 @@ class Account:
         }
 
     def status(self, stack: str) -> str:
-        """The status of a stack."""
         (described,) = self.client("cloudformation").describe_stacks(StackName=stack)["Stacks"]
         return str(described["StackStatus"])
 

@@ -15,7 +15,6 @@ PLAIN: dict[str, Any] = {"Resources": {"A": {"Type": "AWS::SQS::Queue"}}}
 
 
 def asked(expression: str, given: Any = None) -> Any:
-    """Return the value of the expression in Node."""
     return node.run(f"return {expression}", given)
 
 

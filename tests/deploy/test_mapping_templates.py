@@ -71,7 +71,6 @@ SEGMENTS = st.builds(
 
 @pytest.fixture(scope="module")
 def apache() -> Iterator[Apache]:
-    """Return Apache Velocity."""
     with apache_velocity() as engine:
         yield engine
 

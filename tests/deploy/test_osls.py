@@ -24,7 +24,6 @@ def copied(folder: Path) -> Path:
 
 
 def cache(root: Path) -> list[str]:
-    """Return the content of the cache."""
     folder = root / ".streamkeeper-build"
     return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 

@@ -152,7 +152,6 @@ def test_a_folder_holds_nothing_but_the_release(tmp_path: Path, capsys: pytest.C
 
 @pytest.fixture(scope="session")
 def template(release: Path) -> dict[str, Any]:
-    """Return the release's template."""
     found: dict[str, Any] = json.loads((release / TEMPLATE).read_text())
     return found
 

@@ -73,7 +73,6 @@ def project(tmp_path_factory: pytest.TempPathFactory, release: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def parameters(release: Path) -> dict[str, Any]:
-    """Return the parameters of the release's template."""
     (path,) = release.glob("*.template.json")
     found: dict[str, Any] = json.loads(path.read_text())["Parameters"]
     return found

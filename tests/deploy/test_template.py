@@ -16,7 +16,6 @@ from local.template import Resources
 
 
 def resources(template: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    """Return the properties of all resources of a type."""
     return [resource["Properties"] for resource in template["Resources"].values() if resource["Type"] == kind]
 
 

@@ -59,7 +59,6 @@ class Stage:
         self.account.client("stepfunctions").start_execution(stateMachineArn=machine, input=body)
 
     def control(self, stream_id: str, sort_key: str = "lease") -> dict[str, Any]:
-        """Return a control record of a stream."""
         key = {"PK": {"S": stream_id}, "SK": {"S": sort_key}}
         answer = self.account.client("dynamodb").get_item(TableName=f"{STACK}-control", Key=key, ConsistentRead=True)
         found: dict[str, Any] = answer.get("Item", {})

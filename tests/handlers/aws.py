@@ -182,7 +182,6 @@ class Aws(Memory):
 
     @property
     def sqs(self) -> Any:
-        """Return the client of the queue."""
         self._used.add("sqs")
         return _client("sqs", self._endpoint)
 
@@ -193,7 +192,6 @@ class Aws(Memory):
 
     @property
     def s3(self) -> Any:
-        """Return the client of the bucket."""
         self._used.add("s3")
         _make_bucket(self._endpoint)
         return _client("s3", self._endpoint)
@@ -217,7 +215,6 @@ class Aws(Memory):
         return {key: self.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in keys}
 
     def dead_letters(self) -> list[dict[str, Any]]:
-        """Return the messages in the dead-letter queue."""
         bodies: list[dict[str, Any]] = []
         while messages := self.sqs.receive_message(QueueUrl=self.queue_url, MaxNumberOfMessages=10).get("Messages"):
             bodies += [json.loads(message["Body"]) for message in messages]

@@ -49,7 +49,6 @@ class Server:
 
     @property
     def port(self) -> int:
-        """Return the port for its clients."""
         return self._ports[0]
 
     def start(self) -> None:
@@ -71,7 +70,6 @@ class Server:
             self._process.wait(60)
 
     def ask(self, path: str, body: Any) -> Any:
-        """Return the answer to a request."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode())
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)

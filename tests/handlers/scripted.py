@@ -120,7 +120,6 @@ class World:
         self._actions = deque(sorted(actions, key=lambda action: action[0]))
 
     def ports(self) -> Ports:
-        """Return the ports of a performer."""
         secrets = SecretValues(repr, SECRETS)
         pool = functools.partial(PromptPool, self.bell)
         return Ports(_Clock(self), self.bell, pool, self._open, secrets, lambda *_report: None)
@@ -180,7 +179,6 @@ class Functions(World):
 
     @property
     def item(self) -> dict[str, Any]:
-        """Return the control record."""
         key = {"PK": {"S": "demo"}, "SK": {"S": "lease"}}
         item: dict[str, Any] = self.tables.get_item(TableName="control", Key=key)["Item"]
         return item
@@ -190,7 +188,6 @@ class Functions(World):
         return parse("demo", {"address": "https://example.com", "framing": "sse", **self.usual, **fields}, {})
 
     def invocation(self, lane: str = "A", execution: str = "") -> Invocation:
-        """Return the next invocation."""
         self.called += 1
         deadline_ms = self.now_ms + 900_000
         return Invocation(

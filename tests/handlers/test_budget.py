@@ -48,7 +48,6 @@ class World(Functions):
         self.tables.put_item(TableName="control", Item={name: {"S": value} for name, value in held.items()})
 
     def plays(self) -> Script:
-        """Return the script of the next opening."""
         return self.scripts[len(self.opened)]
 
     @property
@@ -79,7 +78,6 @@ class World(Functions):
 
 
 def items(tables: MemoryDynamoDB, name: str) -> list[dict[str, Any]]:
-    """Return all items of a table."""
     return list(tables._tables[name].values())
 
 

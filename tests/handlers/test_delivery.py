@@ -99,7 +99,6 @@ def call(aws: Aws, delivery: ModuleType, *keys: str) -> None:
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """Return the printed documents."""
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 

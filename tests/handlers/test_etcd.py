@@ -52,7 +52,6 @@ class Stage:
         return [(int(kv["mod_revision"]), kv["key"]) for kv in stored]
 
     def revisions(self) -> list[int]:
-        """Return their revisions."""
         return [revision for revision, _ in self.changes()]
 
     def cursor(self) -> int:
@@ -60,7 +59,6 @@ class Stage:
         return int(self.aws.store().read(self.stream_id).cursor or 0)
 
     def losses(self) -> list[str]:
-        """Return the causes of the recorded losses."""
         control = self.aws.items(CONTROL, self.stream_id)
         return [item["cause"] for key, item in control.items() if re.fullmatch(r"gap#[0-9]+#[0-9]+", key)]
 

@@ -72,7 +72,6 @@ class Group:
         self.records.changed()
 
     def start(self, request_id: str, lasts_s: float = 60, died: str = "") -> None:
-        """Start a function."""
         deadline_ms = self.clock.now_ms() + round(lasts_s * 1000)
         who = Invocation(
             GROUP, "A", EXECUTION, request_id, deadline_ms, 1_000, 200, 200, overlap_max_ms=28_000, died=died
@@ -122,7 +121,6 @@ class Group:
         return sorted(int(key) for key in self.aws.items(EVENTS, stream))
 
     def lease(self, stream: str) -> dict[str, Any]:
-        """Return its record."""
         return self.aws.items(CONTROL, stream)["lease"]
 
     def wait_for_end(self) -> None:

@@ -26,7 +26,6 @@ class Thread(Answers):
         self.is_stopped = False
 
     def ask(self, sender: str, *requests: Callable[[], Any]) -> None:
-        """Remember the request."""
         self.asked.append((sender, requests[0]))
 
     def works(self) -> None:

@@ -61,7 +61,6 @@ class Stage:
     origin: str
 
     def start(self, lane: str = "A", lasts_ms: int = 120_000, progress_every_ms: int = 100) -> Lane:
-        """Start an invocation."""
         return start(self.aws, self.profile, self.stream_id, lane, lasts_ms, progress_every_ms)
 
     def connect(self, lasts_ms: int = 60_000) -> Report:

@@ -63,7 +63,6 @@ class Chain:
         return [stream["stream"] for stream in listed]
 
     def close(self) -> None:
-        """Close the sockets."""
         self._http.clear()
 
 

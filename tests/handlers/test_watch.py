@@ -59,7 +59,6 @@ class States:
         return answer | {"startDate": datetime.now(UTC)}
 
     def start_execution(self, **wanted: str) -> dict[str, Any]:
-        """Answer StartExecution."""
         self.started.append(wanted)
         return {"executionArn": "arn:aws:states:us-east-1:111111111111:execution:machine:" + wanted["name"]}
 

@@ -94,12 +94,10 @@ class Deployed:
         self.put(stream_id, "lease", **attributes | more)
 
     def put(self, stream_id: str, sort_key: str, **attributes: Any) -> None:
-        """Puts a record of the control table."""
         item = {"PK": {"S": stream_id}, "SK": {"S": sort_key}} | attributes
         self.aws.dynamodb.put_item(TableName=self.control_table, Item=item)
 
     def clear(self) -> None:
-        """Deletes all items of both tables."""
         tables = {"events": self.events_table, "control": self.control_table}
         for name, items in self.items().items():
             for partition, sort_key in items:

@@ -97,7 +97,6 @@ class Terminal(io.StringIO):
     """A terminal that keeps what is written."""
 
     def isatty(self) -> bool:
-        """It is one."""
         return True
 
 

@@ -67,14 +67,12 @@ WRONG_TYPESCRIPT = "stream.verdikt"
 
 @pytest.fixture(scope="module")
 def described(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The document in a folder."""
     folder = tmp_path_factory.mktemp("clients")
     (folder / "openapi.json").write_text(json.dumps(document()))
     return folder
 
 
 def done(folder: Path, *command: str) -> "subprocess.CompletedProcess[str]":
-    """Runs a tool in the folder."""
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 

@@ -104,7 +104,6 @@ def connected(service: Service) -> set[str]:
 
 
 def connect(service: Service, streams: Sequence[str]) -> None:
-    """Have the streams connected."""
     code, answer = service.ask_at("PUT", "fleet", "\n".join(streams))
     assert code in (200, 202), answer
     assert until(lambda: connected(service) >= set(streams), 120), service.log

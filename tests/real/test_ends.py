@@ -29,7 +29,6 @@ def goes_on(peer: Peer) -> None:
 
 
 def dead_letters(service: Service) -> list[dict[str, Any]]:
-    """The messages in the dead-letter queue."""
     sqs = service.aws("sqs")
     url = sqs.get_queue_url(QueueName=f"streamkeeper-{STAGE}-dead-letters")["QueueUrl"]
     messages = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0).get("Messages", [])

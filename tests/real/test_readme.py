@@ -97,7 +97,6 @@ def commands(readme: str) -> Iterator[tuple[str, str]]:
 
 
 def commands_of(page: str) -> list[tuple[str, str]]:
-    """The commands of a page of the project."""
     return list(commands((PROJECT / page).read_text(encoding="utf-8")))
 
 

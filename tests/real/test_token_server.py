@@ -39,7 +39,6 @@ class TokenServer:
         self.address = address
 
     def do(self, what: str) -> str:
-        """Has it do something."""
         with urllib.request.urlopen(f"{self.address}/do/{what}", timeout=60) as answer:
             text: str = answer.read().decode()
             return text

@@ -102,7 +102,6 @@ class Account:
         return request(self.tables, call)
 
     def start(self, parameters: dict[str, Any]) -> Any:
-        """StartExecution."""
         name = parameters["Name"]
         if name in self.executions:
             raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", name)
@@ -156,7 +155,6 @@ class Aws:
         self.dead_letters: list[Any] = []
 
     async def perform(self, call: TaskCall) -> Any:
-        """What a call answers."""
         if call.action in self.before:
             self.before[call.action](call)
         if self.failures.get(call.action):
@@ -180,7 +178,6 @@ class Aws:
         return lease["execution"]["S"] if "execution" in lease else None
 
     def lease(self) -> dict[str, Any]:
-        """The lease as it stands."""
         item = self.dynamodb.get_item(TableName=NAMES["control_table"], Key=LEASE).get("Item", {})
         return {name: value for name, value in item.items() if name not in LEASE}
 

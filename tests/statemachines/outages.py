@@ -46,7 +46,6 @@ class World:
 
     @property
     def lease(self) -> dict[str, Any]:
-        """The lease as it stands."""
         item: dict[str, Any] = self.table.get_item(TableName=TABLE, Key=LEASE).get("Item", {})
         return item
 
@@ -67,7 +66,6 @@ class World:
         return Counter(one.error or one.output["status"] for one in over)
 
     def post(self, input_: Any = INPUT, name: str = "") -> Execution:
-        """A new execution."""
         name = name or f"execution-{len(self.executions)}"
         self.executions.append(self.machine.start(input_, clock=self.clock, perform=self.perform, name=name))
         self.most_alive = max(self.most_alive, len(self.alive))

@@ -24,7 +24,6 @@ def highest(setting: str) -> int:
 
 
 def task(lane: str) -> dict[str, Any]:
-    """A lane's Task state."""
     branch = definition("connections")["States"]["Lanes"]["Branches"][LANES.index(lane)]
     state: dict[str, Any] = branch["States"][f"Connect {lane}"]
     return state
@@ -63,7 +62,6 @@ class Worst:
         self.renewals = Counter[str]()
 
     async def perform(self, call: TaskCall) -> Any:
-        """What a call answers."""
         if call.function is not None:
             lane = call.payload["lane"]
             if self.renewals[lane] == self.refusals * 4:

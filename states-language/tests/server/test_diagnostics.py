@@ -23,7 +23,6 @@ def one(state: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def over(state: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """Return a Map over one state."""
     return one({"Type": "Map", "ItemProcessor": {"StartAt": "P", "States": {"P": state}}, "End": True, **fields})
 
 

@@ -22,12 +22,10 @@ def worker(states: Any) -> str:
 
 
 def work(activity: str, **more: Any) -> dict[str, Any]:
-    """A Task of the activity."""
     return {"Type": "Task", "Resource": activity, **({"End": True} if "Next" not in more else {}), **more}
 
 
 def the_run(states: Any, execution: str) -> str:
-    """The ARN of the one Map Run of an execution."""
     (run,) = states.list_map_runs(executionArn=execution)["mapRuns"]
     return str(run["mapRunArn"])
 
@@ -50,7 +48,6 @@ def answer(states: Any, activity: str, *, failing: str | None = None) -> Any:
 
 
 def history(states: Any, execution: str) -> list[dict[str, Any]]:
-    """Return all events."""
     return list(states.get_execution_history(executionArn=execution, maxResults=1000)["events"])
 
 
@@ -60,7 +57,6 @@ def shape(events: list[dict[str, Any]]) -> Shape:
 
 
 def started(states: Any, machine: str, data: Any = None) -> str:
-    """Return the ARN of a new execution."""
     return str(states.start_execution(stateMachineArn=machine, input=json.dumps(data or {}))["executionArn"])
 
 

@@ -54,7 +54,6 @@ class Worker:
         return self
 
     def start(self) -> None:
-        """Run it in a thread."""
         threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True).start()
 
     def stop(self, error: str | None, cause: str | None, **_: Any) -> None:
@@ -137,7 +136,6 @@ class MapRun:
 
     @property
     def arn(self) -> str:
-        """Its ARN."""
         return self.report.arn
 
     def describe(self) -> dict[str, Any]:
@@ -147,7 +145,6 @@ class MapRun:
     list_item = describe
 
     def update(self, **bounds: Any) -> None:
-        """UpdateMapRun."""
         self.report.update(*map(bounds.get, UPDATED))
 
 
@@ -155,7 +152,6 @@ class SyncWorker(Worker):
     """Runs an Express execution before StartSyncExecution is answered."""
 
     def start(self) -> None:
-        """Run it here."""
         asyncio.run(self._run())
 
 

@@ -28,7 +28,6 @@ def moto() -> Iterator[None]:
 
 
 def begun(states: Any, definition: dict[str, Any], data: Any = None) -> str:
-    """The ARN of an execution of a new machine."""
     name = f"m{len(states.list_state_machines()['stateMachines'])}"
     made = states.create_state_machine(name=name, definition=json.dumps(definition), roleArn=ROLE)
     started = states.start_execution(stateMachineArn=made["stateMachineArn"], name="e", input=json.dumps(data or {}))

@@ -55,7 +55,6 @@ class Case:
 
     @property
     def kind(self) -> Kind:
-        """The stream's kind."""
         return KINDS[self.stream.partition(":")[0]]
 
     @property

@@ -22,7 +22,6 @@ def refused(fence: int, at_ms: int, lane: str = "B", **more: Any) -> Any:
 
 
 def error(*connections: Any, **more: Any) -> Any:
-    """Return what is shown as the last error."""
     return shown(*connections, **more)["last_error"]
 
 

@@ -108,7 +108,6 @@ def test_the_cost_is_that_of_the_rates(memory: Memory, control: ModuleType) -> N
 
 
 def definition(name: str = "connections") -> dict[str, Any]:
-    """Return the machine as it is deployed."""
     found: str = next(one.definition for one in read(osls.template("test"), {}).machines if one.name.endswith(name))
     parsed: dict[str, Any] = json.loads(found)
     return parsed

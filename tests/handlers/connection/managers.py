@@ -76,12 +76,10 @@ def outcome(effects: list[Effect]) -> Outcome:
 
 
 def kinds(effects: list[Effect]) -> list[type]:
-    """Return the kinds of the effects."""
     return [type(effect) for effect in effects]
 
 
 def keys(effects: list[Effect]) -> list[str]:
-    """Return the keys of what is written."""
     return [event.key for effect in effects if isinstance(effect, Write) for event in effect.events]
 
 

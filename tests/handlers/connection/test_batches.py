@@ -53,7 +53,6 @@ def ended(manager: Manager, effects: list[Effect]) -> list[Effect]:
 
 
 def last_save(manager: Manager, effects: list[Effect]) -> Release:
-    """Return the save at its end."""
     return [effect for effect in ended(manager, effects) if isinstance(effect, Release)][-1]
 
 

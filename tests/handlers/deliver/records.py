@@ -25,7 +25,6 @@ def message(stream_id: str, one: StreamEvent) -> Message:
 
 
 def record(item: dict[str, Any], number: int, at_ms: int = NOW_MS, kind: str = "INSERT") -> dict[str, Any]:
-    """Return the record of a written item."""
     image = {name: _coded(value) for name, value in item.items()}
     written = {
         "Keys": {name: image[name] for name in ("PK", "SK")},

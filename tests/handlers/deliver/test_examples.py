@@ -51,7 +51,6 @@ class Terminal(io.StringIO):
     """Ends a consumer after its last line, because none ends by itself."""
 
     def write(self, text: str) -> int:
-        """Take the text."""
         written = super().write(text)
         if self.getvalue().count("\n") == len(EXPECTED):
             raise Enough

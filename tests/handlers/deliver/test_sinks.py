@@ -119,7 +119,6 @@ class Function:
         self.answer = named if answer is None else answer
 
     def invoke(self, **_: Any) -> dict[str, Any]:
-        """Return the function's answer."""
         return {"Payload": io.BytesIO(json.dumps(self.answer).encode())}
 
 

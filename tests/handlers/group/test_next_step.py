@@ -85,7 +85,6 @@ class Group(World):
         return [at_ms for stream, at_ms in self.opened if stream == f"demo:{name}"]
 
     def stored(self, name: str) -> list[str]:
-        """Return the keys of its events in the table."""
         key = partition_keys(f"demo:{name}", 1)[0]
         answer = self.tables.query(
             TableName="events", KeyConditionExpression="PK = :key", ExpressionAttributeValues={":key": {"S": key}}

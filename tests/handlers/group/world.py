@@ -108,11 +108,9 @@ class Door:
     who: Invocation
 
     def open(self, client: Client, cursor: str | None) -> Link:
-        """As the upstream's."""
         return self.upstream.open(self.who, client, cursor)
 
     def close(self, link: Link) -> None:
-        """As the upstream's."""
         self.upstream.close(link)
 
 
@@ -164,7 +162,6 @@ class World:
         self.groups.changed()
 
     def start(self, request_id: str, died: str = "") -> None:
-        """Start a function of the group."""
         self.functions.append(VirtualGroup(self, request_id, died))
         self.functions[-1].advance()
 
@@ -210,7 +207,6 @@ class World:
         return missing
 
     def record(self, stream: str) -> Item:
-        """Return its record."""
         item: Item = self.tables.get_item(TableName=CONTROL, Key=typed_values.key(stream, "lease"))["Item"]
         return item
 

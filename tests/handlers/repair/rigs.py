@@ -145,7 +145,6 @@ def body(number_: int) -> str:
 
 
 def item(tables: Any, partition: str, sort: str) -> Item:
-    """An item of the control table."""
     found: Item = tables.get_item(TableName="control", Key=key(partition, sort)).get("Item", {})
     return found
 

@@ -36,7 +36,6 @@ class Streams(World):
         self.begin_with(stream, self._plays(stream, steps))
 
     def begin_with(self, stream: str, steps: Steps[str]) -> None:
-        """Let a stream ask for steps."""
         who = Invocation(stream, "A", "", "r1", DEADLINE_MS, 1_000, 1_000, 2_000, 0)
         self.performer.begin(PROFILE, who, steps, self.requests(PROFILE, who))
 

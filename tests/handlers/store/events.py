@@ -23,6 +23,5 @@ def noise(size_bytes: int) -> bytes:
 
 
 def put(store: Store, stream_id: str, fence: int, number: int, event: StreamEvent) -> str:
-    """Return the outcome of writing one event."""
     outcomes = {Written(1, 0): STORED, Written(0, 1): DUPLICATE, Written(0, 0, 1): DEAD_LETTERED}
     return outcomes[store.write(stream_id, fence, number, [event])]

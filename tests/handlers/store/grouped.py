@@ -60,7 +60,6 @@ def shown() -> typed_values.Item:
 
 
 def record(client: Client) -> typed_values.Item:
-    """Return the stream's record."""
     item: typed_values.Item = client.get_item(TableName=CONTROL, Key=typed_values.key(STREAM, "lease"))["Item"]
     return item
 

@@ -119,7 +119,6 @@ class World:
 
     @property
     def epoch(self) -> Epoch:
-        """Return the epoch in the control record."""
         item = self.tables.get_item(TableName="control", Key={"PK": {"S": STREAM}, "SK": {"S": "lease"}})["Item"]
         assert control_record.damage(item) == ()
         return control_record.epoch_of(item)

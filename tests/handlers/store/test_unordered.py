@@ -35,7 +35,6 @@ def read(dynamodb: Any, layout: Layout, after: str = "", limit: int = 1000, now_
 
 
 def keys(entries: list[Entry]) -> list[str]:
-    """Return the keys of the events."""
     return [entry.event.key for entry in entries if entry.event is not None]
 
 
@@ -64,7 +63,6 @@ def all_keys(world: World) -> list[str]:
 
 
 def indexed(world: World) -> set[str]:
-    """Return the keys of the items in the index."""
     return {key for (_, key), item in world.tables._tables["events"].items() if "position" in item}
 
 

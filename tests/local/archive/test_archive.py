@@ -104,7 +104,6 @@ class Rig:
             store.write(self.stream_id, 1, 0, found, policy)
 
     def source(self, **environment: str) -> ByTables:
-        """Returns the reader of the tables."""
         events = Events(self.tables, "events", Objects(lambda: None, ""))
         return ByTables(Stage(None, "", self.tables, "control", events, None, ""), environment)
 

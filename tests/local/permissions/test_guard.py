@@ -135,7 +135,6 @@ def test_an_absent_object_is_hidden_from_who_may_not_list(endpoint: Endpoint) ->
 
 
 def call(resource: str, parameters: Any, machine: str = "f") -> TaskCall:
-    """Returns a Task's call in an execution of a machine."""
     service, action = resource.split(":")[-2:]
     arn, function = f"arn:aws:states:{AT}:execution:{machine}:x", parameters.get("FunctionName")
     whole, is_sdk = f"arn:aws:states:::{resource}", resource.startswith("aws-sdk:")

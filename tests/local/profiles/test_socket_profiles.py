@@ -22,7 +22,6 @@ SAY = '{"op": "subscribe", "channel": "eur-usd"}'
 
 @pytest.fixture(scope="module")
 def exchange() -> Iterator[str]:
-    """The address of the played exchange."""
     with playing({}) as (origin, _):
         yield f"ws{origin.removeprefix('http')}/demo-socket:eur-usd?interval_ms=20"
 

@@ -42,7 +42,6 @@ UPDATE = {
 
 
 def task(resource: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """A machine of one Task."""
     state = {"Type": "Task", "Resource": resource, "Parameters": parameters, "End": True}
     return {"StartAt": "Do", "States": {"Do": state}}
 
@@ -170,7 +169,6 @@ def packed(**files: str) -> bytes:
 
 
 def to_create(name: str, code: bytes, **more: Any) -> dict[str, Any]:
-    """Returns the parameters of CreateFunction."""
     role = "arn:aws:iam::000000000000:role/any"
     return {
         "FunctionName": name, "Runtime": "python3.13", "Handler": "index.handler", "Role": role,

@@ -27,7 +27,6 @@ def project(tmp_path: Path) -> Path:
 
 
 def profile(project: Path, text: str, name: str = "one") -> None:
-    """Writes a profile."""
     (project / "env" / "streams" / f"{name}.toml").write_text(text)
 
 

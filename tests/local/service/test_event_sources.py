@@ -25,7 +25,6 @@ FILTER = {"eventName": ["INSERT", "MODIFY"], "dynamodb": {"Keys": {"PK": {"S": [
 
 
 def properties(table: str, *, streams: bool) -> dict[str, Any]:
-    """Returns the properties of a table as in the template."""
     names = {"PK": "HASH", "SK": "RANGE"}
     more = {"StreamSpecification": {"StreamViewType": "NEW_IMAGE"}} if streams else {}
     return {
@@ -58,7 +57,6 @@ class World:
             self.dynamodb.put_item(TableName=self.table, Item=item)
 
     async def invoke(self, name: str, payload: bytes) -> Answer:
-        """The function."""
         records = json.loads(payload)["Records"]
         assert (name, {record["dynamodb"]["NewImage"]["data"]["B"] for record in records}) == ("deliver", {"AA=="})
         self.calls.append(["/".join(part["S"] for part in _keys(record)) for record in records])
@@ -92,7 +90,6 @@ def _keys(record: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The address of a database."""
     with in_thread(lambda: database_in(tmp_path_factory.mktemp("database"), [])) as database:
         yield database.url
 

@@ -32,15 +32,12 @@ class Table:
         return {"Items": [self.lease]}
 
     def batch_get_item(self, **_: Any) -> Any:
-        """The lease."""
         return {"Responses": {"control": [self.lease]}}
 
     def get_item(self, **_: Any) -> Any:
-        """The lease."""
         return {"Item": self.lease}
 
     def update_item(self, *, UpdateExpression: str, **_: Any) -> Any:
-        """UpdateItem."""
         self.updates.append(UpdateExpression)
         return {}
 
@@ -56,7 +53,6 @@ class States:
         raise ClientError({"Error": {"Code": "ExecutionDoesNotExist"}}, "DescribeExecution")
 
     def start_execution(self, *, name: str, **_: Any) -> Any:
-        """StartExecution."""
         self.started.append(name)
         return {"executionArn": f"arn:{name}"}
 

@@ -21,7 +21,6 @@ TIME_IS_OVER_MS = DEADLINE_MS + SILENT_MS + 1
 
 
 def connection(fence: int, lane: str, **values: Any) -> Connection:
-    """A connection of a function of its own."""
     unset = dict.fromkeys(("claimed_ms", "seen_ms", "stored", "duplicates", "dead_lettered"), 0)
     named = {"opened_ms": None, "closed_ms": None, "ended_by": "", "resumed": False}
     return Connection(fence=fence, lane=lane, execution="arn:1", request_id=f"r{fence}", **unset | named | values)
