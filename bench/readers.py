@@ -215,16 +215,12 @@ def _file(chunks: Chunks) -> io.BufferedReader:
     return io.BufferedReader(_File(chunks), BUFFER_BYTES)
 
 
-def _text_file(chunks: Chunks) -> io.TextIOWrapper:
-    return io.TextIOWrapper(_file(chunks), "utf-8", newline="\n")
-
-
 def _own_lines(chunks: Chunks) -> Iterable[Any]:
     return chain.from_iterable(map(NdjsonDecoder(MAX_FRAME_BYTES).feed, chunks))
 
 
-def _same(line: str) -> str:
-    return line
+def _text_file(chunks: Chunks) -> io.TextIOWrapper:
+    return io.TextIOWrapper(_file(chunks), "utf-8", newline="\n")
 
 
 def _by_requests(chunks: Chunks) -> Any:
@@ -246,7 +242,7 @@ def _ndjson(name: str, work: str, read: Callable[[Chunks], Iterable[Any]]) -> Re
 # A reader that takes a parser gets one that leaves a line as it is; for ijson the fastest backend counts.
 NDJSON = (
     _ndjson(OURS, "text", _own_lines),
-    _ndjson("jsonlines", "text", lambda chunks: _module("jsonlines").Reader(_file(chunks), loads=_same)),
+    _ndjson("jsonlines", "text", lambda chunks: _module("jsonlines").Reader(_file(chunks), loads=str)),
     _ndjson("requests, iter_lines", "text", _by_requests),
     _ndjson(
         "httpx, iter_lines", "text", lambda chunks: _module("httpx").Response(200, content=iter(chunks)).iter_lines()

@@ -53,7 +53,10 @@ def refused(lines: Iterable[Line], template: Mapping[str, Any]) -> list[str]:
     for who, action, resource, test in lines:
         if candidates := actors.of(tuple(who)):
             asked.setdefault((candidates, action, usual(resource)), test)
-    ways = {(roles_, action, arns): _ways(roles_, action, arns) for roles_, action, arns in asked}
+    ways = {
+        (roles_, action, arns): [(role, Need(action, arn)) for role in roles_ for arn in arns]
+        for roles_, action, arns in asked
+    }
     each = list(dict.fromkeys(way for several in ways.values() for way in several))
     allowed = {way for way, verdict in zip(each, permissions.verdicts(each), strict=True) if verdict == "Allowed"}
     return [
@@ -67,10 +70,6 @@ def deliver(lines: Iterable[Line]) -> bool:
     """Whether a project of the tests delivered, so that its template allows more."""
     added = (NAMES["delivery_table"], NAMES["connection_delivery"])
     return any(who[0] == ROLE and resource.endswith(added) for who, _, resource, _ in lines)
-
-
-def _ways(candidates: Iterable[Role], action: str, arns: Iterable[str]) -> list[tuple[Role, Need]]:
-    return [(role, Need(action, arn)) for role in candidates for arn in arns]
 
 
 def usual(resource: str) -> tuple[str, ...]:

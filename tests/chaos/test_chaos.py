@@ -1,7 +1,6 @@
 """Seeded chaos in virtual time: every schedule keeps the promise; a failure can be replayed and shrunk."""
 
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
@@ -96,15 +95,11 @@ def test_every_kind_of_fault_is_drawn() -> None:
     assert max(fault.at_ms for fault in faults) < LAST_MS
 
 
-def only_says_so(_write: object, events: Collection[object]) -> list[str]:
-    return [STORED] * len(events)
-
-
 def test_a_failing_schedule_is_shrunk_and_can_be_replayed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that stores nothing gives status 1, the command that replays it, and no fault left over."""
-    monkeypatch.setattr("handlers.store.event_writer.OneWrite.outcomes", only_says_so)
+    monkeypatch.setattr("handlers.store.event_writer.OneWrite.outcomes", lambda _, events: [STORED] * len(events))
     assert main(["chaos", "--schedules", "1", "--seed", "x"]) == 2
     assert capsys.readouterr().err.startswith("streamkeeper: --seed must be a whole number from 0 to ")
     status = main(["chaos", "--schedules", "1", "--seed", "10"])

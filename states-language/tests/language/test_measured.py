@@ -12,10 +12,6 @@ DATA = {"other": 1, "items": [1, 2], "nul": None}
 BOOM = line(("Boom", {"Type": "Fail", "Error": "MyError", "Cause": "my cause"}))
 
 
-def previous(execution: Execution) -> list[int]:
-    return [event["previousEventId"] for event in execution.history]
-
-
 def filled(template: Any) -> Execution:
     return machine(("A", {"Type": "Pass", "Parameters": {"v.$": template}})).execute(DATA)
 
@@ -55,7 +51,7 @@ def test_a_parallel_state_that_is_retried_fails_once_in_its_history() -> None:
         *("ParallelStateStarted", "FailStateEntered", "ParallelStateStarted", "FailStateEntered"),
         *("ParallelStateFailed", "ExecutionFailed"),
     ]
-    assert previous(execution) == [0, 0, 2, 3, 4, 5, 6, 7]
+    assert [event["previousEventId"] for event in execution.history] == [0, 0, 2, 3, 4, 5, 6, 7]
 
 
 def test_a_catcher_whose_output_fails_fails_the_state_again() -> None:

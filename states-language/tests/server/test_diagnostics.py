@@ -30,10 +30,6 @@ def branch(line: dict[str, Any]) -> dict[str, Any]:
     return one({"Type": "Parallel", "Branches": [line], "End": True})
 
 
-def query(expression: str) -> dict[str, Any]:
-    return one({**PASS, "Output": {"a": ["b", f"{{% {expression} %}}"]}}, QueryLanguage="JSONata")
-
-
 NO_END = ("MISSING_END_STATE", "Workflow has no terminal state", None)
 Reports = list[tuple[str, str, str | None]]
 CASES: list[tuple[dict[str, Any], Reports]] = [
@@ -75,7 +71,8 @@ QUERIES = [
     ("a[1,2)", "INVALID", 'Expected "]", got ","'),
 ]
 for text, kind, words in QUERIES:
-    CASES.append((query(text), [(f"{kind}_JSONATA_EXPRESSION", words, "/States/X/Output/a[1]")]))
+    query = one({**PASS, "Output": {"a": ["b", f"{{% {text} %}}"]}}, QueryLanguage="JSONata")
+    CASES.append((query, [(f"{kind}_JSONATA_EXPRESSION", words, "/States/X/Output/a[1]")]))
 
 
 @pytest.mark.parametrize(("definition", "expected"), CASES)

@@ -72,11 +72,8 @@ def connected(at: Resumption = NOWHERE, **more: Any) -> Manager:
 
 def says(*messages: Any) -> Chunk:
     """Return what the upstream sends: texts of JSON, or wire frames unchanged."""
-    return Chunk(b"".join(one if isinstance(one, bytes) else framed(one) for one in messages))
-
-
-def framed(message: Any) -> bytes:
-    return encoded_frame(TEXT, json.dumps(message).encode())
+    frames = [one if isinstance(one, bytes) else encoded_frame(TEXT, json.dumps(one).encode()) for one in messages]
+    return Chunk(b"".join(frames))
 
 
 def closing(code: int, reason: str = "") -> bytes:

@@ -2,7 +2,6 @@
 
 import hashlib
 import tracemalloc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -115,10 +114,6 @@ def test_memory_does_not_grow_with_the_frame(framing: Framing) -> None:
         assert peak < 500_000
 
 
-def pieces_of(data: bytes, places: list[int]) -> Iterator[bytes]:
-    yield from cut(data, [place * HEAD_BYTES // 40 for place in places])
-
-
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 90_000)), max_size=4), PLACES)
 @example([(False, 70_010)], [40])  # more than can be held, and ten that come after
 def test_what_trails_belongs_to_it_only_where_there_is_too_much(
@@ -127,7 +122,7 @@ def test_what_trails_belongs_to_it_only_where_there_is_too_much(
     """Up to 64 KB of blanks are held back until something else follows; cuts change nothing."""
     data = b"x" + b"".join((b"x" if is_visible else b" ") * size for is_visible, size in runs)
     skipping = Skipping(b" ")
-    for piece in pieces_of(data, places):
+    for piece in cut(data, [place * HEAD_BYTES // 40 for place in places]):
         skipping.add(piece)
     body = data.rstrip(b" ")
     expected = body if len(data) - len(body) <= HEAD_BYTES else data

@@ -13,10 +13,6 @@ def decode(*chunks: bytes, most: int = MAX, comments: bool = False) -> Said:
     return says("sse", chunks, most=most, comments=comments)
 
 
-def frames_of(*chunks: bytes) -> list[Frame]:
-    return decode(*chunks).frames
-
-
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -83,7 +79,7 @@ def test_any_wire_decodes_as_the_plain_reading_of_the_specification(wire: bytes,
 def test_comments_stand_among_the_events_and_change_none(wire: bytes, places: list[int]) -> None:
     """The events are the same, asked for or not; the comments are the lines that begin with a colon."""
     frames = decode(*cut(wire, places), comments=True).frames
-    assert [frame for frame in frames if not frame.is_comment] == frames_of(wire)
+    assert [frame for frame in frames if not frame.is_comment] == decode(wire).frames
     lines = wire.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")[:-1]
     comments = [line[1:].removeprefix(b" ").decode("utf-8", "replace") for line in lines if line.startswith(b":")]
     assert [frame.data for frame in frames if frame.is_comment] == comments

@@ -164,11 +164,8 @@ def test_a_connection_that_does_not_know_finds_its_events_promised() -> None:
     # Promises are no news for sinks, nothing to put back, and stay out of counts.
     items = [item for item in world.tables._tables["events"].values() if PROMISED in item]
     assert {item["SK"]["S"] for item in items} == {"k2", "k3"}
-    assert by_stream([_inserted(item) for item in items]) == {}
-
-
-def _inserted(item: dict[str, Any]) -> dict[str, Any]:
-    return {"eventName": "INSERT", "dynamodb": {"NewImage": item, "SequenceNumber": "1"}}
+    inserted = [{"eventName": "INSERT", "dynamodb": {"NewImage": one, "SequenceNumber": "1"}} for one in items]
+    assert by_stream(inserted) == {}
 
 
 def test_a_heartbeat_says_that_another_connection_has_gone_over() -> None:

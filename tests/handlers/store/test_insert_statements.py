@@ -30,11 +30,6 @@ EVENTS_OF_ALL_KINDS = st.builds(
 )
 
 
-def insert_of(inserts: Inserts, number: int, event: StreamEvent) -> str:
-    short = inserts.of_short(number, event)
-    return inserts.of_item(inserts.item(number, event)) if short is None else short
-
-
 @given(
     st.lists(st.tuples(st.integers(0, 10**12 - 1), EVENTS_OF_ALL_KINDS), max_size=4),
     st.sampled_from(["demo", "a:b%c", "a:#0", "a:\ue000%s'\"\\😀"]),
@@ -52,7 +47,8 @@ def test_an_insert_is_that_of_the_item(
         item = inserts.item(number, event)
         names = ", ".join(f"'{name}': ?" for name in item)
         expected = {"Statement": f'INSERT INTO "table" VALUE {{{names}}}', "Parameters": list(item.values())}
-        text = insert_of(inserts, number, event)
+        short = inserts.of_short(number, event)
+        text = inserts.of_item(item) if short is None else short
         assert as_parameters(text) == expected
         assert text.isascii()
 

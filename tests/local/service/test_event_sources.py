@@ -59,7 +59,8 @@ class World:
     async def invoke(self, name: str, payload: bytes) -> Answer:
         records = json.loads(payload)["Records"]
         assert (name, {record["dynamodb"]["NewImage"]["data"]["B"] for record in records}) == ("deliver", {"AA=="})
-        self.calls.append(["/".join(part["S"] for part in _keys(record)) for record in records])
+        keys = [record["dynamodb"]["Keys"] for record in records]
+        self.calls.append([f"{key['PK']['S']}/{key['SK']['S']}" for key in keys])
         answer = self.answer(records)
         if isinstance(answer, str):
             return Answer(json.dumps({"errorType": answer}).encode(), "Unhandled", "1")
@@ -82,10 +83,6 @@ class World:
         """Runs the mapping until `done`."""
         with in_thread(self.mapping):
             assert until(done), self.calls
-
-
-def _keys(record: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
-    return record["dynamodb"]["Keys"]["PK"], record["dynamodb"]["Keys"]["SK"]
 
 
 @pytest.fixture(scope="module")
