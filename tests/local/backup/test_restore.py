@@ -1,0 +1,174 @@
+"""`streamkeeper restore` between stages as the embedded AWS plays them: what it copies, and what it leaves as it is."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from handlers.connection.inputs import LOG, Layout, Written
+from handlers.store.control_record import to_record
+from handlers.store.event_items import StoragePolicy
+from handlers.store.event_reader import SETTLES_MS
+from handlers.store.segment_reader import anchor, log_from
+from local.backup.reading import NotRestored, Tables
+from local.backup.writing import Restoring
+from local.user_error import UserError
+from tests.handlers.aws import Counted
+from tests.handlers.store.events import an_event
+from tests.local.backup.conftest import Typed
+from tests.local.backup.copies import PLAIN, copied, events_of, fill, killed_anywhere, place, ran
+from tests.local.deployed_stage import Deployed, running
+
+
+def test_a_restore_that_was_killed_anywhere_goes_on(here: Deployed, there: Deployed) -> None:
+    """No lease exists before the last request, so nothing starts half of a stream; then everything is there once."""
+    ran(here, *map(str, range(30)))
+    for last in killed_anywhere(there, lambda client: copied(here, there, client)):  # noqa: B007
+        assert (PLAIN, "lease") not in there.items()["control"]
+        restored = copied(here, there)
+        assert (restored.events, restored.kept) == (30, 0)
+        assert there.items()["events"].keys() == here.items()["events"].keys()
+        there.clear()
+    assert last == 5
+
+
+def test_what_is_there_is_never_replaced_and_refused_by_name(here: Deployed, there: Deployed) -> None:
+    """A running stream, a newer record, another stream, another log, another layout are refused; events stay."""
+    ran(here, *"012")
+    there.store().write(PLAIN, 1, 0, [an_event("1", "another"), an_event("9")])
+
+    def refused(words: str) -> None:
+        before = there.items()
+        with pytest.raises(NotRestored, match=words):
+            copied(here, there)
+        assert there.items() == before
+
+    there.run(PLAIN, 3)
+    refused("newer .connection 3, here 2.: --replace")
+    there.run(PLAIN, 2, live={"M": {"fence": {"N": "2"}, "seen_ms": {"N": "1"}, "request_id": {"S": "other"}}})
+    refused("another stream with this id")
+    there.run(PLAIN, 1, partitions={"N": "4"})
+    refused("in another form")
+    there.run(PLAIN, 1, execution={"S": running(there.aws)})
+    refused("it runs at there")
+    there.run(PLAIN, 1)
+    restored = copied(here, there)
+    assert (restored.events, restored.kept) == (3, 1)
+    events = there.items()["events"]
+    assert [events[PLAIN, key]["data"]["S"] for key in ("0", "1", "9")] == ["a", "another", "a"]
+    for stage, body in ((here, "a"), (there, "other")):
+        stage.clear()
+        stage.run(PLAIN, 2, partitions={"N": str(LOG)})
+        log = stage.store().log(PLAIN, 2, lambda: 5, window_ms=900_000, keep_days=0)
+        for number in range(3):
+            log.write(number, [an_event(f"{number}", body)])
+    refused("another log with this id")
+
+
+def test_a_newer_record_is_set_back_where_the_user_says_so(here: Deployed, there: Deployed) -> None:
+    """It resumes from the older cursor, vouches for nothing since, and uses no fencing token twice."""
+    here.run(PLAIN, 2)
+    there.run(PLAIN, 5)
+    there.put(PLAIN, "gap#000000000004", from_ms={"N": "1"}, to_ms={"N": "2"}, cause={"S": "x"}, state={"S": "open"})
+    copied(here, there, replace=True)
+    control = there.items()["control"]
+    assert sorted(key for _, key in control) == ["connection#000000000001", "lease"]
+    record = to_record(control[PLAIN, "lease"])
+    assert (record.cursor, record.lease.fence, record.lease.released_token) == ("c2", 5, 2)
+    assert record.live is not None
+    assert record.live["fence"] == {"N": "2"}
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_what_is_started_during_a_restore_stays(here: Deployed, there: Deployed, was_there: bool) -> None:
+    """The lease is written last, and only if it is as it was when the restore began."""
+    here.run(PLAIN, 2)
+    if was_there:
+        there.run(PLAIN, 1)
+
+    def before(name: str, _parameters: dict[str, Any]) -> None:
+        if name == "put_item":
+            there.run(PLAIN, 1, generation={"N": "7"})
+
+    with pytest.raises(NotRestored, match="it was started or restored at there meanwhile: run the command again"):
+        copied(here, there, Counted(there.aws.dynamodb, before))
+    assert there.items()["control"][PLAIN, "lease"]["generation"] == {"N": "7"}
+
+
+def test_a_copy_that_has_run_since_is_set_back_again(here: Deployed, there: Deployed) -> None:
+    """A table may be lost twice. A copy that never ran has nothing to do, nor has one that runs."""
+    ran(here, "1")
+    copied(here, there)
+    assert copied(here, there, replace=True).was_there
+    there.aws.dynamodb.delete_item(TableName=there.events_table, Key={"PK": {"S": PLAIN}, "SK": {"S": "1"}})
+    since: dict[str, Any] = {"restored_from": {"S": "a test"}, "generation": {"N": "2"}}
+    there.run(PLAIN, 3, **since, execution={"S": running(there.aws)})
+    assert copied(here, there, replace=True).was_there
+    there.run(PLAIN, 3, **since)
+    assert copied(here, there).was_there
+    assert copied(here, there, replace=True).events == 1
+    assert (PLAIN, "1") in there.items()["events"]
+
+
+def test_tables_that_were_swapped_are_refused(here: Deployed, there: Deployed, tmp_path: Path, typed: Typed) -> None:
+    """Events were written into the control table, or the command ended with a traceback."""
+    fill(here)
+    words = "of control tables: write STAGE/EVENTS,CONTROL, and restore a table with its indexes."
+    for tables in ((there.control_table, there.events_table), (there.events_table, there.events_table)):
+        swapped = "there/{},{}".format(*tables)
+        for arguments in (
+            ("restore", "--from", "here", "--stage", swapped),
+            ("restore", "--from", swapped, "--stage", "here"),
+            ("backup", "--stage", swapped, "--to", str(tmp_path / "backup")),
+        ):
+            status, _, wrong = typed(*arguments)
+            assert (status, words in wrong) == (2, True), wrong
+    assert there.items() == {"events": {}, "control": {}}
+
+    def refuse(_name: str, _parameters: dict[str, Any]) -> None:
+        # As a table without the index does.
+        raise ClientError({"Error": {"Code": "ValidationException"}}, "Query")
+
+    with pytest.raises(UserError, match="The streams of here cannot be listed: AWS refused Query"):
+        Tables(place(here, Counted(here.aws.dynamodb, refuse))).stream_ids()
+
+
+def test_a_stream_that_went_over_to_a_log_is_copied_whole(here: Deployed, there: Deployed) -> None:
+    """Its items, its log and the place where the log begins are copied, so the copy reads both as the original does."""
+    went = {"partitions": {"N": str(LOG)}, "item_partitions": {"N": "3"}, "log_since_ms": {"N": "5"}}
+    here.run(PLAIN, 2, **went)
+    store, layout = here.store(), Layout(LOG, "index", 3, 5)
+    store.write(PLAIN, 1, 0, [an_event(f"{one}") for one in range(4)], StoragePolicy(3))
+    here.aws.dynamodb.put_item(TableName=here.events_table, Item=anchor(PLAIN, log_from(layout))[0])
+    more: dict[str, Any] = {"window_ms": 900_000, "keep_days": 0, "layout": layout}
+    assert store.log(PLAIN, 2, lambda: 6, **more).write(4, [an_event(f"{one}") for one in range(2, 8)]).stored == 4
+    assert copied(here, there).events == 8
+    later_ms = 5 + SETTLES_MS
+    assert events_of(there, PLAIN, later_ms) == events_of(here, PLAIN, later_ms)
+    assert len(events_of(there, PLAIN, later_ms)) == 8
+    again = there.store().log(PLAIN, 3, lambda: 7, **more)
+    assert again.write(0, [an_event(f"{one}") for one in range(9)]) == Written(1, 8)
+
+
+def test_a_copy_of_a_running_stream_has_all_that_its_cursor_has_passed(here: Deployed, there: Deployed) -> None:
+    """While it is copied, events come on two more connections, and the cursor is saved; later events may be left out.
+
+    The cursor of the copy names the copy's newest event, or an older one.
+    """
+    stored = 0
+
+    def before(_name: str, _parameters: dict[str, Any]) -> None:
+        nonlocal stored
+        stored += 1
+        here.store().write(PLAIN, 1, 0, [an_event(f"{stored:03d}")])
+        here.run(PLAIN, 2 * stored, cursor={"S": f"{stored:03d}"})
+
+    before("", {})
+    moving = Tables(place(here, Counted(here.aws.dynamodb, before)))
+    Restoring(place(there), "a test", lambda: None).restore(moving, PLAIN, ran=True)
+    copy = there.items()
+    lease = copy["control"][PLAIN, "lease"]
+    assert lease["cursor"]["S"] in {key for _, key in copy["events"]}
+    tokens = [int(key.split("#")[1]) for _, key in copy["control"] if key != "lease"]
+    assert max(tokens) <= int(lease["fence"]["N"]) < 2 * stored
