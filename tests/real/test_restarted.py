@@ -1,11 +1,11 @@
-"""A server that is restarted and counts from 1 again, and one that falls silent: in the whole service."""
+"""A server that is restarted and counts from 1 again, in the whole service."""
 
 import select
 
 import pytest
 
 from tests.examples import one_in
-from tests.handlers.servers import CHUNKED, Peer, Script, sends
+from tests.handlers.servers import CHUNKED, Peer, Script
 from tests.local.support import until
 from tests.local_run import LocalRun
 
@@ -60,18 +60,3 @@ def test_a_restarted_server_is_told_and_its_events_are_stored_where_the_profile_
         return any(same.items() <= one.items() for one in local_run.ask("GET", "")[1]["streams"])
 
     assert until(is_listed, 20), local_run.log
-
-
-@pytest.mark.long
-def test_a_silent_upstream_is_quiet_where_no_connection_lives_long_enough_to_stall(local_run: LocalRun) -> None:
-    """Each connection hands over before `stall_after_s`; `expect_every_s` counts across all of them."""
-    stream = "expected:silent"
-    silent = sends(CHUNKED, then=Peer.wait_until_gone)
-    local_run.script(stream, sends(CHUNKED, b"f\r\nid: 1\ndata: 1\n\n\r\n", then=Peer.wait_until_gone), silent)
-    local_run.post(stream)
-    assert until(lambda: local_run.ask("GET", stream)[0] == 200, 60), local_run.log
-    assert until(lambda: (local_run.ask("GET", stream)[1]["pace"]["silent_ms"] or 0) > 12_000, 60), local_run.log
-    shown = local_run.ask("GET", stream)[1]
-    assert (shown["status"], shown["reason"].partition(" for ")[0]) == ("running", "quiet: nothing new")
-    assert "stalled" not in shown["counts"]["ends"]
-    assert local_run.ask("DELETE", stream)[0] == 202
