@@ -79,21 +79,25 @@ class Peer:
         self.connection.close()
 
 
-def sends(*parts: bytes, then: Callable[[Peer], None] | None = None) -> Script:
-    """Send the parts, then end, or do `then`."""
+def sends(*parts: bytes | threading.Event, then: Callable[[Peer], None] | None = None) -> Script:
+    """Send the parts, then end, or do `then`; an event among them is waited for."""
 
     def script(peer: Peer) -> None:
         for part in parts:
-            peer.send(part)
+            if isinstance(part, bytes):
+                peer.send(part)
+            else:
+                assert part.wait(60)
         if then is not None:
             then(peer)
 
     return script
 
 
-def chunks(*parts: bytes, then: Callable[[Peer], None] | None = None) -> Script:
-    """Send a head and these chunks, then break off, or do `then`."""
-    return sends(CHUNKED, *(b"%x\r\n%s\r\n" % (len(part), part) for part in parts), then=then)
+def chunks(*parts: bytes | threading.Event, then: Callable[[Peer], None] | None = None) -> Script:
+    """Send a head and these chunks, then break off, or do `then`; an event among them is waited for."""
+    framed = [b"%x\r\n%s\r\n" % (len(one), one) if isinstance(one, bytes) else one for one in parts]
+    return sends(CHUNKED, *framed, then=then)
 
 
 def refuses(status: int) -> Script:

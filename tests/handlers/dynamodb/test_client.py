@@ -19,7 +19,7 @@ from handlers.aws.lambda_environment import PlainAws, plain_aws
 from handlers.dynamodb.client import DELAY_MOST_S, THROTTLED_DELAY_S, TRANSIENT_DELAY_S, DynamoDb
 from handlers.dynamodb.sigv4 import Credentials, Signer
 from tests.handlers.aws import EVENTS, Aws
-from tests.handlers.servers import MADE, Peer, Script, Server, answers, certificate, closing, serving
+from tests.handlers.servers import MADE, Peer, Script, Server, answers, certificate, closing, sends, serving
 
 WAIT_S = 60.0
 SECRETS = ("secret-key", "secret-token")
@@ -206,12 +206,7 @@ def test_a_certificate_that_is_not_trusted_ends_it_at_once(tmp_path: Path, trust
 def test_threads_never_share_a_connection() -> None:
     """A request that hangs holds its own connection, and another one passes it."""
     go_on = threading.Event()
-
-    def hangs(peer: Peer) -> None:
-        assert go_on.wait(WAIT_S)
-        answers(answer({"n": 1}))(peer)
-
-    with serving(hangs, answers(answer({"n": 2}))) as server:
+    with serving(sends(go_on, then=answers(answer({"n": 1}))), answers(answer({"n": 2}))) as server:
         small = Small(server)
         late: list[dict[str, Any]] = []
         thread = threading.Thread(target=lambda: late.append(small.call()))

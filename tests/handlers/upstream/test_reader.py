@@ -19,7 +19,7 @@ from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.explained import explain
 from handlers.upstream.reader import CHUNK_BYTES, INBOX_BYTES, LITTLE_BYTES, Share, Upstream
 from handlers.upstream.standstill import elapsed_s
-from tests.handlers.servers import CHUNKED, UNTIL_CLOSE, Peer, Script, certificate, reading, sends, serving
+from tests.handlers.servers import CHUNKED, UNTIL_CLOSE, Peer, Script, certificate, chunks, reading, sends, serving
 
 WAIT_S = 60.0
 SILENT_BODY = sends(UNTIL_CLOSE + b"a", then=Peer.wait_until_gone)
@@ -114,15 +114,7 @@ def test_it_does_not_rest_while_more_waits_at_the_socket() -> None:
 def test_silence_after_a_rest_leaves_nothing_unread() -> None:
     """A quiet stream is known good while nothing comes, and what comes then has not waited since the rest."""
     goes_on = threading.Event()
-
-    def script(peer: Peer) -> None:
-        peer.send(CHUNKED)
-        peer.chunk(b"one")
-        assert goes_on.wait(WAIT_S)
-        peer.chunk(b"two")
-        peer.wait_until_gone()
-
-    with serving(script) as server:
+    with serving(chunks(b"one", goes_on, b"two", then=Peer.wait_until_gone)) as server:
         request = UpstreamRequest("GET", server.address, {}, allow_private=True)
         with reading(request, rest_s=0.01) as reader:
             assert isinstance(take(reader), Opened)
@@ -163,12 +155,7 @@ def test_any_answer_is_handed_over_and_none_is_retried(status: int) -> None:
 def test_a_reset_is_a_reset() -> None:
     """The RST comes in the middle of the body, or before the answer."""
     go_on = threading.Event()
-
-    def in_the_body(peer: Peer) -> None:
-        peer.send(UNTIL_CLOSE + b"a")
-        assert go_on.wait(WAIT_S)
-        peer.reset()
-
+    in_the_body = sends(UNTIL_CLOSE + b"a", go_on, then=Peer.reset)
     with serving(in_the_body) as server, upstream(server.address) as reader:
         assert isinstance(take(reader), Opened)
         assert take(reader) == Chunk(b"a")
@@ -208,12 +195,7 @@ def test_a_stream_over_tls_is_read_cut_and_let_go(tmp_path: Path, trusting: Call
     """With a trusted certificate it is like any other; a cut looks like an end. Certificates are read once."""
     tls, trusted = certificate(tmp_path)
     cut = threading.Event()
-
-    def is_cut(peer: Peer) -> None:
-        peer.send(UNTIL_CLOSE + b"a")
-        assert cut.wait(WAIT_S)
-        peer.connection.shutdown(socket.SHUT_RDWR)
-
+    is_cut = sends(UNTIL_CLOSE + b"a", cut, then=lambda peer: peer.connection.shutdown(socket.SHUT_RDWR))
     with serving(is_cut, SILENT_BODY, tls=tls) as server:
         trusting(trusted)
         with upstream(server.address) as reader:

@@ -19,7 +19,7 @@ from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.reader import ABOVE_BYTES, ALONE, CHUNK_BYTES, Share, Upstream
 from handlers.upstream.standstill import MOST_STILLS, STILL_S, Pulse, Ticker, elapsed_s
 from local.checkout import ROOT
-from tests.handlers.servers import CHUNKED, Peer, reading, sends, serving
+from tests.handlers.servers import CHUNKED, Peer, chunks, reading, sends, serving
 from tests.handlers.upstream import standing_still
 
 STILL_FOR_S = 0.2
@@ -83,15 +83,8 @@ def stands_still(pulse: Pulse) -> None:
 def test_a_close_may_have_come_since_the_process_last_ran(end: Callable[[Peer], None], reason: str) -> None:
     """All that is read after the freeze is as old, even the close, so no connection is known good for that time."""
     is_still = threading.Event()
-
-    def script(peer: Peer) -> None:
-        peer.send(CHUNKED)
-        peer.chunk(b"first")
-        is_still.wait(60)
-        end(peer)
-
     pulse = Pulse()
-    with serving(script) as server, upstream(server.address, pulse) as reader:
+    with serving(chunks(b"first", is_still, then=end)) as server, upstream(server.address, pulse) as reader:
         begins_and_stands_still(reader, pulse)
         is_still.set()
         while not isinstance(arrival := reader.get(60), Closed):
@@ -102,17 +95,7 @@ def test_a_close_may_have_come_since_the_process_last_ran(end: Callable[[Peer], 
 def test_an_upstream_that_is_still_there_was_there_all_the_time() -> None:
     """What came meanwhile may be old; what comes after some wait is not."""
     is_still, goes_on = threading.Event(), threading.Event()
-
-    def script(peer: Peer) -> None:
-        peer.send(CHUNKED)
-        peer.chunk(b"first")
-        is_still.wait(60)
-        peer.chunk(b"meanwhile")
-        goes_on.wait(60)
-        threading.Event().wait(STILL_S / 2)
-        peer.chunk(b"later")
-        peer.wait_until_gone()
-
+    script = chunks(b"first", is_still, b"meanwhile", goes_on, b"later", then=Peer.wait_until_gone)
     pulse = Pulse()
     with serving(script) as server, upstream(server.address, pulse) as reader:
         begins_and_stands_still(reader, pulse)
@@ -122,6 +105,7 @@ def test_an_upstream_that_is_still_there_was_there_all_the_time() -> None:
         is_still.set()
         assert (reader.get(60), reader.taken_s >= STILL_FOR_S) == (Chunk(b"meanwhile"), True)
         with Ticker(pulse):
+            threading.Event().wait(STILL_S / 2)
             goes_on.set()
             assert (reader.get(60), reader.taken_s < STILL_FOR_S) == (Chunk(b"later"), True)
 
@@ -181,15 +165,14 @@ def test_a_process_that_is_stopped_calls_no_close_new() -> None:
     """It gets SIGSTOP while the upstream resets: reads after SIGCONT may be from any time since."""
     is_stopped, sent = threading.Event(), threading.Event()
 
-    def script(peer: Peer) -> None:
-        peer.send(CHUNKED)
-        peer.chunk(b"first")
-        is_stopped.wait(60)
-        peer.chunk(b"meanwhile")
+    def resets(peer: Peer) -> None:
         peer.reset()
         sent.set()
 
-    with serving(script) as server, process_at(server.address) as (pid, said):
+    with (
+        serving(chunks(b"first", is_stopped, b"meanwhile", then=resets)) as server,
+        process_at(server.address) as (pid, said),
+    ):
         assert [next(said)[0] for _ in range(2)] == ["Opened", "Chunk"]
         with stopped(pid):
             is_stopped.set()

@@ -162,12 +162,7 @@ def test_model_and_counted_run_are_one(lease_every_ms: int, progress_every_ms: i
         return invocation("demo", now_ms, lease_every_ms, progress_every_ms)
 
     def play(edge: Edge) -> Callable[[Peer], None]:
-        def plays(peer: Peer) -> None:
-            peer.send(UNTIL_CLOSE + BODY)
-            assert edge.reached.wait(60)
-            peer.send(END)
-
-        return plays
+        return sends(UNTIL_CLOSE + BODY, edge.reached, END)
 
     def run(client: Any, address: str, clock: SystemClock) -> Outcome:
         store, asked = store_on(client, NAMES, ledger_keep_days=400), profile(address, order=order)
