@@ -3,6 +3,10 @@
 import contextlib
 import copy
 import json
+import re
+import signal
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
@@ -184,6 +188,23 @@ def test_the_page_is_served_to_who_knows_the_word_in_its_address(address: str) -
         code, refusal = asked(f"{origin}/word{path}")
     assert code == 503
     assert refusal["detail"].startswith(f"The API refuses these credentials: 403 Forbidden: {NOT_SIGNED}")
+
+
+def test_the_command_serves_the_page_until_ctrl_c(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its address has a word that is new each time; with credentials that the API refuses nothing is served."""
+    command = ["console", "--sign", "--url", address]
+    pipes: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-m", "local.cli", *command], text=True, **pipes) as console:
+        page = console.stdout.readline() if console.stdout is not None else ""
+        console.send_signal(signal.SIGINT)
+        _, said = console.communicate(timeout=60)
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[A-Za-z0-9_-]{22}/console\n", page)
+    assert (console.returncode, said) == (130, f"The page reads {address} with your credentials; Ctrl-C ends it.\n")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("AWS_SECRET_ACCESS_KEY", "another")
+        assert main(command) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.startswith(f"streamkeeper: {address} refuses: 403 Forbidden: The request signature")) == ("", True)
 
 
 def test_what_cannot_be_sent_is_one_sentence(
