@@ -228,13 +228,16 @@ def python_of(name: str, lock: Path) -> Path:
     return python
 
 
-def descendants() -> list[int]:
-    """Return the descendants of this process, except those that end meanwhile. Source for all of these: proc(5)."""
+def descendants(of: int | None = None) -> list[int]:
+    """Return the descendants of a process, by default this one, except those that end meanwhile.
+
+    Source for all of these: proc(5).
+    """
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             parents[int(stat.parent.name)] = int(stat.read_text().rsplit(")", 1)[1].split()[1])
-    below = [os.getpid()]
+    below = [os.getpid() if of is None else of]
     for pid in below:
         below += [child for child, parent in parents.items() if parent == pid]
     return below[1:]

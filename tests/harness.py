@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from bench.harness import command_of, descendants
 from handlers.store import ledger_records
 from local import cli
 from local.permissions import guard
@@ -117,14 +118,11 @@ class Service:
     def descendants(self) -> list[int]:
         """Returns the process ids below the service."""
         assert self.process is not None
-        pids = support.children(self.process.pid)
-        for pid in pids:
-            pids.extend(support.children(pid))
-        return pids
+        return descendants(self.process.pid)
 
     def sandboxes(self) -> list[int]:
         """Returns the process ids of the functions' sandboxes."""
-        return [pid for pid in self.descendants() if b"bootstrap" in _command(pid)]
+        return [pid for pid in self.descendants() if "bootstrap" in command_of(pid)]
 
     def kill(self) -> list[int]:
         """Kills all functions; returns the process ids that they had."""
@@ -269,12 +267,6 @@ def running(folder: Path, project: Path = support.PROJECT, **environment: str) -
 def _written(stream: io.TextIOWrapper) -> str:
     stream.seek(0)
     return stream.read()
-
-
-def _command(pid: int) -> bytes:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""
 
 
 def _plain(value: dict[str, Any]) -> Any:

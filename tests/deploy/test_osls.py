@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from bench.harness import descendants
 from local import stages
 from local.service import osls
 from local.user_error import UserError
 from tests.deploy.account import Account
-from tests.local.support import children, until
+from tests.local.support import until
 from tests.projects import with_settings
 
 
@@ -51,7 +52,7 @@ def test_a_packaging_that_was_killed_disturbs_no_other(tmp_path: Path) -> None:
     root = copied(tmp_path)
     command = "import sys, pathlib; from local.service import osls; osls.template('test', pathlib.Path(sys.argv[1]))"
     killed = subprocess.Popen([sys.executable, "-c", command, str(root)], cwd=stages.ROOT)
-    assert until(lambda: children(killed.pid))
+    assert until(lambda: descendants(killed.pid))
     killed.kill()
     killed.wait(60)
     assert len(cache(root)) == 1

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -155,6 +156,15 @@ class Memory:
             ExpressionAttributeNames=names,
             ExpressionAttributeValues={f":{name}": value for name, value in attributes.items()},
         )
+
+    def stop(self, stream_id: str, *, stop: bool = True) -> None:
+        """Request a stop of the stream, or take the request back."""
+        self.put_control(stream_id, "lease", stop={"BOOL": stop})
+
+    def losses(self, stream_id: str) -> list[str]:
+        """Return the causes of the losses that are recorded."""
+        records = self.items(CONTROL, stream_id)
+        return [one["cause"] for key, one in records.items() if re.fullmatch("gap#[0-9]+#[0-9]+", key)]
 
 
 class Aws(Memory):

@@ -199,6 +199,12 @@ class Functions(World):
         return self.run(self.profile(**fields), self.invocation(lane))
 
 
+def numbered(first: int, last: int | None = None) -> bytes:
+    """Return the events from one number to another, each under its id; without a last one the first alone."""
+    numbers = range(first, (first if last is None else last) + 1)
+    return b"".join(b"id: %d\ndata: %d\n\n" % (number, number) for number in numbers)
+
+
 def plain_store(tables: Any, queue: Callable[[], Any] = dict) -> Store:
     """Return the store on these tables, without a queue unless one is given."""
     return Store(tables, queue, events_table="events", control_table="control", dead_letter_queue_url="", sleep=print)

@@ -18,8 +18,9 @@ from handlers.run.threads import SystemClock
 from handlers.store.stream_records import StreamRecords
 from tests.handlers.aws import CONTROL, Aws
 from tests.handlers.lanes import run, start
+from tests.handlers.scripted import numbered
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Server, sends, serving
-from tests.handlers.test_driver import STREAM, event, ledger, stored
+from tests.handlers.test_driver import STREAM, ledger, stored
 from tests.local.support import until
 
 REFUSED = b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n"
@@ -48,7 +49,7 @@ class Keeper:
         self.newest += 2
         numbers = range(behind + 1, self.newest + 1)
         self.sent += numbers
-        peer.send(UNTIL_CLOSE + b"".join(map(event, numbers)))
+        peer.send(UNTIL_CLOSE + b"".join(map(numbered, numbers)))
         # An answer that is over in the millisecond in which it is noticed leaves a gap since it came.
         time.sleep(0.01)
 
@@ -125,7 +126,11 @@ def test_a_profile_that_vouches_for_its_upstream_closes_the_gap(aws: Aws) -> Non
 def test_a_successor_whose_cursor_is_refused_begins_afresh_at_once(aws: Aws) -> None:
     """The older reads on until it is connected: one connection, no failure, and no gap."""
     stays = Peer.wait_until_gone
-    scripts = sends(UNTIL_CLOSE, event(1), then=stays), sends(REFUSED % 410), sends(UNTIL_CLOSE, event(2), then=stays)
+    scripts = (
+        sends(UNTIL_CLOSE, numbered(1), then=stays),
+        sends(REFUSED % 410),
+        sends(UNTIL_CLOSE, numbered(2), then=stays),
+    )
     with serving(*scripts) as server:
         table = {"address": server.address, "framing": "sse", "allow_private": True, "overlap": "tolerates"}
         # The older's lease must hold for as long as a slow machine takes to answer twice.
@@ -135,6 +140,6 @@ def test_a_successor_whose_cursor_is_refused_begins_afresh_at_once(aws: Aws) -> 
         assert (older.last.outcome.error, len(older.reports)) == ("StreamTakenOver", 1)
         assert until(lambda: stored(aws) == ["1", "2"])
         assert gaps(aws) == []
-        aws.put_control(STREAM, "lease", stop={"BOOL": True})
+        aws.stop(STREAM)
         assert (newer.last.outcome.status, newer.last.progress.resumed, len(newer.reports)) == ("stopped", False, 1)
         assert [b"last-event-id: 1" in peer.request.lower() for peer in server.peers] == [False, True, False]

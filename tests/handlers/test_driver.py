@@ -12,6 +12,7 @@ from handlers.profile.parse import parse
 from handlers.run.threads import SystemClock
 from tests.handlers.aws import CONTROL, EVENTS, Client, Memory
 from tests.handlers.lanes import run
+from tests.handlers.scripted import numbered
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Server, sends, serving
 
 STREAM = "demo"
@@ -21,10 +22,6 @@ WAIT_S = 60.0
 def profile_of(server: Server, **fields: Any) -> Profile:
     table = {"address": server.address + "/{streamId}", "framing": "sse", "resume": {"header": "Last-Event-ID"}}
     return parse("demo", {**table, "allow_private": True, "overlap_s": 0.1, **fields}, {})
-
-
-def event(number: int) -> bytes:
-    return b"id: %d\ndata: %d\n\n" % (number, number)
 
 
 def given_up_requests_end() -> None:
@@ -45,7 +42,7 @@ def ledger(memory: Memory, fence: int) -> dict[str, Any]:
 
 def test_a_stream_that_closes_was_dropped_and_all_of_it_is_stored(memory: Memory) -> None:
     """Every event is stored in order, the cursor is the last one's, the ledger says how it ended."""
-    with serving(sends(UNTIL_CLOSE, event(1) + event(2), event(3) + b"data: unterminated")) as server:
+    with serving(sends(UNTIL_CLOSE, numbered(1, 2), numbered(3) + b"data: unterminated")) as server:
         report = run(profile_of(server), memory.store())
     assert (report.outcome.error, report.outcome.message) == (
         "StreamDropped",
@@ -72,7 +69,7 @@ def test_a_store_that_hangs_does_not_outlast_the_deadline(memory: Memory) -> Non
         return call(**parameters)
 
     store = memory.store(Client(memory.dynamodb, "put_item", hangs))
-    with serving(sends(UNTIL_CLOSE, event(1), then=Peer.wait_until_gone)) as server:
+    with serving(sends(UNTIL_CLOSE, numbered(1), then=Peer.wait_until_gone)) as server:
         report = run(profile_of(server), store, lasts_ms=3000, margin_ms=2600)
         assert report.outcome.error == "StoreUnavailable"
         assert server.peers[0].gone.wait(WAIT_S)

@@ -58,10 +58,6 @@ class Stage:
         """Return the saved cursor, 0 if there is none."""
         return int(self.aws.store().read(self.stream_id).cursor or 0)
 
-    def losses(self) -> list[str]:
-        control = self.aws.items(CONTROL, self.stream_id)
-        return [item["cause"] for key, item in control.items() if re.fullmatch(r"gap#[0-9]+#[0-9]+", key)]
-
     def gaps(self) -> list[str]:
         """Return the state of each gap between two connections."""
         control = self.aws.items(CONTROL, self.stream_id)
@@ -69,9 +65,9 @@ class Stage:
 
     def stop(self, lane: Lane) -> None:
         """Stop the stream, and allow it to start again."""
-        self.aws.put_control(self.stream_id, "lease", stop={"BOOL": True})
+        self.aws.stop(self.stream_id)
         assert lane.last.outcome.status == "stopped"
-        self.aws.put_control(self.stream_id, "lease", stop={"BOOL": False})
+        self.aws.stop(self.stream_id, stop=False)
 
 
 @pytest.fixture(params=["etcd", "recorded"] if PROGRAM else ["recorded"])
@@ -119,7 +115,7 @@ def test_batches_and_transactions(stage: Stage) -> None:
     progress = third.last.progress
     assert (progress.stored, progress.duplicates) == (0, len(expected))
     assert stage.changes() == expected
-    assert stage.losses() == []
+    assert stage.aws.losses(stage.stream_id) == []
     names = {item.get("name") for item in stage.aws.items(EVENTS, stage.stream_id).values()}
     assert names == {None, "DELETE"}
 
@@ -137,13 +133,13 @@ def test_compaction_while_away(stage: Stage) -> None:
 
     refused = stage.start().last
     assert (refused.outcome.error, refused.progress.ended_by) == ("StreamDropped", "cursor_expired")
-    assert (stage.cursor(), stage.losses()) == (away[4], ["cursor_expired"])
+    assert (stage.cursor(), stage.aws.losses(stage.stream_id)) == (away[4], ["cursor_expired"])
     again = stage.start()
     stored += away[4:]
     assert until(lambda: stage.revisions() == stored), stage.revisions()
     stage.stop(again)
     assert again.last.progress.resumed
-    assert stage.losses() == ["cursor_expired"]
+    assert stage.aws.losses(stage.stream_id) == ["cursor_expired"]
 
 
 def test_a_deletion_at_the_compacted_revision(stage: Stage) -> None:
@@ -159,12 +155,12 @@ def test_a_deletion_at_the_compacted_revision(stage: Stage) -> None:
     stage.etcd.compact(deleted)
 
     assert (stage.start().last.progress.ended_by, stage.cursor()) == ("cursor_expired", deleted)
-    assert stage.losses() == ["cursor_expired"]
+    assert stage.aws.losses(stage.stream_id) == ["cursor_expired"]
     again = stage.start()
     changed = stage.etcd.put("k/a")
     assert until(lambda: stage.revisions()[-1:] == [changed])
     stage.stop(again)
-    assert stage.losses() == ["cursor_expired"]
+    assert stage.aws.losses(stage.stream_id) == ["cursor_expired"]
 
 
 def test_a_quiet_key_and_a_compaction(stage: Stage) -> None:
@@ -183,7 +179,7 @@ def test_a_quiet_key_and_a_compaction(stage: Stage) -> None:
     # Nothing comes after it: nobody knows yet whether that was all.
     assert until(stage.gaps) == ["open"]
     stage.stop(again)
-    assert stage.losses() == []
+    assert stage.aws.losses(stage.stream_id) == []
 
 
 def test_a_first_watch_that_breaks_before_any_change(stage: Stage) -> None:
@@ -215,4 +211,4 @@ def test_a_restart(stage: Stage) -> None:
     # Nothing comes after it: nobody knows yet whether that was all.
     assert until(stage.gaps) == ["open"]
     stage.stop(again)
-    assert stage.losses() == []
+    assert stage.aws.losses(stage.stream_id) == []

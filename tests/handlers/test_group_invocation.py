@@ -23,6 +23,7 @@ from handlers.run.threads import SystemClock
 from handlers.store.group_store import GroupStore
 from tests.handlers.aws import CONTROL, EVENTS, SECRETS, Aws
 from tests.handlers.lanes import no_client
+from tests.handlers.scripted import numbered
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Server, serving
 from tests.local.support import until
 
@@ -128,10 +129,6 @@ class Group:
         for thread in self._threads:
             thread.join(WAIT_S)
             assert not thread.is_alive()
-
-
-def numbered(first: int, last: int) -> bytes:
-    return b"".join(b"id: %d\ndata: %d\n\n" % (number, number) for number in range(first, last + 1))
 
 
 def play(peer: Peer) -> None:

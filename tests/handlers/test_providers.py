@@ -78,19 +78,10 @@ class Stage:
         assert until(stores), reports
         return reports[-1]
 
-    def stop(self) -> None:
-        """Write the stop request."""
-        self.aws.put_control(self.stream_id, "lease", stop={"BOOL": True})
-
     def stored(self) -> list[int]:
         """Return the numbers of the stored events, in order."""
         texts = [item["data"] for item in self.aws.items(EVENTS, self.stream_id).values()]
         return sorted(int(max(re.findall(r"[0-9]+", text), key=len)) for text in texts)
-
-    def losses(self) -> list[str]:
-        """Return the causes of the gaps that the upstream announced."""
-        control = self.aws.items(CONTROL, self.stream_id)
-        return [item["cause"] for key, item in control.items() if re.fullmatch(r"gap#[0-9]+#[0-9]+", key)]
 
     def most(self) -> int:
         """Return how many connections there were at once at most."""
@@ -130,7 +121,7 @@ def test_a_handover_loses_nothing_and_stores_each_once(aws: Aws, name: str) -> N
         assert (older.last.outcome.error, older.last.progress.ended_by) == ("StreamTakenOver", "taken_over")
         known = len(stage.stored())
         assert until(lambda: len(stage.stored()) >= known + 3)
-        stage.stop()
+        aws.stop(stage.stream_id)
         assert newer.last.outcome.status == "stopped"
         most = stage.most()
     stored = stage.stored()
@@ -147,7 +138,7 @@ def test_a_completion_is_requested_once(aws: Aws) -> None:
         older = stage.start("A")
         assert until(lambda: len(stage.stored()) >= 3)
         assert stage.start("B").last.outcome.error == "StreamTakenOver"
-        stage.stop()
+        aws.stop(stage.stream_id)
         assert (older.last.outcome.status, stage.most()) == ("stopped", 1)
 
 
@@ -176,7 +167,7 @@ def test_what_cannot_be_asked_for_again_is_a_gap(aws: Aws, name: str) -> None:
         stage.profile = replace(stage.profile, reconnect_tries=0)
         again = stage.start()
         assert until(lambda: len(stage.stored()) > len(first))
-        stage.stop()
+        aws.stop(stage.stream_id)
         assert not again.last.progress.resumed
     gaps = [item for key, item in aws.items(CONTROL, stage.stream_id).items() if key.startswith("gap#")]
     assert {(gap["cause"], gap["state"]) for gap in gaps} == {("ended_by_upstream", "open")}
@@ -193,7 +184,7 @@ def test_heartbeats_are_signs_of_life_and_no_events(aws: Aws) -> None:
         lanes, since_ms = [stage.start(progress_every_ms=1_000) for stage in stages], SystemClock().now_ms()
         assert until(lambda: SystemClock().now_ms() > since_ms + 6_000)
         for stage in stages:
-            stage.stop()
+            aws.stop(stage.stream_id)
         assert {name: lane.last.progress.ended_by for name, lane in zip(BEATING, lanes, strict=True)} == dict.fromkeys(
             BEATING, "stopped"
         )
@@ -237,7 +228,7 @@ def test_a_provider_that_forbids_two_refuses_the_second(aws: Aws) -> None:
         after_ms = SystemClock().now_ms()
         assert before_ms <= aws.store().read("x-filtered:other").rest.until_ms - 60_000 <= after_ms
         assert stage.most() == 1
-        stage.stop()
+        aws.stop(stage.stream_id)
         assert first.last.outcome.status == "stopped"
 
 
@@ -259,12 +250,12 @@ def test_an_announced_loss_is_a_gap_and_no_event(aws: Aws, name: str) -> None:
     """A reader that is too slow learns what was dropped, or sees it in the numbers; the events around it are stored."""
     with played(aws, name, interval_ms=20, loses_every=5) as stage:
         reader = stage.start()
-        assert until(lambda: len(stage.losses()) >= 2)
-        stage.stop()
+        assert until(lambda: len(aws.losses(stage.stream_id)) >= 2)
+        aws.stop(stage.stream_id)
         assert reader.last.outcome.status == "stopped"
     numbers = stage.stored()
     assert numbers == [number for number in range(numbers[0], numbers[-1] + 1) if number % 5]
-    assert set(stage.losses()) == {"announced_by_upstream"}
+    assert set(aws.losses(stage.stream_id)) == {"announced_by_upstream"}
 
 
 @pytest.mark.parametrize(("name", "changes"), TOO_OLD)
@@ -276,10 +267,10 @@ def test_a_cursor_that_is_too_old_is_a_gap_and_is_asked_for_no_more(
     with played(aws, name, **BUSY, **changes) as stage:
         report = stage.connect()
         assert (report.outcome.error, report.progress.ended_by) == ("StreamDropped", "cursor_expired")
-        assert (stage.stored(), stage.losses()) == ([], ["cursor_expired"])
+        assert (stage.stored(), aws.losses(stage.stream_id)) == ([], ["cursor_expired"])
         again = stage.start()
         assert until(stage.stored)
-        stage.stop()
+        aws.stop(stage.stream_id)
         assert not again.last.progress.resumed
 
 
@@ -289,7 +280,7 @@ def test_a_hub_that_lost_the_id_says_so_in_its_answer(aws: Aws) -> None:
     with played(aws, "mercure", **BUSY | {"interval_ms": 1_000}) as stage:
         reader = stage.start()
         assert until(stage.stored)
-        stage.stop()
+        aws.stop(stage.stream_id)
         assert not reader.last.progress.resumed
     gaps = [item for key, item in aws.items(CONTROL, stage.stream_id).items() if key.startswith("gap#")]
     assert [(gap["cause"], gap["from_ms"], gap["state"]) for gap in gaps] == [("cursor_unknown", 1, "lost")]
@@ -307,7 +298,7 @@ def test_what_is_older_than_a_backfill_is_a_gap(aws: Aws, away_ms: int, closed: 
         aws.put_control(stage.stream_id, "lease", fence={"N": "1"})
         reader = stage.start()
         assert until(lambda: "gap#000000000002" in aws.items(CONTROL, stage.stream_id))
-        stage.stop()
+        aws.stop(stage.stream_id)
         assert reader.last.progress.resumed
     # It was stopped after a moment: nobody knows whether all of it had come.
     items = aws.items(CONTROL, stage.stream_id)

@@ -54,7 +54,7 @@ def test_a_rest_ends_at_a_requested_stop_and_where_another_took_over(function: F
     """A resting connection reads the lease."""
     function.store.change_rest("demo", Rest(), Rest("http", 3, function.clock.now_ms() + 60_000), "A/r0")
     with serving(ends) as server:
-        aws.put_control("demo", "lease", stop={"BOOL": True})
+        aws.stop("demo")
         assert function.run(server).outcome.status == "stopped"
         assert server.peers == []
 

@@ -1,6 +1,5 @@
 """Shared helpers of the local service's tests: a service in a thread, processes, and waiting without sleeping."""
 
-import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from botocore.config import Config
 from patience import PATIENCE, in_thread, until
 
 PROJECT = Path(__file__).resolve().parents[2]
-__all__ = ["PATIENCE", "children", "client", "environment", "in_thread", "running", "until"]
+__all__ = ["PATIENCE", "client", "environment", "in_thread", "running", "until"]
 
 
 def client(service: str, endpoint: str | None, attempts: int = 1) -> Any:
@@ -34,16 +33,6 @@ def running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def children(pid: int) -> list[int]:
-    """Returns the process ids below `pid`."""
-    pids = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            if int(stat.read_text().rsplit(")", 1)[1].split()[1]) == pid:
-                pids.append(int(stat.parent.name))
-    return pids
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from handlers.store.event_items import partition_keys
 from local import stages
 from local.checkout import ROOT
 from local.simulation.tables import MemoryDynamoDB
-from tests.handlers.scripted import DELAYS, Script, World, plain_store
+from tests.handlers.scripted import DELAYS, Script, World, numbered, plain_store
 
 LIFE_MS = 60_000
 STAYS: Script = [(10, Opened(200))]
@@ -104,7 +104,7 @@ PAGE: Script = [(10, Opened(200, {"content-type": "text/html"}))]
 @pytest.mark.parametrize("refuses", [REJECTS, PAGE])
 def test_one_that_is_rejected_ends_alone(refuses: Script) -> None:
     """It ends after its profile's `reject_after`; the others stay to the deadline, and their events are stored."""
-    calm: Script = [(10, Opened(200)), *((1_000 * number, event(number)) for number in range(1, 6))]
+    calm: Script = [(10, Opened(200)), *((1_000 * number, Chunk(numbered(number))) for number in range(1, 6))]
     group = Group(a=[refuses] * 9, b=[calm], c=[calm], d=[refuses, STAYS])
     ends = group.keep()
     assert next_step_of(ends["a"]) == (NextStep.OVER, "StreamRejected")
@@ -193,8 +193,8 @@ def test_a_defect_ends_one_connection() -> None:
 @pytest.mark.parametrize("count", [2, 20])
 def test_one_that_floods_holds_up_nobody(count: int) -> None:
     """Between two chunks of one stream every other stream with a chunk is served."""
-    flood: Script = [(10, Opened(200)), *((10, event(number)) for number in range(200))]
-    calm: Script = [(10, Opened(200)), *((10, event(number)) for number in range(3))]
+    flood: Script = [(10, Opened(200)), *((10, Chunk(numbered(number))) for number in range(200))]
+    calm: Script = [(10, Opened(200)), *((10, Chunk(numbered(number))) for number in range(3))]
     names = [f"n{number}" for number in range(count)]
     group = Group(flood=[flood], **{name: [calm] for name in names})
     group.keep()

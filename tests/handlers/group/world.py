@@ -30,7 +30,7 @@ from local.simulation.tables import MemoryDynamoDB
 from local.simulation.virtual_function import Task, VirtualFunction
 from local.simulation.virtual_ports import Client
 from states_language.clock import VirtualClock
-from tests.handlers.scripted import DELAYS
+from tests.handlers.scripted import DELAYS, numbered
 
 EVENTS, CONTROL, GROUP, EXECUTION = "events", "control", "#1", "E1"
 START_MS = 1_000_000
@@ -78,14 +78,14 @@ class Upstream:
         self.bare_since = None
         client.arrived(link, Opened(200))
         for number in range(int(cursor or 0) + 1, self.emitted + 1):
-            client.arrived(link, event(number))
+            client.arrived(link, Chunk(numbered(number)))
         return link
 
     def emit(self) -> None:
         """Sends the next event to all who are connected."""
         self.emitted += 1
         for link in [*self.links]:
-            link.client.arrived(link, event(self.emitted))
+            link.client.arrived(link, Chunk(numbered(self.emitted)))
 
     def close(self, link: Link) -> None:
         """Closes a link from the client's side."""
@@ -227,11 +227,6 @@ class World:
                 await asyncio.sleep(0)  # what is asked for at that instant happens at it
 
         self.clock.run(comes())
-
-
-def event(number: int) -> Chunk:
-    """Return one event with its id."""
-    return Chunk(b"id: %d\ndata: %d\n\n" % (number, number))
 
 
 class VirtualGroup(VirtualFunction):

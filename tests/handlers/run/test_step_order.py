@@ -7,18 +7,14 @@ from typing import Any
 from handlers.connection.effects import Heartbeat, Release, Write
 from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
 from handlers.connection.steps import Await, Step
-from tests.handlers.scripted import Functions, Script, plain_store
+from tests.handlers.scripted import Functions, Script, numbered, plain_store
 
 OPENED: tuple[int, Arrival] = (90, Opened(200))
 # The longest frame of these wires.
 MOST_BYTES = 60
 
 
-def event(number: int) -> bytes:
-    return b"id: %d\ndata: %d\n\n" % (number, number)
-
-
-MANY = Chunk(b"".join(event(number) for number in range(600)))
+MANY = Chunk(numbered(0, 599))
 
 
 def performed(*scripts: Script, letters: list[Any] | None = None, **fields: Any) -> list[Step]:
@@ -53,7 +49,7 @@ def test_an_event_that_is_too_long_is_sent_before_the_cursor_passes_it() -> None
     """Its rest goes where events go, the next event is stored, then the cursor moves."""
     sent: list[Any] = []
     too_long = b"id: 2\ndata: %b\n\n" % (b"x" * MOST_BYTES)
-    pieces = [(300, Chunk(event(1) + too_long[:20])), (900, Chunk(too_long[20:] + event(3)))]
+    pieces = [(300, Chunk(numbered(1) + too_long[:20])), (900, Chunk(too_long[20:] + numbered(3)))]
     steps = performed([OPENED, *pieces, (2_000, Closed("reset"))], letters=sent)
     writes = [step.events for step in steps if isinstance(step, Write)]
     assert [[event.id for event in events] for events in writes] == [["1"], ["2", "3"]]

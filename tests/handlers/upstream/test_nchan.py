@@ -16,7 +16,7 @@ import pytest
 import urllib3
 
 from handlers.profile.parse import parse
-from tests.handlers.aws import CONTROL, EVENTS, Aws
+from tests.handlers.aws import EVENTS, Aws
 from tests.handlers.lanes import start
 from tests.harness import free_port
 from tests.local.support import until
@@ -96,16 +96,6 @@ def stored(aws: Aws, stream_id: str) -> list[int]:
     return sorted(int(key) for key in aws.items(EVENTS, stream_id))
 
 
-def losses(aws: Aws, stream_id: str) -> int:
-    """How many losses are recorded."""
-    return len([key for key in aws.items(CONTROL, stream_id) if key.startswith("gap#") and key.count("#") == 2])
-
-
-def stops(aws: Aws, stream_id: str, *, stop: bool = True) -> None:
-    """Requests a stop, or takes the request back."""
-    aws.put_control(stream_id, "lease", stop={"BOOL": stop})
-
-
 def test_events_that_came_while_nobody_was_connected_are_read_behind_the_cursor(aws: Aws, nchan: str) -> None:
     """As server-sent events: nchan's id is where it goes on, and each event is stored once."""
     stream = "sse:events"
@@ -113,15 +103,15 @@ def test_events_that_came_while_nobody_was_connected_are_read_behind_the_cursor(
     published(nchan, "events", 1, 2, 3)
     lane = start(aws, profile, stream)
     assert until(lambda: stored(aws, stream) == [1, 2, 3])
-    stops(aws, stream)
+    aws.stop(stream)
     assert lane.last.outcome.status == "stopped"
     published(nchan, "events", 4, 5)
-    stops(aws, stream, stop=False)
+    aws.stop(stream, stop=False)
     lane = start(aws, profile, stream)
     assert until(lambda: stored(aws, stream) == [1, 2, 3, 4, 5])
     published(nchan, "events", 6)
     assert until(lambda: 6 in stored(aws, stream))
-    stops(aws, stream)
+    aws.stop(stream)
     assert (lane.last.outcome.status, lane.last.progress.stored, lane.last.progress.duplicates) == ("stopped", 3, 0)
 
 
@@ -134,12 +124,12 @@ def test_messages_on_a_socket_are_stored_once_and_a_hole_is_a_loss(aws: Aws, nch
     assert until(lambda: stored(aws, stream) == [1, 2, 3])
     published(nchan, "messages", 5)
     assert until(lambda: stored(aws, stream) == [1, 2, 3, 5])
-    assert until(lambda: losses(aws, stream) == 1)
-    stops(aws, stream)
+    assert until(lambda: len(aws.losses(stream)) == 1)
+    aws.stop(stream)
     assert (lane.last.outcome.status, lane.last.progress.stored) == ("stopped", 4)
-    stops(aws, stream, stop=False)
+    aws.stop(stream, stop=False)
     lane = start(aws, profile, stream)
     published(nchan, "messages", 6)
     assert until(lambda: stored(aws, stream) == [1, 2, 3, 5, 6])
-    stops(aws, stream)
+    aws.stop(stream)
     assert (lane.last.progress.stored, lane.last.progress.duplicates) == (1, 4)

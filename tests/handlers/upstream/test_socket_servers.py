@@ -76,7 +76,7 @@ def test_a_feed_is_followed_over_its_close(aws: Aws, name: str, *, compression: 
         lane = start(aws, profile, STREAM)
         assert until(lambda: len(aws.items(EVENTS, STREAM)) == COUNT)
         assert heard_by(lines, 2) == [f"subscribed since {COUNT // 2}", "ponged"]
-        aws.put_control(STREAM, "lease", stop={"BOOL": True})
+        aws.stop(STREAM)
         assert lane.last.outcome.status == "stopped"
         assert heard_by(lines, 2) == ['said {"op":"bye"}', "closed with 1000"]
     items = aws.items(EVENTS, STREAM)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
+from bench.harness import descendants
 from local.aws_endpoints import needs_embedded
 from local.cli import main
 from local.listener import bind
@@ -23,7 +24,7 @@ from local.service.lifecycle import Service
 from local.service.screen import Screen
 from tests import harness
 from tests.harness import free_port
-from tests.local.support import PROJECT, children, environment, until
+from tests.local.support import PROJECT, environment, until
 
 PREFIX = "arn:aws:states:us-east-1:000000000000"
 MACHINE = f"{PREFIX}:stateMachine:streamkeeper-test-connections"
@@ -271,4 +272,4 @@ def test_a_bad_option_is_one_sentence(
 def _child(service: Run, part: bytes) -> int:
     """Returns the child of the service whose command line contains `part`."""
     assert service.process is not None
-    return next(pid for pid in children(service.process.pid) if part in Path(f"/proc/{pid}/cmdline").read_bytes())
+    return next(pid for pid in descendants(service.process.pid) if part in Path(f"/proc/{pid}/cmdline").read_bytes())
