@@ -125,13 +125,8 @@ def test_a_profile_that_vouches_for_its_upstream_closes_the_gap(aws: Aws) -> Non
 
 def test_a_successor_whose_cursor_is_refused_begins_afresh_at_once(aws: Aws) -> None:
     """The older reads on until it is connected: one connection, no failure, and no gap."""
-    stays = Peer.wait_until_gone
-    scripts = (
-        sends(UNTIL_CLOSE, numbered(1), then=stays),
-        sends(REFUSED % 410),
-        sends(UNTIL_CLOSE, numbered(2), then=stays),
-    )
-    with serving(*scripts) as server:
+    one, two = (sends(UNTIL_CLOSE, numbered(number), then=Peer.wait_until_gone) for number in (1, 2))
+    with serving(one, sends(REFUSED % 410), two) as server:
         table = {"address": server.address, "framing": "sse", "allow_private": True, "overlap": "tolerates"}
         # The older's lease must hold for as long as a slow machine takes to answer twice.
         older = start(aws, profile := parse(STREAM, table, {}), STREAM, "A", progress_every_ms=4_000)

@@ -3,58 +3,23 @@
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from handlers.connection.lease import Lease
 from handlers.watching.orphan_recovery import StepFunctions
 from local.service.capacity import Capacity, Room
 from local.service.left_streams import LeftStreams, first_input, is_stopped
+from local.simulation.started_executions import StatesClient
+from local.simulation.tables import MemoryDynamoDB
 from states_language import server
 from states_language.clock import RealClock
 
 MACHINE = "arn:aws:states:us-east-1:000000000000:stateMachine:machine"
 LEASE = {"PK": {"S": "demo"}, "SK": {"S": "lease"}, "execution": {"S": "arn:gone"}, "generation": {"N": "1"}}
 LEASE |= {"started_at": {"S": "2026-01-01T00:00:00.000Z"}}
-
-
-class Table:
-    """A client of a control table with one lease, whose holder died long ago."""
-
-    def __init__(self, **more: Any) -> None:
-        self.lease = LEASE | more
-        self.updates: list[str] = []
-
-    def query(self, **_: Any) -> Any:
-        """Returns the lease's entry in the index."""
-        return {"Items": [self.lease]}
-
-    def batch_get_item(self, **_: Any) -> Any:
-        return {"Responses": {"control": [self.lease]}}
-
-    def get_item(self, **_: Any) -> Any:
-        return {"Item": self.lease}
-
-    def update_item(self, *, UpdateExpression: str, **_: Any) -> Any:
-        self.updates.append(UpdateExpression)
-        return {}
-
-
-class States:
-    """A client of Step Functions that knows no execution."""
-
-    def __init__(self) -> None:
-        self.started: list[str] = []
-
-    def describe_execution(self, **_: Any) -> Any:
-        """No execution is known."""
-        raise ClientError({"Error": {"Code": "ExecutionDoesNotExist"}}, "DescribeExecution")
-
-    def start_execution(self, *, name: str, **_: Any) -> Any:
-        self.started.append(name)
-        return {"executionArn": f"arn:{name}"}
 
 
 @pytest.mark.parametrize(
@@ -71,18 +36,17 @@ def test_an_execution_that_nobody_knows(
     tmp_path: Path, shares_tables: bool, may_start: bool, lease: dict[str, Any], started: int, words: str | None
 ) -> None:
     """In this machine's own tables it is over, and lets go of a stopped stream; in shared ones it may be another's."""
-    executions = server.StepFunctions(tmp_path, RealClock()).executions
-    states = States()
-    known = StepFunctions(lambda: states, MACHINE, lambda: None)
+    executions, starts = server.StepFunctions(tmp_path, RealClock()).executions, list[str]()
+    start: Any = lambda name, _: starts.append(name) or SimpleNamespace(arn=f"arn:{name}")  # noqa: E731
+    known = StepFunctions(lambda: StatesClient(lambda _arn: None, start), MACHINE, lambda: None)
     room = Room(Capacity(1, "a test"), lambda: [] if may_start else ["another"])
-    table = Table(**lease)
+    table = MemoryDynamoDB("control")
+    table.put_item(TableName="control", Item=LEASE | lease)
     watch = LeftStreams(executions, lambda: (table, "control"), known, room, print, shares_tables=shares_tables)
     sentences = asyncio.run(watch.check())
-    assert (len(states.started), [one.endswith(words or "") for one in sentences.values()]) == (
-        started,
-        [True] if words else [],
-    )
-    assert [one.endswith("REMOVE #execution, #group") for one in table.updates] == [True] * bool(lease)
+    assert (len(starts), [one.endswith(words or "") for one in sentences.values()]) == (started, [True] * bool(words))
+    item = table.get_item(TableName="control", Key={name: LEASE[name] for name in ("PK", "SK")})["Item"]
+    assert {"execution", "group"} & item.keys() == (set() if lease else {"execution"})
 
 
 def test_a_renewal_under_way_is_resumed_without_its_predecessor() -> None:
