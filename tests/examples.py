@@ -9,19 +9,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import settings
+
+from examples import ALL, examples
+
+__all__ = ["ALL", "IS_CI", "SOME", "examples", "one_in"]
 
 IS_CI = os.environ.get("CI", "") not in ("", "0", "false")
 """Whether continuous integration runs the tests (`.ci/run`)."""
-ALL = 100
-"""What Hypothesis draws by itself, for a test that says no number."""
 SOME = 5
-LEAST = 3
-
-
-def examples(number: int) -> int:
-    """Returns how many examples to draw of the `number` that `make test-all` draws."""
-    return max(min(number, LEAST), number * settings().max_examples // ALL)
 
 
 def one_in(number: int, parameters: Iterable[Any]) -> list[Any]:

@@ -64,16 +64,6 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         yield Story(read, tuple(asked), service, project)
 
 
-def refusal(service: Service, project: Path) -> tuple[int, str]:
-    """How the API answers when an index may no longer be read, as a changed file says, and the line of the run."""
-    path = project / "packaging" / "resources" / "roles.cjs"
-    changed(path, ("Query', BY_POSITION)", "Scan', BY_POSITION)"))
-    service.refused = {"ConnectionControlRole dynamodb:Query"}
-    assert until(lambda: "ConnectionControlRole" in service.log, 20), service.log
-    status, _ = service.ask("GET", f"{permissions.STREAM}/events?limit=100")
-    return status, next(line for line in service.log.splitlines() if "ALERT: refused" in line)
-
-
 def refused(roles_: tuple[Role, ...], asked: tuple[tuple[str, Need], ...]) -> list[tuple[str, str]]:
     """Each (role, action) of a request that is not allowed."""
     by_name = {role.name: role for role in roles_}
@@ -99,13 +89,6 @@ def single(roles_: tuple[Role, ...]) -> list[tuple[Role, Statement, str, str]]:
     ]
 
 
-def explained() -> list[Permission]:
-    """What unused_permissions.toml explains that no run uses."""
-    found = tomllib.loads(UNUSED.read_text(encoding="utf-8"))
-    rows = ((role, *spelled.split(" ")) for role, reasons in found.items() for spelled in reasons)
-    return sorted((role, action, resource.replace("<stage>", STAGE)) for role, action, resource in rows)
-
-
 def test_every_request_is_allowed(story: Story) -> None:
     """The run refused no request, and the evaluator, which knows AWS's actions and resources, allows each. It also
     allows what Lambda itself requests in the role of each function.
@@ -120,7 +103,9 @@ def test_every_request_is_allowed(story: Story) -> None:
 
 def test_what_is_allowed_is_used_or_explained(story: Story) -> None:
     """The permissions that no request needed are exactly the rows of unused_permissions.toml."""
-    spare, known = set(unused(story.roles, story.asked)), set(explained())
+    found = tomllib.loads(UNUSED.read_text(encoding="utf-8").replace("<stage>", STAGE))
+    known = {(role, *spelled.split(" ")) for role, reasons in found.items() for spelled in reasons}
+    spare = set(unused(story.roles, story.asked))
     assert (spare - known, known - spare) == (set(), set()), "not explained, and explained though used or not allowed"
 
 
@@ -145,7 +130,12 @@ def test_the_local_evaluator_agrees_with_the_other(story: Story) -> None:
 
 def test_a_run_that_enforces_answers_as_aws_does(story: Story) -> None:
     """If a permission is removed while it runs, the API fails at once, and a line says why."""
-    status, line = refusal(story.service, story.project)
+    service, roles_file = story.service, story.project / "packaging" / "resources" / "roles.cjs"
+    changed(roles_file, ("Query', BY_POSITION)", "Scan', BY_POSITION)"))
+    service.refused = {"ConnectionControlRole dynamodb:Query"}
+    assert until(lambda: "ConnectionControlRole" in service.log, 20), service.log
+    status, _ = service.ask("GET", f"{permissions.STREAM}/events?limit=100")
+    line = next(line for line in service.log.splitlines() if "ALERT: refused" in line)
     user = f"arn:aws:sts::000000000000:assumed-role/ConnectionControlRole/streamkeeper-{STAGE}-connection-control"
     index = f"arn:aws:dynamodb:us-east-1:000000000000:table/streamkeeper-{STAGE}-events/index/by-position"
     assert status == 503

@@ -37,7 +37,11 @@ def test_an_execution_that_nobody_knows(
 ) -> None:
     """In this machine's own tables it is over, and lets go of a stopped stream; in shared ones it may be another's."""
     executions, starts = server.StepFunctions(tmp_path, RealClock()).executions, list[str]()
-    start: Any = lambda name, _: starts.append(name) or SimpleNamespace(arn=f"arn:{name}")  # noqa: E731
+
+    def start(name: str, _input: Any) -> Any:
+        starts.append(name)
+        return SimpleNamespace(arn=f"arn:{name}")
+
     known = StepFunctions(lambda: StatesClient(lambda _arn: None, start), MACHINE, lambda: None)
     room = Room(Capacity(1, "a test"), lambda: [] if may_start else ["another"])
     table = MemoryDynamoDB("control")
