@@ -106,8 +106,7 @@ def test_a_shorter_limit_renews_the_execution_whose_lanes_wait_for_longer(
 ) -> None:
     """Its successor has the new wait, and after two lives nothing is uncovered any more."""
     world = shortened(policy, is_hot, outage)
-    assert violations(world) == []
-    assert world.definitions == [1, 2]
+    assert (violations(world), world.definitions) == ([], [1, 2])
     assert late_holes(world) == []
 
 

@@ -235,8 +235,7 @@ def test_an_answer_that_says_nothing_is_a_defect_of_the_function(aws: Aws) -> No
 
     execution = aws.run(function)
     assert [name for _, name in of_lanes(execution, "B")][2:4] == ["Renewal due B", "Wait B"]
-    assert rests_ms(execution, "B") == [2000]
-    assert execution.output == {"status": "ended"}
+    assert (rests_ms(execution, "B"), execution.output) == ([2000], {"status": "ended"})
 
 
 def test_an_execution_that_lost_the_stream_leaves_the_lease_alone(aws: Aws) -> None:

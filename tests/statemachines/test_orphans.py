@@ -191,8 +191,7 @@ async def test_a_stream_that_was_stopped_is_not_started_again(world: Watched, mi
     await world.after(1)
     world.put(lease)
     await world.after(120)
-    assert world.alive == []
-    assert world.states.starts_ms == []
+    assert (world.alive, world.states.starts_ms) == ([], [])
     assert {(orphan.is_done, orphan.started) for orphan in world.found} == {(True, "")}
     assert "POST starts it again, DELETE ends this alert" in world.found[0].sentence
 

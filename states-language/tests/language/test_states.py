@@ -166,8 +166,7 @@ def test_a_lambda_call_names_the_function_and_carries_its_payload() -> None:
         "pending": None,
         "reads": False,
     }
-    assert call.execution_arn == execution.arn
-    assert call.entered_ms == EPOCH_2026_MS
+    assert (call.execution_arn, call.entered_ms) == (execution.arn, EPOCH_2026_MS)
     assert (execution.output["Payload"], execution.output["StatusCode"]) == ({"ok": 1}, 200)
     direct, execution = performed({"Type": "Task", "Resource": ARN, "TimeoutSeconds": 7}, {"ok": 1}, {"x": 2})
     assert (direct.function, direct.payload, direct.timeout_ms) == ("work", {"x": 2}, 7000)

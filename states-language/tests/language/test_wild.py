@@ -65,8 +65,7 @@ def test_data_that_nests_ever_deeper_ends_the_execution() -> None:
         ("B", {"Type": "Choice", "Choices": [{"Variable": "$.stop", "IsPresent": True, "Next": "C"}], "Default": "A"}),
         ("C", {"Type": "Succeed"}),
     ).execute()
-    assert execution.status == "FAILED"
-    assert execution.error == "States.Runtime"
+    assert (execution.status, execution.error) == ("FAILED", "States.Runtime")
 
 
 def test_an_input_that_is_not_json_is_not_started() -> None:

@@ -65,8 +65,7 @@ def test_closed_while_the_successor_connects_watches_for_its_mark() -> None:
     claimed = Lease(fence=FENCE + 1, connected_token=FENCE)
     manager = connected()
     manager.handle(40, Closed("ended_by_upstream"))
-    assert manager.handle(40, LeaseRead(claimed)) == []
-    assert manager.lease_due_ms == 140
+    assert (manager.handle(40, LeaseRead(claimed)), manager.lease_due_ms) == ([], 140)
     effects = manager.handle(140, LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1)))
     assert outcome(effects).error == "StreamTakenOver"
 

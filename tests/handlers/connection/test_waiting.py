@@ -25,8 +25,7 @@ def test_events_wait_for_one_another() -> None:
     """They are written together, at most so long after the first of them; the next ones begin a new wait."""
     manager = gathering()
     assert manager.handle(1_000, Chunk(event(8) + event(9))) == []
-    assert manager.handle(2_999, Chunk(event(10))) == []
-    assert manager.wake_at_ms == 3_000
+    assert (manager.handle(2_999, Chunk(event(10))), manager.wake_at_ms) == ([], 3_000)
     effects = manager.handle(3_000, Woken())
     assert (kinds(effects), ids(effects), effects[0]) == (
         [Write],

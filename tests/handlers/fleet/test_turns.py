@@ -88,6 +88,5 @@ def test_who_is_refused_too_often_is_left_with_the_reason() -> None:
             asks.answered(due, outcome, f"no {due.tries}", now_ms)
         else:
             now_ms += due
-    assert asks.left == {"a": f"no {TRIES - 1}"}
-    assert asks.counts == {"refused": TRIES, "stopped": 1}
+    assert (asks.left, asks.counts) == ({"a": f"no {TRIES - 1}"}, {"refused": TRIES, "stopped": 1})
     assert asks.position == "b"

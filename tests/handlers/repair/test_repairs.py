@@ -127,8 +127,7 @@ def test_retry_after_is_obeyed_by_all_streams_of_the_profile() -> None:
     assert rig.run().status == "busy"
     rig.lies(refuses=0)
     rig.now = max(until_ms, rig.repaired.next_ms)
-    assert rig.run().status == "done"
-    assert rig.repaired.state == REPAIRED
+    assert (rig.run().status, rig.repaired.state) == ("done", REPAIRED)
 
 
 @pytest.mark.parametrize(
@@ -252,8 +251,7 @@ def test_an_address_that_reaches_less_far_repairs_a_part() -> None:
     while not rig.repaired.is_over:
         rig.now = max(rig.now, rig.repaired.next_ms)
         rig.run(request=False, left_ms=1_000)
-    assert rig.repaired.state == PARTLY
-    assert len(rig.alerts) == 1
+    assert (rig.repaired.state, len(rig.alerts)) == (PARTLY, 1)
     assert rig.now <= rig.gap.to_ms + 60_000
     # What came is not forgotten where a person has it tried again, and the address has less by now.
     tried = gap_edges.again(rig.records.newest_gaps("s", 1)[0], rig.now)

@@ -23,8 +23,7 @@ def test_one_function_at_a_time_asks_an_upstream() -> None:
     """Another function finds the turn taken, and makes no request."""
     rig = Rig()
     rig.work.take_turn("s", "another", rig.now, rig.now + 1_000)
-    assert rig.run().status == "busy"
-    assert rig.rest.asked == []
+    assert (rig.run().status, rig.rest.asked) == ("busy", [])
     rig.now += 1_000
     assert rig.run().status == "done"
 

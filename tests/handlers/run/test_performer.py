@@ -144,8 +144,7 @@ def test_a_request_is_waited_for_until_the_hard_stop(step: Step) -> None:
     streams = Streams(is_alone=True)
     streams.performer._pool = Never()
     streams.begin("demo", [step, step])
-    assert streams.performer.run() == "demo"
-    assert streams.now_ms == STOP_MS
+    assert (streams.performer.run(), streams.now_ms) == ("demo", STOP_MS)
     assert streams.values["demo"] == [
         StoreFailed("the store did not answer before the function's deadline"),
         StoreFailed("no time is left to ask the store"),

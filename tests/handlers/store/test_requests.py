@@ -192,8 +192,7 @@ def test_who_knows_of_a_newer_connection_only_marks_its_release() -> None:
     before, asked = table.item(), len(table.requests)
     answer = older.ask(Release("6", row(1, 3_100, closed_ms=3_100, ended_by="taken_over"), is_relieved=True))
     assert (answer.lease.connected_token, answer.lease.released_token) == (2, 1)
-    assert table.item() == before | {"released": {"N": "1"}}
-    assert len(table.requests) == asked + 1
+    assert (table.item(), len(table.requests)) == (before | {"released": {"N": "1"}}, asked + 1)
 
 
 @pytest.mark.parametrize("back_ms", [0, 1, 1_000])

@@ -218,12 +218,10 @@ def test_versions_of_the_machine_that_nothing_refers_to_are_deleted(monkeypatch:
     monkeypatch.setattr("handlers.upgrade.deployed.MOST_VERSIONS", 2)
     world = World(IDS)
     world.versions, world.published, world.revision = [f"D{n}" for n in (1, 3, 4, 5, 6)], 9, 10
-    assert world.upgrade()[0] == "Success"
-    assert world.versions == [None, None, None, None, "D6", "D2"]
+    assert (world.upgrade()[0], world.versions) == ("Success", [None, None, None, None, "D6", "D2"])
     world.versions, world.deployed = ["D2", "D3", "D4", "D5"], "D2"
     world.records.promote(world.records.read().execution, f"{MACHINE}:1")
-    assert world.upgrade("again")[0] == "Success"
-    assert world.versions == ["D2", None, "D4", "D5"]
+    assert (world.upgrade("again")[0], world.versions) == ("Success", ["D2", None, "D4", "D5"])
 
 
 @pytest.mark.parametrize(("bad", "end"), [("", "Success"), ("raises", "FailureClean")])

@@ -156,5 +156,4 @@ def test_a_parent_that_waits_holds_up_its_children(served: Served) -> None:
     """Its function fails once; its two children send nothing until all of the parent is done."""
     split = Split([None, 0, 0], [3, 1, 1])
     done = delivered(served, split, failing=split.records[0][2])
-    assert done[:3] == split.records[0]
-    assert sorted(done[3:]) == split.records[1] + split.records[2]
+    assert (done[:3], sorted(done[3:])) == (split.records[0], split.records[1] + split.records[2])
