@@ -63,11 +63,13 @@ def once(folder: Path, make: Callable[[Path], Path]) -> Path:
 def kept(name: str, make: Callable[[Path], Path], made_by: str, *rooms: str) -> Path:
     """Returns a folder that packages a copy of the project, as `once` does; the next run uses it too.
 
-    It is made again when a source of the template changes, a file of these rooms, or the file `made_by`, which says how
-    the copy differs.
+    It is made again when a source of the template changes, a file of these rooms (or such a file itself), or the file
+    `made_by`, which says how the copy differs.
     """
+    of_rooms = [PROJECT / room for room in rooms]
+    content = [sorted(files_of(one).items()) if one.is_dir() else one.read_bytes() for one in of_rooms]
     sources = osls.kept(STAGE, PROJECT).stem.encode() + Path(made_by).read_bytes()
-    sources += repr([sorted(files_of(PROJECT / room).items()) for room in rooms]).encode()
+    sources += repr(content).encode()
     place = PROJECT / ".streamkeeper-build" / "copies"
     place.mkdir(parents=True, exist_ok=True)
     folder = place / f"{name}-{hashlib.sha256(sources).hexdigest()[:16]}"

@@ -150,7 +150,7 @@ def test_a_folder_holds_nothing_but_the_release(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().err == f"{__file__} cannot hold a release: File exists.\n"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def template(release: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((release / TEMPLATE).read_text())
     return found

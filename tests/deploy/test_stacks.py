@@ -61,17 +61,17 @@ def run(folder: Path, *command: str, **variables: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, release: Path) -> Path:
+@pytest.fixture
+def project(tmp_path: Path, release: Path) -> Path:
     """Return the modules and the examples, beside a release."""
-    folder = tmp_path_factory.mktemp("stacks")
+    folder = tmp_path / "stacks"
     for name in ("packaging", "examples"):
         shutil.copytree(stages.ROOT / name, folder / name)
     shutil.copytree(release, folder / "release")
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def parameters(release: Path) -> dict[str, Any]:
     (path,) = release.glob("*.template.json")
     found: dict[str, Any] = json.loads(path.read_text())["Parameters"]
