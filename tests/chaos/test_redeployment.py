@@ -135,17 +135,13 @@ def grouped(*faults: Fault, late_ms: int, has_new_profile: bool = False) -> Grou
     return world
 
 
-def group_of(world: Group, stream: str) -> str:
-    return str(lease(next(one for one in world.members if one.stream == stream))["group"]["S"])
-
-
 def test_streams_of_a_group_stay_connected_over_a_redeployment() -> None:
     """Running streams stay where they are, even if a function keeps fewer now; new ones join another group."""
     names = changeable(GROUPED)
     all_changes = sum(1 << at for at, name in enumerate(names) if name != SHORTER)
     world = grouped(Fault(AT_MS, "redeploy", 0, all_changes), late_ms=AT_MS + 5_000)
     assert violations(world) == []
-    assert [group_of(world, one.stream) for one in world.members] == ["#1", "#1", "#1", "#2"]
+    assert [lease(one)["group"]["S"] for one in world.members] == ["#1", "#1", "#1", "#2"]
     assert {one.task.version for one in world.functions if one.is_alive} == {2}
     assert (world.definitions[0], set(world.definitions[1:])) == (1, {2})
 

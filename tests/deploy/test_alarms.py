@@ -136,18 +136,15 @@ def test_the_words_that_an_alarm_looks_for_are_those_of_the_log() -> None:
     assert _handlers().count(f'logger.warning("{words}"') == _handlers().count(words) == 1
 
 
-def logical_ids() -> set[str]:
-    """Return the ids of the alarms of every stage, of a delivering profile, and of a bucket."""
-    every = osls.template("test")["Resources"] | delivery_resources()
-    return {key for key, one in every.items() if "CloudWatch::Alarm" in one["Type"]} | {"WrongProfilesAlarm"}
-
-
 def test_every_alarm_has_its_section_in_the_runbook() -> None:
     """It has the mail's name, the meaning, what to do and how soon; no section is superfluous."""
     _, *sections = (stages.ROOT / "docs" / "runbook.md").read_text(encoding="utf-8").split("\n## ")
     texts = dict(section.split("\n", 1) for section in sections)
     assert texts.pop("First look")
-    assert {f"{name}Alarm" for name in texts} == logical_ids()
+    # Of every stage, of a delivering profile, and of a bucket.
+    every = osls.template("test")["Resources"] | delivery_resources()
+    alarms = {key for key, one in every.items() if "CloudWatch::Alarm" in one["Type"]} | {"WrongProfilesAlarm"}
+    assert {f"{name}Alarm" for name in texts} == alarms
     for name, text in texts.items():
         parts = re.findall(r"^\*(Means|Do)(?: (?:now|today|this week))?\.\* ", text, re.MULTILINE)
         assert (name, parts) == (name, ["Means", "Do"])

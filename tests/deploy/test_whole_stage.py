@@ -122,7 +122,7 @@ def upstream() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory, upstream: str) -> Iterator[Stage]:
-    """Yield the stage, deployed once."""
+    """Yield the stage, which the first test deploys: what is shared has the budget of a file."""
     with opened(tmp_path_factory.mktemp("account")) as account:
         queue = account.client("sqs").create_queue(QueueName=QUEUE, Attributes={"FifoQueue": "true"})["QueueUrl"]
         folder = copied(tmp_path_factory.mktemp("copy") / "project")
@@ -130,13 +130,12 @@ def stage(tmp_path_factory: pytest.TempPathFactory, upstream: str) -> Iterator[S
         profile = (folder / "env" / "streams" / "demo.toml").read_text()
         profile = profile.replace("${UPSTREAM_DEMO}/{streamId}", f"{upstream}/{{name}}")
         (folder / "env" / "streams" / "trial.toml").write_text(f'{profile}\n[[deliver]]\nsqs = "{QUEUE}"\n')
-        found = Stage(folder, account, queue)
-        found.deploy(128)
-        yield found
+        yield Stage(folder, account, queue)
 
 
 def test_streams_share_a_function_and_are_delivered(stage: Stage) -> None:
     """Two streams in one group hand over, and each stored event comes to the queue."""
+    stage.deploy(128)
     for stream_id in STREAMS:
         stage.start(stream_id)
     assert until(lambda: all(len(stage.stored(one)) > 5 for one in STREAMS), WAIT_S), [

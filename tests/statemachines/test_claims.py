@@ -5,14 +5,8 @@ from itertools import pairwise
 import pytest
 
 from local import stages
-from states_language import Execution
 from tests.statemachines.connections import INPUT, MINE, OTHER, STOPPED_UNBEGUN, Aws, definition
 from tests.statemachines.test_connections import ended, entered, scripted
-
-
-def rests_s(execution: Execution) -> list[int]:
-    """How long the execution backed off between its tries to claim the stream."""
-    return [(later - at_ms) // 1000 for (at_ms, name), (later, _) in pairwise(entered(execution)) if name == "Back off"]
 
 
 @pytest.mark.parametrize("action", ["updateItem", "getItem", "describeExecution"])
@@ -23,9 +17,11 @@ def test_a_claim_outlasts_an_outage(aws: Aws, action: str) -> None:
     aws.failures = {action: ["DynamoDB.InternalServerErrorException"] * 30}
     execution = aws.run(ended)
     assert execution.output == {"status": "ended"}
-    names = [name for _, name in entered(execution)]
+    steps = entered(execution)
+    names = [name for _, name in steps]
     assert names.count("Claim lease") == 15 + 2  # the last but one is refused, the last in place of the dead one
-    assert rests_s(execution) == [0, *[2] * 9, *[4] * 5, 0]
+    rests_s = [(later - at_ms) // 1000 for (at_ms, name), (later, _) in pairwise(steps) if name == "Back off"]
+    assert rests_s == [0, *[2] * 9, *[4] * 5, 0]
 
 
 def test_a_claim_that_cannot_be_made_for_hours_is_delegated(aws: Aws) -> None:

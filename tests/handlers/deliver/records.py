@@ -25,7 +25,10 @@ def message(stream_id: str, one: StreamEvent) -> Message:
 
 
 def record(item: dict[str, Any], number: int, at_ms: int = NOW_MS, kind: str = "INSERT") -> dict[str, Any]:
-    image = {name: _coded(value) for name, value in item.items()}
+    image = {
+        name: {kind: base64.b64encode(one).decode() if kind == "B" else one for kind, one in value.items()}
+        for name, value in item.items()
+    }
     written = {
         "Keys": {name: image[name] for name in ("PK", "SK")},
         "NewImage": image,
@@ -44,7 +47,3 @@ def segment_record(stream_id: str, events: Sequence[StreamEvent], number: int) -
     """Return the record of a segment with these events."""
     segment = Segment(number, 1, 0, NOW_MS, b"", None)
     return record(segment_item(stream_id, segment, events, 0), number)
-
-
-def _coded(value: dict[str, Any]) -> dict[str, Any]:
-    return {kind: base64.b64encode(one).decode() if kind == "B" else one for kind, one in value.items()}

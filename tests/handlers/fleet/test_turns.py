@@ -8,11 +8,6 @@ from handlers.fleet.turns import AT_ONCE, TRIES, Ask, Asking, Outcome, Rate, mos
 NAMES = [f"s:{number:04d}" for number in range(400)]
 
 
-def asking(rate: Rate, draws: random.Random, after: str = "") -> Asking:
-    """Ask for a connection of all streams after a given one."""
-    return Asking((Ask(name, is_connected=True) for name in NAMES if name > after), rate, draws.random, after)
-
-
 def test_the_rate_grows_and_never_exceeds_its_bound() -> None:
     """No second has more requests than the bound; without a refusal the rate reaches it."""
     rate, sent = Rate(50, 0), Counter[int]()
@@ -53,7 +48,8 @@ def test_generated_answers_leave_nobody_out() -> None:
 
 def stretch(draws: random.Random, now_ms: int, after: str, done: Counter[str]) -> tuple[int, str]:
     """Run until all is answered or a kill; return its instant, and the place that was written last."""
-    asks = asking(Rate(most_per_s(100), now_ms), draws, after)
+    left = (Ask(name, is_connected=True) for name in NAMES if name > after)
+    asks = Asking(left, Rate(most_per_s(100), now_ms), draws.random, after)
     under_way: dict[str, tuple[int, Ask]] = {}
     saved, dies_ms = after, now_ms + draws.randrange(200, 8_000)
     while now_ms < dies_ms:
