@@ -80,8 +80,7 @@ def test_an_event_is_saved_once_the_next_is_requested(waits: list[float]) -> Non
         follow = Client(server.address).follow(STREAM, checkpoint=memory)
         assert asyncio.run(taken(follow, 2)) == ["3", "4"]
         assert afters(server) == [2]
-    assert memory.places == ["", "1", "2", "3"]
-    assert waits == []
+    assert (memory.places, waits) == (["", "1", "2", "3"], [])
 
 
 def test_it_waits_out_an_outage_and_a_start(waits: list[float], caplog: pytest.LogCaptureFixture) -> None:
@@ -211,8 +210,7 @@ def test_what_may_be_written_late_is_read_again(waits: list[float]) -> None:
     events = [event(1) | came | {"position": position}, event(2) | came | {"position": position[:-1] + "1"}]
     memory = Memory()
     with serving(answers({"stream": STREAM, "events": events, "next": None})) as server:
-        follow = Client(server.address).follow(STREAM, checkpoint=memory)
-        assert asyncio.run(taken(follow, 1)) == ["1"]
+        assert asyncio.run(taken(Client(server.address).follow(STREAM, checkpoint=memory), 1)) == ["1"]
         assert asyncio.run(taken(Client(server.address).follow(STREAM, checkpoint=memory), 2)) == ["1", "2"]
     assert received_ms - int(memory.places[-1]) >= LATE_MS
     assert waits == []

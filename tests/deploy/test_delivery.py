@@ -34,8 +34,7 @@ def template() -> dict[str, Any]:
     several = 'deliver = [{ sqs = "a.fifo" }, { s3 = "lake", prefix = "raw/" }, { lambda = "f" }, ' + WEBHOOK + "]\n"
     more = 'deliver = [{ eventbridge = "bus" }, { kinesis = "k" }, { firehose = "h" }, { sqs = "a.fifo" }]\n'
     profiles = {"mine": PROFILE + several, "more.x": PROFILE + more, "quiet": PROFILE}
-    project = kept("delivery", lambda folder: delivering(folder, profiles), __file__)
-    return osls.template(STAGE, project)
+    return osls.template(STAGE, kept("delivery", lambda folder: delivering(folder, profiles), __file__))
 
 
 def test_a_stage_without_such_a_profile_has_nothing_of_it() -> None:

@@ -60,8 +60,7 @@ def test_whatever_stands_in_a_lease(memory: Memory, control: ModuleType, attribu
     assert (code, [one["stream"] for one in listed["streams"]]) == (200, ["demo:a", "demo:b", "demo:c"])
     code, status = asked(control, "/connections/{streamId}", "demo:b")
     assert code == 200
-    words = f"its lease cannot be read whole: {', '.join(names)}"
-    assert (status["reason"] == words) is bool(names)
+    assert (status["reason"] == f"its lease cannot be read whole: {', '.join(names)}") is bool(names)
     assert listed["streams"][1]["reason"] == status["reason"]
     is_newer = bool(layout_problem(bad))
     assert asked(control, "/connections/{streamId}/events", "demo:b")[0] == (503 if is_newer else 200)

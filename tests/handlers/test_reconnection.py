@@ -55,8 +55,7 @@ def test_a_rest_ends_at_a_requested_stop_and_where_another_took_over(function: F
     function.store.change_rest("demo", Rest(), Rest("http", 3, function.clock.now_ms() + 60_000), "A/r0")
     with serving(ends) as server:
         aws.stop("demo")
-        assert function.run(server).outcome.status == "stopped"
-        assert server.peers == []
+        assert (function.run(server).outcome.status, server.peers) == ("stopped", [])
 
 
 def test_paces_grow_as_the_profile_says() -> None:

@@ -94,8 +94,7 @@ def test_a_stream_that_stops_in_a_group_joins_it_again(account: Groups) -> None:
 
 def test_a_dead_execution_of_a_stream_alone_is_replaced_by_a_group(account: Groups) -> None:
     """Instead of starting an execution of its own, the stream joins a group."""
-    alone = account.post("a", most=1)["executionArn"]
-    account.executions[alone.removeprefix(EXECUTION)] = "ABORTED"
+    account.executions[account.post("a", most=1)["executionArn"].removeprefix(EXECUTION)] = "ABORTED"
     account.post("a")
     assert (account.group("a"), account.inputs) == ("#1", ["a", "#1"])
 

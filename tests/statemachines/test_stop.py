@@ -38,8 +38,7 @@ def test_a_post_while_a_stream_stops_starts_it_again(aws: Aws) -> None:
     """Its execution waits until the draining one has released the stream, and begins the next generation."""
     described = drains(aws)
     seen: list[Any] = []
-    assert aws.run(aws.looking(seen)).output == {"status": "ended"}
-    assert len(described) == 3
+    assert (aws.run(aws.looking(seen)).output, len(described)) == ({"status": "ended"}, 3)
     begun = {"execution": {"S": MINE}, "generation": {"N": "4"}, "fence": {"N": "7"}, "started_at": {"S": START}}
     assert seen == [begun | {"stopped_at": SINCE}]
 

@@ -52,8 +52,7 @@ def test_a_cancelled_timer_is_not_called_and_does_not_move_time() -> None:
         await clock.sleep_until(EPOCH_2026_MS + 30)
         return clock.now_ms()
 
-    assert clock.run(main()) == EPOCH_2026_MS + 30
-    assert called == [EPOCH_2026_MS + 10]
+    assert (clock.run(main()), called) == (EPOCH_2026_MS + 30, [EPOCH_2026_MS + 10])
 
 
 def test_the_timers_of_what_has_ended_do_not_pile_up() -> None:

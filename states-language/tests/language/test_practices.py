@@ -27,8 +27,7 @@ def test_a_machine_with_nothing_to_warn_of() -> None:
 
 def test_a_missing_comment() -> None:
     """The warning is for the machine and for each state, in branches too."""
-    branch = line(("B", {"Type": "Pass"}))
-    listed = practices(line(("A", {"Type": "Parallel", "Branches": [branch]})))
+    listed = practices(line(("A", {"Type": "Parallel", "Branches": [line(("B", {"Type": "Pass"}))]})))
     assert listed == [("/", "comment"), ("/States/A", "comment"), ("/States/A/Branches/0/States/B", "comment")]
 
 

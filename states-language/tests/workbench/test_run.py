@@ -158,8 +158,7 @@ def test_real_time_reports_progress(
 ) -> None:
     """A Wait of a second is waited for, and reported on standard error."""
     monkeypatch.setattr(command, "PROGRESS_EVERY_MS", 300)
-    machine = written(tmp_path, "a.json", line(("A", {"Type": "Wait", "Seconds": 1})))
-    assert main(["run", machine]) == 0
+    assert main(["run", written(tmp_path, "a.json", line(("A", {"Type": "Wait", "Seconds": 1})))]) == 0
     shown = capsys.readouterr()
     assert "in A; Ctrl-C ends it." in shown.err
     assert shown.out.startswith("SUCCEEDED after 1.")

@@ -218,8 +218,7 @@ def test_what_floods_before_the_answer_has_begun() -> None:
     assert manager.handle(40, says(long)) == []
     effects = manager.handle(50, says(long | {"n": 2}))
     assert isinstance(effects[0], MarkConnected)
-    assert keys(effects) == ["1", "2"]
-    assert manager.wake_at_ms == 10_030
+    assert (keys(effects), manager.wake_at_ms) == (["1", "2"], 10_030)
 
 
 @pytest.mark.parametrize(("message", "count"), [(b"", EARLY_BYTES // 64), (b"x" * 70_000, 1)])

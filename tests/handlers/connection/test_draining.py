@@ -307,8 +307,7 @@ def test_what_may_have_begun_and_is_requested_once_keeps_its_turn(again: bool, s
     """The other lane waits for the turn; it would otherwise repeat the request before the machine knows of the end."""
     manager = claimed("forbids", again=again)
     manager.handle(20, LeaseRead(TURN, Resumption("7")))
-    effects = drained(manager, 60, manager.handle(50, Opened(status)))
-    assert (Release in kinds(effects)) == is_released
+    assert (Release in kinds(drained(manager, 60, manager.handle(50, Opened(status))))) == is_released
 
 
 def test_a_hot_standby_stays_when_it_is_taken_over() -> None:
@@ -334,8 +333,7 @@ def test_a_hot_standby_goes_when_another_execution_has_taken_over() -> None:
     superseding = LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="other"))
     manager.handle(1_030, superseding)
     assert manager.phase is Phase.OVERLAPPING
-    effects = drained(manager, 3_030, manager.handle(3_030, superseding))
-    assert outcome(effects).status == "superseded"
+    assert outcome(drained(manager, 3_030, manager.handle(3_030, superseding))).status == "superseded"
 
 
 def test_of_two_hot_connections_that_began_together_the_older_leaves_half_way() -> None:

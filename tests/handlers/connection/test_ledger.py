@@ -25,10 +25,8 @@ def test_what_a_killed_connection_had_read_is_a_gap_though_the_clock_of_a_stop_s
     after = Record(2, 80, NOW, None, "", False, since_ms=50, live_ms=80, stopped_ms=40)
     assert ledger(killed, after) == [Gap(2, 50, 58, "unrecorded", OPEN)]
     # What it heard after its last record is known to nobody.
-    unheard = replace(killed, heard_ms=49)
-    assert ledger(unheard, after) == [Gap(2, 50, 51, "unrecorded", OPEN)]
-    closed = replace(killed, closed_ms=50, ended_by="stopped")
-    assert ledger(closed, after) == []
+    assert ledger(replace(killed, heard_ms=49), after) == [Gap(2, 50, 51, "unrecorded", OPEN)]
+    assert ledger(replace(killed, closed_ms=50, ended_by="stopped"), after) == []
 
 
 @pytest.mark.parametrize(("ended_by", "to_ms"), [("stalled", 80), ("stopped", 52)])
@@ -73,8 +71,7 @@ def test_what_came_between_an_answer_and_the_thaw_of_its_function_is_a_gap(ended
     assert ledger(before, whole) == ledger(whole) == []
     read_on = replace(late, seen_ms=92, closed_ms=92, ended_by="reset", heard_ms=92)
     assert ledger(before, read_on, after) == [Gap(3, 92, 95, "reset", OPEN)]
-    reads = replace(late, seen_ms=92, saved_ms=NOW, closed_ms=None, ended_by="")
-    assert ledger(before, reads) == []
+    assert ledger(before, replace(late, seen_ms=92, saved_ms=NOW, closed_ms=None, ended_by="")) == []
 
 
 def test_an_open_connection_covers_all_that_follows() -> None:

@@ -114,6 +114,5 @@ def test_the_older_of_two_near_ones_asks_half_way() -> None:
     assert one.alarm_ms == 92_000
     assert not one.may_leave(47_000, replace(newer, expires_at_ms=48_000), LeaseView.TAKEN_OVER)
     assert one.may_leave(47_000, newer, LeaseView.TAKEN_OVER)
-    again = replace(newer, fence=6, connected_token=6)
-    assert not one.may_leave(47_500, again, LeaseView.TAKEN_OVER)
+    assert not one.may_leave(47_500, replace(newer, fence=6, connected_token=6), LeaseView.TAKEN_OVER)
     assert one.alarm_ms == 92_000

@@ -319,8 +319,7 @@ def test_a_header_of_the_answer_fills_a_header() -> None:
         "header": "Mcp-Session-Id",
     }
     headers = {"Mcp-Session-Id": "{ticket}"}
-    play = Play(profile(address="https://api.example/mcp", ticket=ticket, headers=headers))
-    steps = play.steps()
+    steps = Play(profile(address="https://api.example/mcp", ticket=ticket, headers=headers)).steps()
     asked = next(steps)
     assert isinstance(asked, Ask)
     assert not asked.with_body

@@ -45,5 +45,4 @@ def item_record(stream_id: str, one: StreamEvent, number: int) -> dict[str, Any]
 
 def segment_record(stream_id: str, events: Sequence[StreamEvent], number: int) -> dict[str, Any]:
     """Return the record of a segment with these events."""
-    segment = Segment(number, 1, 0, NOW_MS, b"", None)
-    return record(segment_item(stream_id, segment, events, 0), number)
+    return record(segment_item(stream_id, Segment(number, 1, 0, NOW_MS, b"", None), events, 0), number)

@@ -92,8 +92,7 @@ def test_events_arrive_once_and_in_order(rig: Rig) -> None:
     deliverer = Deliverer(rig)
     deliverer.brought(made())
     assert deliverer.delivers()
-    assert by_stream(rig, once=True) == KEYS
-    assert deliverer.letters == []
+    assert (by_stream(rig, once=True), deliverer.letters) == (KEYS, [])
 
 
 def test_a_batch_that_fails_in_part_keeps_the_order(rig: Rig) -> None:
@@ -102,8 +101,7 @@ def test_a_batch_that_fails_in_part_keeps_the_order(rig: Rig) -> None:
     rig.proxy.faults = ["part", "part"]
     deliverer.brought(made())
     assert deliverer.delivers()
-    assert by_stream(rig, once=True) == KEYS
-    assert deliverer.letters == []
+    assert (by_stream(rig, once=True), deliverer.letters) == (KEYS, [])
 
 
 @pytest.mark.parametrize("rig", SMALL_POISON, indirect=True)
@@ -130,8 +128,7 @@ def test_a_sink_that_was_away_gets_everything(rig: Rig, away_s: int) -> None:
     assert {behind.events for behind in deliverer.virtual.delivery.sweep()} == {3, 6}
     rig.proxy.is_away = False
     assert deliverer.delivers(361)
-    assert by_stream(rig, once=True) == KEYS
-    assert deliverer.letters == []
+    assert (by_stream(rig, once=True), deliverer.letters) == (KEYS, [])
 
 
 def test_a_redeployment_loses_nothing(rig: Rig) -> None:

@@ -246,8 +246,7 @@ class VirtualGroup(VirtualFunction):
         upstreams = {stream: Door(upstream, self.who) for stream, upstream in self.world.upstreams.items()}
         settings = {name: getattr(DELAYS, name) for name in DELAYS.__slots__} | {"ledger_keep_days": 0}
         names = {"events_table": EVENTS, "control_table": CONTROL}
-        group = Group(self._profile, upstreams, settings, names, self.world.tables)
-        self.start(group.needs(self))
+        self.start(Group(self._profile, upstreams, settings, names, self.world.tables).needs(self))
 
     def _profile(self, stream_id: str) -> Profile:
         policy = self.world.upstreams[stream_id].policy

@@ -35,10 +35,8 @@ class Place:
         self._s3.create_bucket(
             Bucket=self.name, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
         )  # fmt: skip
-        status = {"Status": "Enabled"}
-        self._s3.put_bucket_versioning(Bucket=self.name, VersioningConfiguration=status)
-        url = aws.s3.meta.endpoint_url
-        variables = {"AWS_ENDPOINT_URL": url, "AWS_DEFAULT_REGION": "eu-central-1"}
+        self._s3.put_bucket_versioning(Bucket=self.name, VersioningConfiguration={"Status": "Enabled"})
+        variables = {"AWS_ENDPOINT_URL": aws.s3.meta.endpoint_url, "AWS_DEFAULT_REGION": "eu-central-1"}
         self._plain = bucket(
             plain_aws(variables | {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"}), tries=1
         )

@@ -21,8 +21,7 @@ NOW_MS = 10**12
 
 
 def reader(memory: Memory, dynamodb: Any = None) -> EventReader:
-    objects = Objects(lambda: memory.s3, BUCKET)
-    return EventReader(dynamodb or memory.dynamodb, EVENTS, objects.get)
+    return EventReader(dynamodb or memory.dynamodb, EVENTS, Objects(lambda: memory.s3, BUCKET).get)
 
 
 def entries(

@@ -60,8 +60,7 @@ def requested(*tries: Script, retry: bytes = b"", **fields: Any) -> list[str]:
     performer.run(profile, Invocation("demo", "A", "", "r1", 900_000, 20_000, 2_000, 5_000, 28_000))
     after = [(table, record) for at_ms, table, record in sent if at_ms >= LOST_MS - 20]
     tables = [table for table, _ in after]
-    opened = max(at for at, table in enumerate(tables) if table == UPSTREAM)
-    stored = tables.index("events", opened)
+    stored = tables.index("events", max(at for at, table in enumerate(tables) if table == UPSTREAM))
     return [record for table, record in after[:stored] if table != "events"]
 
 

@@ -269,8 +269,7 @@ def test_a_turn_brings_the_cursor_that_the_release_saved() -> None:
 def test_a_turn_that_the_upstream_refuses_keeps_what_those_before_have_brought() -> None:
     """It appears only at its release: the next one still knows until when all is stored."""
     table = Table()
-    first = opened(table, overlap="forbids")
-    first.ask(Release("6", row(1, 2_500, closed_ms=2_500, ended_by="reset")))
+    opened(table, overlap="forbids").ask(Release("6", row(1, 2_500, closed_ms=2_500, ended_by="reset")))
     refused = Function(table, "r2", now_ms=2_600, overlap="forbids")
     refused.claim()
     refused.ask(TakeTurn(2, 9_500))

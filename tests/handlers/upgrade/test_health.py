@@ -93,8 +93,7 @@ def test_one_stream_in_fifty_may_be_worse_by_chance() -> None:
     bad = replace(after(killed=5), asked_ms=900_000)
     assert judged([bad, *[WATCHED] * 49], LIMITS).state is State.WELL
     assert judged([bad, *[WATCHED] * 48], LIMITS).state is State.WORSE
-    other = replace(bad, stream_id="demo:2")
-    assert judged([bad, other, *[WATCHED] * 48], LIMITS).state is State.WORSE
+    assert judged([bad, replace(bad, stream_id="demo:2"), *[WATCHED] * 48], LIMITS).state is State.WORSE
 
 
 def test_a_wave_that_falls_silent_is_worse_and_one_stream_among_many_is_not() -> None:

@@ -95,8 +95,7 @@ def test_functions_whose_processes_die(tmp_path: Path, capsys: pytest.CaptureFix
 @given(st.sampled_from(["calm", "rough"]), st.integers(0, 2**53), st.sampled_from(["evicts", "tolerates", "forbids"]))
 def test_the_same_question_has_the_same_answer(kind: str, seed: int, policy: str) -> None:
     """Each result is also plausible: no more time is missing than there is, and each lost event fell into a gap."""
-    options = ["--hours", "0.15", "--faults", kind, "--seed", str(seed), "--upstream", policy]
-    asked = page.asked(options)
+    asked = page.asked(["--hours", "0.15", "--faults", kind, "--seed", str(seed), "--upstream", policy])
     strategies = [FEW if one.name == GROUP else one for one in STRATEGIES]
     first, second = ([one.run(asked) for one in strategies] for _ in range(2))
     assert first == second

@@ -106,8 +106,7 @@ def ended(states: Any, machine: str, data: Any = None) -> dict[str, Any]:
 
 def test_tasks_call_functions(states: Any) -> None:
     """lambda:invoke wraps the answer; an exception becomes the error; a missing function has AWS's name."""
-    called = ended(states, "calls", {"n": 1})
-    assert json.loads(called["output"])["Payload"] == {"event": {"n": 1}}
+    assert json.loads(ended(states, "calls", {"n": 1})["output"])["Payload"] == {"event": {"n": 1}}
     failed = ended(states, "calls", {"fail": True})
     assert (failed["status"], failed["error"]) == ("FAILED", "StreamDropped")
     assert json.loads(failed["cause"])["errorMessage"] == "cut"
@@ -129,8 +128,7 @@ def test_tasks_call_other_services(endpoint: Running, states: Any) -> None:
         assert "MessageId" in json.loads(ended(states, "sends", {"url": address})["output"])
         (message,) = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=2)["Messages"]
         assert json.loads(message["Body"]) == {"n": 1}
-    error = ended(states, "sends", {"url": f"{url}-absent"})["error"]
-    assert error == "SQS.QueueDoesNotExistException"
+    assert ended(states, "sends", {"url": f"{url}-absent"})["error"] == "SQS.QueueDoesNotExistException"
 
 
 def test_lambda_invoke_answers_as_aws_does(endpoint: Running) -> None:
