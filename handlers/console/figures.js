@@ -32,7 +32,7 @@ export function figuresPart() {
       : missing.intervals ? `all but ${length(missing.seconds * 1000)}; `
       : gaps.length ? 'nothing is missing; ' : '';
     put('complete', share(complete), `${lacking}${gaps.length ? counted(gaps.length, 'gap') : 'no gap'}`);
-    put('connected', share(connected), `since ${clock(since)}; overlaps ${length(overlap)}`);
+    put('connected', share(connected), `since ${clock(since)}${overlap ? `; overlaps ${length(overlap)}` : ''}`);
   }
 
   return {
