@@ -28,7 +28,7 @@ EXAMPLES = """examples:
   streamkeeper plan --rate 100/s
   streamkeeper plan --rate 6/min --event-bytes 2000 --streams 1000 --wait-s 60
   streamkeeper plan --rate 30000/s --connect-s 0.2 --region large --json
-  streamkeeper plan --rate 60000/s --profile prices
+  streamkeeper plan --rate 60000/s --profile demo
 
 docs/plan.md explains the rules of the choice."""
 

@@ -271,4 +271,4 @@ def _in_parts(asked: Asked, needed: int) -> str:
             "If the upstream serves parts (topics, symbols, shards), write {name} into the profile's address and at "
             f"least {needed} of them into parts = [...]"
         )
-    return f"{words}: {needed} connections, one stream to its readers. If it serves none, {fewer}."
+    return f"{words}: {needed} connections, one stream to its readers. If the upstream has no parts, {fewer}."
