@@ -94,7 +94,10 @@ class Client:
         """The archive's batches of the time of which it has all events; before and after it, the pages of the rest."""
         at_ms = from_ms
         if self._archive is not None:
-            at_ms = min(max(from_ms, self._archive.span_ms(stream_id)[0]), to_ms)
+            begin_ms, end_ms = self._archive.span_ms(stream_id)
+            if not end_ms:
+                _LOG.warning("%s is no archive of %r: all is read elsewhere.", self._archive.address, stream_id)
+            at_ms = min(max(from_ms, begin_ms), to_ms)
             yield from self._rest(stream_id, from_ms, at_ms, after)
             # While a slow reader is in the archive, it grows, and events expire elsewhere.
             while (end_ms := min(self._archive.span_ms(stream_id)[1], to_ms)) > at_ms:

@@ -91,7 +91,7 @@ class Archive:
     """An archive that `streamkeeper archive` writes, at s3://BUCKET/PREFIX or in a folder."""
 
     def __init__(self, address: str) -> None:
-        self._place = place_at(address)
+        self.address, self._place = address, place_at(address)
 
     def span_ms(self, stream_id: str) -> tuple[int, int]:
         """The time of which it has all events of the stream; (0, 0) if it has none. Raises StreamkeeperError."""

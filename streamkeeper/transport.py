@@ -80,7 +80,8 @@ def with_query(path: str, query: Mapping[str, Any]) -> str:
 
 
 def _pool(address: Url, timeout_s: float) -> urllib3.PoolManager:
-    options: Any = {"maxsize": 32, "retries": False, "timeout": Timeout(connect=10, read=timeout_s)}
+    # Each follower may have a request under way; a connection beyond maxsize would be closed after each.
+    options: Any = {"maxsize": 1000, "retries": False, "timeout": Timeout(connect=10, read=timeout_s)}
     is_direct = address.host in _LOOPBACK or proxy_bypass(address.host or "")
     proxy = None if is_direct else getproxies().get(address.scheme or "")
     if proxy is None:

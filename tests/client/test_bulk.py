@@ -109,6 +109,13 @@ def test_the_rest_comes_from_the_api(tmp_path: Path) -> None:
     assert f"after={first}" in lines[1]
 
 
+def test_a_place_that_has_no_archive_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A mistyped one would hide what has left the tables."""
+    with serving(page(1)) as server:
+        assert [one.key for one in Client(server.address, archive=tmp_path / "typo").events(OF_API)] == ["1"]
+    assert caplog.messages == [f"{tmp_path}/typo is no archive of 'prices': all is read elsewhere."]
+
+
 def test_the_archive_may_grow_while_it_is_read(tmp_path: Path) -> None:
     """What a slow reader has not reached leaves the tables once it is archived, and is read from there."""
     rig = Rig(tmp_path, [number * HOUR_MS for number in range(6)])
