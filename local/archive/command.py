@@ -1,12 +1,13 @@
 """The verb `archive`: writes the events of streams into Parquet files, hour by hour once each is over."""
 
 import argparse
+import contextlib
 import math
 import os
 import sys
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from boto3.exceptions import Boto3Error
@@ -63,24 +64,41 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.stage and not arguments.tables:
         raise UserError("--stage works only with --tables; for the API of a stage give --url.")
     jobs = whole("--jobs", arguments.jobs, 1, 64)
-    from_ms = instant_ms(arguments.from_at) if arguments.from_at else None
-    try:
+    with _sentences(arguments.to):
         now_ms, archives = _archives(arguments, jobs)
-        while True:
-            until_ms = over_until(now_ms())
-            for archive in archives:
-                with saying(f"archiving {printable(archive.stream_id)} …"):
+    return archived(arguments, now_ms, archives)
+
+
+def archived(arguments: argparse.Namespace, now_ms: Callable[[], int], archives: Sequence[Archive]) -> int:
+    """Returns as `run`."""
+    from_ms = instant_ms(arguments.from_at) if arguments.from_at else None
+    while True:
+        until_ms = over_until(now_ms())
+        for archive in archives:
+            try:
+                with _sentences(arguments.to), saying(f"archiving {printable(archive.stream_id)} …"):
                     archive.run(until_ms, from_ms)
-            from_ms = None
-            if not arguments.follow:
-                return int(any(archive.is_late for archive in archives))
-            time.sleep(EVERY_S)
+            except UserError as problem:
+                # An outage does not end a command that has begun and follows for months.
+                if not arguments.follow or not any(one.is_begun for one in archives):
+                    raise
+                archive.say(f"{archive.stream_id}: {problem} The next try is in {EVERY_S} seconds.")
+        if not arguments.follow:
+            return int(any(archive.is_late for archive in archives))
+        time.sleep(EVERY_S)
+
+
+@contextlib.contextmanager
+def _sentences(place: str) -> Iterator[None]:
+    """Raises as a UserError that the tables or the place cannot be used."""
+    try:
+        yield
     except StoreUnavailable as problem:
         raise UserError(f"The tables cannot be read: {str(problem).rstrip('.')}.") from None
     except (BotoCoreError, Boto3Error, ClientError, OSError) as problem:
         # boto3's upload error has AWS's answer in its context.
         why = getattr(problem, "strerror", None) or str(problem.__context__ or problem).rstrip(".")
-        raise UserError(f"{arguments.to} cannot be used: {why}.") from None
+        raise UserError(f"{place} cannot be used: {why}.") from None
 
 
 def _archives(arguments: argparse.Namespace, jobs: int) -> tuple[Callable[[], int], list[Archive]]:

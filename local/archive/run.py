@@ -66,6 +66,7 @@ class Archive:
     """The archive of one stream at a place; `say` prints a line about each unit that had events.
 
     Events leave the tables after `keep_days`, 0 for never; `is_late` says that some may have left before this run.
+    `is_begun` says that the tables and the place have answered.
     """
 
     stream_id: str
@@ -78,6 +79,7 @@ class Archive:
     least_bytes: int = files.LEAST_BYTES
     keep_days: int = 0
     is_late: bool = False
+    is_begun: bool = False
     _state: dict[str, Any] = field(default_factory=dict)
 
     def run(self, until_ms: int, from_ms: int | None = None) -> int:
@@ -90,6 +92,7 @@ class Archive:
         by_key, count, misfits = self.source.is_by_key(self.stream_id), 0, Counter[str]()
         self._say_late(until_ms)
         begin_ms = self._begin(from_ms, by_key=by_key)
+        self.is_begun = True
         while begin_ms is not None and begin_ms < until_ms:
             table = self._table(begin_ms)
             with ThreadPoolExecutor(self.jobs) as threads:
@@ -119,8 +122,9 @@ class Archive:
 
     def _begin(self, from_ms: int | None, *, by_key: bool) -> int | None:
         if "until" in self._state:
-            known_ms = instant_ms(self._state["until"])
-            if from_ms is not None and hour_of(from_ms) != known_ms:
+            known_ms, begun_at = instant_ms(self._state["until"]), self._state.get("from")
+            # A command that is started again, such as by a timer, has the same --from.
+            if from_ms is not None and hour_of(from_ms) != known_ms and written(hour_of(from_ms)) != begun_at:
                 raise UserError(
                     f"The archive of {self.stream_id} continues at {self._state['until']}: leave out --from; to "
                     f"begin again, remove {state_of(self.stream_id)} and {folder_of(self.stream_id)}/ there."

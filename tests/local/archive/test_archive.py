@@ -5,6 +5,7 @@ import json
 import random
 import re
 import resource
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ import boto3
 import duckdb
 import pyarrow.parquet
 import pytest
+from botocore.exceptions import EndpointConnectionError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +32,7 @@ from handlers.store.overflow import Objects
 from handlers.store.typed_values import key, number
 from local.archive import run
 from local.archive.columns import table
+from local.archive.command import archived
 from local.archive.event_readers import ByTables
 from local.archive.files import HourFiles
 from local.archive.run import Archive
@@ -39,7 +42,7 @@ from local.simulation.tables import MemoryDynamoDB
 from local.user_error import UserError
 from streamkeeper import dataframes
 from streamkeeper.archive_places import Folder, Place, place_at
-from streamkeeper.bulk import folder_of
+from streamkeeper.bulk import folder_of, written
 from tests.client.api_server import answers, asked, event, page
 from tests.examples import examples
 from tests.handlers import engine
@@ -283,6 +286,29 @@ def test_a_run_goes_on_or_says_why_not(tmp_path: Path) -> None:
     state.write_text("{}")
     with pytest.raises(UserError, match="in the archive was not written by this command"):
         rig.archive().run(ORIGIN_MS)
+
+
+def test_an_outage_does_not_end_what_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once begun, it archives after an outage what came before and meanwhile, with the --from of its first run."""
+    rig = Rig(tmp_path, [0, HOUR_MS, 2 * HOUR_MS, 3 * HOUR_MS])
+    query, ends = rig.tables.query, iter(ORIGIN_MS + run.SETTLED_MS + hour * HOUR_MS for hour in (1, 2, 3, 4))
+
+    def away(**_: Any) -> Any:
+        raise EndpointConnectionError(endpoint_url="x")
+
+    def sleep(_seconds: float) -> None:
+        rig.tables.query = query if len(rig.said) > 1 else away  # type: ignore[method-assign]
+
+    monkeypatch.setattr("time.sleep", sleep)
+    arguments = Namespace(follow=True, to="x", from_at=written(ORIGIN_MS))
+    with pytest.raises(StopIteration):
+        archived(arguments, lambda: next(ends), [rig.archive()])
+    rig.check(ORIGIN_MS + 4 * HOUR_MS)
+    words = "The tables cannot be read: AWS did not answer Query: EndpointConnectionError."
+    assert [line for line in rig.said if "try" in line] == [f"{STREAM}: {words} The next try is in 60 seconds."]
+    rig.tables.query = away  # type: ignore[method-assign]
+    with pytest.raises(UserError, match="The tables cannot be read"):
+        archived(arguments, lambda: ORIGIN_MS, [rig.archive()])
 
 
 @pytest.mark.parametrize("store", STORES)
