@@ -50,6 +50,9 @@ class StrictResponse(http.client.HTTPResponse):
         while 101 < self.status < 200:
             self.headers = None  # type: ignore[assignment]
             self._begin()
+        # RFC 9112, section 8: a response that ends before the empty line is incomplete. Python's client accepts it.
+        if self._lines.last.strip(b"\r\n") or not self._lines.last:
+            raise BadAnswer("the answer's head ended before its end")
         try:
             assert_header_parsing(self.headers)
         except HeaderParsingError:
@@ -134,6 +137,7 @@ class _Lines(io.BufferedReader):
     def __init__(self, raw: io.RawIOBase, limit_s: float | None) -> None:
         self._timed = _Timed(raw, limit_s)
         self._line_bytes = 0
+        self.last = b""
         super().__init__(self._timed, BUFFER_BYTES)
 
     def body_goes_on(self) -> None:
@@ -152,7 +156,7 @@ class _Lines(io.BufferedReader):
     def readline(self, size: int | None = -1, /) -> bytes:
         """Returns the next line with its line end; without it only at the end of the stream, or at `size` bytes."""
         self._timed.is_line = True
-        line = super().readline(size)
+        self.last = line = super().readline(size)
         self._line_bytes += len(line)
         if self._line_bytes > LINES_BYTES:
             raise BadAnswer(f"more than {LINES_BYTES} bytes came outside the body")
