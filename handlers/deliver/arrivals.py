@@ -82,13 +82,13 @@ class Arrival:
         """Whether the sink took all of it before it was noted."""
         return label in self.taken and label not in self.part
 
-    def after(self, place: int) -> list[tuple[Entry, int]]:
-        """Returns its entries from the `place`th event on, each with how many of its own events come before that."""
-        left: list[tuple[Entry, int]] = []
+    def after(self, place: int) -> list[tuple[Entry, int, int]]:
+        """Returns its entries from the `place`th event on, each with how many come before it, and are done in it."""
+        left, before = list[tuple[Entry, int, int]](), 0
         for entry in self.entries:
-            if place < entry.events:
-                left.append((entry, max(0, place)))
-            place -= entry.events
+            if place < before + entry.events:
+                left.append((entry, before, max(0, place - before)))
+            before += entry.events
         return left
 
 

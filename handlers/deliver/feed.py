@@ -93,43 +93,35 @@ class Feed:
     def _arrived(
         self, stream_id: str, record: SinkRecord, ahead: Sequence[Arrival], most: int, *, is_last: bool
     ) -> Page:
-        messages: list[Message] = []
-        broken: list[tuple[Entry, str]] = []
-        end, oldest_ms, size = record, 0, 0
         for arrival in ahead:
-            if record.sink in arrival.taken and arrival.number > record.number:
-                # The call that noted it has sent it or its first events, and all before it.
-                record = end = settled(record, arrival)
-            if arrival.number == record.number and record.done == ALL:
-                continue
-            done = record.done if arrival.number == record.number else 0
-            left, is_full = arrival.after(done), False
-            while left and not is_full:
-                # If the events so far are small, a request reads as many as DynamoDB allows.
-                is_small = messages and size * KEYS < MOST_BYTES * len(messages)
-                count = min(KEYS if is_small else BATCH, max(1, most - len(messages)))
-                part, left = left[:count], left[count:]
-                items = self._items([entry for entry, _ in part])
-                for entry, skipped in part:
-                    done += entry.events - skipped
-                    made, problem = messages_of(stream_id, items.get((entry.partition, entry.key)))
-                    if problem:
-                        broken.append((entry, problem))
-                    before = done - entry.events
-                    messages += [
-                        one._replace(step=(arrival.number, before + at))
-                        for at, one in enumerate(made, 1)
-                        if at > skipped
-                    ]
-                    size += sum(one.size_bytes for one in made)
+            # The call that noted it may have sent it or its first events, and all before it.
+            record = settled(record, arrival)
+        messages, broken = list[Message](), list[tuple[Entry, str]]()
+        oldest_ms, size, is_full, left = 0, 0, False, _left(ahead, record)
+        while left and not is_full:
+            # If the events so far are small, a request reads as many as DynamoDB allows, whatever arrivals they are in.
+            is_small = messages and size * KEYS < MOST_BYTES * len(messages)
+            count = min(KEYS if is_small else BATCH, max(1, most - len(messages)))
+            part, left = left[:count], left[count:]
+            items = self._items([entry for _, entry, _, _ in part])
+            for arrival, entry, before, skipped in part:
+                made, problem = messages_of(stream_id, items.get((entry.partition, entry.key)))
+                if problem:
+                    broken.append((entry, problem))
+                messages += [
+                    one._replace(step=(arrival.number, before + at)) for at, one in enumerate(made, 1) if at > skipped
+                ]
+                size += sum(one.size_bytes for one in made)
                 oldest_ms = oldest_ms or (arrival.at_ms if messages else 0)
-                is_full = len(messages) + len(broken) >= most or size > MOST_BYTES
-            # A skip may have passed its last event.
-            end = replace(record, number=arrival.number, done=done if left else ALL)
-            if is_full:
-                is_last = not left and arrival is ahead[-1] and is_last
-                break
-        return Page(messages, record, end, oldest_ms, broken=broken, is_last=is_last)
+            is_full = len(messages) + len(broken) >= most or size > MOST_BYTES
+        end = record
+        if left:
+            is_within = left[0][0] is arrival
+            end = replace(record, number=arrival.number, done=before + entry.events if is_within else ALL)
+        elif ahead:
+            # A skip may have passed the last event of all.
+            end = replace(record, number=ahead[-1].number, done=ALL)
+        return Page(messages, record, end, oldest_ms, broken=broken, is_last=is_last and not left)
 
     def has_more(self, stream_id: str, record: SinkRecord) -> bool:
         """Returns whether the sink has not taken everything that was noted; raises StoreUnavailable."""
@@ -181,11 +173,9 @@ class Feed:
     def _waiting(self, stream_id: str, record: SinkRecord) -> dict[str, int]:
         """Returns when each entry of the next arrivals came, by its key, or by its segment's place in positions."""
         found = self.arrivals.since(stream_id, record.number, ARRIVALS)
-        left = [one.after(record.done * (one.number == record.number)) for one in found if not record.is_at(one)]
         return {
             f"{int(entry.key.rpartition('#')[2]):015d}" if entry.partition.endswith(LOG_SUFFIX) else entry.key:
-            entry.received_at_ms
-            for several in left for entry, sent in several if not sent
+            entry.received_at_ms for _, entry, _, done in _left(found, record) if not done
         }  # fmt: skip
 
     def _between(self, stream_id: str, record: SinkRecord, now_ms: int) -> Iterator[tuple[str, StoredEvent | None]]:
@@ -198,6 +188,12 @@ class Feed:
             if order == "index" and stored.event is not None and stored.event.received_at_ms >= record.replay_until_ms:
                 return
             yield stored.position, event
+
+
+def _left(arrivals: Sequence[Arrival], record: SinkRecord) -> list[tuple[Arrival, Entry, int, int]]:
+    """Returns the entries after the record's place, each with its arrival and what `Arrival.after` adds."""
+    places = ((one, record.done * (one.number == record.number)) for one in arrivals if not record.is_at(one))
+    return [(one, *entry) for one, done in places for entry in one.after(done)]
 
 
 def _wanted(stored: Stored, record: SinkRecord) -> StoredEvent | None:

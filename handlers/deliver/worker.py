@@ -111,6 +111,12 @@ class Worker:
     def run(self, record: SinkRecord) -> Worked:
         """Sends events from the record's place on; the record was just read. Raises StoreUnavailable."""
         is_single = self.promises.most_messages == 1 or (self.promises.order == "message" and self.in_order)
+        full = SINGLE_READ if is_single else MOST_READ
+        is_ordered = self.in_order and self.promises.order != "none"
+        least = 1 if is_single else min(full, self.promises.most_messages)
+        # Each try pays for what it reads. So a sink that has long been away is tried with one event, and one that
+        # refuses some with few, unless others may pass those that wait. A refused batch comes again as it was.
+        most = full if record.failures <= len(SHORT_RESTS_MS) else 1
         while not self._is_lost:
             self.worked.record = record
             if record.is_paused:
@@ -120,9 +126,6 @@ class Worker:
                 return self._ends("waits", record.rest_until_ms)
             if self.ports.left_ms() < self.promises.longest_ms:
                 return self._ends("more")
-            # A sink that has long been away is tried with one event, because each try pays for what it reads.
-            is_away = record.failures > len(SHORT_RESTS_MS)
-            most = 1 if is_away else SINGLE_READ if is_single else MOST_READ
             page = self.feed.page(self.place.stream_id, record, most, self.ports.now_ms())
             saved: SinkRecord | None = record
             wait_ms = 0
@@ -135,7 +138,11 @@ class Worker:
                 elif wait_ms <= 0:
                     return self._ends("done")
             elif (wait_ms := self._gathered_ms(page)) <= 0:
+                before = self.worked.delivered
                 saved = self._sent(record, page)
+                took = self.worked.delivered - before
+                few = 2 * (min(most, took) if self.worked.reason else most)
+                most = max(least, min(full, few)) if is_ordered else full
             if saved is None:
                 break
             self.worked.record = record = saved

@@ -84,6 +84,11 @@ def test_without_an_order_one_that_waits_stops_nothing_and_nothing_is_sent_twice
     stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(3)))
     stage.run(20)
     assert (stage.keys(), [one.key for one in stage.letters]) == (["2", "0"], ["1"])
+    stage, again = Stage(replace(TARGET, in_order=False), most=1), [AWAY] * 6
+    stage.answer = lambda _target, batch: {0: again.pop()} if batch[0].key == "0" and again else TAKE
+    stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(30)))
+    stage.run(40)
+    assert stage.keys() == [str(n) for n in (*range(1, 30), 0)]
 
 
 def test_without_the_order_a_request_holds_several_of_a_stream() -> None:
