@@ -174,8 +174,11 @@ class Arrivals:
 
     def end(self, stream_id: str) -> Arrival | None:
         """Returns the newest arrival; None if there is none. Raises StoreUnavailable."""
-        items = self._table.newest(stream_id, PREFIX, 1)
-        return arrival_of(items[0]) if items else None
+        return next(iter(self.newest(stream_id, 1)), None)
+
+    def newest(self, stream_id: str, most: int) -> list[Arrival]:
+        """Returns the newest arrivals, the newest first; raises StoreUnavailable."""
+        return [arrival_of(item) for item in self._table.newest(stream_id, PREFIX, most)]
 
     def since(self, stream_id: str, from_number: int, most: int) -> list[Arrival]:
         """Returns the first arrivals from a number on; raises StoreUnavailable."""

@@ -149,7 +149,7 @@ class Delivery:
         end, record = self.arrivals.end(place.stream_id), self.records.read(place)
         if command.name != "skip" or end is None or record is None:
             return True
-        left = unnoted(self.feed.events, end).events
+        left = unnoted(self.arrivals, place.stream_id, self.feed.events, end).events
         if not command.is_all:
             left = 0 if lag(self.arrivals, place.stream_id, record).events else min(1, left)
         total = end.total + left

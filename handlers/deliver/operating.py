@@ -4,7 +4,7 @@ Invariants: a command's change is saved only if the record is still as it was re
 from it; no stored event is changed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,10 +17,11 @@ from handlers.profile.deliver_field import Target
 from handlers.store.control_table import KEYS, Table
 from handlers.store.event_reader import INDEX
 from handlers.store.segment_reader import LOG_SUFFIX
-from handlers.store.typed_values import Item
 from handlers.values import dataclass
 
 SEGMENTS = 10  # How many segments are read at once: each may have thousands of events.
+# How many arrivals may have come late in a row.
+RECENT = 50
 COMMANDS = ("pause", "resume", "replay", "skip")
 
 
@@ -52,27 +53,39 @@ def current(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> SinkRecor
     return record
 
 
-def unnoted(events: Table, end: Arrival) -> Lag:
+def unnoted(arrivals: Arrivals, stream_id: str, events: Table, end: Arrival) -> Lag:
     """Returns how many events are stored but not noted yet, a hundred at most, and when the oldest of them came.
 
-    They follow the newest noted ones, each in its partition. In a partition that `end` does not have, or without an
+    They follow the newest noted ones, each in its partition. In a partition without a recent arrival, or without an
     index, none is found. Raises StoreUnavailable.
     """
-    newest = {entry.partition: entry for entry in sorted(end.entries, key=lambda entry: entry.received_at_ms)}
-    found = [entry for one in newest.values() for item in _after(events, one) if (entry := entry_of(item)) is not None]
+    found = _behind(events, [end])
+    if found:
+        # The newest arrival may have come late, from a connection that stood still, when these were noted.
+        found = _behind(events, arrivals.newest(stream_id, RECENT))
     return Lag(sum(one.events for one in found), min((one.received_at_ms for one in found), default=0))
 
 
-def _after(events: Table, entry: Entry) -> Iterator[Item]:
-    """Yields the next items of an entry's partition in the order of arrival, without what they hold."""
-    more: dict[str, Any] = {"Limit": KEYS, "IndexName": INDEX}
-    place, after = "position", f"{entry.received_at_ms + 1:015d}"
-    if entry.partition.endswith(LOG_SUFFIX):
-        place, after, more = "SK", entry.key, {"Limit": SEGMENTS, "ConsistentRead": True}
-    more |= {"ProjectionExpression": "PK, SK", "ExpressionAttributeNames": {"#place": place}}
-    values = {":partition": entry.partition, ":after": after}
-    found = events.query("PK = :partition AND #place > :after", values, **more)["Items"]
-    yield from events.items(found, consistent=True, only=("PK", "SK", *TIMED, *NO_NEW_EVENT))
+def _behind(events: Table, noted: Sequence[Arrival]) -> list[Entry]:
+    """Returns the next entries of the arrivals' partitions, in the order of arrival."""
+    entries = sorted((one for arrival in noted for one in arrival.entries), key=_place)
+    found = list[Entry]()
+    for partition, newest in {one.partition: one for one in entries}.items():
+        place, more = "position", dict[str, Any](Limit=KEYS, IndexName=INDEX)
+        if partition.endswith(LOG_SUFFIX):
+            place, more = "SK", {"Limit": SEGMENTS, "ConsistentRead": True}
+        more |= {"ProjectionExpression": "PK, SK", "ExpressionAttributeNames": {"#place": place}}
+        values = {":partition": partition, ":after": _place(newest)}
+        keys = events.query("PK = :partition AND #place > :after", values, **more)["Items"]
+        # Without what they hold.
+        items = events.items(keys, consistent=True, only=("PK", "SK", *TIMED, *NO_NEW_EVENT))
+        found += filter(None, map(entry_of, items))
+    return found
+
+
+def _place(entry: Entry) -> str:
+    """Returns the last place that an entry may have: in a log its key, else in the index."""
+    return entry.key if entry.partition.endswith(LOG_SUFFIX) else f"{entry.received_at_ms + 1:015d}"
 
 
 def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord, stored: Table | None = None) -> Lag:
@@ -89,9 +102,9 @@ def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord, stored: Table | 
             done = record.done if arrival.number == record.number else 0
             if left := [] if done == ALL else arrival.after(done):
                 events = end.total - (arrival.total - arrival.events + done)
-                oldest_ms = min(entry.received_at_ms for entry, _ in left)
+                oldest_ms = min(entry.received_at_ms for entry, _, _ in left)
                 break
-    behind = Lag(0, 0) if end is None or stored is None else unnoted(stored, end)
+    behind = Lag(0, 0) if end is None or stored is None else unnoted(arrivals, stream_id, stored, end)
     waits = [one for one in (oldest_ms, behind.oldest_ms, record.unsent_ms) if one]
     return Lag(events + behind.events, min(waits, default=0))
 
