@@ -60,11 +60,9 @@ class Round:
         while batch := list(itertools.islice(ids, BATCH)):
             states = self.state(batch)
             for stream_id in batch:
-                is_connected = self.wanted.of(stream_id)
-                if is_connected is not None and self._is_asked(
-                    stream_id, is_connected, *states.get(stream_id, ("", ""))
-                ):
-                    yield Ask(stream_id, is_connected)
+                is_connected, (status, why) = self.wanted.of(stream_id), states.get(stream_id, ("", ""))
+                if is_connected is not None and self._is_asked(stream_id, is_connected, status, why):
+                    yield Ask(stream_id, is_connected, is_known=status == "starting")
             yield batch[-1]
 
     def leave(self, left: Mapping[str, str]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from enum import Enum
 
 from handlers.values import dataclass
@@ -50,11 +51,12 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A stream that is to be started, or stopped."""
+    """A stream that is to be started, or stopped; `is_known` if it is starting, so the request may change nothing."""
 
     stream_id: str
     is_connected: bool
     tries: int = 0
+    is_known: bool = False
 
 
 class Rate:
@@ -144,13 +146,13 @@ class Asking:
             self._rate.refused(now_ms)
             if ask.tries + 1 < TRIES:
                 rest_ms = self._draw() * min(BACKOFF_MOST_MS, BACKOFF_MS * 2**ask.tries)
-                again = Ask(ask.stream_id, ask.is_connected, ask.tries + 1)
+                again = replace(ask, tries=ask.tries + 1)
                 heapq.heappush(self._again, (now_ms + round(rest_ms), ask.stream_id, again))
                 return
         del self._waiting[ask.stream_id]
-        if outcome is Outcome.DONE:
+        if outcome is Outcome.DONE and not ask.is_known:
             heapq.heappush(self._done, (ask.stream_id.encode(), "started" if ask.is_connected else "stopped"))
-        else:
+        elif outcome is not Outcome.DONE:
             self.left[ask.stream_id] = why
 
     @property
