@@ -98,19 +98,11 @@ async function importInto(client, stack, found, upload) {
   const changeSet = { StackName: stack, ChangeSetName: CHANGE_SET };
   // A change set that an interrupted deployment left.
   await client.send(new cloudFormation.DeleteChangeSetCommand(changeSet));
-  await client.send(
-    new cloudFormation.CreateChangeSetCommand({
-      ...changeSet,
-      ChangeSetType: 'IMPORT',
-      Capabilities: ['CAPABILITY_NAMED_IAM'],
-      TemplateURL: await upload(JSON.stringify(template)),
-      ResourcesToImport: found.map(({ id, type, identifier }) => ({
-        LogicalResourceId: id,
-        ResourceType: type,
-        ResourceIdentifier: identifier,
-      })),
-    }),
-  );
+  const made = { ...changeSet, ChangeSetType: 'IMPORT', Capabilities: ['CAPABILITY_NAMED_IAM'] };
+  made.TemplateURL = await upload(JSON.stringify(template));
+  made.ResourcesToImport = found.map(({ id, type, identifier }) => (
+    { LogicalResourceId: id, ResourceType: type, ResourceIdentifier: identifier }));
+  await client.send(new cloudFormation.CreateChangeSetCommand(made));
   const created = await cloudFormation.waitUntilChangeSetCreateComplete({ client, ...WAIT }, changeSet)
     .catch(() => null);
   if (created === null) {

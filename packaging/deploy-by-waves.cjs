@@ -94,15 +94,9 @@ class DeployByWaves {
 
   async write(name, arn) {
     const { UpdateItemCommand } = require('@aws-sdk/client-dynamodb');
-    await this.table.send(
-      new UpdateItemCommand({
-        TableName: this.names.control_table,
-        Key: KEY,
-        UpdateExpression: 'SET #name = :arn',
-        ExpressionAttributeNames: { '#name': name },
-        ExpressionAttributeValues: { ':arn': { S: arn } },
-      }),
-    );
+    const put = { ExpressionAttributeNames: { '#name': name }, ExpressionAttributeValues: { ':arn': { S: arn } } };
+    const set = { TableName: this.names.control_table, Key: KEY, UpdateExpression: 'SET #name = :arn', ...put };
+    await this.table.send(new UpdateItemCommand(set));
   }
 
   async definition(stateMachineArn) {

@@ -96,13 +96,9 @@ class FleetRecords:
         return read_again(zlib.decompress(packed).decode("utf-8", "surrogatepass"))
 
     def note(
-        self,
-        execution: str,
-        position: str,
-        counts: Mapping[str, int],
-        not_yet: Sequence[Mapping[str, Any]],
+        self, execution: str, position: str, counts: Mapping[str, int], not_yet: Sequence[Mapping[str, Any]],
         ended_ms: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Saves its place, "" after a round, and what it found up to there; raises Replaced if another one applies.
 
         All is over if `ended_ms` is not 0.

@@ -196,21 +196,12 @@ def _notes(load: Load, settings: Any, listed: Prices) -> list[str]:
 def _as_json(stage: str, load: Load, found: Costs, listed: Prices, notes: list[str]) -> dict[str, Any]:
     million = found.million_events
     return {
-        "stage": stage,
-        **asdict(load),
-        "region": listed.region,
-        "prices_as_of": listed.as_of,
-        "stream_month": found.stream_month,
-        "fixed_month": found.fixed_month["sum"],
-        "fixed_month_parts": found.fixed_month,
-        "million_events": None if million is None else million["sum"],
-        "million_events_parts": million,
-        "million_events_kept": found.million_kept,
-        "stage_month": stage_usd(load, found),
-        "beside": found.beside,
-        "used": asdict(found.used),
-        "notes": notes,
-    }
+        "stage": stage, **asdict(load), "region": listed.region, "prices_as_of": listed.as_of,
+        "stream_month": found.stream_month, "fixed_month": found.fixed_month["sum"],
+        "fixed_month_parts": found.fixed_month, "million_events": None if million is None else million["sum"],
+        "million_events_parts": million, "million_events_kept": found.million_kept,
+        "stage_month": stage_usd(load, found), "beside": found.beside, "used": asdict(found.used), "notes": notes,
+    }  # fmt: skip
 
 
 def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) -> str:

@@ -243,16 +243,9 @@ def woken(kinds: tuple[str, ...], events: int, event_bytes: int, request_ms: int
 
     targets = [Target(kind, "counted") for kind in kinds]
     virtual = VirtualDelivery(
-        MeteredDynamoDb(meter),
-        EVENTS,
-        clock,
-        lambda _stream: targets,
-        sending,
-        lambda _letter: False,
-        KeyboardInterrupt,
-        tables=meter.tables,
-        each=virtual_delivery.side_by_side(clock),
-    )
+        MeteredDynamoDb(meter), EVENTS, clock, lambda _stream: targets, sending, lambda _letter: False,
+        KeyboardInterrupt, tables=meter.tables, each=virtual_delivery.side_by_side(clock),
+    )  # fmt: skip
     first, *brought = records(["replay"], events + 1, event_bytes)
     for record in (first, *brought):
         meter.call("PutItem", {"TableName": EVENTS, "Item": decoded(record["dynamodb"]["NewImage"])})
@@ -271,15 +264,9 @@ def woken(kinds: tuple[str, ...], events: int, event_bytes: int, request_ms: int
     virtual.run(at_ms + 30_000)
     counts = meter.counts - before
     tables = counts.requests(DELIVERY) + counts.requests(EVENTS) - noted.requests(DELIVERY) - noted.requests(EVENTS)
-    return Wake(
-        counts.write_units(DELIVERY),
-        counts.read_units(DELIVERY) + counts.read_units(EVENTS),
-        sent,
-        at_once,
-        taken,
-        len({place for _, place, _ in virtual.worked[taken:]}),
-        tables,
-    )
+    read_units = counts.read_units(DELIVERY) + counts.read_units(EVENTS)
+    rung = len({place for _, place, _ in virtual.worked[taken:]})
+    return Wake(counts.write_units(DELIVERY), read_units, sent, at_once, taken, rung, tables)
 
 
 def records(streams: Sequence[str], count: int, event_bytes: int, first: int = 0, at_ms: int = _AT_MS) -> list[Record]:

@@ -35,15 +35,9 @@ class SteadyUpstream(ScriptedUpstream):
     """
 
     def __init__(
-        self,
-        clock: Clock,
-        events_per_s: float,
-        event_bytes: int,
-        connect_ms: int,
-        seed: int = 1,
-        is_clocked: bool = False,
-        kept: float = 1,
-    ) -> None:
+        self, clock: Clock, events_per_s: float, event_bytes: int, connect_ms: int, seed: int = 1,
+        is_clocked: bool = False, kept: float = 1,
+    ) -> None:  # fmt: skip
         super().__init__(clock, Upstream(), clock.now_ms(), lambda: connect_ms)
         self._is_clocked = is_clocked
         self._kept = kept

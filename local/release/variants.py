@@ -36,13 +36,9 @@ _FIRST: dict[str, Any] = {
 _SECOND: dict[str, Any] = {
     **{name: value - 4 for name, value in _FIRST.items() if isinstance(value, int) and not isinstance(value, bool)},
     **{name: value.replace("zz", "yy") for name, value in _FIRST.items() if isinstance(value, str)},
-    "metrics_by": "profile",
-    "log_level": "WARNING",
-    "machine_log_level": "ALL",
-    "log_retention_days": 2922,
-    "vpc_subnet_ids": "subnet-0ccccccc1",
-    "vpc_security_group_ids": "sg-0ddddddd1",
-}
+    "metrics_by": "profile", "log_level": "WARNING", "machine_log_level": "ALL", "log_retention_days": 2922,
+    "vpc_subnet_ids": "subnet-0ccccccc1", "vpc_security_group_ids": "sg-0ddddddd1",
+}  # fmt: skip
 # Parameters with several values, separated by commas.
 LISTS = ("VpcSubnetIds", "VpcSecurityGroupIds", "ProfileSinks")
 # The settings with which the stage is packaged if a condition does not hold, by its name.

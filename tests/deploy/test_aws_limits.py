@@ -105,15 +105,9 @@ def test_thousands_of_profiles_may_deliver(count: int) -> None:
     resources = [one["Fn::Sub"].rsplit(":", 1)[1] for statement in statements for one in statement["Resource"]]
     assert len(statements) == 3
     assert sum(map(len, (one["Fn::Sub"] for statement in statements for one in statement["Resource"]))) <= 8000
-    if count == 3000:
-        alike = ["consumer-exchange-market-*", "lake/raw/exchange-market-*", "events-exchange-market-*"]
-        assert resources == alike
-    if count == 1:
-        assert resources == [
-            "consumer-exchange-market-0",
-            "lake/raw/exchange-market-0/*",
-            "events-exchange-market-0.fifo",
-        ]
+    if ends := {1: ("0", "0/*", "0.fifo"), 3000: ("*", "*", "*")}.get(count):
+        begins = [f"{one}exchange-market-" for one in ("consumer-", "lake/raw/", "events-")]
+        assert resources == [one + end for one, end in zip(begins, ends, strict=True)]
 
 
 def test_a_sink_that_no_role_could_allow_is_refused() -> None:

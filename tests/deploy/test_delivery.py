@@ -25,7 +25,7 @@ from tests.real import permissions
 
 PROFILE = 'address = "https://example.org/x"\nframing = "ndjson"\n'
 WEBHOOK = '{ webhook = "https://example.org/hook", secret = "${secret:hook:key}" }'
-HERE = "us-east-1:000000000000"
+HERE, HOOK = "us-east-1:000000000000", "/streamkeeper/test/hook"
 
 
 @pytest.fixture(scope="module")
@@ -88,19 +88,8 @@ def test_the_mapping_reads_the_delivering_profiles_alone(template: dict[str, Any
     """The local service reads the same table, function and filter out of it."""
     mapping = Resources(template, {}).properties("DeliveryMapping")
     names = stages.names("test")
-    pattern = {
-        "eventName": ["INSERT", "MODIFY"],
-        "dynamodb": {
-            "Keys": {
-                "PK": {
-                    "S": [
-                        *("mine", {"prefix": "mine:"}, {"prefix": "mine#"}),
-                        *("more.x", {"prefix": "more.x:"}, {"prefix": "more.x#"}),
-                    ]
-                }
-            }
-        },
-    }
+    keys = [key for one in ("mine", "more.x") for key in (one, {"prefix": f"{one}:"}, {"prefix": f"{one}#"})]
+    pattern = {"eventName": ["INSERT", "MODIFY"], "dynamodb": {"Keys": {"PK": {"S": keys}}}}
     assert json.loads(mapping.pop("FilterCriteria")["Filters"][0]["Pattern"]) == pattern
     assert mapping == {
         "EventSourceArn": f"arn:aws:dynamodb:{HERE}:table/{names['events_table']}/stream/latest",
@@ -172,11 +161,7 @@ NEEDS = (
     ("events:PutEvents", f"arn:aws:events:{HERE}:event-bus/bus", "event-bus/default"),
     ("kinesis:PutRecords", f"arn:aws:kinesis:{HERE}:stream/k", "stream/l"),
     ("firehose:PutRecordBatch", f"arn:aws:firehose:{HERE}:deliverystream/h", "deliverystream/i"),
-    (
-        "secretsmanager:GetSecretValue",
-        f"arn:aws:secretsmanager:{HERE}:secret:/streamkeeper/test/hook-000000",
-        "secret:x",
-    ),
+    ("secretsmanager:GetSecretValue", f"arn:aws:secretsmanager:{HERE}:secret:{HOOK}-000000", "secret:x"),
 )
 
 

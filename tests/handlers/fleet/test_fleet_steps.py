@@ -194,22 +194,6 @@ def test_what_only_a_person_starts_is_left_by_name(status: str, why: str) -> Non
     assert json.loads(fleet.not_yet) == [{"stream": "s:1", "wanted": "connected", "status": status, "why": why}]
 
 
-def test_a_start_that_ended_half_way_is_requested_again() -> None:
-    """The machine that answers a POST was killed: the stream's lease names a group that does not know it."""
-    world = World()
-    world.begin("s:{1..3}")
-
-    def half(wanted: Ask) -> tuple[Outcome, str]:
-        if wanted.stream_id == "s:2":
-            world.stuck = frozenset() if world.asked["s:2"] else frozenset({"s:2"})
-        return World.ask(world, wanted)
-
-    world.ask = half  # type: ignore[method-assign]
-    world.apply()
-    assert set(world.status.values()) == {"running"}
-    assert dict(world.asked) == {"s:1": 1, "s:2": 2, "s:3": 1}
-
-
 def test_a_later_document_ends_the_earlier_one() -> None:
     """The earlier execution changes nothing from then on; the same document again goes on where it was."""
     world = World()

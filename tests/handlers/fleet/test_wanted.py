@@ -10,6 +10,7 @@ TEXT = """
 connected = ["prices:eur-usd", "sensors:{08..11}", "orders:*", "a:{x,08..09}-{1..2}"]
 stopped = ["orders:test-*", "orders:test-?", "*", "prices:old"]
 """
+UP, MANY = "must go from a number up to a greater one, 200,000 at most", "more than 5,000,000 bytes: apply it in parts"
 # As a POST has it.
 NO_NAME = (
     "the stream id '!b' is malformed: it must begin with a profile's name, 1 to 64 of the characters A-Z a-z 0-9 . _ -"
@@ -70,22 +71,12 @@ def test_a_document_is_written_as_it_reads(ids: dict[str, bool]) -> None:
         ("\n a b:*", LINES, NO_NAME.replace("stream id '!b'", "pattern 'a b:*'"), "line 2"),
         ("a\n!a", LINES, "'a' is listed as connected and as stopped", "line 2"),
         ("a:*\n!a:*", LINES, "'a:*' is listed as connected and as stopped", "line 2"),
-        ("a:{3..1}", LINES, "{3..1} must go from a number up to a greater one, 200,000 at most", "line 1"),
-        (
-            "a:{" + "1..150000," * 50_000 + "}",
-            LINES,
-            "{1..150000} must go from a number up to a greater one, 200,000 at most",
-            "line 1",
-        ),
+        ("a:{3..1}", LINES, f"{{3..1}} {UP}", "line 1"),
+        ("a:{" + "1..150000," * 50_000 + "}", LINES, f"{{1..150000}} {UP}", "line 1"),
         ("a:{1..500}{1..500}", LINES, "'a:{1..500}{1..500}' stands for more than 200,000 streams", "line 1"),
         ("a:{1..2000}*", LINES, "the document has more than 1,000 patterns: apply it in parts", "line 1"),
-        (
-            f"a:{'x' * 200}{{1..99999}}",
-            LINES,
-            "the document's ranges stand for more than 5,000,000 bytes: apply it in parts",
-            "line 1",
-        ),
-        ("a:{a..z}", LINES, "{a..z} must go from a number up to a greater one, 200,000 at most", "line 1"),
+        (f"a:{'x' * 200}{{1..99999}}", LINES, f"the document's ranges stand for {MANY}", "line 1"),
+        ("a:{a..z}", LINES, f"{{a..z}} {UP}", "line 1"),
         ("a:{1..3", LINES, "'a:{1..3' has a brace that is not closed, or braces within braces", "line 1"),
         ("a:{1,{2,3}}", LINES, "'a:{1,{2,3}}' has a brace that is not closed, or braces within braces", "line 1"),
     ],

@@ -87,15 +87,10 @@ def test_a_log_is_proposed_only_if_its_partition_takes_it(monkeypatch: pytest.Mo
     monkeypatch.setattr(model, "counted", counted)
     found = {rate: planning.plan("prod", replace(QUIET, events_per_s=rate, event_bytes=20_000), prices.read())
              for rate in (370, 371)}  # fmt: skip
-    assert [one.profile for one in found.values()] == [
-        {"store": "log", "flush_s": 5},
-        {"store": "items", "partitions": 8},
-    ]
-    assert (
-        found[371]
-        .notes[-1]
-        .endswith("a month, but a log has one partition, which takes 1,000 write units a second, and it needs 1,002.")
-    )
+    profiles = [{"store": "log", "flush_s": 5}, {"store": "items", "partitions": 8}]
+    assert [one.profile for one in found.values()] == profiles
+    words = "a month, but a log has one partition, which takes 1,000 write units a second, and it needs 1,002."
+    assert found[371].notes[-1].endswith(words)
 
 
 @pytest.mark.long
