@@ -10,8 +10,8 @@ from handlers import errors
 from handlers.connection.effects import Outcome
 from handlers.connection.ends import renewal_due
 from local import stages
-from states_language import Execution, TaskCall, TaskFailure, load
-from tests.statemachines.connections import INPUT, MINE, NAMES, OTHER, Aws, after, executed
+from states_language import Execution, TaskCall, TaskFailure
+from tests.statemachines.connections import INPUT, MINE, NAMES, OTHER, Aws, after, executed, loaded
 from tests.statemachines.test_definitions import raised
 from timeline import spans
 from timeline.spans import transitions
@@ -172,7 +172,7 @@ def test_no_failure_of_a_lane_ends_an_execution(names: list[str], renew_after: i
             raise TaskFailure(left[0] if left else "StepFunctions.SdkClientException", "generated")
         return {"status": "ended"}
 
-    execution = executed(load(after(renew_after)), perform)
+    execution = executed(loaded(after(renew_after)), perform)
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "ended"})
 
 
