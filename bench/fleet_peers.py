@@ -36,12 +36,6 @@ def data(stream: int, number: int) -> str:
     return json.dumps({"stream": stream, "n": number, "text": text[:160]})
 
 
-def frame(stream: int, number: int) -> bytes:
-    """The event as a chunk of the answer."""
-    text = f"id: {number}\ndata: {data(stream, number)}\n\n".encode()
-    return b"%x\r\n%s\r\n" % (len(text), text)
-
-
 @dataclass(slots=True)
 class Served:
     """One stream: its connections, what was sent, and for how long it had none in between."""
@@ -75,7 +69,8 @@ class Upstream:
                 await asyncio.sleep(wait_s)
                 continue
             stream.sent.add(number)
-            writer.write(frame(stream.number, number))
+            text = f"id: {number}\ndata: {data(stream.number, number)}\n\n".encode()
+            writer.write(b"%x\r\n%s\r\n" % (len(text), text))
             number += 1
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -200,12 +200,9 @@ def _put(search: Search, world: World, put: Put) -> tuple[World, bool]:
     log = tuple(sorted((*kept, Stored(put.segment, numbers))))
     _holds(search, world, log)
     # What is on its way to a number that is taken will change nothing.
-    late = world.late if not search.is_conditional else _open(world.late, put.segment.number)
+    number = put.segment.number if search.is_conditional else None
+    late = frozenset(one for one in world.late if one.segment.number != number)
     return replace(world, log=log, late=late), True
-
-
-def _open(late: frozenset[Put], number: int) -> frozenset[Put]:
-    return frozenset(put for put in late if put.segment.number != number)
 
 
 def _answered(world: World, at: int, writer: Writer, answer: Answer) -> World:

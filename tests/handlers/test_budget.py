@@ -26,6 +26,7 @@ from local.costs.model import profile as priced_profile
 from local.simulation import groups
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.virtual_stage import INPUT, VirtualStage
+from tests.handlers.context import Killed
 from tests.handlers.scripted import Functions, Script
 
 # Twenty minutes before a day of UTC is over.
@@ -293,10 +294,6 @@ def test_beyond_it_a_stream_goes_over_to_a_log() -> None:
     world.start(budget=budget, flush_s=5)
     assert world.logged()[1:] == [["23", "24"]]
     assert world.spent == Spending(20_000, 24, 72, 0, 10, 0, "log")
-
-
-class Killed(Exception):
-    """The function is killed."""
 
 
 class Night(World):

@@ -41,7 +41,9 @@ def test_a_function_that_works_and_a_token_that_is_held_hold_time() -> None:
     """A time-out is as long as it says while somebody is asked; retries are at once."""
     task = {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Parameters": {"FunctionName": "f"}}
     retry = [{"ErrorEquals": ["Busy"], "IntervalSeconds": 3600, "MaxAttempts": 2}]
-    definition = line(A={**task, "TimeoutSeconds": 60, "Retry": retry, "Next": "T"}, T=_token())
+    asks = {"Resource": "arn:aws:states:::sqs:sendMessage.waitForTaskToken", "Parameters": {"QueueUrl": "q"}}
+    held = {**task, **asks, "HeartbeatSeconds": 30, "End": True}
+    definition = line(A={**task, "TimeoutSeconds": 60, "Retry": retry, "Next": "T"}, T=held)
     with Server() as server:
         states, attempts = server.client(), list[int]()
         server.functions["A"] = lambda _payload, context: attempts.append(context.attempt)
@@ -53,11 +55,6 @@ def test_a_function_that_works_and_a_token_that_is_held_hold_time() -> None:
     assert (done["status"], done["error"]) == ("FAILED", "Busy")
     assert (done["stopDate"] - done["startDate"]).total_seconds() == pytest.approx(3 * 3600, abs=5)
     assert [one["type"] for one in events].count("TaskFailed") == 3
-
-
-def _token() -> dict[str, Any]:
-    resource = "arn:aws:states:::sqs:sendMessage.waitForTaskToken"
-    return {"Type": "Task", "Resource": resource, "Parameters": {"QueueUrl": "q"}, "HeartbeatSeconds": 30, "End": True}
 
 
 def test_a_nested_execution_and_an_express_machine_have_times_of_their_own() -> None:

@@ -17,6 +17,7 @@ from handlers.store.event_items import StoragePolicy, event_item
 from handlers.store.typed_values import Item
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.virtual_delivery import DELIVERY, VirtualDelivery
+from tests.handlers.context import Killed
 from tests.handlers.deliver.records import NOW_MS, record
 
 TARGET = Target("sqs", "orders.fifo")
@@ -24,10 +25,6 @@ OTHER = Target("kinesis", "other")
 PLACE = Place("a", TARGET.label)
 TAKE: Mapping[int, Refusal] = {}
 AWAY = Refusal("away")
-
-
-class Killed(BaseException):
-    """The function died."""
 
 
 class Clock:

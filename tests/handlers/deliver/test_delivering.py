@@ -25,8 +25,9 @@ from handlers.store.event_items import mark
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.virtual_delivery import DELIVERY
 from tests.handlers.aws import Client, Counted, is_sent_twice
+from tests.handlers.context import Killed
 from tests.handlers.deliver.records import NOW_MS, event, item_record, record, segment_record
-from tests.handlers.deliver.stage import AWAY, OTHER, PLACE, TAKE, TARGET, Killed, Stage, of
+from tests.handlers.deliver.stage import AWAY, OTHER, PLACE, TAKE, TARGET, Stage, of
 
 MINUTE_MS = 60_000
 

@@ -19,12 +19,9 @@ from handlers.fleet.fleet_steps import MOST_ROUNDS, Ports, step
 from handlers.fleet.turns import Ask, Outcome
 from handlers.fleet.wanted import LINES, read
 from local.simulation.tables import MemoryDynamoDB
+from tests.handlers.context import Killed
 
 CONTROL, ME = "control", "arn:aws:states:us-east-1:111111111111:execution:fleet:me"
-
-
-class Killed(Exception):
-    """The function is over."""
 
 
 @dataclass

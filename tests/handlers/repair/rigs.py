@@ -24,6 +24,7 @@ from handlers.store.typed_values import Item, key, number
 from local.simulation.shared_tasks import store_on
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.virtual_rest import RestWays, VirtualRest
+from tests.handlers.context import Killed
 
 ORIGIN_MS = 1_800_000_000_000
 REPAIR = {
@@ -133,10 +134,6 @@ class Rig:
     def lies(self, **ways: Any) -> None:
         """Changes how the address behaves."""
         self.rest._ways = replace(self.rest._ways, **ways)
-
-
-class Killed(Exception):
-    """The function was killed."""
 
 
 def body(number_: int) -> str:

@@ -16,7 +16,8 @@ from handlers.repair.gap_ports import TURN_MS
 from handlers.repair.pages import Fetched
 from handlers.repair.proof import continues, ordered, passed, places
 from local.simulation.virtual_rest import RestWays, VirtualRest
-from tests.handlers.repair.rigs import MISSED, REPAIR, STREAM, Killed, Rig, body, brought
+from tests.handlers.context import Killed
+from tests.handlers.repair.rigs import MISSED, REPAIR, STREAM, Rig, body, brought
 
 
 @pytest.mark.parametrize("limit", [2, 3, 100])

@@ -20,7 +20,8 @@ from handlers.segments import known
 from handlers.store.ledger_records import gap_item
 from local.simulation.virtual_rest import RestWays
 from tests.examples import one_in
-from tests.handlers.repair.rigs import MISSED, REPAIR, STREAM, Killed, Rig, body, brought, item
+from tests.handlers.context import Killed
+from tests.handlers.repair.rigs import MISSED, REPAIR, STREAM, Rig, body, brought, item
 
 STORES = ("items", "log")
 

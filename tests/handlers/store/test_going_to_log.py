@@ -23,15 +23,12 @@ from handlers.store.stream_records import StreamRecords
 from streamkeeper.following import Following
 from tests.handlers.aws import Client, Counted
 from tests.handlers.connection.managers import profile
+from tests.handlers.context import Killed
 from tests.handlers.segments import test_log
 from tests.handlers.segments.test_log import NOW_MS, STREAM
 from tests.handlers.store.events import noise
 
 ASKED: dict[str, Any] = {"budget": {"events_per_day": 10, "then": "log"}}
-
-
-class Killed(Exception):
-    """Ends a function as SIGKILL would."""
 
 
 class World(test_log.World):

@@ -24,6 +24,7 @@ from handlers.upgrade.upgrade_steps import Work, step
 from local.simulation.tables import MemoryDynamoDB
 from states_language import TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
+from tests.handlers.context import Killed
 from tests.statemachines.connections import NAMES, definition
 
 CONTROL, EVENTS = "control", "events"
@@ -35,10 +36,6 @@ STALE_MS = 8_000
 FAULTS = ("", "refused", "lost", "killed before", "killed after")
 FAULTY_CODE = ("raises", "rejects", "stores nothing", "says it stores", "dies", "leaks")
 FAULTY_DEFINITION = ("fails before its claim", "fails after its claim")
-
-
-class Killed(Exception):
-    """The function is over; Lambda tells the machine."""
 
 
 class AlreadyExists(Exception):

@@ -46,6 +46,7 @@ from streamkeeper.bulk import folder_of, written
 from tests.client.api_server import answers, asked, event, page
 from tests.examples import examples
 from tests.handlers import engine
+from tests.handlers.context import Killed
 from tests.handlers.servers import serving
 
 STREAM = "prices:eur usd/1"
@@ -54,10 +55,6 @@ HOUR_MS = 3_600_000
 TABLES = {"events_table": "events", "control_table": "control"}
 PROFILE = {"columns": {"price": "$.p", "side": "$.s", "count": {"path": "$.n", "type": "int64"}}}
 STORES = ("items", "log", "none")
-
-
-class Killed(BaseException):
-    """The process has gone."""
 
 
 class Dying(Folder):

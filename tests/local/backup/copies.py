@@ -17,6 +17,7 @@ from local.backup.stage_places import Place
 from local.backup.taking import Taking
 from local.backup.writing import Restoring
 from tests.handlers.aws import Counted
+from tests.handlers.context import Killed
 from tests.handlers.store.events import an_event, noise
 from tests.local.deployed_stage import Deployed
 
@@ -52,10 +53,6 @@ def events_of(stage: Deployed, stream_id: str, now_ms: int = 10) -> list[tuple[s
     reader = EventReader(stage.aws.dynamodb, stage.events_table, fetch)
     entries = reader.entries(stream_id, record.layout, now_ms, "", 99)
     return [(entry.position, entry.event and entry.event.data) for entry in entries]
-
-
-class Killed(Exception):
-    """Ends a try like SIGKILL: nothing that would follow is done."""
 
 
 def place(stage: Deployed, dynamodb: Any = None) -> Place:

@@ -23,6 +23,7 @@ from local.backup.writing import Restoring
 from local.cli import INTERRUPTED
 from local.user_error import UserError
 from tests.handlers.aws import Counted
+from tests.handlers.context import Killed
 from tests.handlers.store.events import an_event, noise
 from tests.local.backup.conftest import Typed
 from tests.local.backup.copies import (
@@ -31,7 +32,6 @@ from tests.local.backup.copies import (
     PLAIN,
     SPREAD,
     UNORDERED,
-    Killed,
     events_of,
     fill,
     killed_at,
