@@ -15,10 +15,10 @@ class Hook(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """One event. A real consumer also refuses a timestamp that is some minutes old."""
-        body, own_id = self.rfile.read(int(self.headers["content-length"])), self.headers["webhook-id"]
+        body, own_id = self.rfile.read(int(self.headers.get("content-length", 0))), self.headers["webhook-id"]
         content = f"{own_id}.{self.headers['webhook-timestamp']}.".encode() + body
-        signature = "v1," + base64.b64encode(hmac.digest(KEY, content, "sha256")).decode()
-        is_ours = hmac.compare_digest(signature, self.headers["webhook-signature"])
+        signature = b"v1," + base64.b64encode(hmac.digest(KEY, content, "sha256"))
+        is_ours = hmac.compare_digest(signature, self.headers.get("webhook-signature", "").encode())
         if is_ours and own_id not in SEEN:
             SEEN.add(own_id)
             event = json.loads(body)

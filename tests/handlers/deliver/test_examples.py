@@ -11,6 +11,7 @@ from pathlib import Path
 
 import boto3
 import pytest
+import urllib3
 
 from handlers.deliver import contract
 from handlers.deliver.contract import Tools
@@ -73,7 +74,7 @@ def test_a_consumer_prints_what_was_sent(kind: str, endpoint: str, monkeypatch: 
 
 
 def test_the_webhook_prints_what_was_sent() -> None:
-    """The requests are signed with its secret, and each is sent twice."""
+    """The requests are signed with its secret, and each is sent twice; two that are not get a 401."""
     port = free_port(1)
     target = Target("webhook", f"http://127.0.0.1:{port}/", secret=Reference("secret", "x"), allow_private=True)
     command = [sys.executable, str(EXAMPLES / "webhook.py"), str(port)]
@@ -83,7 +84,8 @@ def test_the_webhook_prints_what_was_sent() -> None:
         assert process.stdout is not None
         try:
             assert until(lambda: is_open(port))
-            assert send(target, "") == {}
+            others = [urllib3.request("POST", target.name, headers=own) for own in ({}, {"webhook-signature": "\xfc"})]
+            assert ([one.status for one in others], send(target, "")) == ([401, 401], {})
             assert [process.stdout.readline().strip() for _ in EXPECTED] == EXPECTED
         finally:
             process.kill()
