@@ -8,10 +8,9 @@ from handlers.framing.events import StreamEvent, canonical_json
 from handlers.profile.addresses import ProfileError
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
-from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.fetching import fetch
 from handlers.repair.gap_edges import is_named
-from handlers.repair.pages import BadPage, Fetched, is_end, numbered, page, request
+from handlers.repair.pages import BadPage, is_end, numbered, page, request
 from handlers.repair.walking import PATIENT_S, PATIENT_TIMES
 from local.printable import printable
 
@@ -35,14 +34,18 @@ def compare(
     times = (events[0].received_at_ms - 5_000, events[-1].received_at_ms + 5_000)
     edges |= dict(zip(("from", "to"), map(field.time.spelled, times), strict=True))
     address = numbered(field, field.address_for(stream_id, edges, secrets), 0)
-    items, pages = dict[str, StreamEvent](), 0
+    items, pages, patience = dict[str, StreamEvent](), 0, PATIENT_TIMES
     wanted = {event.key: event for event in events[1:-1]}
     # Beyond its far edge an address that is bounded at one edge goes on and on.
     bounded = (("before", {"after", "from"}), ("after", {"before", "to"}))
     far = next((edges[end] for end, bounds in bounded if field.edges <= bounds), None)
     while address and pages < field.pages and not (far in items and wanted.keys() <= items.keys()):
         try:
-            answer = _fetched(request(profile, field, address, secrets))
+            answer = fetch(request(profile, field, address, secrets))
+            if answer.problem and patience and 0 < (answer.retry_after_s or 0) <= PATIENT_S:
+                patience -= 1
+                time.sleep(answer.retry_after_s or 0)
+                continue
             if is_end(field, pages, answer):
                 break
             if answer.problem:
@@ -70,16 +73,6 @@ def compare(
     has_edges = edges["after"] in items and edges["before"] in items
     say(f"repair: the address {'repeats' if has_edges else 'leaves out'} the events at the ends of the request")
     return len(common) == len(wanted)
-
-
-def _fetched(wanted: UpstreamRequest) -> Fetched:
-    """Returns the answer; after a short Retry-After that of another try, as a repair does."""
-    for _ in range(PATIENT_TIMES):
-        answer = fetch(wanted)
-        if not answer.problem or not answer.retry_after_s or answer.retry_after_s > PATIENT_S:
-            return answer
-        time.sleep(answer.retry_after_s)
-    return fetch(wanted)
 
 
 def _keys(events: Sequence[StreamEvent]) -> str:

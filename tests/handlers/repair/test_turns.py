@@ -31,10 +31,7 @@ def test_one_function_at_a_time_asks_an_upstream() -> None:
 def watched(
     monkeypatch: pytest.MonkeyPatch, rig: Rig, of: Any, name: str, takes_ms: int = 0, only: str = ""
 ) -> list[int]:
-    """Returns for how long the turn still lasts at each call, which takes so long; of calls with `only` that argument.
-
-    A page of a log's keys is read with such an argument and no limit.
-    """
+    """Returns for how long the turn still lasts at each call, which takes so long; with `only`, as a log is read."""
     left_ms, call = list[int](), getattr(of, name)
 
     def slow(*what: Any, **asked: Any) -> Any:

@@ -3,9 +3,7 @@
 docs/hostile.md has a row for each.
 """
 
-import base64
 import contextlib
-import hashlib
 import re
 import select
 import socket
@@ -18,27 +16,20 @@ import pytest
 
 from handlers.framing.websocket import BINARY, CLOSE, PING, TEXT, encoded_frame
 from handlers.profile.parse import parse
-from handlers.upstream.socket_response import MOST_UNSENT_BYTES, Outbox
+from handlers.upstream.socket_response import MOST_UNSENT_BYTES, Outbox, accept_of
 from handlers.upstream.strict_response import BadAnswer
 from tests.handlers.aws import EVENTS, Memory
 from tests.handlers.hostile import CLOSED, NOT_OPENED, STREAM, connect
 from tests.handlers.lanes import run
 from tests.handlers.servers import Peer, Script, certificate, serving
 
-GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 EVENT = encoded_frame(TEXT, b'{"n": 1}')
-
-
-def accept_of(peer: Peer) -> bytes:
-    """Return the value of Sec-WebSocket-Accept for the client's key."""
-    match = re.search(rb"sec-websocket-key: *(\S+)", peer.request, re.IGNORECASE)
-    assert match is not None
-    return base64.b64encode(hashlib.sha1(match[1] + GUID).digest())
 
 
 def head(peer: Peer, **changes: bytes) -> bytes:
     """Return the head of a switch, without headers that are empty."""
-    named = {"Upgrade": b"websocket", "Connection": b"Upgrade", "Sec-WebSocket-Accept": accept_of(peer)}
+    (key,) = re.findall(rb"sec-websocket-key: *(\S+)", peer.request, re.IGNORECASE)
+    named = {"Upgrade": b"websocket", "Connection": b"Upgrade", "Sec-WebSocket-Accept": accept_of(key).encode()}
     named |= {name.replace("_", "-"): value for name, value in changes.items()}
     lines = b"".join(b"%s: %s\r\n" % (name.encode(), value) for name, value in named.items() if value)
     return b"HTTP/1.1 101 Switching Protocols\r\n" + lines + b"\r\n"
