@@ -208,6 +208,8 @@ def answers(address: Address, seen: Probe) -> list[tuple[int, str] | None]:
             if (value in said or re.fullmatch(r"[A-Za-z_:-]+", str(value)))
             and not any(secret in str(value) for secret in seen.secrets)
         ]
+        # A number that is repeated is the message's id; a text may be a version that every answer has.
+        names.sort(key=lambda name: isinstance(bodies[found[0]][name], str))
         answered.append((found[0], f'{{ "$.{names[0]}" = {toml(bodies[found[0]][names[0]])} }}') if names else None)
         first = found[0] + 1 if names else first
     return answered

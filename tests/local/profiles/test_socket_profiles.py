@@ -86,6 +86,8 @@ def test_each_answer_belongs_to_its_message() -> None:
     for frames in (alike, [came[0], [7, 1], [7, 2]]):
         other = Probe(frames=[Frame(json.dumps(one)) for one in frames])
         assert answers(Address("ws://x", says=(SAY,)), other) == [(0, '{ "$.event" = "on" }')]
+    rpc = Probe(frames=[Frame('{"jsonrpc": "2.0", "result": {}, "id": 1}'), *seen.frames[1:]])
+    assert answers(Address("ws://x", says=('{"jsonrpc": "2.0", "id": 1}',)), rpc) == [(0, '{ "$.id" = 1 }')]
     seen.secrets = ("on",)
     assert answers(Address("ws://x", says=("hello", SAY)), seen) == [None, (0, '{ "$.channel" = "eur-usd" }')]
 
