@@ -20,7 +20,7 @@ from handlers.connection.spending import OVER_BUDGET
 from handlers.framing.events import StreamEvent, hashed
 from handlers.framing.frames import Frame
 from handlers.profile.repair_field import Repair as Field
-from handlers.repair.proof import Border, Borders, afresh, begun
+from handlers.repair.proof import IDS_RESTARTED, Border, Borders, afresh, begun
 from handlers.store.event_items import Entry, StoredEvent
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords
@@ -81,11 +81,13 @@ def edges(
     at_ms, earlier = gap.from_ms, reader.entries_before(stream_id, layout, now_ms, gap.from_ms + 1)
     begin = reader.place_at(stream_id, layout, after_ms)
     later = reader.entries(stream_id, layout, now_ms, begin, MOST_READ)
-    good = {one.fence: _good(one) for one in records.connections_from(stream_id, gap.fence, MOST_LATER)}
-    return Borders(
+    read = records.read_from(stream_id, gap.fence, MOST_LATER)
+    good = {} if read is None else {one.fence: _good(one) for one in read.connections}
+    borders = Borders(
         _borders(field, each, (e for e in _live(earlier) if e.received_at_ms <= at_ms and e.fence < before_fence)),
         _borders(field, each, (e for e in _live(later) if _is_after(e, after_ms, good))),
     )
+    return borders._replace(restarted=gap.cause == IDS_RESTARTED or (read is not None and borders.meets(read.epoch)))
 
 
 def _good(one: Connection) -> Interval | None:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from handlers.connection.epochs import Epoch
 from handlers.connection.gap_record import DOWN, FAILED, NO_ORDER, OPEN, PARTLY, REPAIRED, UP, Gap, Interval, Repair
 from handlers.profile.repair_field import Repair as Field
 
@@ -36,15 +37,25 @@ class Border(NamedTuple):
 
 
 class Borders(NamedTuple):
-    """The last events before a gap and the first ones after it, the nearest first; two of each, if there are two."""
+    """The last events before a gap and the first ones after it, the nearest first; two of each, if there are two.
+
+    `restarted` is whether the upstream's ids started over between them.
+    """
 
     before: tuple[Border, ...]
     after: tuple[Border, ...]
+    restarted: bool = False
 
     @property
     def keys(self) -> set[str]:
         """All of their keys."""
         return {border.key for border in (*self.before, *self.after)}
+
+    def meets(self, epoch: Epoch) -> bool:
+        """Returns whether the ids may have started over between the events, as far as the newest restart shows."""
+        begins_ms = self.before[0].came_ms if self.before else 0
+        ends_ms = self.after[0].came_ms if self.after else epoch.seen_ms
+        return 0 < epoch.since_ms <= ends_ms and begins_ms <= epoch.seen_ms
 
     def since_ms(self, gap: Gap) -> int:
         """Returns when the earliest one came."""
@@ -63,6 +74,8 @@ def afresh(known: Repair, span: Interval) -> Repair:
     return Repair(*span, **kept)
 
 
+IDS_RESTARTED = "ids_restarted"
+RESTARTED = "the upstream's ids started over, so the same ids may name other events"
 NO_EVENT_BEFORE = "no event from before the gap is stored, so there is no place to start from"
 NO_EVENT_AFTER = "no event has come since the gap, so nothing shows yet that the address has all of it"
 
@@ -151,6 +164,7 @@ def ordered(repair: Repair, page: Places) -> Repair:
 
 def judged(field: Field, repair: Repair, borders: Borders, problem: str, retry_s: float, now_ms: int) -> Repair:
     """Returns the repair with its result and when to try again; `problem` is why the last walk is not whole."""
+    problem = problem or (RESTARTED if borders.restarted and borders.after else "")
     done, fails = replace(repair, open_from_ms=None, open_to_ms=None, tries=repair.tries + 1), repair.tries
     if problem and repair.at:
         # A walk that was refused at a page continues there; any other begins again.

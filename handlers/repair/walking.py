@@ -57,7 +57,7 @@ def repair_gap(ports: GapPorts, gap: Gap) -> Steps:
     while not problem:
         walk = _Walk(ports, gap, borders, repair.walk, uncounted)
         repair, problem, retry_s = yield from walk.steps(repair)
-        if problem or proof.proves(ports.field, repair) or repair.walk == WIDE or max(map(len, borders)) < 2:
+        if problem or proof.proves(ports.field, repair) or repair.walk == WIDE or max(map(len, borders[:2])) < 2:
             break
         repair = replace(repair, walk=WIDE, at="")
         uncounted = None  # What the first walk has counted would count again.

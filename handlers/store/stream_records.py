@@ -162,13 +162,13 @@ class StreamRecords:
             check_lease(lease)
         return None if lease is None else control_record.layout(lease)
 
-    def connections_from(self, stream_id: str, fence: int, most: int) -> Sequence[Connection]:
-        """Returns the first `most` connections from this one on, and the one that is open."""
+    def read_from(self, stream_id: str, fence: int, most: int) -> Records | None:
+        """As `read`, with the first `most` connections from this one on, and the one that is open."""
         lease = self._table.get(stream_id, "lease")
         if lease is None:
-            return []
+            return None
         items = self._table.behind(stream_id, "connection#", ledger_records.connection_key(fence - 1), most)
-        return self._read(stream_id, lease, items).connections
+        return self._read(stream_id, lease, items)
 
     def gaps(self, stream_id: str, after: str, most: int) -> list[tuple[str, Gap]]:
         """Returns the recorded gaps after the sort key `after`, each with its own key; oldest first."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from handlers.connection.epochs import Epoch
 from handlers.connection.gap_record import DELIVERED, FAILED, LOST, OPEN, PARTLY, REPAIRED, Gap, Repair
 from handlers.connection.inputs import Layout
 from handlers.framing.events import StreamEvent, hashed
@@ -15,8 +16,9 @@ from handlers.profile.secret_references import Reference
 from handlers.repair import gap_edges, gap_ports
 from handlers.repair.gap_ports import TURN_MS
 from handlers.repair.pages import Fetched
-from handlers.repair.proof import NO_EVENT_AFTER, NO_EVENT_BEFORE
+from handlers.repair.proof import NO_EVENT_AFTER, NO_EVENT_BEFORE, RESTARTED
 from handlers.segments import known
+from handlers.store import control_record
 from handlers.store.ledger_records import gap_item
 from local.simulation.virtual_rest import RestWays
 from tests.examples import one_in
@@ -237,6 +239,24 @@ def test_items_of_an_edges_own_time_are_on_either_side_of_it(monkeypatch: pytest
     monkeypatch.setattr(rig.rest, "fetch", lambda _: Fetched(200, {}, f'{{"events":[{items}]}}'.encode()))
     rig.run()
     assert (rig.repaired.state, rig.repaired.stored) == (REPAIRED, len(MISSED))
+
+
+@pytest.mark.parametrize(
+    ("since", "seen", "cause", "state"),
+    [
+        (15, 19, "reset", PARTLY), (7, 8, "reset", REPAIRED), (7, 12, "reset", PARTLY), (16, 18, "reset", REPAIRED),
+        (1, 2, "ids_restarted", PARTLY),
+    ],
+)  # fmt: skip
+def test_ids_that_started_over_prove_nothing(since: int, seen: int, cause: str, state: str) -> None:
+    """9 and 15 are of different counts then: the address has both, and most of the new count was dropped as known."""
+    rig = Rig(RestWays(is_inclusive=True))
+    rig.tables.put_item(TableName="control", Item=gap_item("s", replace(rig.gap, cause=cause)))
+    epoch = {"epoch": control_record.epoch(Epoch(0, rig.at(since), rig.at(seen)))}
+    rig.tables.put_item(TableName="control", Item=item(rig.tables, "s", "lease") | epoch)
+    rig.run(left_ms=1_000)
+    assert (rig.repaired.state, brought(rig)) == (state, MISSED)
+    assert rig.repaired.reason == ("" if state == REPAIRED else RESTARTED)
 
 
 def test_an_address_that_reaches_less_far_repairs_a_part() -> None:
