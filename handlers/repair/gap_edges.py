@@ -58,9 +58,10 @@ def repaired_spans(gaps: Sequence[Gap]) -> list[Interval]:
 def to_repair(gaps: Sequence[Gap], now_ms: int) -> list[tuple[int, Gap]]:
     """Returns the gaps that are neither repaired nor given up, each with when it is due, the most urgent first.
 
-    What a budget has left out is fetched only if a person wants it.
+    What a budget has left out, or what was dropped as known, is fetched only if a person wants it.
     """
-    wanted = [gap for gap in left(gaps) if gap.cause != OVER_BUDGET or gap.repair is not None]
+    not_wanted = (OVER_BUDGET, IDS_RESTARTED)
+    wanted = [gap for gap in left(gaps) if gap.cause not in not_wanted or gap.repair is not None]
     due = [(repair.next_ms or now_ms, gap) for gap in wanted if not (repair := begun(gap)).is_over]
     return sorted(due, key=lambda one: (one[0], one[1].from_ms))
 
