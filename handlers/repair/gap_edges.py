@@ -60,8 +60,7 @@ def to_repair(gaps: Sequence[Gap], now_ms: int) -> list[tuple[int, Gap]]:
 
     What a budget has left out, or what was dropped as known, is fetched only if a person wants it.
     """
-    not_wanted = (OVER_BUDGET, IDS_RESTARTED)
-    wanted = [gap for gap in left(gaps) if gap.cause not in not_wanted or gap.repair is not None]
+    wanted = [gap for gap in left(gaps) if gap.cause not in (OVER_BUDGET, IDS_RESTARTED) or gap.repair is not None]
     due = [(repair.next_ms or now_ms, gap) for gap in wanted if not (repair := begun(gap)).is_over]
     return sorted(due, key=lambda one: (one[0], one[1].from_ms))
 

@@ -82,11 +82,8 @@ def closing(code: int, reason: str = "") -> bytes:
 
 def sent(effects: list[Effect]) -> list[Any]:
     """Return what is sent; a frame that is no text has its opcode."""
-    return [
-        json.loads(one.payload) if one.opcode == TEXT else (one.opcode, one.payload)
-        for one in effects
-        if isinstance(one, Send)
-    ]
+    frames = [one for one in effects if isinstance(one, Send)]
+    return [json.loads(one.payload) if one.opcode == TEXT else (one.opcode, one.payload) for one in frames]
 
 
 FIRST = {"op": "subscribe", "channel": "EUR", "key": "s3cret"}
@@ -265,9 +262,8 @@ def test_a_message_that_is_no_event_is_replied_to_at_once() -> None:
     (reply,) = (one.payload for one in manager.handle(55, says(encoded_frame(TEXT, long))) if isinstance(one, Send))
     assert reply.startswith(b'{"op":"pong","id":1764487200.123456789,"text":"re 1764487200.123456789",')
     for unfit in ('"\\ud800"', f'"{"x" * (MOST_PART_CHARACTERS + 1)}"', "null"):
-        assert sent(manager.handle(60, says(encoded_frame(TEXT, b'{"op": "ping", "id": %b}' % unfit.encode())))) == [
-            key
-        ]
+        ping = encoded_frame(TEXT, b'{"op": "ping", "id": %b}' % unfit.encode())
+        assert sent(manager.handle(60, says(ping))) == [key]
 
 
 @pytest.mark.parametrize("flush_s", [None, 5])

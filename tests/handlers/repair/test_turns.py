@@ -58,25 +58,17 @@ def test_the_turn_lasts_until_each_request(
     assert min(left_ms) > MOST_S * 1000
 
 
-def test_the_turn_lasts_while_a_large_page_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is renewed meanwhile, so that no other function asks for the same page and stores it too."""
+@pytest.mark.parametrize("store", ["items", "log"])
+def test_the_turn_lasts_while_much_is_stored_or_read(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
+    """Each write of a large page and each megabyte of a long log takes a moment, in which no other function asks."""
     monkeypatch.setattr(walking, "AT_ONCE", 1)
-    rig = Rig(RestWays(limit=100))
-    left_ms = watched(monkeypatch, rig, rig.store, "write", TURN_MS - 1_000)
-    rig.run()
-    assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
-    assert len(left_ms) > len(MISSED)
-    assert min(left_ms) > 0
-
-
-def test_the_turn_lasts_while_a_long_log_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each megabyte takes a moment; no other function reads the log and asks the upstream meanwhile."""
-    rig = Rig(RestWays(limit=100), store="log")
+    rig = Rig(RestWays(limit=100), store=store)
     rig.connected(3, range(20, 24))
-    rig.tables.most_items = 1
-    left_ms = watched(monkeypatch, rig, rig.tables, "query", TURN_MS - 1_000, "ProjectionExpression")
+    rig.tables.most_items = int(store == "log")
+    of, name, only = (rig.store, "write", "") if store == "items" else (rig.tables, "query", "ProjectionExpression")
+    left_ms = watched(monkeypatch, rig, of, name, TURN_MS - 1_000, only)
     rig.run()
-    assert rig.repaired.state == REPAIRED
+    assert (rig.repaired.state, rig.repaired.stored) == (REPAIRED, len(MISSED))
     assert len(left_ms) > 2
     assert min(left_ms) > 0
 

@@ -75,10 +75,9 @@ HANDSHAKES: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", HANDSHAKES)
-def test_a_handshake_that_is_none_is_a_drop(memory: Memory, what: str) -> None:
+@pytest.mark.parametrize(("changes", "message"), HANDSHAKES.values(), ids=HANDSHAKES)
+def test_a_handshake_that_is_none_is_a_drop(memory: Memory, changes: dict[str, Any], message: str) -> None:
     """It has a name; nothing that follows it is read."""
-    changes, message = HANDSHAKES[what]
     assert ending(memory, switches(EVENT, **changes)) == ("StreamDropped", f"{NOT_OPENED} {message}")
     assert memory.items(EVENTS, STREAM) == {}
 
@@ -114,10 +113,9 @@ BROKEN: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("what", BROKEN)
-def test_what_breaks_the_protocol_ends_it(memory: Memory, what: str) -> None:
+@pytest.mark.parametrize(("wire", "message"), BROKEN.values(), ids=BROKEN)
+def test_what_breaks_the_protocol_ends_it(memory: Memory, wire: bytes, message: str) -> None:
     """It ends by name, and with a close; earlier events are stored."""
-    wire, message = BROKEN[what]
     heard: list[bytes] = []
     assert ending(memory, switches(EVENT, wire, then=hears(heard))) == ("StreamDropped", message)
     assert list(memory.items(EVENTS, STREAM)) == ["1"]
