@@ -41,6 +41,30 @@ def test_a_thread_that_reads_gives_way_and_no_other_does() -> None:
     assert beside.rest is None
 
 
+def test_a_definition_is_read_once_with_a_rest_after_every_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a megabyte, a copy and a look at all states would each take Python's lock for many milliseconds."""
+    states = {f"S{number}": {"Type": "Pass", "Next": f"S{number + 1}"} for number in range(2_000)}
+    text = json.dumps({"StartAt": "S0", "States": {**states, "S2000": {"Type": "Succeed"}}})
+    since, most, texts = 0, 0, 0
+
+    def rest() -> None:
+        nonlocal since
+        since = 0
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal since, most, texts
+        since += event in ("call", "c_call")
+        most, texts = max(most, since), texts + (event == "call" and frame.f_code is json.loads.__code__)
+
+    monkeypatch.setattr(beside, "rest", rest)
+    sys.setprofile(count)
+    try:
+        examine(text)
+    finally:
+        sys.setprofile(None)
+    assert (texts, most < 1_000) == (1, True)
+
+
 def test_a_request_after_the_end_is_refused(tmp_path: Path) -> None:
     """Its answer is 400, as of any other refusal."""
 

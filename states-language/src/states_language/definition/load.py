@@ -23,6 +23,7 @@ from states_language.tasks.resources import unrecognized
 
 LONGEST_NAME = 80
 """Characters of a state's name (AWS Step Functions)."""
+_NESTED = "is nested too deeply"
 
 
 def load(
@@ -41,15 +42,20 @@ def load(
     DefinitionError, whose `pointer` names the place and whose `rule` says what is wrong there.
     """
     try:
-        with few_collections():
-            loaded = _machine(as_json(source) if deployed else read_definition(source, substitutions, machine))
-        if deployed:
-            _check_filled(loaded.line)
+        definition = as_json(source) if deployed else read_definition(source, substitutions, machine)
     except RecursionError:
-        raise DefinitionError("/", "is nested too deeply") from None
+        raise DefinitionError("/", _NESTED) from None
+    return load_deployed(definition) if deployed else _machine(definition)
+
+
+def load_deployed(definition: dict[str, Any]) -> Machine:
+    """As `load`, with a definition that was read from JSON and that nobody changes, so it needs no copy."""
+    loaded = _machine(definition)
+    _check_filled(loaded.line)
     return loaded
 
 
+@few_collections()
 def _machine(definition: dict[str, Any]) -> Machine:
     fields = Fields(definition, "/")
     language = query_language(fields, JSONPATH)
@@ -57,9 +63,12 @@ def _machine(definition: dict[str, Any]) -> Machine:
     if fields.string("Version") not in (None, "1.0"):
         raise fields.fail("Version", "must be 1.0")
     timeout_s = fields.integer("TimeoutSeconds", 1)
-    line = _line(fields, "a state machine", language, ends=True)
-    _check_names(line, {})
-    _check_scopes(line, {})
+    try:
+        line = _line(fields, "a state machine", language, ends=True)
+        _check_names(line, {})
+        _check_scopes(line, {})
+    except RecursionError:
+        raise DefinitionError("/", _NESTED) from None
     return Machine(line, timeout_s, definition)
 
 
@@ -125,6 +134,7 @@ def _reached(ways: dict[str, list[str]], start_at: str) -> set[str]:
     """Return the names of the states to which the first one leads, and those that no state has."""
     reached, open_names = {start_at}, [start_at]
     while open_names:
+        give_way()
         for target in ways.get(open_names.pop(), ()):
             if target not in reached:
                 reached.add(target)

@@ -8,7 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from states_language.scheduling.lanes import give_way
+
 Key = str | int
+Found = tuple[tuple[Key, ...], Any]
+"""The path of a state or a line, whose end is its name, and its value."""
 _ELEMENTS = {"Choices": "rule", "Retry": "retrier", "Catch": "catcher", "Branches": "line"}
 LINES = ("ItemProcessor", "Iterator")
 """The fields of a Map that hold a line."""
@@ -92,18 +96,20 @@ def lines_of(definition: Any, path: tuple[Key, ...] = ()) -> Iterator[tuple[tupl
         return
     yield path, definition
     for name, state in definition["States"].items():
+        give_way()
         for place, line in lines_in(state):
             yield from lines_of(line, (*path, "States", name, *place))
 
 
-def states_of(definition: Any) -> Iterator[tuple[tuple[Key, ...], Any]]:
-    """Yield every state of the definition and of the lines below it, each with its path, whose end is its name."""
+def states_of(definition: Any) -> Iterator[Found]:
+    """Yield every state of the definition and of the lines below it."""
     for path, line in lines_of(definition):
         for name, state in line["States"].items():
+            give_way()
             yield (*path, "States", name), state
 
 
-def lines_in(state: Any) -> Iterator[tuple[tuple[Key, ...], Any]]:
+def lines_in(state: Any) -> Iterator[Found]:
     """Yield the values where a state holds lines: a Parallel's branches, a Map's processor, each with its path."""
     if isinstance(state, dict):
         branches = state.get("Branches")

@@ -5,13 +5,14 @@ Codes and places are recorded. Example: `there is no state 'X'` is MISSING_TRANS
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from states_language import DefinitionError, Machine, load, problems
+from states_language import DefinitionError, Machine, problems
 from states_language.definition.fields import below
-from states_language.definition.pointers import keys, states_of, value_at
+from states_language.definition.load import load_deployed
+from states_language.definition.pointers import Found, keys, states_of, value_at
 from states_language.server.json_messages import message_and_place
 from states_language.server.reading import Remembered
 from states_language.server.requests import Refusal
@@ -79,7 +80,7 @@ def loaded(text: str) -> Machine:
     definition = parse_json(text, members=once())
     if not isinstance(definition, dict):
         raise DefinitionError("/", "must be a JSON object")
-    return load(definition, deployed=True)
+    return load_deployed(definition)
 
 
 def diagnostics(text: str, kind: str) -> list[dict[str, str]]:
@@ -94,10 +95,11 @@ def _examine(text: str) -> Examined:
         if not isinstance(definition, dict):
             return Examined([_error(_SCHEMA, "Definition must be a valid JSON object")], [], None)
         try:
-            machine = load(definition, deployed=True)
-            if unknown := list(unknown_actions(definition)):
+            machine = load_deployed(definition)
+            states = [(path, state) for path, state in states_of(definition) if state["Type"] in ("Task", "Map")]
+            if unknown := list(unknown_actions(states)):
                 return Examined([_diagnostic(problem, definition) for problem in unknown], [], None)
-            return Examined([], _express(definition), machine)
+            return Examined([], _express(states), machine)
         except DefinitionError:
             # Each problem takes another reading of the definition.
             defects = problems(definition, MOST_READ // len(text), deployed=True)
@@ -112,9 +114,9 @@ def _examine(text: str) -> Examined:
         return Examined([_error("INVALID_JSON_DESCRIPTION", message, place)], [], None)
 
 
-def unknown_actions(definition: dict[str, Any]) -> Iterator[DefinitionError]:
+def unknown_actions(states: Iterable[Found]) -> Iterator[DefinitionError]:
     """Yields a problem for each action of an SDK integration that no service has."""
-    for path, state in states_of(definition):
+    for path, state in states:
         resource = read_resource(state["Resource"]) if state["Type"] == "Task" else ""
         if isinstance(resource, Resource) and resource.sdk and not is_action(resource.service, resource.action):
             yield DefinitionError(below("/", *path, "Resource"), unrecognized(resource.text))
@@ -188,10 +190,10 @@ _WORDS = (
 place is the object that has it. Recorded, or measured by others."""
 
 
-def _express(definition: dict[str, Any]) -> list[dict[str, str]]:
+def _express(states: Iterable[Found]) -> list[dict[str, str]]:
     """What an Express machine may not have: activities, and Tasks that wait for a token or a job (recorded)."""
     refused = []
-    for path, state in states_of(definition):
+    for path, state in states:
         place = below("/", *path)
         mode = value_at(state, ("ItemProcessor", "ProcessorConfig", "Mode"))
         for pattern, what in _NOT_EXPRESS.items():

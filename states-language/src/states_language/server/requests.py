@@ -11,6 +11,7 @@ import bisect
 import functools
 import json
 import re
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import accumulate
 from typing import Any, TypeVar
@@ -22,8 +23,9 @@ from botocore.model import ListShape, MapShape, ServiceModel, Shape, StructureSh
 from botocore.regions import EndpointResolver
 
 from states_language.scheduling.lanes import yield_for
+from states_language.scheduling.writing import text_in_turns
 from states_language.server.json_messages import message_and_place, outside_texts
-from states_language.values import Document, compact, parse_as_spelled, parsed
+from states_language.values import Document, parse_as_spelled, parsed
 
 Parameters = dict[str, Any]
 Answer = dict[str, Any]
@@ -95,11 +97,11 @@ def checked_name(name: str) -> str:
 
 
 def read_input(text: str) -> Document | Refusal:
-    """Returns the input that a text holds, or the refusal of one that holds none; a long text waits for its turn."""
+    """Returns the input that a text holds, or the refusal of one that holds none; others have turns meanwhile."""
     try:
         yield_for(text)
         value = read_data(text)
-        return Document(value, compact(value))
+        return Document(value, text_in_turns(value, sys.maxsize))
     except RecursionError:
         problem = ValueError("it is nested too deeply")
     except ValueError as found:

@@ -168,7 +168,7 @@ def _state(parameters: Parameters) -> tuple[dict[str, Any], bool]:
         state = {name: definition[name] for name in ("QueryLanguage",) if name in definition} | named
     try:
         machine(state)
-        for problem in unknown_actions({"States": {NAME: state}}):
+        for problem in unknown_actions(states_of({"States": {NAME: state}})):
             raise problem
     except DefinitionError as problem:
         raise invalid(problem, {"States": {NAME: state}}) from None
