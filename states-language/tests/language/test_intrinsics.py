@@ -79,10 +79,12 @@ def test_a_function_refuses(text: str, why: str) -> None:
     [
         *("States.Nothing()", "States.Array(", "States.Array(1", "States.Array(1 2)", "States.Array('open)"),
         *("States.Array('\\n')", "States.Array(x)", "States.Array() ", "States.UUID(1)", "States.Hash('x')"),
-        *("States.Array(01)", "Array()", "plain text"),
+        *("States.Array(01)", "Array()", "plain text", "States.Array(" * 11 + ")" * 11),
     ],
 )
 def test_a_text_that_is_not_a_call_is_refused(text: str) -> None:
+    """Up to ten calls may be within one another (Developer Guide), however many are beside one another."""
+    compile_expression(f"{'States.Array(' * 9}States.UUID(), States.UUID(){')' * 9}")
     with pytest.raises(PathSyntaxError):
         compile_expression(text)
 

@@ -243,6 +243,16 @@ def test_terraforms_templatefile_is_filled_in(tmp_path: Path) -> None:
     assert load(path).execute().output == "%{a} ${b}"
 
 
+def test_a_key_appears_twice_in_a_template_but_not_in_its_machine() -> None:
+    """As in SAM and CloudFormation, where the last one counts."""
+    state = "{Type: Succeed, Type: Succeed}"
+    template = "Outputs: {A: 1, A: 2}\nResources:\n  M: {Type: 'AWS::StepFunctions::StateMachine', Properties: %s}"
+    good = template % "{Definition: {StartAt: A, States: {A: {Type: Succeed}}}}"
+    assert load(good).execute().status == "SUCCEEDED"
+    with pytest.raises(DefinitionError, match="line 3: the key 'Type' appears twice"):
+        load(template % f"{{Definition: {{StartAt: A, States: {{A: {state}}}}}}}")
+
+
 def test_the_server_reads_no_template() -> None:
     """A request names no file of the machine on which the server runs."""
     template = {"Resources": {"M": {"Type": "AWS::Serverless::StateMachine", "Properties": {"DefinitionUri": "x"}}}}

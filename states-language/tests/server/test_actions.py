@@ -36,6 +36,8 @@ _EXECUTION = PREFIX.replace("stateMachine", "execution") + "a:b"
          "Invalid Arn: 'Resource type not valid in this context: execution'"),
         ("list_state_machines", {"maxResults": 1001}, "ValidationException", None),
         ("start_execution", {"stateMachineArn": PREFIX + "deployed", "input": ""}, "InvalidExecutionInput", None),
+        ("start_execution", {"stateMachineArn": PREFIX + "deployed", "traceHeader": "é"}, "ValidationException",
+         _CONSTRAINT.format(" 'é'", "traceHeader", r"satisfy regular expression pattern: \p{ASCII}*")),
     ],
 )  # fmt: skip
 def test_bad_requests_have_awss_names(

@@ -211,6 +211,14 @@ def test_a_state_within_a_map_has_an_item(states: Any) -> None:
     assert json.loads(item) == {"i": {"Index": 0, "Value": 7}}
 
 
+def test_a_map_of_a_jsonata_machine_is_tested_in_it(states: Any) -> None:
+    """The states within it have the machine's query language."""
+    inner = {"StartAt": "I", "States": {"I": {"Type": "Pass", "Output": "{% $states.input %}", "End": True}}}
+    outer = {"QueryLanguage": "JSONata", "StartAt": "M", "States": {"M": {**_MAP, "ItemProcessor": inner}}}
+    answer = states.test_state(definition=json.dumps(outer), stateName="M", input="[1]", mock={"result": "[2]"})
+    assert (answer["status"], answer["output"]) == ("SUCCEEDED", "[2]")
+
+
 @pytest.mark.parametrize(
     ("state", "place"),
     [

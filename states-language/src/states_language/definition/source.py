@@ -2,7 +2,7 @@
 
 A text that is valid JSON is read as JSON, any other as YAML, with the types of JSON alone: `2026-01-31`, `on` and
 `1:30` are texts, `True` is true (YAML 1.2, core schema). A key that appears twice is refused, for one of its two values
-would be lost in silence.
+would be lost in silence; only where a template of YAML describes no state machine, the last one counts, as for SAM.
 Invariant: the data has at most MOST_PARTS values, each alias counted as often as it is used.
 """
 
@@ -19,7 +19,7 @@ import yaml
 
 from states_language.definition.fields import DefinitionError
 from states_language.definition.substitutions import Substitutions, filled, filled_text, templatefile
-from states_language.definition.templates import Template, is_template
+from states_language.definition.templates import Doubled, Template, is_template
 from states_language.values import Duplicate, compact, once, parse_json, parts
 
 Source = Mapping[str, Any] | str | os.PathLike[str]
@@ -36,6 +36,7 @@ class _Loader(yaml.SafeLoader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.functions: list[str] = []
+        self.doubled: list[DefinitionError] = []
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         # YAML 1.2, section 7.1: an anchor may be defined again, and an alias means the last one before it.
@@ -68,16 +69,21 @@ def _function(loader: "_Loader", name: str, node: yaml.Node) -> dict[str, Any]:
     return {name if name in ("Ref", "Condition") else f"Fn::{name}": argument}
 
 
-def _object(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[str, Any]:
+def _object(loader: "_Loader", node: yaml.MappingNode) -> dict[str, Any]:
     seen: set[str] = set()
+    problem = None
     for written, _ in node.value:
         key, line = loader.construct_object(written), written.start_mark.line + 1
         if not isinstance(key, str):
             raise DefinitionError("/", f"line {line}: a key must be a string, not {key!r}")
         if key in seen:
-            raise DefinitionError("/", f"line {line}: the key '{key}' appears twice")
+            problem = problem or DefinitionError("/", f"line {line}: the key '{key}' appears twice")
         seen.add(key)
-    return {str(key): value for key, value in loader.construct_mapping(node, deep=True).items()}
+    made = {str(key): value for key, value in loader.construct_mapping(node, deep=True).items()}
+    if problem is None:
+        return made
+    loader.doubled.append(problem)
+    return Doubled(made, problem)
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -199,6 +205,8 @@ def parse_data(text: str, name: str = "the text") -> Any:
             loader = _Loader(text)
             value = loader.get_single_data()
             size = parts(value, {})
+            if loader.doubled and not is_template(value):
+                raise loader.doubled[0] from None
             if loader.functions and not is_template(value):
                 raise DefinitionError(
                     "/", f"{name}, {loader.functions[0]} is only for templates of SAM and CloudFormation"

@@ -23,6 +23,14 @@ NO_VALUE = "${AWS::NoValue}"
 """What removes a property."""
 
 
+class Doubled(dict[str, Any]):
+    """An object in which a key appears twice; `problem` refuses it."""
+
+    def __init__(self, members: dict[str, Any], problem: DefinitionError) -> None:
+        super().__init__(members)
+        self.problem = problem
+
+
 def is_template(data: Any) -> bool:
     """Return whether the data is a template and not a definition."""
     return isinstance(data, Mapping) and _resources(data) is not None and "States" not in data
@@ -142,6 +150,8 @@ class Template:
 
     def _resolved(self, value: Any) -> Any:
         """Return the value with each intrinsic function as its result or as a placeholder."""
+        if isinstance(value, Doubled):
+            raise value.problem
         if isinstance(value, Mapping):
             if len(value) == 1:
                 name, argument = next(iter(value.items()))

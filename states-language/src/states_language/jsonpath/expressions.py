@@ -18,6 +18,8 @@ from states_language.jsonpath.selection import Path
 from states_language.scheduling.lanes import here
 from states_language.values import FEW, LARGEST_BETWEEN, MISSING, NESTED, exceeds, weight
 
+DEEPEST = 10
+"""How many calls are within one another at most (Developer Guide, intrinsic functions)."""
 PARTS_HERE = 2_000
 """The largest arguments of a function that is evaluated while others wait, as `exceeds` counts."""
 _QUICK = frozenset({"States.Array", "States.ArrayLength", "States.ArrayGetItem"})
@@ -132,9 +134,13 @@ class _Parser(Scanner):
     """Recursive descent over `States.Name(argument, ...)`."""
 
     space = re.compile(r"\s*")
+    depth = 0
 
     def call(self) -> Call:
         start = self.at
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise PathSyntaxError(f"more than {DEEPEST} intrinsic functions are nested")
         name = self.match(_NAME)
         if name is None or not self.skip("("):
             self.at = start
@@ -149,6 +155,7 @@ class _Parser(Scanner):
             if not self.skip(")"):
                 raise self.fail()
         _check_arity(name[0], len(arguments))
+        self.depth -= 1
         return Call(self.text[start : self.at], name[0], tuple(arguments))
 
     def argument(self) -> Expression:

@@ -234,6 +234,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
 # A wrong value of these has an error of its own that says more: InvalidName, InvalidDefinition, InvalidExecutionInput …
 # A name or definition that is too long has none.
 _OWN_ERROR = {"Name", "Definition", "SensitiveData", "Arn", "LongArn", "TaskToken"}
+_PATTERNS = {"ClientToken": r"[!-~]+", "TraceHeader": r"[\x00-\x7f]*"}
 
 
 @functools.cache
@@ -280,6 +281,8 @@ def _constraints(shape: Shape, value: Any, place: str, problems: list[str]) -> N
         shown = "" if shape.metadata.get("sensitive") else f" '{value}'"
         problems.append(f"Value{shown} at '{place}' failed to satisfy constraint: Member must {constraint}")
 
+    if shape.name in _PATTERNS and not re.fullmatch(_PATTERNS[shape.name], value):
+        fail(f"satisfy regular expression pattern: {shape.metadata['pattern']}")
     enum = shape.metadata.get("enum")
     if enum and value not in enum:
         fail(f"satisfy enum value set: [{', '.join(enum)}]")

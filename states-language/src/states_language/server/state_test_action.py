@@ -10,7 +10,7 @@ from typing import Any
 
 from states_language import DefinitionError, Execution, Machine, TaskCall
 from states_language.clock import Clock, RealClock
-from states_language.definition.pointers import LINES, Key, states_of
+from states_language.definition.pointers import LINES, states_of
 from states_language.failures import StateError
 from states_language.scheduling.lanes import yield_for
 from states_language.server.diagnostics import diagnostics, invalid, refuse_bad, unknown_actions
@@ -156,8 +156,6 @@ def _state(parameters: Parameters) -> tuple[dict[str, Any], bool]:
         definition = None
     if not isinstance(definition, dict):
         raise Refusal("InvalidDefinition", "Invalid State Machine Definition: 'Definition must be a valid JSON object'")
-    state = definition
-    path: tuple[Key, ...] = ()
     if "States" in definition:
         if name is None:
             raise Refusal("ValidationException", "The stateName is required to test a state of a state machine.")
@@ -165,14 +163,16 @@ def _state(parameters: Parameters) -> tuple[dict[str, Any], bool]:
         path, named = next((found for found in states_of(definition) if found[0][-1] == name), ((), None))
         if named is None:
             raise Refusal("ValidationException", f"State not found in the definition: '{name}'")
+        # The states within it have the machine's query language, so it was checked with the machine, not by itself.
         state = {name: definition[name] for name in ("QueryLanguage",) if name in definition} | named
+        return state, any(field in LINES and inner == "States" for field, inner in pairwise(path))
     try:
-        machine(state)
-        for problem in unknown_actions(states_of({"States": {NAME: state}})):
+        machine(definition)
+        for problem in unknown_actions(states_of({"States": {NAME: definition}})):
             raise problem
     except DefinitionError as problem:
-        raise invalid(problem, {"States": {NAME: state}}) from None
-    return state, any(field in LINES and inner == "States" for field, inner in pairwise(path))
+        raise invalid(problem, {"States": {NAME: definition}}) from None
+    return definition, False
 
 
 def _request(parameters: Parameters, data: Any) -> StateTestRequest:
