@@ -82,13 +82,10 @@ async def behave(lambdas: Mapping[str, dict[str, Any]], call: TaskCall) -> Any:
         raise TaskFailure(behaviour["errorType"], compact(payload))
     if kind == "sleep_then_echo":
         await asyncio.sleep(behaviour["seconds"])
-    answers = {
-        "echo": lambda: call.payload,
-        "sleep_then_echo": lambda: call.payload,
-        "constant": lambda: behaviour["value"],
-        "python_format": lambda: behaviour["format"].format(event=call.payload),
-        "large_string": lambda: behaviour["char"] * behaviour["bytes"],
-    }
+    answers = {"echo": lambda: call.payload, "sleep_then_echo": lambda: call.payload,
+               "constant": lambda: behaviour["value"],
+               "python_format": lambda: behaviour["format"].format(event=call.payload),
+               "large_string": lambda: behaviour["char"] * behaviour["bytes"]}  # fmt: skip
     return answers[kind]()
 
 

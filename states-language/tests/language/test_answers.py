@@ -49,13 +49,9 @@ def test_a_function_completes_a_job_and_an_activity(resource: str) -> None:
 @pytest.mark.parametrize("by", ["run_machine", "execute"])
 def test_a_callable_learns_its_state_attempt_and_input(by: str) -> None:
     """`attempt` counts from 1 at each visit; `input` is the state's, not the call's."""
-    call = {
-        "Type": "Task",
-        "Resource": "arn:aws:states:::lambda:invoke",
-        "Parameters": {"FunctionName": "charge", "Payload": {"only": "this"}},
-        "Retry": [{"ErrorEquals": ["KeyError"], "MaxAttempts": 2}],
-        "ResultPath": None,
-    }
+    call = {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke",
+            "Parameters": {"FunctionName": "charge", "Payload": {"only": "this"}},
+            "Retry": [{"ErrorEquals": ["KeyError"], "MaxAttempts": 2}], "ResultPath": None}  # fmt: skip
     twice = machine(("Charge", {**call, "Next": "Again"}), ("Again", {**call, "End": True}))
     learnt = []
 

@@ -116,16 +116,9 @@ def nested(resource: str, ended: Ended) -> Execution:
 
 def test_a_nested_execution_gives_its_output_as_text_or_as_json() -> None:
     """.sync gives texts, .sync:2 gives JSON."""
-    whole = {
-        "ExecutionArn": "arn:e",
-        "InputDetails": {"Included": True},
-        "Name": "e",
-        "OutputDetails": {"Included": True},
-        "StartDate": 5,
-        "StateMachineArn": "arn:m",
-        "Status": "SUCCEEDED",
-        "StopDate": 7,
-    }
+    whole = {"ExecutionArn": "arn:e", "InputDetails": {"Included": True}, "Name": "e",
+             "OutputDetails": {"Included": True}, "StartDate": 5, "StateMachineArn": "arn:m", "Status": "SUCCEEDED",
+             "StopDate": 7}  # fmt: skip
     assert nested("sync", ENDED).output == whole | {"Input": '{"a":1}', "Output": '{"b":2}'}
     assert nested("sync:2", ENDED).output == whole | {"Input": {"a": 1}, "Output": {"b": 2}}
 

@@ -34,19 +34,13 @@ WHOLE: list[tuple[Any, str, str]] = [
     ({"StartAt": "A", "States": {}}, "/StartAt", "there is no state 'A'"),
     (one(PASS, Version="2.0"), "/Version", "must be 1.0"),
     (one(PASS, TimeoutSeconds=0), "/TimeoutSeconds", "must be between 1 and 99999999"),
-    (
-        choice(Variable="$.a", IsNull=True, IsString=True),
-        "/States/S/Choices/0",
-        "exactly one operator is required, not 2",
-    ),
-    (
-        choice(Not={"Variable": "$.a", "IsNull": True, "Next": "P"}),
-        "/States/S/Choices/0/Not/Next",
-        "stands in a top-level rule only",
-    ),
+    (choice(Variable="$.a", IsNull=True, IsString=True), "/States/S/Choices/0",
+     "exactly one operator is required, not 2"),
+    (choice(Not={"Variable": "$.a", "IsNull": True, "Next": "P"}), "/States/S/Choices/0/Not/Next",
+     "stands in a top-level rule only"),
     (choice(And=[]), "/States/S/Choices/0/And", "must hold at least one rule"),
     ({"StartAt": "A", "States": {"A": PASS, "B/C": PASS}}, "/States/B~1C", "the state 'B/C' is not reachable"),
-]
+]  # fmt: skip
 """Definitions, the place of what is wrong in each, and the rule."""
 ALONE = "States.ALL stands alone, and in the last Retrier or Catcher only"
 STATES: list[tuple[Any, str, str]] = [
@@ -56,55 +50,34 @@ STATES: list[tuple[Any, str, str]] = [
     ({"Type": "Succeed", "Assign": {"a": 1}}, "/Assign", "is not a field of a Succeed state"),
     ({**PASS, "Assign": 1}, "/Assign", "must be a JSON object whose keys are variables"),
     ({**PASS, "Assign": {"states": 1}}, "/Assign/states", "'states' is reserved"),
-    (
-        {**PASS, "Assign": {"1st.$": "$"}},
-        "/Assign/1st.$",
-        "'1st' is not a variable name: letters, digits and _, no digit first",
-    ),
+    ({**PASS, "Assign": {"1st.$": "$"}}, "/Assign/1st.$",
+     "'1st' is not a variable name: letters, digits and _, no digit first"),
     ({**PASS, "Assign": {"a" * 81: 1}}, "/Assign/" + "a" * 81, "a variable's name has at most 80 characters"),
-    (
-        {**PASS, "Output": "{% 1 + %}", "QueryLanguage": "JSONata"},
-        "/Output",
-        "'1 +' is not a valid JSONata expression: S0207: Unexpected end of expression",
-    ),
+    ({**PASS, "Output": "{% 1 + %}", "QueryLanguage": "JSONata"}, "/Output",
+     "'1 +' is not a valid JSONata expression: S0207: Unexpected end of expression"),
     ({**PASS, "Next": "S"}, "", "exactly one of Next and End: true is required"),
     ({"Type": "Pass", "End": False}, "", "exactly one of Next and End: true is required"),
     ({**PASS, "Retry": []}, "/Retry", "is not a field of a Pass state"),
     *(
-        (
-            {**PASS, "InputPath": path},
-            "/InputPath",
-            f"'{path}' is not a valid JSONPath: cannot be read from character {at} on: '{'9' * 1_000}]'",
-        )
+        ({**PASS, "InputPath": path}, "/InputPath",
+         f"'{path}' is not a valid JSONPath: cannot be read from character {at} on: '{'9' * 1_000}]'")
         for path, at in ((f"$.a[{'9' * 5_000}]", 4_005), (f"$.a[0:{'9' * 5_000}]", 4_007))
     ),
     ({**PASS, "ResultPath": "$$.a"}, "/ResultPath", "cannot write to the Context Object"),
-    (
-        {**PASS, "Parameters": {"a.$": 1}},
-        "/Parameters/a.$",
-        "must be a string with a JSONPath or an intrinsic function",
-    ),
+    ({**PASS, "Parameters": {"a.$": 1}}, "/Parameters/a.$",
+     "must be a string with a JSONPath or an intrinsic function"),
     ({**PASS, "Parameters": [{"a.$": "$.b", "a": 1}]}, "/Parameters/0", "gives the same name with .$ and without"),
-    (
-        {"Type": "Wait", "End": True},
-        "",
-        "one of these fields is required: Seconds, Timestamp, SecondsPath, TimestampPath",
-    ),
+    ({"Type": "Wait", "End": True}, "",
+     "one of these fields is required: Seconds, Timestamp, SecondsPath, TimestampPath"),
     ({"Type": "Wait", "Seconds": 1.5, "End": True}, "/Seconds", "must be a whole number"),
-    (
-        {**TASK, "Resource": "arn:aws:states:::sqs:sendMessage.sync"},
-        "/Resource",
-        "The resource provided arn:aws:states:::sqs:sendMessage.sync is not recognized. The value is not a valid "
-        "resource ARN, or the resource is not available in this region. "
-        "(sqs:sendMessage has no .sync; what it may be waited for with: .waitForTaskToken)",
-    ),
-    (
-        {**TASK, "Resource": "arn:aws:states:::dynamodb:query"},
-        "/Resource",
-        "The resource provided arn:aws:states:::dynamodb:query is not recognized. The value is not a valid resource "
-        "ARN, or the resource is not available in this region. "
-        "(for this action it is arn:aws:states:::aws-sdk:dynamodb:query)",
-    ),
+    ({**TASK, "Resource": "arn:aws:states:::sqs:sendMessage.sync"}, "/Resource",
+     "The resource provided arn:aws:states:::sqs:sendMessage.sync is not recognized. The value is not a valid "
+     "resource ARN, or the resource is not available in this region. "
+     "(sqs:sendMessage has no .sync; what it may be waited for with: .waitForTaskToken)"),
+    ({**TASK, "Resource": "arn:aws:states:::dynamodb:query"}, "/Resource",
+     "The resource provided arn:aws:states:::dynamodb:query is not recognized. The value is not a valid resource "
+     "ARN, or the resource is not available in this region. "
+     "(for this action it is arn:aws:states:::aws-sdk:dynamodb:query)"),
     ({**TASK, "Parameters": {}}, "/Parameters", "the field 'FunctionName' is required but was missing"),
     ({**TASK, "TimeoutSeconds": 5, "HeartbeatSeconds": 5}, "/HeartbeatSeconds", "must be smaller than TimeoutSeconds"),
     ({**TASK, "Retry": [{}]}, "/Retry/0", "these fields are required: ErrorEquals"),
@@ -113,27 +86,15 @@ STATES: list[tuple[Any, str, str]] = [
     ({**TASK, "Catch": [{"ErrorEquals": ["A"]}]}, "/Catch/0", "these fields are required: Next"),
     ({**TASK, "Catch": [{"ErrorEquals": ["A"], "Next": "X"}]}, "/Catch/0/Next", "there is no state 'X'"),
     ({**TASK, "Retry": [{"ErrorEquals": ["A"], "BackoffRate": 0.5}]}, "/Retry/0/BackoffRate", "must be at least 1.0"),
-    (
-        {**TASK, "Retry": [{"ErrorEquals": ["A"], "BackoffRate": 10**400}]},
-        "/Retry/0/BackoffRate",
-        "must be at most 1.7976931348623157e+308",
-    ),
-    (
-        {**TASK, "Retry": [{"ErrorEquals": ["A"], "JitterStrategy": "HALF"}]},
-        "/Retry/0/JitterStrategy",
-        "must be FULL or NONE",
-    ),
+    ({**TASK, "Retry": [{"ErrorEquals": ["A"], "BackoffRate": 10**400}]}, "/Retry/0/BackoffRate",
+     "must be at most 1.7976931348623157e+308"),
+    ({**TASK, "Retry": [{"ErrorEquals": ["A"], "JitterStrategy": "HALF"}]}, "/Retry/0/JitterStrategy",
+     "must be FULL or NONE"),
     ({"Type": "Parallel", "Branches": [], "End": True}, "/Branches", "must hold at least one branch"),
-    (
-        {"Type": "Parallel", "Branches": [line(("B", {"Type": "Pass", "Next": "T"}))], "End": True},
-        "/Branches/0/States/B/Next",
-        "there is no state 'T'",
-    ),
-    (
-        {"Type": "Fail", "Error": "E", "ErrorPath": "$.e"},
-        "",
-        "only one of these fields may be present: Error, ErrorPath",
-    ),
+    ({"Type": "Parallel", "Branches": [line(("B", {"Type": "Pass", "Next": "T"}))], "End": True},
+     "/Branches/0/States/B/Next", "there is no state 'T'"),
+    ({"Type": "Fail", "Error": "E", "ErrorPath": "$.e"}, "",
+     "only one of these fields may be present: Error, ErrorPath"),
     ({"Type": "Succeed", "End": True}, "/End", "is not a field of a Succeed state"),
     ({"Type": "Choice", "Choices": []}, "/Choices", "must hold at least one rule"),
     (mapped(None, Label="x"), "/Label", "stands in a Map whose ProcessorConfig has Mode DISTRIBUTED"),
@@ -142,18 +103,12 @@ STATES: list[tuple[Any, str, str]] = [
     (mapped("FAST"), "/ItemProcessor/ProcessorConfig/ExecutionType", "must be one of STANDARD, EXPRESS"),
     (mapped(ResultWriter={}), "/ResultWriter", "these fields are required: Resource"),
     (mapped(ItemBatcher={}), "/ItemBatcher", "MaxItemsPerBatch or MaxInputBytesPerBatch is required"),
-    (
-        mapped(ResultWriter={"Resource": PUT, "WriterConfig": {"Transformation": "SORT"}}),
-        "/ResultWriter/WriterConfig/Transformation",
-        "must be one of NONE, COMPACT, FLATTEN",
-    ),
+    (mapped(ResultWriter={"Resource": PUT, "WriterConfig": {"Transformation": "SORT"}}),
+     "/ResultWriter/WriterConfig/Transformation", "must be one of NONE, COMPACT, FLATTEN"),
     (mapped(ToleratedFailurePercentage=101), "/ToleratedFailurePercentage", "must be at most 100"),
-    (
-        {"Type": "Parallel", "Branches": [line(("X", {**PASS, **SET}))], "End": True, **SET},
-        "/Branches/0/States/X/Assign/v",
-        "the variable 'v' belongs to an outer scope, see /States/S/Assign/v",
-    ),
-]
+    ({"Type": "Parallel", "Branches": [line(("X", {**PASS, **SET}))], "End": True, **SET},
+     "/Branches/0/States/X/Assign/v", "the variable 'v' belongs to an outer scope, see /States/S/Assign/v"),
+]  # fmt: skip
 """States, and the place in each."""
 FORMATS = "must be one of JSON, JSONL, CSV, PARQUET, MANIFEST"
 READERS: list[tuple[str, dict[str, str], str, str]] = [

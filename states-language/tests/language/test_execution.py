@@ -19,15 +19,9 @@ def lanes(**retry: Any) -> Any:
 
     def lane(name: str, start_at: str) -> dict[str, Any]:
         parameters = {"FunctionName": "connect", "Payload": {"lane": name, "execution.$": "$$.Execution.Id"}}
-        work = {
-            "Type": "Task",
-            "Resource": INVOKE,
-            "Parameters": parameters,
-            "OutputPath": "$.Payload",
-            "Catch": [{"ErrorEquals": ["TakenOver"], "ResultPath": None, "Next": f"Wait{name}"}],
-            "Next": f"Wait{name}",
-            **retry,
-        }
+        work = {"Type": "Task", "Resource": INVOKE, "Parameters": parameters, "OutputPath": "$.Payload",
+                "Catch": [{"ErrorEquals": ["TakenOver"], "ResultPath": None, "Next": f"Wait{name}"}],
+                "Next": f"Wait{name}", **retry}  # fmt: skip
         wait = {"Type": "Wait", "Seconds": 35, "Next": f"Task{name}"}
         return {"StartAt": start_at, "States": {f"Wait{name}": wait, f"Task{name}": work}}
 

@@ -164,19 +164,15 @@ def test_a_failed_evaluation_can_be_caught_and_retried() -> None:
 @pytest.mark.parametrize(
     ("state", "cause"),
     [
-        (
-            {"Type": "Choice", "Choices": [{"Condition": "{% 1 %}", "Next": "Z"}]},
-            "The JSONata expression '1' specified for the field 'Choices[0]/Condition' returned an unexpected result "
-            "type. Expected 'boolean', but was 'number' for value: 1",
-        ),
-        (
-            {"Type": "Wait", "Seconds": "{% 'a' %}", "Next": "Z"},
-            "The JSONata expression ''a'' specified for the field 'Seconds' returned an unexpected result "
-            "type. Expected 'number', but was 'string' for value: \"a\"",
-        ),
+        ({"Type": "Choice", "Choices": [{"Condition": "{% 1 %}", "Next": "Z"}]},
+         "The JSONata expression '1' specified for the field 'Choices[0]/Condition' returned an unexpected result "
+         "type. Expected 'boolean', but was 'number' for value: 1"),
+        ({"Type": "Wait", "Seconds": "{% 'a' %}", "Next": "Z"},
+         "The JSONata expression ''a'' specified for the field 'Seconds' returned an unexpected result "
+         "type. Expected 'number', but was 'string' for value: \"a\""),
         ({"Type": "Wait", "Seconds": "{% -1 %}", "Next": "Z"}, "The Seconds field references a negative value: -1"),
     ],
-)
+)  # fmt: skip
 def test_a_value_of_the_wrong_type_is_refused(state: dict[str, Any], cause: str) -> None:
     """The cause names the field's type, the value's type, and the value."""
     execution = query(("A", state), ("Z", {"Type": "Pass"})).execute()

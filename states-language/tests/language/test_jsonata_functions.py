@@ -42,10 +42,8 @@ RETURNED: list[tuple[str, Any]] = [
     ("$string($parse('9223372036854775807'))", "9223372036854775807"),
     ("$string($parse('9223372036854775808'))", "9223372036854776000"),
     ("$string([1e-6, 1e-7, 1/3])", "[0.000001,1e-7,0.333333333333333]"),
-    (
-        "$string({'a': ['é', null], 'f': $sum, 'e': []}, true)",
-        '{\n  "a": [\n    "é",\n    null\n  ],\n  "f": "",\n  "e": []\n}',
-    ),
+    ("$string({'a': ['é', null], 'f': $sum, 'e': []}, true)",
+     '{\n  "a": [\n    "é",\n    null\n  ],\n  "f": "",\n  "e": []\n}'),
     # Numbers that JSON does not have (AWS measured).
     ("[1/0, -1/0, 0/0]", ["Infinity", "-Infinity", "NaN"]),
     ("{'k': 1e308 * 10}", {"k": "Infinity"}),
@@ -100,10 +98,8 @@ RETURNED: list[tuple[str, Any]] = [
     ("[$replace('\u00a0\ufeff', /\\s/, '-'), $match('abab', /(?<n>a)b\\k<n>/).groups]", ["--", "a"]),
     ("$replace('abc', function($s){$s ? {'match': 'b', 'start': 1, 'next': function(){$none}}}, '<$0>')", "a<b>c"),
     ("$formatNumber(0.123, '#.e9') & $formatNumber(1e21, '0') & $formatNumber(2.5, '#e0')", "0.1e01e+210.e1"),
-    (
-        "[$fromMillis(0, '[D01,2-4]|[D,*-3]'), $fromMillis(0, '[[x]].') , $toMillis('[1970', '[[[Y]')]",
-        ["0001|001", "[x].", 0],
-    ),
+    ("[$fromMillis(0, '[D01,2-4]|[D,*-3]'), $fromMillis(0, '[[x]].') , $toMillis('[1970', '[[[Y]')]",
+     ["0001|001", "[x].", 0]),
     ("[$base64encode('é'), $base64encode('😀'), $base64decode('6Q==')]", ["6Q==", "PQA=", "é"]),
     # A regular expression is a function of a text and a place.
     ("$map(['a1', '2b', '33b'], /[a-z]/).start", [0, 1, 2]),
@@ -118,10 +114,8 @@ RETURNED: list[tuple[str, Any]] = [
     ("[$toMillis('0000-01-01'), $toMillis('9999-12-31')]", [-62_167_219_200_000, 253_402_214_400_000]),
     ("$fromMillis(0, '[H01]:[m01] [Z]', '-0330')", "19:30 -04:30"),
     ("$fromMillis(0, '[H01]:[m01]', '+05:30')", "00:05"),
-    (
-        "[$fromMillis(-62167219200000), $fromMillis(253402300799999)]",
-        ["0000-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"],
-    ),
+    ("[$fromMillis(-62167219200000), $fromMillis(253402300799999)]",
+     ["0000-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"]),
     ("$fromMillis(1e15, '[Y]-[M]-[D] [FNn]')", "33658-9-27 Friday"),
     # Pictures that were made at random, and what jsonata 2.0.6 makes of them.
     ("$fromMillis(1204405500000, '[Hi]|[bA]|[xNn,3]|[W]|[w1-1]')", "xxi|undefined|February|9|0-4"),
@@ -176,7 +170,7 @@ RETURNED: list[tuple[str, Any]] = [
     ("1" + "~>$string" * 99, "1"),
     ("($f := function($x){ $x <= 0 ? 0 : 1 + $f($x-1) }; $f(31))", 31),
     ("$sum($map([1..20000], function($v){$v * 2}))", 400_020_000),
-]
+]  # fmt: skip
 
 
 def test_a_function_returns() -> None:
@@ -226,58 +220,39 @@ REFUSED = [
     ("$string([1/0])", 'D1001: Number out of range: "Infinity"'),
     ("$boolean([1/0])", 'D1001: Number out of range: "Infinity"'),
     ("$sum ~> 1", "T2006: The right side of the function application operator ~> must be a function"),
-    (
-        "$split('a', $uppercase)",
-        'T1010: The matcher function argument passed to function "split" does not return the correct object structure',
-    ),
+    ("$split('a', $uppercase)",
+     'T1010: The matcher function argument passed to function "split" does not return the correct object structure'),
     ("$sqrt(-1)", "D3060: The sqrt function cannot be applied to a negative number: -1"),
-    (
-        "$power(-2, 0.5)",
-        "D3061: The power function has resulted in a value that cannot be represented as a JSON number: "
-        "base=-2, exponent=0.5",
-    ),
-    (
-        "$sort([1,'a'])",
-        "D3070: The single argument form of the sort function can only be applied to an array of strings or an "
-        "array of numbers.  Use the second argument to specify a comparison function",
-    ),
-    (
-        "$formatNumber(1, 'x')",
-        f"D3086: {PICTURE}a passive character that is preceded by an active character and that is followed by "
-        "another active character",
-    ),
+    ("$power(-2, 0.5)",
+     "D3061: The power function has resulted in a value that cannot be represented as a JSON number: "
+     "base=-2, exponent=0.5"),
+    ("$sort([1,'a'])",
+     "D3070: The single argument form of the sort function can only be applied to an array of strings or an "
+     "array of numbers.  Use the second argument to specify a comparison function"),
+    ("$formatNumber(1, 'x')",
+     f"D3086: {PICTURE}a passive character that is preceded by an active character and that is followed by "
+     "another active character"),
     ("$formatNumber(1, '0%%')", f"D3082: {PICTURE}more than one instance of the 'percent' character"),
     ("$formatNumber(1, '0,,0')", f"D3089: {PICTURE}two adjacent instances of the 'grouping-separator' character"),
     ("$formatBase(1, 37)", "D3100: The radix of the formatBase function must be between 2 and 36.  It was given 37"),
-    (
-        "$toMillis('x')",
-        'D3110: The argument of the toMillis function must be an ISO 8601 formatted timestamp. Given "x"',
-    ),
-    (
-        "$formatInteger(1, 'x')",
-        'D3130: Formatting or parsing an integer as a sequence starting with "x" is not '
-        "supported by this implementation",
-    ),
-    (
-        "$formatInteger(1, '\u06600')",
-        "D3131: In a decimal digit pattern, all digits must be from the same decimal group",
-    ),
+    ("$toMillis('x')",
+     'D3110: The argument of the toMillis function must be an ISO 8601 formatted timestamp. Given "x"'),
+    ("$formatInteger(1, 'x')", 'D3130: Formatting or parsing an integer as a sequence starting with "x" is not '
+     "supported by this implementation"),
+    ("$formatInteger(1, '\u06600')",
+     "D3131: In a decimal digit pattern, all digits must be from the same decimal group"),
     ("$fromMillis(1, '[q]')", 'D3132: Unknown component specifier "q" in date/time picture string'),
-    (
-        "$fromMillis(1, '[YN]')",
-        "D3133: The 'name' modifier can only be applied to months and days in the date/time picture string, not \"Y\"",
-    ),
+    ("$fromMillis(1, '[YN]')",
+     "D3133: The 'name' modifier can only be applied to months and days in the date/time picture string, not \"Y\""),
     ("$now('[Y')", "D3135: No matching closing bracket ']' in date/time picture string"),
-    (
-        "$toMillis('2018 12', '[Y] [D]')",
-        "D3136: The date/time picture string is missing specifiers required to parse the timestamp",
-    ),
+    ("$toMillis('2018 12', '[Y] [D]')",
+     "D3136: The date/time picture string is missing specifiers required to parse the timestamp"),
     ("$pad('foo', -5.5)", "D3137: The expression cannot be evaluated"),
     ("$partition([1], -1)", "D3137: Second argument must be zero or greater"),
     ('$parse(\'{"a":1,"a":2}\')', "D3137: Invalid JSON"),
     ("$error('boom')", "D3137: boom"),
     ("$decodeUrl('%E0%A4%A')", 'D3140: Malformed URL passed to $decodeUrl(): "%E0%A4%A"'),
-]
+]  # fmt: skip
 
 
 def test_a_function_refuses_with_a_code() -> None:
@@ -300,19 +275,12 @@ def test_a_picture_breaks_a_rule(picture: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     "expression",
     [
-        *(
-            "phone",
-            "-phone",
-            "phone in $states.input.b",
-            "phone(1)",
-            "phone ~> $string()",
-            "[phone].other",
-            "{phone: 1}",
-        ),
+        *("phone", "-phone", "phone in $states.input.b", "phone(1)", "phone ~> $string()", "[phone].other",
+          "{phone: 1}"),
         *("$map($states.input.a, function($y){ phone })", "$count(phone[inner])", "phone.**.deeper"),
         *("$", "$.phone", "$[0]", "$string($)", "$$", "$$.phone", "$states.errorOutput", "[$states.errorOutput]"),
     ],
-)
+)  # fmt: skip
 def test_a_reference_at_the_top_level_is_refused(expression: str) -> None:
     """A name, $ and $$ refer to nothing there, and only a Catcher has $states.errorOutput."""
     state = {"Type": "Pass", "Output": f"{{% {expression} %}}", "End": True}

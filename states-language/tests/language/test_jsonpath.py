@@ -14,13 +14,9 @@ from states_language.jsonpath.grammar import PathSyntaxError, compile_path
 from states_language.jsonpath.selection import Path
 from states_language.values import MISSING
 
-DATA: dict[str, Any] = {
-    "a": {"b": [10, 20, 30, {"c": "x"}], "b c": 1, "it's": 2, "error-info": 3},
-    "items": [{"n": 1, "t": "x"}, {"n": 2}, {"n": 3, "t": "y", "on": True}],
-    "empty": [],
-    "null": None,
-    "texts": ["it's", "\\é\n😀"],
-}
+DATA: dict[str, Any] = {"a": {"b": [10, 20, 30, {"c": "x"}], "b c": 1, "it's": 2, "error-info": 3},
+                        "items": [{"n": 1, "t": "x"}, {"n": 2}, {"n": 3, "t": "y", "on": True}], "empty": [],
+                        "null": None, "texts": ["it's", "\\é\n😀"]}  # fmt: skip
 
 
 SELECTED = [

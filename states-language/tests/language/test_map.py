@@ -58,18 +58,12 @@ def test_the_selector_sees_the_item_its_index_and_the_input_of_the_state() -> No
         ({}, {}, 'Reference path "$" must point to array.'),
         ({"ItemsPath": "$$.Execution.Input"}, {"a": 1}, 'Reference path "$.Execution.Input" must point to array.'),
         ({"ItemsPath": "$.a.b"}, {"a": 1}, 'Unable to apply step "b" to input {"a":1}'),
-        (
-            {"ItemsPath": "$.l", "MaxConcurrencyPath": "$.n"},
-            {"l": [1], "n": "1_0"},
-            'The MaxConcurrencyPath field refers to value "1_0" which is not a valid integer: $.n',
-        ),
-        (
-            {"ItemsPath": "$.l", "MaxConcurrencyPath": "$.n"},
-            {"l": [1], "n": -1},
-            "Expected non-negative integer for MaxConcurrency, got '-1' instead.",
-        ),
+        ({"ItemsPath": "$.l", "MaxConcurrencyPath": "$.n"}, {"l": [1], "n": "1_0"},
+         'The MaxConcurrencyPath field refers to value "1_0" which is not a valid integer: $.n'),
+        ({"ItemsPath": "$.l", "MaxConcurrencyPath": "$.n"}, {"l": [1], "n": -1},
+         "Expected non-negative integer for MaxConcurrency, got '-1' instead."),
     ],
-)
+)  # fmt: skip
 def test_what_a_map_cannot_go_over_fails_the_execution(fields: Any, data: Any, cause: str) -> None:
     """The error is States.Runtime."""
     execution = machine(("M", mapped(("A", PASS), **fields))).execute(data)

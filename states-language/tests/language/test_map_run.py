@@ -156,16 +156,10 @@ def test_items_are_batched(batcher: dict[str, Any], batches: list[list[int]]) ->
     [
         ("[1, null]", {"InputType": "JSON"}, [1, None]),
         ('{"a":"\u2028"}\r\n\n[2]\n', {"InputType": "JSONL"}, [{"a": "\u2028"}, [2]]),
-        (
-            "A,B\n1,2\n3\n4,5,6\n",
-            {"InputType": "CSV", "CSVHeaderLocation": "FIRST_ROW"},
-            [{"A": "1", "B": "2"}, {"A": "3", "B": ""}, {"A": "4", "B": "5"}],
-        ),
-        (
-            "1|2\n",
-            {"InputType": "CSV", "CSVHeaderLocation": "GIVEN", "CSVHeaders": ["A"], "CSVDelimiter": "PIPE"},
-            [{"A": "1"}],
-        ),
+        ("A,B\n1,2\n3\n4,5,6\n", {"InputType": "CSV", "CSVHeaderLocation": "FIRST_ROW"},
+         [{"A": "1", "B": "2"}, {"A": "3", "B": ""}, {"A": "4", "B": "5"}]),
+        ("1|2\n", {"InputType": "CSV", "CSVHeaderLocation": "GIVEN", "CSVHeaders": ["A"], "CSVDelimiter": "PIPE"},
+         [{"A": "1"}]),
         (
             'A,B\nC:\\\\tmp\\\\,x\\,\\y\n"say \\"hi""",\\\n3,\\',
             {"InputType": "CSV", "CSVHeaderLocation": "FIRST_ROW"},
@@ -173,7 +167,7 @@ def test_items_are_batched(batcher: dict[str, Any], batches: list[list[int]]) ->
         ),
         ("A\n" + "x" * 200_000, {"InputType": "CSV", "CSVHeaderLocation": "FIRST_ROW"}, [{"A": "x" * 200_000}]),
     ],
-)
+)  # fmt: skip
 def test_items_are_read_from_an_object(text: str, config: dict[str, Any], items: list[Any]) -> None:
     """JSON, JSON lines and CSV; the history says 0 items, for they are read after it."""
     execution = read(text, **config)
@@ -445,14 +439,12 @@ GIVEN = [{"k": "a", "v": 1, "i": 0, "s": "STATE_DATA"}, {"k": "b", "v": [2], "i"
     [
         ({"ItemsPath": "$.o"}, [{"Key": "a", "Value": 1}, {"Key": "b", "Value": [2]}]),
         ({"ItemsPath": "$.o", "ItemSelector": ITEM}, GIVEN),
-        (
-            {"QueryLanguage": "JSONata", "Items": "{% $states.input.o %}", "ItemBatcher": {"MaxItemsPerBatch": 2}},
-            [{"Items": [{"Key": "a", "Value": 1}, {"Key": "b", "Value": [2]}]}],
-        ),
+        ({"QueryLanguage": "JSONata", "Items": "{% $states.input.o %}", "ItemBatcher": {"MaxItemsPerBatch": 2}},
+         [{"Items": [{"Key": "a", "Value": 1}, {"Key": "b", "Value": [2]}]}]),
         ({"QueryLanguage": "JSONata", "Items": {"x": None}}, [{"Key": "x", "Value": None}]),
         ({"QueryLanguage": "JSONata", "Items": {}}, []),
     ],
-)
+)  # fmt: skip
 def test_the_members_of_an_object_are_items(fields: dict[str, Any], output: Any) -> None:
     """Each gets its key and its value, in the order of the object; their source is the state's data."""
     assert machine(("M", distributed(**fields))).execute({"o": {"a": 1, "b": [2]}}).output == output

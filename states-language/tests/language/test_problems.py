@@ -29,17 +29,13 @@ BROKEN: dict[str, Any] = {
             "Default": "D",
         },
         "C": {"Type": "Wait", "Seconds": 1, "SecondsPath": "$.x", "Next": 5},
-        "D": {
-            "Type": "Parallel",
-            "Branches": [{"StartAt": "X", "States": {"Y": {"Type": "Pass"}}}, 3],
-            "Retry": [{"ErrorEquals": [], "MaxAttempts": -1, "IntervalSeconds": "x"}],
-            "Catch": [{"Next": "E"}],
-        },
+        "D": {"Type": "Parallel", "Branches": [{"StartAt": "X", "States": {"Y": {"Type": "Pass"}}}, 3],
+              "Retry": [{"ErrorEquals": [], "MaxAttempts": -1, "IntervalSeconds": "x"}], "Catch": [{"Next": "E"}]},
         "E": {"Type": "Fail", "Error": 1},
         "F": {"Type": "pass", "Next": "A"},
         "G": [],
     },
-}
+}  # fmt: skip
 LISTED = [
     ("/Surprise", "is not a field of a state machine"),
     ("/States/A/InputPath", "'x' is not a valid JSONPath: a path begins with $"),
@@ -153,23 +149,17 @@ def test_a_hint_is_apt(state: dict[str, Any], advice: str) -> None:
 @pytest.mark.parametrize(
     ("definition", "advice"),
     [
-        (
-            {"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "A"}}},
-            "Give one of its states End: true, or lead to a Succeed or a Fail.",
-        ),
+        ({"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "A"}}},
+         "Give one of its states End: true, or lead to a Succeed or a Fail."),
         (
             {"StartAt": "A", "States": {"A": {"Type": "Parallel", "Branches": [{"StartAt": "A", "States": {"A": PASS}}],
                                               "End": True}}},
             "Give one of the two another name: a name may occur only once in the whole machine.",
         ),
-        (
-            {"QueryLanguage": "JSONata", "StartAt": "A", "States": {"A": {**PASS, "Output": "{% phone %}"}}},
-            "Write $states.input.name for the input, $name for a variable.",
-        ),
-        (
-            {"StartAt": "A", "States": {"A": {"Type": "Task", "Resource": "${Fn}", "End": True}}},
-            "A placeholder is filled in at deployment: check the definition that it makes.",
-        ),
+        ({"QueryLanguage": "JSONata", "StartAt": "A", "States": {"A": {**PASS, "Output": "{% phone %}"}}},
+         "Write $states.input.name for the input, $name for a variable."),
+        ({"StartAt": "A", "States": {"A": {"Type": "Task", "Resource": "${Fn}", "End": True}}},
+         "A placeholder is filled in at deployment: check the definition that it makes."),
     ],
 )  # fmt: skip
 def test_what_a_machine_must_have_is_advised(definition: dict[str, Any], advice: str) -> None:
@@ -197,13 +187,10 @@ GOOD: dict[str, Any] = {
     "StartAt": "Begin",
     "States": {
         "Begin": {"Type": "Pass", "Parameters": {"a.$": "$.b", "c": [1]}, "Next": "Both"},
-        "Both": {
-            "Type": "Parallel",
-            "Branches": [{"StartAt": "W", "States": {"W": {"Type": "Wait", "Seconds": 1, "End": True}}}],
-            "Retry": [{"ErrorEquals": ["States.ALL"], "MaxAttempts": 1}],
-            "Catch": [{"ErrorEquals": ["States.ALL"], "ResultPath": "$.e", "Next": "Look"}],
-            "Next": "Look",
-        },
+        "Both": {"Type": "Parallel",
+                 "Branches": [{"StartAt": "W", "States": {"W": {"Type": "Wait", "Seconds": 1, "End": True}}}],
+                 "Retry": [{"ErrorEquals": ["States.ALL"], "MaxAttempts": 1}],
+                 "Catch": [{"ErrorEquals": ["States.ALL"], "ResultPath": "$.e", "Next": "Look"}], "Next": "Look"},
         "Look": {
             "Type": "Choice",
             "Choices": [{"And": [{"Variable": "$.a", "IsNull": True}, {"Not": {"Variable": "$", "IsNull": True}}],

@@ -54,37 +54,27 @@ def performed(state: dict[str, Any], answer: Any, data: Any = None) -> tuple[Tas
 OUTPUTS: list[tuple[dict[str, Any], Any, Any]] = [
     # The five fields work in their order.
     (
-        {
-            "Type": "Pass",
-            "InputPath": "$.in",
-            "Parameters": {"doubled.$": "States.Array($.x, $.x)", "fixed": {"deep.$": "$.x"}},
-            "ResultPath": "$.out.here",
-            "OutputPath": "$.out",
-        },
+        {"Type": "Pass", "InputPath": "$.in",
+         "Parameters": {"doubled.$": "States.Array($.x, $.x)", "fixed": {"deep.$": "$.x"}}, "ResultPath": "$.out.here",
+         "OutputPath": "$.out"},
         {"in": {"x": 1}, "out": {"kept": 0}},
         {"kept": 0, "here": {"doubled": [1, 1], "fixed": {"deep": 1}}},
     ),
     # ResultPath null drops the result.
     ({"Type": "Pass", "Result": 5, "ResultPath": None}, {"a": 1}, {"a": 1}),
     ({"Type": "Succeed", "InputPath": "$.a", "OutputPath": "$.b"}, {"a": {"b": 1}}, 1),
-]
+]  # fmt: skip
 EMPTY = {"Type": "Choice", "Choices": [{"Variable": "$.v", "NumericEquals": 1, "Next": "Z"}]}
 DETAILS: list[tuple[dict[str, Any], Any, str]] = [
-    (
-        {"Type": "Wait", "SecondsPath": "$.s"},
-        {"s": -1},
-        "The SecondsPath parameter references a negative value: $.s == -1",
-    ),
+    ({"Type": "Wait", "SecondsPath": "$.s"}, {"s": -1},
+     "The SecondsPath parameter references a negative value: $.s == -1"),
     (EMPTY, {}, "Invalid path '$.v': The choice state's condition path references an invalid value."),
-    (
-        EMPTY,
-        {"v": 2},
-        "Failed to transition out of the state. The state does not point to a next state, please specify a Next field",
-    ),
+    (EMPTY, {"v": 2},
+     "Failed to transition out of the state. The state does not point to a next state, please specify a Next field"),
     # A limit that is missing fails as a missing InputPath does.
     (task(TimeoutSecondsPath="$.t"), {"u": 1}, "Invalid path '$.t' : No results for path: $['t']"),
     (task(HeartbeatSecondsPath="$.t"), {"u": 1}, "Invalid path '$.t' : No results for path: $['t']"),
-]
+]  # fmt: skip
 
 
 def test_a_state_gives() -> None:
@@ -150,22 +140,10 @@ def test_a_lambda_call_names_the_function_and_carries_its_payload() -> None:
     invoke = {"Type": "Task", "Resource": INVOKE, "Parameters": {"FunctionName": ARN + ":live", "Payload.$": "$"}}
     call, execution = performed(invoke, {"ok": 1}, {"x": 2})
     assert {k: v for k, v in call._asdict().items() if k not in entered} == {
-        "attempt": 1,
-        "exchange": None,
-        "input": {"x": 2},
-        "resource": INVOKE,
-        "service": "lambda",
-        "action": "invoke",
-        "sdk": False,
-        "function": "work",
-        "parameters": {"FunctionName": ARN + ":live", "Payload": {"x": 2}},
-        "payload": {"x": 2},
-        "state": "S",
-        "timeout_ms": None,
-        "pattern": "",
-        "pending": None,
-        "reads": False,
-    }
+        "attempt": 1, "exchange": None, "input": {"x": 2}, "resource": INVOKE, "service": "lambda", "action": "invoke",
+        "sdk": False, "function": "work", "parameters": {"FunctionName": ARN + ":live", "Payload": {"x": 2}},
+        "payload": {"x": 2}, "state": "S", "timeout_ms": None, "pattern": "", "pending": None, "reads": False,
+    }  # fmt: skip
     assert (call.execution_arn, call.entered_ms) == (execution.arn, EPOCH_2026_MS)
     assert (execution.output["Payload"], execution.output["StatusCode"]) == ({"ok": 1}, 200)
     direct, execution = performed({"Type": "Task", "Resource": ARN, "TimeoutSeconds": 7}, {"ok": 1}, {"x": 2})
@@ -228,16 +206,9 @@ BIG = {"Variable": "$.v", "NumericGreaterThan": 5}
 RULES: list[tuple[dict[str, Any], Any, bool]] = [
     *(
         ({"Variable": "$.v", "StringMatches": pattern}, {"v": text}, holds)
-        for pattern, text, holds in (
-            ("log-*.txt", "log-2026.txt", True),
-            ("log-*.txt", "log-.txt.gz", False),
-            ("*", "", True),
-            ("a\\*b", "a*b", True),
-            ("a\\*b", "axb", False),
-            ("a\\\\*", "a\\x", True),
-            ("a.c", "abc", False),
-            ("a*", "a\nb", True),
-        )
+        for pattern, text, holds in (("log-*.txt", "log-2026.txt", True), ("log-*.txt", "log-.txt.gz", False),
+                                     ("*", "", True), ("a\\*b", "a*b", True), ("a\\*b", "axb", False),
+                                     ("a\\\\*", "a\\x", True), ("a.c", "abc", False), ("a*", "a\nb", True))
     ),
     # Timestamps are compared as instants, whatever their offsets, to the nanosecond.
     ({"Variable": "$.v", "TimestampEquals": "2026-01-01T00:00:00Z"}, {"v": "2026-01-01T02:00:00+02:00"}, True),
@@ -246,7 +217,7 @@ RULES: list[tuple[dict[str, Any], Any, bool]] = [
     ({"And": [PRESENT, BIG]}, {"v": 6}, True),
     ({"And": [PRESENT, BIG]}, {}, False),
     ({"Or": [{"Not": PRESENT}, BIG]}, {}, True),
-]
+]  # fmt: skip
 
 
 def test_a_rule_holds() -> None:

@@ -39,16 +39,14 @@ def _nested(state: Any, wrap: Callable[[Any], Any]) -> Any:
 @pytest.mark.parametrize(
     "state",
     [
-        {
-            "Type": "Choice",
-            "Choices": [{**_nested({"Variable": "$", "IsNull": True}, lambda rule: {"Not": rule}), "Next": "B"}],
-        },
+        {"Type": "Choice",
+         "Choices": [{**_nested({"Variable": "$", "IsNull": True}, lambda rule: {"Not": rule}), "Next": "B"}]},
         {"Type": "Pass", "Parameters": _nested({"a.$": "$"}, lambda inner: {"a": inner}), "Next": "B"},
         {"Type": "Pass", "InputPath": "$[?(" + "(" * 5000, "Next": "B"},
         {"Type": "Pass", "QueryLanguage": "JSONata", "Output": "{% " + "[" * 5000 + " %}", "Next": "B"},
         _nested({"Type": "Pass"}, lambda inner: {"Type": "Parallel", "Branches": [line(("A", inner))], "Next": "B"}),
     ],
-)
+)  # fmt: skip
 def test_a_deeply_nested_definition_is_refused(state: Any) -> None:
     """Nested Choice Rules, templates, filters, expressions, branches."""
     with pytest.raises(DefinitionError, match="nested too deeply"):

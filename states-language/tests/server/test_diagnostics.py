@@ -36,32 +36,22 @@ CASES: list[tuple[dict[str, Any], Reports]] = [
     ({"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "B"}, "B": {"Type": "Pass", "Next": "A"}}}, [NO_END]),
     (one({"Type": "Pass", "Next": "NOPE"}), [(TARGET, "Missing 'Next' target: NOPE", "/States/X/Next"), NO_END]),
     ({"StartAt": "A", "States": {"A": PASS, "a/b": PASS}}, [(TARGET, 'State "a/b" is not reachable.', "/States/a/b")]),
-    (
-        branch({"StartAt": "W", "States": {"W": PASS, "Ghost": PASS}}),
-        [(TARGET, 'State "Ghost" is not reachable.', "/States/X/Branches[0]/States/Ghost")],
-    ),
+    (branch({"StartAt": "W", "States": {"W": PASS, "Ghost": PASS}}),
+     [(TARGET, 'State "Ghost" is not reachable.', "/States/X/Branches[0]/States/Ghost")]),
     (over({"Type": "Pass", "Next": "P"}), []),
-    (
-        branch({"StartAt": "X", "States": {"X": PASS}}),
-        [("DUPLICATE_STATE_NAME", "Duplicate State name: X", "/States/X/Branches[0]/States/X")],
-    ),
+    (branch({"StartAt": "X", "States": {"X": PASS}}),
+     [("DUPLICATE_STATE_NAME", "Duplicate State name: X", "/States/X/Branches[0]/States/X")]),
     (one({**PASS, "TimeoutSeconds": 5}), [(SCHEMA, "Field 'TimeoutSeconds' is not supported", "/States/X")]),
-    (
-        branch({"QueryLanguage": "JSONata", "StartAt": "P", "States": {"P": PASS}}),
-        [(SCHEMA, "Field 'QueryLanguage' is not supported", "/States/X/Branches[0]")],
-    ),
-    (
-        over({**PASS, "Output": {"v": "{% 1 %}"}}, QueryLanguage="JSONata"),
-        [(SCHEMA, ONLY.format("JSONPath", "Output", "JSONata"), "/States/X/ItemProcessor/States/P")],
-    ),
-    (
-        one({**PASS, "InputPath": "$.a"}, QueryLanguage="JSONata"),
-        [(SCHEMA, ONLY.format("JSONata", "InputPath", "JSONPath"), "/States/X")],
-    ),
+    (branch({"QueryLanguage": "JSONata", "StartAt": "P", "States": {"P": PASS}}),
+     [(SCHEMA, "Field 'QueryLanguage' is not supported", "/States/X/Branches[0]")]),
+    (over({**PASS, "Output": {"v": "{% 1 %}"}}, QueryLanguage="JSONata"),
+     [(SCHEMA, ONLY.format("JSONPath", "Output", "JSONata"), "/States/X/ItemProcessor/States/P")]),
+    (one({**PASS, "InputPath": "$.a"}, QueryLanguage="JSONata"),
+     [(SCHEMA, ONLY.format("JSONata", "InputPath", "JSONPath"), "/States/X")]),
     (one({"Type": "Wait", "Seconds": -1, "End": True}), [(SCHEMA, "Minimum value is 0", "/States/X/Seconds")]),
     (one(PASS, QueryLanguage="jsonata"), [(SCHEMA, LANGUAGES, "/QueryLanguage")]),
     (one(PASS, QueryLanguage=5), [(SCHEMA, "Expected value of type [STRING]", "/QueryLanguage")]),
-]
+]  # fmt: skip
 QUERIES = [
     ("phone", "UNSUPPORTED", "Reference to 'phone' at the top level is not supported."),
     ("$$", "UNSUPPORTED", "Reference to '$$' is not supported."),

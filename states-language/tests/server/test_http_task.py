@@ -129,15 +129,9 @@ def test_the_connection_goes_before_the_task(endpoint: str, seen: list[Seen]) ->
     (request,) = seen
     assert request.line == "POST /path?a=1&q=theirs&list=x&list=y%20z&on=true HTTP/1.1"
     assert request.body == '{"Job":"Engineer","mode":"theirs"}'
-    wanted = {
-        "api-key": "secret",
-        "header-param": "theirs",
-        "request-id": "r",
-        "also": "false, 1",
-        "content-type": "application/json; charset=UTF-8",
-        "range": "bytes=0-262144",
-        "user-agent": "Amazon|StepFunctions|HttpInvoke|eu-west-1",
-    }
+    wanted = {"api-key": "secret", "header-param": "theirs", "request-id": "r", "also": "false, 1",
+              "content-type": "application/json; charset=UTF-8", "range": "bytes=0-262144",
+              "user-agent": "Amazon|StepFunctions|HttpInvoke|eu-west-1"}  # fmt: skip
     assert wanted.items() <= request.headers.items()
     assert (answer["StatusCode"], answer["StatusText"], answer["ResponseBody"]) == (200, "OK", {"calls": 1})
     assert answer["Headers"]["content-type"] == ["application/json"]

@@ -23,6 +23,10 @@ def _sync(action: str) -> dict[str, Any]:
     return {**START, "Resource": f"arn:aws:states:::{action}.sync"}
 
 
+def _sdk(action: str) -> dict[str, Any]:
+    return {**START, "Resource": f"arn:aws:states:::aws-sdk:{action}"}
+
+
 def _answer(states: Any, state: Any, result: Any, mode: str | None) -> Any:
     mock = {"result": json.dumps(result)} | ({} if mode is None else {"fieldValidationMode": mode})
     return states.test_state(definition=json.dumps(state), mock=mock)
@@ -41,6 +45,12 @@ def _answer(states: Any, state: Any, result: Any, mode: str | None) -> Any:
         (GET, {"Item": {"id": {"BOOL": 1}}}, "STRICT", "Field 'BOOL' must be a boolean"),
         (GET, {"ConsumedCapacity": {"CapacityUnits": True}}, "PRESENT", "Field 'CapacityUnits' must be a number"),
         (INVOKE, {"StatusCode": "200"}, "PRESENT", "Field 'StatusCode' must be a number"),
+        (_sdk("lambda:getFunction"), {"Configuration": {"MemorySize": 1}}, "STRICT",
+         "Field 'MemorySize' is less than the minimum value"),
+        (_sdk("lambda:getFunction"), {"Configuration": {"MemorySize": 10**6}}, "PRESENT",
+         "Field 'MemorySize' exceeds the maximum value"),
+        (_sdk("kms:encrypt"), {"CiphertextBlob": ""}, "STRICT",
+         "Field 'CiphertextBlob' is smaller than the minimum length"),
         (JOB, STARTED, "STRICT", "Required field 'StateMachineArn' is missing"),
         (JOB, ENDED | {"Output": {}}, "PRESENT", "Field 'Output' must be a string"),
         (JOB, ENDED | {"StartDate": 1769015654832}, None, "Field 'StartDate' must be a string"),
@@ -48,7 +58,7 @@ def _answer(states: Any, state: Any, result: Any, mode: str | None) -> Any:
         (_sync("batch:submitJob"), {"Jobs": [{}]}, None, "Required field 'JobName' is missing"),
         (_sync("codebuild:startBuildBatch"), {"BuildBatches": {}}, None, "Field 'BuildBatches' must be an array"),
     ],
-)
+)  # fmt: skip
 def test_a_result_that_the_api_cannot_give_is_refused(
     states: Any, state: Any, result: Any, mode: str | None, reason: str
 ) -> None:

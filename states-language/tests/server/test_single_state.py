@@ -8,7 +8,20 @@ from typing import Any
 
 import pytest
 
-from endpoint import HANDED, PASS, ROLE, SEND, calling, created, distributed, over, refusal, service, states_client
+from endpoint import (
+    HANDED,
+    PASS,
+    ROLE,
+    SEND,
+    calling,
+    created,
+    distributed,
+    line,
+    over,
+    refusal,
+    service,
+    states_client,
+)
 from patience import in_thread
 from states_language.scheduling.pool import processes
 
@@ -21,62 +34,71 @@ def test_what_cannot_run_is_refused(states: Any) -> None:
     assert refusal(states.test_state, definition=passes, input="{")[0] == "InvalidExecutionInput"
     assert refusal(states.test_state, definition=json.dumps(PASS))[0] == "ValidationException"
     lost = refusal(states.test_state, definition=json.dumps(PASS), stateName="T")
-    assert lost == ("ValidationException", "State not found in the definition: 'T'")
+    assert lost == ("ValidationException", "State not found in definition")
 
 
 _MAP = {"Type": "Map", "ItemProcessor": PASS, "End": True}
 _WRITER = {"Resource": "arn:aws:states:::s3:putObject", "Parameters": {"Bucket": "b", "Prefix": "p"}}
 _RUN = distributed(**PASS["States"])
 _WRITTEN = {**_RUN, "ResultWriter": _WRITER}
-_PARALLEL = {
-    "Type": "Parallel",
-    "Branches": [PASS, {"StartAt": "T", "States": {"T": {"Type": "Succeed"}}}],
-    "End": True,
-}
+_PARALLEL = {"Type": "Parallel", "Branches": [PASS, line(T={"Type": "Succeed"})], "End": True}
 _UNMOCKED = (
     "TestState API does not support Map or Parallel states. "
     "Supported state types include: [Task, Wait, Pass, Succeed, Fail, Choice]"
 )
 _WAITS = "TestState API does not support Activity tasks, .sync or .waitForTaskToken without a mock."
-_FIELDS = "A test mock should have only one of the following fields: [result, errorOutput]."
 _FAILS = {"errorOutput": {"error": "Bad"}}
 _CAUSE = (
     "stateConfiguration.errorCausedByState must name a state within this Map state, where the mocked error comes from."
 )
-_COUNT = "stateConfiguration.mapIterationFailureCount must be at most 1, the number of items."
-_SIZES = "Mocked result must contain the same number of items as number of Parallel branches."
+_COUNTED = {"input": "[1]", "stateConfiguration": {"mapIterationFailureCount": 2}}
+_TASK = {"Type": "Task", "Resource": "arn:aws:states:::sqs:sendMessage", "End": True}
+
+
+def seen(context: str) -> dict[str, Any]:
+    """Return the members of a request that mocks a result and the Context Object."""
+    return {"mock": {"result": "{}"}, "context": context}
 
 
 @pytest.mark.parametrize(
-    ("state", "more", "code", "message"),
+    ("state", "more", "message"),
     [
-        ({"Type": "Pass", "End": True}, {"mock": {"result": "1"}}, "ValidationException",
-         "State type 'Pass' is not supported when a mock is specified"),
-        ({"Type": "Fail"}, {"mock": {"errorOutput": {"error": "A"}}}, "ValidationException",
-         "State type 'Fail' is not supported when a mock is specified"),
-        (_MAP, {}, "InvalidDefinition", _UNMOCKED),
-        ({"Type": "Task", "Resource": "arn:aws:states:us-east-1:1:activity:a", "End": True}, {}, "InvalidDefinition",
-         _WAITS),
-        ({"Type": "Task", "Resource": SEND, "Parameters": HANDED, "End": True}, {}, "InvalidDefinition", _WAITS),
-        (_PARALLEL, {}, "InvalidDefinition", _UNMOCKED),
-        (_MAP, {"mock": {"result": "[]", "errorOutput": {"error": "A"}}}, "ValidationException", _FIELDS),
-        (_MAP, {"mock": {"result": "[]"}, "revealSecrets": True}, "ValidationException",
+        ({"Type": "Pass", "End": True}, {"mock": {"result": "1"}}, "State type 'Pass' is not {} a mock is specified"),
+        ({"Type": "Fail"}, {"mock": _FAILS}, "State type 'Fail' is not {} a mock is specified"),
+        (_MAP, {}, _UNMOCKED),
+        ({**_TASK, "Resource": "arn:aws:states:us-east-1:1:activity:a"}, {}, _WAITS),
+        ({**_TASK, "Resource": SEND, "Parameters": HANDED}, {}, _WAITS),
+        (_PARALLEL, {}, _UNMOCKED),
+        (_MAP, {"mock": {"result": "[]", **_FAILS}},
+         "A test mock should have only one of the following fields: [result, errorOutput]."),
+        (_MAP, {"mock": {"result": "[]"}, "revealSecrets": True},
          "TestState does not support RevealSecrets when a mock is specified."),
-        (_MAP, {"mock": {"result": "{}"}}, "ValidationException", "Mocked result must be an array."),
-        (_WRITTEN, {"mock": {"result": "[]"}}, "ValidationException", "Mocked result must be a JSON object."),
-        (_PARALLEL, {"mock": {"result": "1"}}, "ValidationException", "Mocked result must be an array."),
-        (_PARALLEL, {"mock": {"result": "[1]"}}, "ValidationException", _SIZES),
-        (_MAP, {"mock": _FAILS}, "ValidationException", _CAUSE),
-        (_MAP, {"mock": _FAILS, "stateConfiguration": {"errorCausedByState": "StateName"}}, "ValidationException",
-         _CAUSE),
-        (_RUN, {"input": "[1]", "mock": {"result": "[]"}, "stateConfiguration": {"mapIterationFailureCount": 2}},
-         "ValidationException", _COUNT),
+        (_MAP, {"mock": {"result": "{}"}}, "Mocked result must be an array."),
+        (_MAP, {"mock": {"result": "no"}}, "Mocked result must be valid JSON"),
+        (_WRITTEN, {"mock": {"result": "[]"}}, "Mocked result must be a JSON object."),
+        (_PARALLEL, {"mock": {"result": "1"}}, "Mocked result must be an array."),
+        (_PARALLEL, {"mock": {"result": "[1]"}},
+         "Mocked result must contain the same number of items as number of Parallel branches."),
+        (_MAP, {"mock": _FAILS}, _CAUSE),
+        (_MAP, {"mock": _FAILS, "stateConfiguration": {"errorCausedByState": "StateName"}}, _CAUSE),
+        (_RUN, {**_COUNTED, "mock": {"result": "[]"}},
+         "Map iteration failure count must be less than or equal to the number of Map iterations"),
+        (_MAP, _COUNTED, "TestState does not support MapIterationFailureCount when a mock is not specified."),
+        (_TASK, {}, "RoleArn must be specified when testing a Task state"),
+        (_TASK, seen('{"Task": {"Token": "t"}}'), "{}Context object contains 'Task' when state is not a Task state with"
+         " a '.sync' or '.waitForTaskToken' service integration pattern"),
+        (_TASK, seen('{"Execution": {"Id": 1}}'), "{}Execution.Id must be a string"),
+        (_TASK, seen('{"Map": {}}'), "{}'Map' field is not supported when mocking a Context object"),
+        (_TASK, seen('{"Execution": {"a": 1}}'), "{}Field 'a' is not allowed"),
+        (_TASK, seen('{"A": {}}'), "{}Field 'A' is not allowed"),
     ],
 )  # fmt: skip
 def test_a_mock_that_a_state_cannot_have_is_refused(
-    states: Any, state: dict[str, Any], more: dict[str, Any], code: str, message: str
+    states: Any, state: dict[str, Any], more: dict[str, Any], message: str
 ) -> None:
-    """As AWS recorded by localstack (test_state_mock_validation); _WAITS, _CAUSE and _COUNT are in our words."""
+    """As AWS recorded by localstack (tests of TestState); _WAITS and _CAUSE are in our words."""
+    code = "InvalidDefinition" if message in (_UNMOCKED, _WAITS) else "ValidationException"
+    message = message.format("Invalid Context object provided: " if message[0] == "{" else "supported when")
     assert refusal(states.test_state, definition=json.dumps(state), **more) == (code, message)
 
 
@@ -94,7 +116,7 @@ def test_a_mocked_error_comes_from_a_state_within(states: Any, state: dict[str, 
 def test_a_tested_task_has_the_account_of_all_others(states: Any) -> None:
     """A missing function is named by an ARN of the account of this service's machines."""
     state = {**calling("arn:aws:states:::lambda:invoke", {"FunctionName": "none"})["States"]["S"], "End": True}
-    cause = states.test_state(definition=json.dumps(state))["cause"]
+    cause = states.test_state(definition=json.dumps(state), roleArn=ROLE)["cause"]
     assert cause.startswith("Function not found: arn:aws:lambda:us-east-1:000000000000:function:none:$LATEST ")
 
 
@@ -198,7 +220,7 @@ def test_a_maps_bounds_are_read_from_its_input(states: Any) -> None:
 def test_arguments_that_make_no_request_fail_the_task(states: Any, resource: str, arguments: Any) -> None:
     """The cause names them."""
     task = {"Type": "Task", "QueryLanguage": "JSONata", "Resource": f"arn:aws:states:::{resource}", "End": True}
-    answer = states.test_state(definition=json.dumps({**task, "Arguments": arguments}))
+    answer = states.test_state(definition=json.dumps({**task, "Arguments": arguments}), roleArn=ROLE)
     assert answer["error"] == "States.Runtime"
     assert "could not be used to start the Task" in answer["cause"]
 

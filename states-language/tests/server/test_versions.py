@@ -53,7 +53,10 @@ def test_a_revision_is_published_once(states: Any) -> None:
     publish: Callable[..., Any] = functools.partial(states.publish_state_machine_version, stateMachineArn=arn)
     assert publish(description="one")["stateMachineVersionArn"] == f"{arn}:1"
     assert publish()["stateMachineVersionArn"] == f"{arn}:1"
-    assert refusal(publish, revisionId="other")[0] == "ConflictException"
+    assert refusal(publish, revisionId="other") == (
+        "ConflictException", "Failed to publish the State Machine version for revision other. "
+        "The current State Machine revision is INITIAL.",
+    )  # fmt: skip
     states.delete_state_machine_version(stateMachineVersionArn=f"{arn}:1")
     states.delete_state_machine_version(stateMachineVersionArn=f"{arn}:1")
     assert publish(revisionId="INITIAL")["stateMachineVersionArn"] == f"{arn}:2"
@@ -69,7 +72,9 @@ def test_an_alias_leads_to_its_versions(states: Any) -> None:
     assert (ended["status"], ended["stateMachineVersionArn"], ended["stateMachineAliasArn"]) == (
         "SUCCEEDED", first, alias_arn,
     )  # fmt: skip
-    assert refusal(states.delete_state_machine_version, stateMachineVersionArn=first)[0] == "ConflictException"
+    kept = "Version to be deleted must not be referenced by an alias. Current list of aliases referencing this version"
+    refused = refusal(states.delete_state_machine_version, stateMachineVersionArn=first)
+    assert refused == ("ConflictException", f"{kept}: [live]")
     routes = route((first, 0), (second, 100))
     states.update_state_machine_alias(stateMachineAliasArn=alias_arn, routingConfiguration=routes)
     assert states.describe_state_machine_alias(stateMachineAliasArn=alias_arn)["routingConfiguration"] == routes
@@ -81,20 +86,23 @@ def test_an_alias_leads_to_its_versions(states: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("routes", "error"),
+    ("routes", "message"),
     [
-        ([(":1", 50)], "ValidationException"),
-        ([(":1", 50), (":1", 50)], "ValidationException"),
-        ([(":9", 100)], "ResourceNotFound"),
-        ([("", 100)], "ResourceNotFound"),
+        ([(":1", 50)], "Sum of routing configuration weights must equal 100. Received: [50]"),
+        ([(":1", 50), (":1", 50)],
+         "Routing configuration must contain distinct {0} version ARNs. Received: [{1}, {1}]"),
+        ([("", 100)], "Routing configuration must contain {0} version ARNs. Received: [{2}]"),
+        ([(":9", 100)], "Request references a resource that does not exist."),
     ],
-)
-def test_an_alias_that_leads_nowhere_is_refused(states: Any, routes: list[tuple[str, int]], error: str) -> None:
-    """Its weights do not add up to 100, a version occurs twice, or one does not exist."""
-    arn = states.create_state_machine(name="leads", definition=json.dumps(PASS), roleArn=ROLE, publish=True)
-    machine = arn["stateMachineArn"]
+)  # fmt: skip
+def test_an_alias_that_leads_nowhere_is_refused(states: Any, routes: list[tuple[str, int]], message: str) -> None:
+    """In AWS's words, as localstack recorded them."""
+    made = states.create_state_machine(name="leads", definition=json.dumps(PASS), roleArn=ROLE, publish=True)
+    machine = made["stateMachineArn"]
     configuration = route(*((machine + suffix, weight) for suffix, weight in routes))
-    assert refusal(states.create_state_machine_alias, name="bad", routingConfiguration=configuration)[0] == error
+    code = "ResourceNotFound" if "resource" in message else "ValidationException"
+    message = message.format("state machine", f"{machine}:1", machine)
+    assert refusal(states.create_state_machine_alias, name="bad", routingConfiguration=configuration) == (code, message)
 
 
 def test_a_key_of_an_activity_is_described_and_compared(states: Any) -> None:

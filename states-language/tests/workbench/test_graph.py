@@ -157,16 +157,12 @@ def test_too_large_a_result_is_any_error() -> None:
         ({"Variable": "$.a", "IsNumeric": False}, "$.a is not numeric"),
         ({"Variable": "$.a", "NumericLessThanPath": "$.b"}, "$.a < $.b"),
         ({"Not": {"Variable": "$.a", "BooleanEquals": True}}, "not $.a = true"),
-        (
-            {"Or": [{"Variable": "$.a", "IsPresent": True}, {"Variable": "$.b", "IsNull": True}]},
-            "$.a is there or $.b is null",
-        ),
-        (
-            {"And": [{"Or": [A_IS_1, {"Not": {"And": [A_IS_1, A_IS_1]}}]}, A_IS_1]},
-            "($.a = 1 or not ($.a = 1 and $.a = 1)) and $.a = 1",
-        ),
+        ({"Or": [{"Variable": "$.a", "IsPresent": True}, {"Variable": "$.b", "IsNull": True}]},
+         "$.a is there or $.b is null"),
+        ({"And": [{"Or": [A_IS_1, {"Not": {"And": [A_IS_1, A_IS_1]}}]}, A_IS_1]},
+         "($.a = 1 or not ($.a = 1 and $.a = 1)) and $.a = 1"),
     ],
-)
+)  # fmt: skip
 def test_rules_in_words(rule: dict[str, Any], label: str) -> None:
     """Every form of rule can be read at its arrow."""
     assert words(rule) == label

@@ -53,10 +53,8 @@ _ADVICE = (
     (r"needs a value", "Give it one: substitutions={...} of load, --substitute NAME=VALUE of the command."),
     (r"not reachable", "Lead to it by Next, Default, Choices or Catch of another state, or remove it."),
     (r"Reference Path", "Write names and positive indexes only, such as $.a.b[0]; no *, .., slice or filter."),
-    (
-        r"is not a valid JSONPath|must be a JSONPath",
-        "A path begins with $ for the input, or with $$ for the Context Object: $.a.b[0].",
-    ),
+    (r"is not a valid JSONPath|must be a JSONPath",
+     "A path begins with $ for the input, or with $$ for the Context Object: $.a.b[0]."),
     (r"intrinsic function", "A path begins with $; a call is written States.Name(...), a text in it in 'quotes'."),
     (r"can not be 'JSONPath'", "Remove it, and write the state in JSONata."),
     (r"must be JSONPath or JSONata", "Write QueryLanguage: JSONata, or leave it out for JSONPath."),
@@ -73,10 +71,7 @@ _ADVICE = (
     (r"must be 1\.0", "Leave Version out, or write it as a text: Version: '1.0'."),
     (r"is not a variable name", "Choose a name such as count or last_seen."),
     (r"smaller than TimeoutSeconds", "Lower HeartbeatSeconds or raise TimeoutSeconds."),
-    (
-        r"whole number|must be a number|between|at least",
-        "Give a number within the bounds, without quotes.",
-    ),
+    (r"whole number|must be a number|between|at least", "Give a number within the bounds, without quotes."),
     (r"JSON object", "Write name: value pairs, in JSON within braces."),
     (r"must be an array|at least one", "Write a list with at least one element."),
     (r"must be a string", "Write a text; a number or true that is meant as text stands in quotes."),
@@ -84,7 +79,7 @@ _ADVICE = (
     (r"appears twice", "Rename one of the two, for one of them would be lost."),
     (r"is not valid UTF", "Save the file as UTF-8."),
     (r"characters", "Choose a shorter name; the Comment has room for the rest."),
-)
+)  # fmt: skip
 _FALLBACK = "docs/supported.md of states-language lists what is supported."
 
 

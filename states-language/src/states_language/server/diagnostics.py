@@ -11,7 +11,7 @@ from typing import Any
 
 from states_language import DefinitionError, Machine, problems
 from states_language.definition.fields import below
-from states_language.definition.load import load_deployed
+from states_language.definition.load import TYPES, load_deployed
 from states_language.definition.pointers import Found, keys, states_of, value_at
 from states_language.server.json_messages import message_and_place
 from states_language.server.reading import Remembered
@@ -160,6 +160,7 @@ def _location(definition: Any, path: tuple[str, ...]) -> str:
 
 _TRANSITION = "MISSING_TRANSITION_TARGET"
 _UNSUPPORTED = "UNSUPPORTED_JSONATA_EXPRESSION"
+_TYPES = "[Task, Wait, Pass, Succeed, Fail, Choice, Parallel, Map]"
 _WORDS = (
     (r"there is no state '(?P<name>.*)'", _TRANSITION, "Missing 'Next' target: {name}"),
     (r"the state '(?P<name>.*)' is not reachable", _TRANSITION, 'State "{name}" is not reachable.'),
@@ -167,25 +168,18 @@ _WORDS = (
     (r"the name of the state '(?P<name>.*)' is used twice.*", "DUPLICATE_STATE_NAME", "Duplicate State name: {name}"),
     (r"these fields are required: (?P<names>.*)", _SCHEMA, "These fields are required: [{names}]"),
     (r"is not a field of .*", _SCHEMA, "Field '{field}' is not supported"),
-    (
-        r"is a field of (?P<only>\w+); the query language here is (?P<here>\w+)",
-        _SCHEMA,
-        "The QueryLanguage is set to '{here}', but field '{field}' is only supported for the '{only}' QueryLanguage",
-    ),
+    (r"is a field of (?P<only>\w+); the query language here is (?P<here>\w+)", _SCHEMA,
+     "The QueryLanguage is set to '{here}', but field '{field}' is only supported for the '{only}' QueryLanguage"),
     (r"must be JSONPath or JSONata", _SCHEMA, "Value should be one of the following: [JSONPath, JSONata]"),
     (r"must be a string", _SCHEMA, "Expected value of type [STRING]"),
-    (
-        r"'.*' is not a valid JSONata expression: (?:[A-Z][0-9]+: )?(?P<what>.*)",
-        "INVALID_JSONATA_EXPRESSION",
-        "{what}",
-    ),
-    (
-        r"a reference to '(?P<name>.*)' (?P<where>at the top level )?is not supported; .*",
-        _UNSUPPORTED,
-        "Reference to '{name}' {where}is not supported.",
-    ),
+    (r"must hold at least one branch", _SCHEMA, "Value cannot be empty"),
+    (rf"'.*' is not one of {', '.join(TYPES)}", _SCHEMA, f"The field 'Type' should have one of these values: {_TYPES}"),
+    (r"'.*' is not a valid JSONata expression: (?:[A-Z][0-9]+: )?(?P<what>.*)", "INVALID_JSONATA_EXPRESSION",
+     "{what}"),
+    (r"a reference to '(?P<name>.*)' (?P<where>at the top level )?is not supported; .*", _UNSUPPORTED,
+     "Reference to '{name}' {where}is not supported."),
     (r"there is no \$states.errorOutput but in a Catcher", _UNSUPPORTED, "Field '$states.errorOutput' does not exist."),
-)
+)  # fmt: skip
 """AWS's diagnostic for each rule of the loader: the rule's pattern, the code, the words. If they name the field, the
 place is the object that has it. Recorded, or measured by others."""
 

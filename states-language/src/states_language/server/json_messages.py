@@ -34,9 +34,14 @@ def source(text: str, at: int) -> str:
 
 def message_and_place(text: str, problem: ValueError) -> tuple[str, str]:
     """Returns the message and the place that it names: `('Duplicate field ...', '[Source: ...; column: 8]')`."""
-    message, at = _message(text, problem)
+    words, at = _message(text, problem)
     place = source(text, at)
-    return f"{message}\n at {place}", place
+    return f"{words}\n at {place}", place
+
+
+def message(text: str, problem: ValueError) -> str:
+    """Returns the message without a place."""
+    return _message(text, problem)[0]
 
 
 def _message(text: str, problem: ValueError) -> tuple[str, int]:

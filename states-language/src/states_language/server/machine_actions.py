@@ -89,8 +89,8 @@ class MachineActions(Actions):
             raise deleting(entry.described.arn)
         if not {"definition", "roleArn", *_DEFAULTS} & parameters.keys():
             raise Refusal(
-                "MissingRequiredParameter", "Either the definition, the role ARN, the LoggingConfiguration, "
-                "the TracingConfiguration or the EncryptionConfiguration must be specified",
+                "MissingRequiredParameter", "Either the definition, the role ARN, the LoggingConfiguration, or the "
+                "TracingConfiguration must be specified",
             )  # fmt: skip
         old = entry.described
         if "definition" in parameters:

@@ -64,6 +64,13 @@ def _check(value: Any, shape: Shape, name: str, strict: bool, invokes: bool = Fa
     kind, words = _KINDS[shape.type_name]
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise _refusal(f"Field '{name}' must be {words}")
+    least, most = shape.metadata.get("min"), shape.metadata.get("max")
+    if words == "a number" and least is not None and value < least:
+        raise _refusal(f"Field '{name}' is less than the minimum value")
+    if words == "a number" and most is not None and value > most:
+        raise _refusal(f"Field '{name}' exceeds the maximum value")
+    if shape.type_name == "blob" and least is not None and len(value) < least:
+        raise _refusal(f"Field '{name}' is smaller than the minimum length")
     if isinstance(shape, StructureShape):
         members = {pascal(member): inner for member, inner in shape.members.items()}
         for required in map(pascal, shape.required_members) if strict else ():

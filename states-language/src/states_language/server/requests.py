@@ -24,7 +24,7 @@ from botocore.regions import EndpointResolver
 
 from states_language.scheduling.lanes import yield_for
 from states_language.scheduling.writing import text_in_turns
-from states_language.server.json_messages import message_and_place, outside_texts
+from states_language.server.json_messages import message, outside_texts
 from states_language.values import Document, parse_as_spelled, parsed
 
 Parameters = dict[str, Any]
@@ -64,7 +64,8 @@ def arn(parameters: Parameters, name: str, *kinds: str) -> str:
     value = str(parameters.get(name, ""))
     match = _ARN.fullmatch(value)
     if match is None:
-        raise Refusal("InvalidArn", f"Invalid Arn: '{value}'")
+        reason = value if value.startswith("arn:") else f"Invalid ARN prefix: {value}"
+        raise Refusal("InvalidArn", f"Invalid Arn: '{reason}'")
     if match[1] not in kinds:
         raise Refusal("InvalidArn", f"Invalid Arn: 'Resource type not valid in this context: {match[1]}'")
     return value
@@ -106,8 +107,8 @@ def read_input(text: str) -> Document | Refusal:
         problem = ValueError("it is nested too deeply")
     except ValueError as found:
         problem = found
-    message = message_and_place(text, problem)[0]
-    return Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{message}'")
+    reason = message(text, problem) if text.strip() else "Invalid execution input."
+    return Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{reason}'")
 
 
 def read_data(text: str) -> Any:
@@ -215,7 +216,7 @@ def _after(name: str, token: str, elements: Sequence[T], place: Callable[[T], in
     except (ValueError, TypeError):
         of, after = None, None
     if not isinstance(of, str) or (elements and type(after) is not type(place(elements[0]))):
-        raise Refusal("InvalidToken", f"Invalid Token: '{token}'")
+        raise Refusal("InvalidToken", "Invalid Token: 'Invalid token'")
     if of != name:
         raise Refusal("InvalidToken", "Invalid Token: 'Input inconsistent with page token'")
     return after
@@ -234,7 +235,12 @@ _KINDS: dict[str, tuple[Any, str]] = {
 # A wrong value of these has an error of its own that says more: InvalidName, InvalidDefinition, InvalidExecutionInput …
 # A name or definition that is too long has none.
 _OWN_ERROR = {"Name", "Definition", "SensitiveData", "Arn", "LongArn", "TaskToken"}
-_PATTERNS = {"ClientToken": r"[!-~]+", "TraceHeader": r"[\x00-\x7f]*"}
+_PATTERNS = {
+    "CharacterRestrictedName": r"(?=.*[a-zA-Z_.-])[a-zA-Z0-9_.-]{0,80}",
+    "ClientToken": r"[!-~]+",
+    "TraceHeader": r"[\x00-\x7f]*",
+}
+"""What the model's patterns mean; a text that is too long is refused for its length alone."""
 
 
 @functools.cache

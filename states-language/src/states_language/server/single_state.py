@@ -222,8 +222,8 @@ class StateTest:
         if step.status == "SUCCEEDED":
             self._items = len(step.output)
             if self.request.failed_items > self._items:  # "cannot exceed the number of items" (Developer Guide)
-                most = f"at most {self._items}, the number of items"
-                raise Refusal("ValidationException", f"stateConfiguration.mapIterationFailureCount must be {most}.")
+                most = "must be less than or equal to the number of Map iterations"
+                raise Refusal("ValidationException", f"Map iteration failure count {most}")
             if not reader and not self._jsonata:
                 path = self.state.get("ItemsPath", "$")
                 await self._show("afterItemsPath", {"Type": "Pass", **self._kept("InputPath"), "OutputPath": path})

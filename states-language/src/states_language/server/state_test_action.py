@@ -15,7 +15,7 @@ from states_language.failures import StateError
 from states_language.scheduling.lanes import yield_for
 from states_language.server.diagnostics import diagnostics, invalid, refuse_bad, unknown_actions
 from states_language.server.executions import Executions
-from states_language.server.json_messages import message_and_place
+from states_language.server.json_messages import message
 from states_language.server.mock_validation import STRICT, check_result
 from states_language.server.reading import Reader
 from states_language.server.requests import PREFIX, Actions, Answer, Parameters, Refusal, read_data, read_input
@@ -35,6 +35,15 @@ _WAITS = "TestState API does not support Activity tasks, .sync or .waitForTaskTo
 """AWS documents that they are not supported; the words are ours."""
 _DATA = ("maxConcurrency", "toleratedFailureCount", "toleratedFailurePercentage", "errorDetails", "request", "response")
 """Members of an inspection that are no text of JSON."""
+
+_CONTEXT = {
+    "Execution": ("Id", "Input", "Name", "RoleArn", "StartTime", "RedriveCount", "RedriveTime"),
+    "State": ("EnteredTime", "Name", "RetryCount"),
+    "StateMachine": ("Id", "Name"),
+    "Task": ("Token",),
+}
+_TEXT_MEMBERS = {"Id", "Name", "RoleArn", "StartTime", "RedriveTime", "EnteredTime", "Token"}
+_PATTERNS = "a '.sync' or '.waitForTaskToken' service integration pattern"
 
 
 class StateTestAction(Actions):
@@ -108,7 +117,7 @@ class StateTestAction(Actions):
         iterated: whether the state is one of a Map's iterations, whose item is the input (Developer Guide).
         """
         if "context" in parameters:
-            return _object(parameters, "context")
+            return _checked_context(_object(parameters, "context"), state)
         name, execution, now = str(uuid.uuid4()), str(uuid.uuid4()), written(self._clock.now_ms())
         within: dict[str, Any] = {"Name": NAME, "EnteredTime": now}
         if state.get("Type") in ("Task", "Parallel", "Map"):
@@ -162,7 +171,7 @@ def _state(parameters: Parameters) -> tuple[dict[str, Any], bool]:
         refuse_bad(text, "STANDARD")
         path, named = next((found for found in states_of(definition) if found[0][-1] == name), ((), None))
         if named is None:
-            raise Refusal("ValidationException", f"State not found in the definition: '{name}'")
+            raise Refusal("ValidationException", "State not found in definition")
         # The states within it have the machine's query language, so it was checked with the machine, not by itself.
         state = {name: definition[name] for name in ("QueryLanguage",) if name in definition} | named
         return state, any(field in LINES and inner == "States" for field, inner in pairwise(path))
@@ -193,11 +202,16 @@ def _check_mock(parameters: Parameters, state: dict[str, Any], request: StateTes
     """Raises Refusal for a mock that this state cannot have, or for a missing one that it needs (recorded)."""
     kind, mock = state.get("Type"), parameters.get("mock")
     if not mock:
+        if "mapIterationFailureCount" in parameters.get("stateConfiguration", {}):
+            unsupported = "TestState does not support MapIterationFailureCount when a mock is not specified."
+            raise Refusal("ValidationException", unsupported)
         if kind in ("Parallel", "Map"):
             raise Refusal("InvalidDefinition", _NEEDS_A_MOCK)
         resource = read_resource(state["Resource"]) if kind == "Task" else None
         if isinstance(resource, Resource) and (resource.activity or resource.pattern):
             raise Refusal("InvalidDefinition", _WAITS)
+        if kind == "Task" and not parameters.get("roleArn"):
+            raise Refusal("ValidationException", "RoleArn must be specified when testing a Task state")
         return
     if parameters.get("revealSecrets"):
         raise Refusal("ValidationException", "TestState does not support RevealSecrets when a mock is specified.")
@@ -236,12 +250,34 @@ def _check_cause(parameters: Parameters, state: dict[str, Any]) -> None:
         raise Refusal("ValidationException", f"stateConfiguration.errorCausedByState must name {where}.")
 
 
+def _checked_context(context: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+    """Return the Context Object of a request; raises Refusal for one that no tested state has (recorded)."""
+    resource = read_resource(state["Resource"]) if state["Type"] == "Task" else ""
+    for name, members in context.items():
+        if name == "Map":
+            reason = "'Map' field is not supported when mocking a Context object"
+        elif name == "Task" and not (isinstance(resource, Resource) and resource.pattern):
+            reason = f"Context object contains 'Task' when state is not a Task state with {_PATTERNS}"
+        elif name not in _CONTEXT or not isinstance(members, dict):
+            reason = f"Field '{name}' is not allowed"
+        elif unknown := [member for member in members if member not in _CONTEXT[name]]:
+            reason = f"Field '{unknown[0]}' is not allowed"
+        elif wrong := [member for member in _TEXT_MEMBERS & members.keys() if not isinstance(members[member], str)]:
+            reason = f"{name}.{min(wrong)} must be a string"
+        else:
+            continue
+        raise Refusal("ValidationException", f"Invalid Context object provided: {reason}")
+    return context
+
+
 def _json(parameters: Parameters, name: str) -> Any:
     try:
         return read_data(parameters[name])
     except ValueError as problem:
-        message, _ = message_and_place(parameters[name], problem)
-        raise Refusal("ValidationException", f"Invalid JSON in {name}: {message}") from None
+        reason = f"Invalid JSON in {name}: {message(parameters[name], problem)}"
+        raise Refusal(
+            "ValidationException", "Mocked result must be valid JSON" if name == "result" else reason
+        ) from None
 
 
 def _object(parameters: Parameters, name: str) -> dict[str, Any]:

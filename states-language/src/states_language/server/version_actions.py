@@ -4,7 +4,6 @@ Source: their pages in the AWS Step Functions API reference. Invariant: a versio
 to it.
 """
 
-import re
 import time
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,8 @@ from states_language.server.machines import Described, Machines, deleting, missi
 from states_language.server.requests import Actions, Answer, Parameters, Refusal, arn, page
 from states_language.server.versions import MOST_ALIASES, MOST_VERSIONS, Alias, Version, split
 
-_ALIAS = re.compile(r"(?=.*[a-zA-Z_.-])[a-zA-Z0-9_.-]{1,80}")
+_MISSING = Refusal("ResourceNotFound", "Request references a resource that does not exist.")
+_DIFFERENT = "an alias with the same name and a different routing configuration already exists."
 _UPDATED = ("description", "routingConfiguration")
 
 
@@ -27,7 +27,8 @@ class VersionActions(Actions):
         described = self._machine(parameters)
         expected, actual = parameters.get("revisionId"), described.revision_id or "INITIAL"
         if expected is not None and expected != actual:
-            raise Refusal("ConflictException", f"The revision is {actual}, not {expected}: '{described.arn}'")
+            failed = f"Failed to publish the State Machine version for revision {expected}."
+            raise Refusal("ConflictException", f"{failed} The current State Machine revision is {actual}.")
         version = next((one for one in described.published.versions if _is_now(one, described)), None)
         version = version or published(self._machines, described, parameters.get("description"))
         return _version(described, version)
@@ -48,16 +49,15 @@ class VersionActions(Actions):
             return {}
         kept = entry.described.published
         if names := [one.name for one in kept.aliases if int(number) in dict(one.routes)]:
-            message = "Version to be deleted must not be referenced by an alias. Aliases that lead to it: "
-            raise Refusal("ConflictException", message + ", ".join(names))
+            message = "Version to be deleted must not be referenced by an alias."
+            listed = f"Current list of aliases referencing this version: [{', '.join(names)}]"
+            raise Refusal("ConflictException", f"{message} {listed}")
         left = [one for one in kept.versions if one.number != int(number)]
         self._machines.publish(machine_arn, replace(kept, versions=left))
         return {}
 
     def _create_state_machine_alias(self, parameters: Parameters) -> Answer:
         name = parameters["name"]
-        if _ALIAS.fullmatch(name) is None:
-            raise Refusal("InvalidName", f"Invalid Name: '{name}'")
         machine_arn, routes = self._routes(parameters["routingConfiguration"])
         described, now_ms = self._machines[machine_arn].described, round(time.time() * 1000)
         alias = Alias(name, routes, now_ms, now_ms, parameters.get("description"))
@@ -65,7 +65,7 @@ class VersionActions(Actions):
         existing = next((one for one in kept.aliases if one.name == name), None)
         if existing is not None:
             if (existing.routes, existing.description) != (alias.routes, alias.description):
-                raise Refusal("ConflictException", f"The alias exists and differs: '{machine_arn}:{name}'")
+                raise Refusal("ConflictException", f"Failed to create alias because {_DIFFERENT}")
             alias = existing
         elif len(kept.aliases) >= MOST_ALIASES:
             raise Refusal("ServiceQuotaExceededException", f"A state machine has at most {MOST_ALIASES} aliases.")
@@ -118,36 +118,35 @@ class VersionActions(Actions):
         return entry.described
 
     def _alias(self, parameters: Parameters) -> tuple[str, Alias]:
-        given = arn(parameters, "stateMachineAliasArn", "stateMachine")
-        machine_arn, name = split(given)
+        machine_arn, name = split(arn(parameters, "stateMachineAliasArn", "stateMachine"))
         try:
             return machine_arn, self._machines[machine_arn].described.published.alias(name)
         except KeyError:
-            message = f"Request references a resource that does not exist: '{given}'"
-            raise Refusal("ResourceNotFound", message) from None
+            raise _MISSING from None
 
     def _routes(self, routing: list[dict[str, Any]]) -> tuple[str, list[tuple[int, int]]]:
         """Returns the machine's ARN, and the versions with their weights; raises Refusal."""
         if not 1 <= len(routing) <= 2:
             raise Refusal("ValidationException", "Routing configuration must contain 1 or 2 entries")
-        if sum(one["weight"] for one in routing) != 100:
-            message = "The sum of the weights in the routing configuration must be equal to 100"
+        weights, arns = ([one[name] for one in routing] for name in ("weight", "stateMachineVersionArn"))
+        if sum(weights) != 100:
+            message = f"Sum of routing configuration weights must equal 100. Received: {weights}"
             raise Refusal("ValidationException", message)
         named = [split(arn(one, "stateMachineVersionArn", "stateMachine")) for one in routing]
         if len({machine_arn for machine_arn, _ in named}) > 1:
             message = "Both stateMachineVersionArn values must belong to the same state machine"
             raise Refusal("ValidationException", message)
-        if len(set(named)) < len(named):
-            raise Refusal("ValidationException", "The versions in the routing configuration must differ")
-        for one, (machine_arn, number) in zip(routing, named, strict=True):
+        wrong = "state machine" if not all(number.isdecimal() for _, number in named) else ""
+        if wrong := wrong or ("distinct state machine" if len(set(named)) < len(named) else ""):
+            message = f"Routing configuration must contain {wrong} version ARNs. Received: [{', '.join(arns)}]"
+            raise Refusal("ValidationException", message)
+        for machine_arn, number in named:
             entry = self._machines.get(machine_arn)
             if entry is not None and entry.deleting:
                 raise deleting(machine_arn)
             versions = [] if entry is None else [each.number for each in entry.described.published.versions]
-            if not number.isdecimal() or int(number) not in versions:
-                missing = one["stateMachineVersionArn"]
-                raise Refusal("ResourceNotFound", f"Request references a resource that does not exist: '{missing}'")
-        weights = [one["weight"] for one in routing]
+            if int(number) not in versions:
+                raise _MISSING
         return named[0][0], [(int(number), weight) for (_, number), weight in zip(named, weights, strict=True)]
 
 
