@@ -32,33 +32,7 @@ from states_language.tasks.stubs import ECHO, Behaviour
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "ECHO",
-    "Advice",
-    "Behaviour",
-    "Clock",
-    "DefinitionError",
-    "Event",
-    "Execution",
-    "Function",
-    "Functions",
-    "Latencies",
-    "Machine",
-    "NoLatencies",
-    "Pending",
-    "Perform",
-    "RealClock",
-    "TaskCall",
-    "TaskFailure",
-    "Timer",
-    "TokenClosed",
-    "TokenUnknown",
-    "Tokens",
-    "VirtualClock",
-    "Whole",
-    "fuzz",
-    "load",
-    "problems",
-    "read_definition",
-    "warnings",
-]
+__all__ = ["ECHO", "Advice", "Behaviour", "Clock", "DefinitionError", "Event", "Execution", "Function", "Functions",
+           "Latencies", "Machine", "NoLatencies", "Pending", "Perform", "RealClock", "TaskCall", "TaskFailure",
+           "Timer", "TokenClosed", "TokenUnknown", "Tokens", "VirtualClock", "Whole", "fuzz", "load", "problems",
+           "read_definition", "warnings"]  # fmt: skip

@@ -91,14 +91,8 @@ def test_a_branch_that_was_cut_off_never_runs_on() -> None:
         return execution
 
     execution = clock.run(main())
-    assert types(execution)[-6:] == [
-        "TaskStateAborted",
-        "ParallelStateFailed",
-        "ParallelStateExited",
-        "WaitStateEntered",
-        "WaitStateExited",
-        "ExecutionSucceeded",
-    ]
+    assert types(execution)[-6:] == ["TaskStateAborted", "ParallelStateFailed", "ParallelStateExited",
+                                     "WaitStateEntered", "WaitStateExited", "ExecutionSucceeded"]  # fmt: skip
     assert answered == ["the sibling's function"]
 
 

@@ -20,17 +20,10 @@ PATHS = [
 ]
 CALLS = ["States.Format('{}', $)", "States.Array($.a, 1)", "States.MathAdd($.a, 1)", "States.ArrayRange(0, $.a, 1)"]
 QUERIES = [
-    "{% $states.input %}",
-    "{% $states.input.a %}",
-    "{% $x + 1 %}",
-    "{% [1..5] %}",
-    "{% $string($states) %}",
-    "{% $states.input.**.a %}",
-    "{% function($y) { $y } %}",
-    "{% $map($states.input, function($v) { $v.a }) %}",
-    "{% $states.result %}",
-    "{% ( %}",
-]
+    "{% $states.input %}", "{% $states.input.a %}", "{% $x + 1 %}", "{% [1..5] %}", "{% $string($states) %}",
+    "{% $states.input.**.a %}", "{% function($y) { $y } %}", "{% $map($states.input, function($v) { $v.a }) %}",
+    "{% $states.result %}", "{% ( %}",
+]  # fmt: skip
 WORDS = ["A", "B", "C", "States.ALL", "JSONata", "JSONPath", "DISTRIBUTED", "2020-01-01T00:00:00Z", "f"]
 NUMBERS = st.integers(-3, 5) | st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([10**30, 99_999_999])
 LEAVES = st.none() | st.booleans() | NUMBERS | st.sampled_from([*PATHS, *CALLS, *QUERIES, *WORDS]) | st.text(max_size=6)

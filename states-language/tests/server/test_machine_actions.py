@@ -6,8 +6,31 @@ from typing import Any
 
 import pytest
 
-from endpoint import PASS, PREFIX, ROLE, WAIT, calling, created, over, ran, refusal, service, states_client
+from endpoint import PASS, PREFIX, ROLE, WAIT, calling, created, line, over, ran, refusal, service, states_client
 from patience import in_thread
+
+
+def test_a_machine_is_described_with_the_variables_that_its_states_read(states: Any) -> None:
+    """A variable of a literal, of an inner state or of a function within an expression is none of its own."""
+    query = "{% $map($list, function($x) { $x + $n + $states.input.y }) ~> $sum %}"
+    inner = line(C={"Type": "Pass", "Parameters": {"a.$": "States.Format('{}', $n.m[0])", "b": "$no"}, "End": True})
+    rule = {"Variable": "$n", "NumericEqualsPath": "$m", "Next": "B"}
+    definition = line(
+        A={"Type": "Choice", "Choices": [{"Not": {"Variable": "$k", "IsNull": True}, "Next": "B"}, rule]},
+        B={
+            "Type": "Map",
+            "ItemsPath": "$list",
+            "Assign": {"n": "$q", "k.$": "$.k"},
+            "ItemProcessor": inner,
+            "Next": "D",
+        },
+        D={"Type": "Pass", "QueryLanguage": "JSONata", "Output": {"a": [query]}, "End": True},
+    )
+    machine = created(states, "variables", definition)
+    execution = states.start_execution(stateMachineArn=machine)["executionArn"]
+    read = {"A": ["k", "m", "n"], "B": ["list"], "C": ["n"], "D": ["list", "n"]}
+    assert states.describe_state_machine(stateMachineArn=machine)["variableReferences"] == read
+    assert states.describe_state_machine_for_execution(executionArn=execution)["variableReferences"] == read
 
 
 def test_a_machine_from_creation_to_deletion(states: Any) -> None:

@@ -29,17 +29,12 @@ def parents(middle: str) -> dict[str, dict[str, Any]]:
     apart = distributed(Nest=nest(middle))
     caught = beside_a_failure(nest(middle), Catch=[{"ErrorEquals": ["States.ALL"], "Next": "Wait"}], Next="Wait")
     late = {"TimeoutSeconds": 2}
-    return {
-        "stopped": line(Nest=nest(middle)),
-        "stopped with .sync": line(Nest=nest(middle, "")),
-        "stopped in a Map": line(Map=mapped),
-        "stopped in a Map Run": line(Map=apart),
-        "timed out": line(Nest=nest(middle)) | late,
-        "timed out in a Map Run": line(Map=apart) | late,
-        "failed beside": line(Both=beside_a_failure(nest(middle))),
-        "failed beside a Map Run": line(Both=beside_a_failure(apart)),
-        "caught": line(Both=caught, Wait=LAST),
-    }
+    return {"stopped": line(Nest=nest(middle)), "stopped with .sync": line(Nest=nest(middle, "")),
+            "stopped in a Map": line(Map=mapped), "stopped in a Map Run": line(Map=apart),
+            "timed out": line(Nest=nest(middle)) | late, "timed out in a Map Run": line(Map=apart) | late,
+            "failed beside": line(Both=beside_a_failure(nest(middle))),
+            "failed beside a Map Run": line(Both=beside_a_failure(apart)),
+            "caught": line(Both=caught, Wait=LAST)}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", parents("arn"))

@@ -31,13 +31,17 @@ PARTS_HERE = 2_000
 
 
 class Query:
-    """A compiled expression; `text` is AWS's quote of it, `needs_context` says if it may read $states.context."""
+    """A compiled expression; `text` is AWS's quote of it, `needs_context` says if it may read $states.context.
+
+    free: the names of the variables and functions that it does not define itself.
+    """
 
     def __init__(self, text: str, machine: Any, every: list[Any]) -> None:
         self.text = text
         self.needs_context = _NEEDS_CONTEXT.search(text) is not None
         self._machine = machine
-        machine.rebinds_states = any("states" in bound_names(node) for node in every)
+        bound = {name for node in every for name in bound_names(node)}
+        machine.rebinds_states = "states" in bound
         compiled(machine, machine.ast)
         self._root = machine.ast
         variable, self._members = names(machine.ast) or (None, [])
@@ -45,6 +49,7 @@ class Query:
         named = {node.value for node in every if node.type == "variable" and node.value}
         self._reads_states = "states" in named
         self._names = sorted(named - {"states"})
+        self.free = named - bound - {"states", "$"}
         self._binds = any(node.type == "bind" for node in every)
         # Of literals and operators alone the value is always the same one.
         self._is_fixed = all(node.type in _FIXED for node in every)

@@ -22,24 +22,6 @@ from states_language.server.machines import StateMachine, loaded_stack
 from states_language.server.requests import ACCOUNT, REGION, Refusal, is_name
 from states_language.server.task_performer import Answer, Invoke, TaskPerformer, TooManyRequests, UnknownFunction
 
-__all__ = [
-    "ACCOUNT",
-    "REGION",
-    "Answer",
-    "Closing",
-    "Executions",
-    "Invoke",
-    "KnownExecution",
-    "Opening",
-    "Refusal",
-    "Retention",
-    "StateMachine",
-    "StepFunctions",
-    "TaskPerformer",
-    "TooManyRequests",
-    "UnknownFunction",
-    "application",
-    "is_name",
-    "loaded_stack",
-    "settle",
-]
+__all__ = ["ACCOUNT", "REGION", "Answer", "Closing", "Executions", "Invoke", "KnownExecution", "Opening", "Refusal",
+           "Retention", "StateMachine", "StepFunctions", "TaskPerformer", "TooManyRequests", "UnknownFunction",
+           "application", "is_name", "loaded_stack", "settle"]  # fmt: skip

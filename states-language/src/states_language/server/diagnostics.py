@@ -6,7 +6,7 @@ Codes and places are recorded. Example: `there is no state 'X'` is MISSING_TRANS
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from states_language import DefinitionError, Machine, problems
@@ -17,6 +17,7 @@ from states_language.server.json_messages import message_and_place
 from states_language.server.reading import Remembered
 from states_language.server.requests import Refusal
 from states_language.server.sdk import is_action
+from states_language.server.variable_references import variable_references
 from states_language.tasks.resources import Resource, read_resource, unrecognized
 from states_language.values import once, parse_json
 
@@ -48,11 +49,15 @@ def _refusal(reports: list[dict[str, str]]) -> Refusal:
 
 @dataclass(frozen=True)
 class Examined:
-    """A definition's diagnostics, those only of an Express machine, and the machine: None if it cannot run."""
+    """A definition's diagnostics, those only of an Express machine, and the machine: None if it cannot run.
+
+    variables: those that each state reads.
+    """
 
     reports: list[dict[str, str]]
     express: list[dict[str, str]]
     machine: Machine | None
+    variables: dict[str, list[str]] = field(default_factory=dict)
 
 
 _examined: Remembered[Examined] = Remembered(MOST_REMEMBERED)
@@ -99,7 +104,8 @@ def _examine(text: str) -> Examined:
             states = [(path, state) for path, state in states_of(definition) if state["Type"] in ("Task", "Map")]
             if unknown := list(unknown_actions(states)):
                 return Examined([_diagnostic(problem, definition) for problem in unknown], [], None)
-            return Examined([], _express(states), machine)
+            variables = variable_references(definition) if '"Assign"' in text else {}
+            return Examined([], _express(states), machine, variables)
         except DefinitionError:
             # Each problem takes another reading of the definition.
             defects = problems(definition, MOST_READ // len(text), deployed=True)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from states_language import Execution
+from states_language.server.diagnostics import examine
 from states_language.server.executions import Executions
 from states_language.server.journals import OF_MAP_RUN
 from states_language.server.known_executions import KnownExecution, description
@@ -128,6 +129,7 @@ class ExecutionActions(Actions):
             "roleArn": opening.role_arn,
             "updateDate": opening.machine_updated_ms or opening.started_ms,
             "revisionId": opening.revision_id,
+            "variableReferences": examine(definition).variables or None,
             **configuration(entry.described.settings if entry is not None else {}),
         }
 

@@ -165,15 +165,10 @@ class Registry:
         now_ms = self._clock.now_ms()
         closing = Closing("ABORTED", now_ms, None, STOPPED_ERROR, STOPPED_CAUSE)
         journal = self._records.reopened(record.path)
-        journal.event(
-            {
-                "timestamp": now_ms,
-                "type": "ExecutionAborted",
-                "id": len(history) + 1,
-                "previousEventId": 0,
-                "executionAbortedEventDetails": {"error": STOPPED_ERROR, "cause": STOPPED_CAUSE},
-            }
-        )
+        journal.event({
+            "timestamp": now_ms, "type": "ExecutionAborted", "id": len(history) + 1, "previousEventId": 0,
+            "executionAbortedEventDetails": {"error": STOPPED_ERROR, "cause": STOPPED_CAUSE},
+        })  # fmt: skip
         journal.closing(closing)
         return closing
 

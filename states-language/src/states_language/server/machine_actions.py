@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from states_language.server.activities import Activities
-from states_language.server.diagnostics import refuse_bad
+from states_language.server.diagnostics import examine, refuse_bad
 from states_language.server.executions import Executions
 from states_language.server.machines import Described, Entry, Machines, deleting, missing
 from states_language.server.requests import (
@@ -122,6 +122,7 @@ class MachineActions(Actions):
         if started.alias_arn is not None:
             raise missing(machine_arn)
         answer = _described(started.described) | {"status": "DELETING" if started.deleting else "ACTIVE"}
+        answer["variableReferences"] = examine(started.described.definition).variables or None
         if started.version_arn is not None:
             version = started.described.published.version(int(split(machine_arn)[1]))
             answer |= {"creationDate": version.created_ms, "description": version.description}
