@@ -133,10 +133,7 @@ def parsed_request(body: bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-_DATA = {
-    "DescribeExecution": ("input", "output", "cause", "error"),
-    "StartSyncExecution": ("input", "output"),
-}
+_DATA = {"DescribeExecution": ("input", "output", "cause", "error"), "StartSyncExecution": ("input", "output")}
 """What includedData leaves out of an execution's answer; in a machine's answer it empties the definition."""
 
 
@@ -223,14 +220,12 @@ def _after(name: str, token: str, elements: Sequence[T], place: Callable[[T], in
 
 
 _KINDS: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(("integer", "long"), ((int,), "a whole number")),
+    **dict.fromkeys(("map", "structure"), ((dict,), "an object")),
     "string": ((str,), "a string"),
-    "integer": ((int,), "a whole number"),
-    "long": ((int,), "a whole number"),
     "float": ((int, float), "a number"),
     "boolean": ((bool,), "true or false"),
     "list": ((list,), "a list"),
-    "map": ((dict,), "an object"),
-    "structure": ((dict,), "an object"),
 }
 # A wrong value of these has an error of its own that says more: InvalidName, InvalidDefinition, InvalidExecutionInput …
 # A name or definition that is too long has none.
