@@ -10,6 +10,7 @@ LARGE = {"text": "x" * 260_000}
 MANY = 500
 PLACES = {f"place {number}.$": "$" for number in range(MANY)}
 ARRAY = f"States.Array({','.join(['$'] * MANY)})"
+DOUBLED = f"{'States.JsonToString(' * 9}States.Array('{chr(92) * 20_000}'){')' * 9}"
 TOO_LARGE = "The state/task 'A' returned a result with a size exceeding the maximum number of bytes service limit."
 
 
@@ -21,14 +22,14 @@ TOO_LARGE = "The state/task 'A' returned a result with a size exceeding the maxi
         {"Type": "Pass", "Parameters": {"all.$": ARRAY}},
         {"Type": "Pass", "Parameters": {"text.$": f"States.JsonToString({ARRAY})"}},
         {"Type": "Pass", "Parameters": {"text.$": f"States.Format('{'{}' * MANY}',{','.join(['$.text'] * MANY)})"}},
-        {"Type": "Pass", "Parameters": {"text.$": "States.JsonToString(" * 40 + "States.Array('\\\\')" + ")" * 40}},
+        {"Type": "Pass", "Parameters": {"text.$": DOUBLED}},
         {"Type": "Pass", "QueryLanguage": "JSONata", "Output": ["{% $states.input %}"] * MANY},
         {"Type": "Parallel", "Branches": [line((f"B{number}", {"Type": "Pass"})) for number in range(50)]},
         {"Type": "Parallel", "Branches": [line(("B", {"Type": "Pass"}))], "ResultSelector": PLACES},
     ],
 )
 def test_data_that_stands_in_many_places_is_too_large_at_once(state: dict[str, Any]) -> None:
-    """A text of half a gigabyte, or of 2**40 characters, is refused without being written."""
+    """A text of half a gigabyte, or one that each of nine functions doubles, is refused."""
     execution = machine(("A", state)).execute(LARGE)
     assert (execution.error, execution.cause) == ("States.DataLimitExceeded", TOO_LARGE)
 
