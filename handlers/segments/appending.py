@@ -181,7 +181,9 @@ class Appender:
 
     def _learn(self, segment: Segment) -> None:
         """Learns the keys of a segment that follows all known ones."""
-        self._known.add(segment.at_ms, segment.keys, segment.bodies)
+        # At a handover both bring the same events, and an upstream may write the connection's name into each.
+        bodies = segment.bodies if segment.fence <= self._fence else b""
+        self._known.add(segment.at_ms, segment.keys, bodies)
         self._next, self._last_ms, self.cursor = segment.number + 1, segment.at_ms, segment.cursor
         self._skips = 0
 

@@ -55,7 +55,7 @@ class Conflicts:
     def settle(self, known: Iterable[Known]) -> list[tuple[str, bool]]:
         """Returns the outcome of each event that came under a known key with another body, "" if it is not stored.
 
-        It also returns whether that is a conflict; it is none if the key is known from an earlier epoch.
+        It also returns whether that is a conflict. It is none if an earlier epoch or a newer connection has the key.
         """
         pairs = [(number, event, self.make(number, event)) for number, event in sorted(known)]
         stored: dict[str, Item] = {}
@@ -72,7 +72,7 @@ class Conflicts:
         if there is None or self._is_known(there, item, event):
             # If no item is there any more, it has just expired.
             return None
-        outcome, is_conflict, came_ms, taken = "", self._is_current(there), event.received_at_ms, {}
+        outcome, is_conflict, came_ms, taken = "", self._differs(there, item), event.received_at_ms, {}
         if self.epochs.depth:
             likely = islice(self._others(event), self.epochs.depth)
             taken = self._read(self.make(number, event._replace(key=other)) for other in likely)
@@ -87,7 +87,7 @@ class Conflicts:
             if there is None or self._is_known(there, item, event):
                 outcome, came_ms = DUPLICATE, came_ms if there is None else _came_ms(there)
                 break
-            outcome, is_conflict = "", is_conflict or self._is_current(there)
+            outcome, is_conflict = "", is_conflict or self._differs(there, item)
             self.epochs.depth = depth + 1 if self.epochs.begins else 0
         if is_conflict:
             self.epochs.met(number, event.key, min(came_ms, event.received_at_ms), event.received_at_ms)
@@ -105,6 +105,11 @@ class Conflicts:
     def _is_known(self, there: Item, item: Item, event: StreamEvent) -> bool:
         """Whether the item under one of the event's keys is the event."""
         return self._is_current(there) and self._is_same(there, item, event)
+
+    def _differs(self, there: Item, item: Item) -> bool:
+        """Whether another event of this epoch has the key, not the same one as a newer connection received it."""
+        # At a handover both bring the same events, and an upstream may write the connection's name into each.
+        return self._is_current(there) and (count(there, "fence") or 0) <= (count(item, "fence") or 0)
 
     def _is_current(self, there: Item) -> bool:
         return self.epochs.has(_came_ms(there))

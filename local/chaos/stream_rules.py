@@ -158,7 +158,8 @@ def not_connected(world: World, quiet_at_ms: int, bound: int, shortened_ms: int,
 def _evicted_in_vain(world: World, link: Link, closed_ms: int) -> bool:
     """Returns whether a connection evicted the older one, and was then told in a frame that its cursor is too old.
 
-    It counts only if the cursor was as recent as the regular saves of a holder make it.
+    It counts only if the cursor was as recent as the regular saves of a holder make it. A log's is not if its events
+    are dropped because ids started over.
     """
     if link.closed_ms != closed_ms or link.opened_ms is None or not link.has_forgotten or link.cursor is None:
         return False
@@ -167,7 +168,8 @@ def _evicted_in_vain(world: World, link: Link, closed_ms: int) -> bool:
     )
     unsaved_ms = 1000 * (max(one.settings["progress_every_s"] for one in world.deployed) + world.schedule.flush_s)
     since = world.upstream.emitted_ms[link.cursor + 1 : link.cursor + 2]
-    return has_evicted and all(link.asked_ms - at_ms <= unsaved_ms + CONNECT_MS for at_ms in since)
+    is_recent = all(link.asked_ms - at_ms <= unsaved_ms + CONNECT_MS for at_ms in since)
+    return has_evicted and (is_recent or 0 < world.watch.ids.anew_ms < link.asked_ms)
 
 
 def is_stopped(world: World) -> bool:

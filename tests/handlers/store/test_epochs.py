@@ -254,6 +254,18 @@ def test_two_open_connections_may_bring_one_event_with_two_bodies(store: str) ->
 
 
 @pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("on_conflict", ["first", "epoch"])
+def test_an_event_that_a_newer_connection_stored_first_is_no_conflict(store: str, on_conflict: str) -> None:
+    """At a handover both bring it, and an upstream may write its subscription's name into each body."""
+    world = World(store, on_conflict)
+    older = world.connection()
+    assert older.sends(*of(0, 1)) == Written(1, 0)
+    assert world.connection().sends(*of(1, 2, 3, 4, 5, 6)) == Written(5, 0)
+    assert (written := older.sends(*of(0, 2, 3, 4, 5, 6, 7))).conflicts == written.lost == 0
+    assert world.epoch == Epoch()
+
+
+@pytest.mark.parametrize("store", STORES)
 def test_corrections_and_repetitions_begin_no_epoch(store: str) -> None:
     """Two other bodies in a row are corrections, and so are many with new or known ones between them."""
     world = World(store)
