@@ -53,6 +53,8 @@ def in_step(world: World) -> list[str]:
         if link.again is not None
         and link.again.failures > 1
         and not link.again.draw_most_ms
+        # A person's request ends a pause.
+        and not any(abs(at_ms - link.asked_ms) <= RENEWAL_MS for at_ms in world.answered)
         and not _was_refused(world.upstream.links[: link.number], link)
     ]
 
