@@ -24,10 +24,16 @@ class Streamkeeper(Construct):
     """
 
     def __init__(
-        self, scope: Construct, id: str, *, release: str, stage: str = "prod",
-        profiles: Mapping[str, str] | None = None, settings: Mapping[str, str | int | bool] | None = None,
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        release: str,
+        stage: str = "prod",
+        profiles: Mapping[str, str] | None = None,
+        settings: Mapping[str, str | int | bool] | None = None,
         bucket: IBucket | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(scope, id)
         found = sorted(Path(release).glob("streamkeeper-*.template.json"))
         if len(found) != 1:
