@@ -35,9 +35,15 @@ class SteadyUpstream(ScriptedUpstream):
     """
 
     def __init__(
-        self, clock: Clock, events_per_s: float, event_bytes: int, connect_ms: int, seed: int = 1,
-        is_clocked: bool = False, kept: float = 1,
-    ) -> None:  # fmt: skip
+        self,
+        clock: Clock,
+        events_per_s: float,
+        event_bytes: int,
+        connect_ms: int,
+        seed: int = 1,
+        is_clocked: bool = False,
+        kept: float = 1,
+    ) -> None:
         super().__init__(clock, Upstream(), clock.now_ms(), lambda: connect_ms)
         self._is_clocked = is_clocked
         self._kept = kept

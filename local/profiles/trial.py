@@ -212,9 +212,12 @@ def _try(profile: Profile, arguments: argparse.Namespace, values_of: Callable[[l
 
 
 def _compared(
-    profile: Profile, stream_id: str, seen: list[StreamEvent], values_of: Callable[[list[Reference]], Secrets],
+    profile: Profile,
+    stream_id: str,
+    seen: list[StreamEvent],
+    values_of: Callable[[list[Reference]], Secrets],
     shared: RefreshTokens | None,
-) -> bool:  # fmt: skip
+) -> bool:
     """Whether the repair's address has what came on the stream."""
     if profile.repair is None:
         raise UserError(f"The profile {profile.name!r} has no repair: docs/repair.md explains how to give an address.")

@@ -225,9 +225,15 @@ def plan(stage: str, asked: Asked, prices: Prices) -> Plan:
     settings = {**source.settings, "memory_mb": chosen.memory_mb, "streams_per_function": chosen.together}
     latencies = {**source.latencies_ms, "connect": (round(1000 * asked.connect_s),)}
     source = replace(source, settings=settings, latencies_ms=latencies)
-    streams, events_per_s = asked.streams * chosen.connections, asked.events_per_s / chosen.connections
-    more: dict[str, Any] = {"per_function": chosen.together, "keep": asked.keep}
-    load = Load(streams, events_per_s, asked.event_bytes, store="items", flush_s=None, **more)
+    load = Load(
+        streams=asked.streams * chosen.connections,
+        events_per_s=asked.events_per_s / chosen.connections,
+        event_bytes=asked.event_bytes,
+        store="items",
+        flush_s=None,
+        per_function=chosen.together,
+        keep=asked.keep,
+    )
     loads = [load]
     if asked.wait_s:
         loads.append(replace(load, store="log", flush_s=min(asked.wait_s, MOST_FLUSH_S)))
