@@ -96,13 +96,15 @@ class Epochs:
 
     `row` may have begun on an earlier connection: on a slow stream each one brings only an event or two.
     `depth` is how many keys of the last event were taken already: as many of the next event's are read together.
-    `is_beside` is whether the connection before may be open too: then both may bring the same events.
+    `beside_ms` is when the connection before opened, if it may still be open: both may bring what came since.
+    `is_beside` is whether they may have brought the last event that `met` recorded.
     """
 
     epoch: Epoch
     begins: bool
     is_stored: bool
     depth: int = 0
+    beside_ms: int | None = None
     is_beside: bool = False
     row: Row = NO_ROW
     _last: int = -1
@@ -112,12 +114,14 @@ class Epochs:
         """Whether an event that came at `at_ms` belongs to the newest epoch."""
         return not self.begins or at_ms >= self.epoch.since_ms - SLACK_MS
 
-    def met(self, count: int, key: str, came_ms: int, now_ms: int) -> None:
+    def met(self, count: int, key: str, came_ms: int, now_ms: int, other_ms: int) -> None:
         """Records that the connection's event `count` has another body than one of this epoch with its key.
 
-        The event first came at `came_ms`. The last of several in a row begins an epoch, as of when the first of them
-        came. An event that is repeated counts once.
+        The event first came at `came_ms`, the other one at `other_ms`. The last of several in a row begins an epoch, as
+        of when the first of them came. An event that is repeated counts once.
         """
+        # A restart ends every connection: what came before the other one opened is another event.
+        self.is_beside = self.beside_ms is not None and other_ms >= self.beside_ms
         row, known = self.row if count == self._last + 1 else NO_ROW, self.epoch
         self._last = count
         if key != row.key:

@@ -7,7 +7,6 @@ first failure no more are made.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from handlers.connection.backoff import RestChange
 from handlers.connection.claiming import refusal
@@ -27,105 +26,17 @@ from handlers.connection.effects import (
     TakeTurn,
     Write,
 )
-from handlers.connection.epochs import NO_EPOCH, NO_ROW, Epochs, epochs_of
-from handlers.connection.inputs import LOG, Claimed, ClaimRefused, LeaseRead, RestOwed, Resumption, Written
-from handlers.connection.lease import Lease
+from handlers.connection.inputs import LOG, Claimed, ClaimRefused, LeaseRead, RestOwed, Resumption
 from handlers.connection.steps import ChangeRest, Invocation, ReadRest, RestRead, Step
 from handlers.errors import StoreUnavailable
 from handlers.profile.behaviour import Profile
+from handlers.run.event_requests import EventRequests
 from handlers.run.ledger_requests import LedgerRequests, Request, SpendingRequests
 from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.connection_store import Reply, Store
 from handlers.store.control_record import ControlRecord, to_record
 from handlers.store.control_writes import Change, mark, to_change
-from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
 from handlers.store.typed_values import Item
-
-if TYPE_CHECKING:
-    from handlers.store.segment_writer import SegmentWriter
-
-
-class EventRequests:
-    """The requests for the events of one invocation's connections; `log` is the connection's, if the stream has one."""
-
-    def __init__(self, profile: Profile, store: Store, invocation: Invocation, now_ms: Callable[[], int]) -> None:
-        self._profile, self._store, self._invocation, self._now_ms = profile, store, invocation, now_ms
-        self._policy = DEFAULT_POLICY
-        self._epoch, self.row = NO_EPOCH, NO_ROW  # the control record's, and what its next connection continues
-        self._before = self._beside_until_ms = 0  # the connection before, and until when it may have been open
-        self.log: SegmentWriter | None = None
-
-    def begins(self, record: ControlRecord, fence: int) -> None:
-        """Makes connection `fence` store its events as the record says, as it is when the cursor is read."""
-        profile, layout, lease = self._profile, record.layout, record.lease
-        # Where two are forbidden, this one opens once the other is over.
-        if profile.overlap != "forbids" and lease.released_token < lease.connected_token < fence:
-            self._before, self._beside_until_ms = lease.connected_token, lease.expires_at_ms
-        self._epoch, conflict = record.epoch, profile.key_conflict
-        row = typed_values.text(record.live or {}, "row") or ""
-        epochs = None if conflict is None else epochs_of(conflict, record.epoch, row)
-        self.row = NO_ROW if epochs is None else epochs.row
-        self.log = None
-        # A log has no bodies at hand: it keeps their checksums, or nobody would see that ids start over.
-        if layout.partitions == LOG:
-            self.goes_to_log(record, fence, epochs)
-        else:
-            self._policy = StoragePolicy(layout.partitions, profile.keep_days, conflict, layout.order, epochs)
-
-    def hears(self, lease: Lease) -> None:
-        """Learns from the lease whether the connection before is released."""
-        if self._before <= lease.released_token:
-            self._beside_until_ms = min(self._beside_until_ms, self._now_ms())
-
-    def write(self, step: Write) -> Written:
-        """Stores the events. An epoch that they began is recorded after them, so the next connection finds both."""
-        stream_id, log = self._invocation.stream_id, self.log
-        is_beside = step.events[0].received_at_ms < self._beside_until_ms
-        epochs = self._policy.epochs if log is None else log.epochs
-        if epochs is not None:
-            epochs.is_beside = is_beside
-        if log is not None:
-            written = log.write(step.first, step.events, step.came_ms)
-        else:
-            written = self._store.write(stream_id, step.fence, step.first, step.events, self._policy)
-            if written.duplicates and self._profile.may_go_to_log:
-                written = self._written_beside(step, written)
-        epochs = self._policy.epochs if log is None else log.epochs
-        if epochs is None:
-            return written
-        if epochs.epoch != self._epoch:
-            epochs.epoch = self._epoch = self._store.begin_epoch(stream_id, self._epoch, epochs.epoch)
-        if not (written.conflicts or epochs.row.length):
-            return written
-        lost, from_ms = epochs.lost(step.first + len(step.events))
-        self.row = NO_ROW if is_beside else epochs.row
-        return replace(written, is_beside=is_beside and written.conflicts > 0, lost=lost, lost_from_ms=from_ms)
-
-    def _written_beside(self, step: Write, items: Written) -> Written:
-        """Returns what was stored in all, if some of the events were refused as items.
-
-        A connection that writes to the log already has promised some of them, and may have died before it appended
-        them.
-        """
-        self.goes_to_log(self._store.read(self._invocation.stream_id), step.fence)
-        if self.log is None:
-            return items
-        logged = self.log.write(step.first, step.events, step.came_ms)
-        stored, dead_lettered = items.stored + logged.stored, items.dead_lettered + logged.dead_lettered
-        return Written(stored, len(step.events) - stored - dead_lettered, dead_lettered, items.conflicts)
-
-    def goes_to_log(self, record: ControlRecord, fence: int, epochs: Epochs | None = None) -> None:
-        """Makes connection `fence` write to the stream's log from now on, if the record has one."""
-        if record.layout.partitions == LOG and self.log is None:
-            self.log = self._store.log(
-                self._invocation.stream_id,
-                fence,
-                self._now_ms,
-                window_ms=self._profile.dedup_window_ms,
-                keep_days=self._profile.keep_days,
-                epochs=epochs,
-                layout=record.layout,
-            )
 
 
 class Requests:

@@ -221,6 +221,7 @@ class Appender:
         for count, event in enumerate(self._events, self._first):
             body, came_ms = body_sum(event), self._now_ms
             is_known = is_conflict = False
+            other_ms = 0
             for key in chain((event.key,), other_keys(event.key) if epochs.begins else ()):
                 digest = key_hash(key)
                 known = (came_ms, body_sum(fresh[digest])) if digest in fresh else self._known.came(digest)
@@ -231,9 +232,9 @@ class Appender:
                 if is_current and is_same:
                     came_ms, is_known = known[0], True
                     break
-                is_conflict = is_conflict or is_current
+                is_conflict, other_ms = is_conflict or is_current, known[0]
             if is_conflict:
-                epochs.met(count, event.key, came_ms, self._now_ms)
+                epochs.met(count, event.key, came_ms, self._now_ms, other_ms)
                 self._conflicts += not is_known
         return fresh
 

@@ -73,6 +73,7 @@ class Conflicts:
             # If no item is there any more, it has just expired.
             return None
         outcome, is_conflict, came_ms, taken = "", self._differs(there, item), event.received_at_ms, {}
+        other_ms = _came_ms(there)
         if self.epochs.depth:
             likely = islice(self._others(event), self.epochs.depth)
             taken = self._read(self.make(number, event._replace(key=other)) for other in likely)
@@ -87,10 +88,11 @@ class Conflicts:
             if there is None or self._is_known(there, item, event):
                 outcome, came_ms = DUPLICATE, came_ms if there is None else _came_ms(there)
                 break
-            outcome, is_conflict = "", is_conflict or self._differs(there, item)
+            outcome, is_conflict, other_ms = "", is_conflict or self._differs(there, item), _came_ms(there)
             self.epochs.depth = depth + 1 if self.epochs.begins else 0
         if is_conflict:
-            self.epochs.met(number, event.key, min(came_ms, event.received_at_ms), event.received_at_ms)
+            now_ms = event.received_at_ms
+            self.epochs.met(number, event.key, min(came_ms, now_ms), now_ms, other_ms)
         return None if outcome == DUPLICATE else (outcome, is_conflict)
 
     def _others(self, event: StreamEvent) -> Iterator[str]:

@@ -109,16 +109,25 @@ def _untold(world: World, row: list[tuple[Link, int]]) -> Iterator[tuple[int, st
     # A connection that had claimed before another one saw it begins a row of its own.
     if len(recorded) < IN_A_ROW and not (row and 0 < anew_ms < row[-1][0].claimed_ms):
         yield from ((n, TOO_FEW) for _, n in row)
+    shown = {record.fence for record in ledger(world)}
     every_s = max(max(one.settings["lease_every_s"], one.settings["progress_every_s"]) for one in world.deployed)
     # The first event of a segment decides for all of its events.
     beside_ms = 1000 * LEASE_TTL_READS * int(every_s) + 2 * world.schedule.skew_ms + world.schedule.flush_ms
     for link, n in row if world.schedule.policy != "forbids" else ():
-        before = [one for one in world.upstream.links if one.opened_ms is not None and one.fence < link.fence][-1:]
+        before = [one for one in world.upstream.links if one.opened_ms is not None and one.fence < link.fence]
+        # The control record need not show that the last one opened.
         yield from (
             (n, BESIDE)
-            for one in before
-            if not _had_let_go(world, one, link) and emitted_ms[n] <= _noticed_over_ms(world, one) + beside_ms
+            for one in (*[one for one in before if one.fence in shown][-1:], *before[-1:])
+            if not _had_let_go(world, one, link)
+            and emitted_ms[n] <= _noticed_over_ms(world, one) + beside_ms
+            and _rival_ms(world, n) >= (one.opened_ms or 0) - 2 * world.schedule.skew_ms
         )
+
+
+def _rival_ms(world: World, number: int) -> int:
+    """Returns when the last event was stored that has the key of this one."""
+    return max((world.watch.stored.get(rival, 0) for rival in world.wire.rivals(number)), default=0)
 
 
 def _recorded_ms(world: World, link: Link) -> int:
