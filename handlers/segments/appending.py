@@ -89,6 +89,7 @@ class Appender:
         self._request: Request | None = None
         self.epochs = self._epochs_after = epochs
         self._conflicts = 0
+        self._passed = 0  # how many of the events the cursor may pass: none from the first on that is dropped
         self.cursor: Cursor | None = None
 
     @property
@@ -196,6 +197,7 @@ class Appender:
         if self._back_to is not None:
             return self._asks(LookBack(self._back_to))
         fresh, self._epochs_after, self._conflicts = self._known.unknown(self._events), self.epochs, 0
+        self._passed = len(self._events)
         if self.epochs is not None and len(fresh) < len(self._events):
             fresh = self._placed(replace(self.epochs))
         if not fresh:
@@ -233,6 +235,9 @@ class Appender:
                     came_ms, is_known = known[0], True
                     break
                 is_conflict, other_ms = is_conflict or is_current, known[0]
+            else:
+                # A kill before the record counts it may leave it to the next connection, which must get it again.
+                self._passed = min(self._passed, count - self._first)
             if is_conflict:
                 epochs.met(count, event.key, came_ms, self._now_ms, other_ms)
                 self._conflicts += not is_known
@@ -240,7 +245,8 @@ class Appender:
 
     def _cursor_behind(self) -> Cursor | None:
         """Returns the cursor after the events; the log's own if they have none or a newer connection saved that."""
-        last = next((event for event in reversed(self._events) if event.cursor is not None), None)
+        passed = self._events[: self._passed]
+        last = next((event for event in reversed(passed) if event.cursor is not None), None)
         if last is None or last.cursor is None or (self.cursor is not None and self.cursor.fence > self._fence):
             return self.cursor
         came_ms = last.received_at_ms if self._came_ms is None else min(last.received_at_ms, self._came_ms)

@@ -139,7 +139,7 @@ class Connection:
         self.requests = Requests(profile(**world.fields), world.store(who.request_id), who, lambda: world.now_ms)
         (claimed,) = [request() for request in self.requests.of(Claim())]
         assert isinstance(claimed, Claimed)
-        self.fence, self.count = claimed.lease.fence, 0
+        self.fence, self.count, self.after = claimed.lease.fence, 0, claimed.resumption.cursor
 
     def performs(self, step: type[MarkConnected | Heartbeat | Release]) -> None:
         """Perform a step about the connection as it is now."""
@@ -154,7 +154,7 @@ class Connection:
     def sends(self, *bodies: tuple[object, str]) -> Written:
         """Deliver an event for each id and body."""
         self.world.now_ms += 100
-        sent = tuple(StreamEvent(str(n), body, str(n), None, None, self.world.now_ms) for n, body in bodies)
+        sent = tuple(StreamEvent(str(n), body, str(n), None, str(n), self.world.now_ms) for n, body in bodies)
         (written,) = [request() for request in self.requests.of(Write(self.fence, self.count, sent))]
         self.count += len(sent)
         assert isinstance(written, Written)
@@ -252,6 +252,18 @@ def test_two_open_connections_may_bring_one_event_with_two_bodies(store: str) ->
     world.fields["overlap"] = "forbids"
     written = world.connection().sends(*of(2, 9))
     assert (written.lost, written.is_beside) == (1, False)
+
+
+def test_a_log_s_cursor_passes_nothing_that_is_dropped_until_its_record_can_count_it() -> None:
+    """A kill may come first: then the upstream sends it again, and the next connection counts it."""
+    world = World("log", "first")
+    world.connection().sends(*of(0, *range(1, 9)))
+    killed = world.connection()
+    assert killed.sends(*of(1, 9, 1, 2, 10)) == Written(2, 2, 0, 2)
+    assert world.connection().after == "9"
+    # Between two writes a loss is recorded, and a heartbeat may save a row and the cursor after it.
+    killed.sends(*of(1, 11))
+    assert world.connection().after == "11"
 
 
 @pytest.mark.parametrize("store", STORES)
