@@ -22,7 +22,7 @@ from handlers.api.answers import at
 from handlers.api.connection_records import OVER, Connection, Connections, Records
 from handlers.connection import evidence, gap_record, ledger
 from handlers.connection.evidence import UNRECORDED, Record
-from handlers.connection.gap_record import LACKING, LOST, OPEN, Gap, Interval, Repair
+from handlers.connection.gap_record import FAILED, LACKING, LOST, OPEN, Gap, Interval, Repair
 from handlers.connection.ledger import gaps
 from handlers.values import dataclass
 
@@ -255,6 +255,11 @@ def shown_repair(repair: Repair) -> dict[str, Any]:
     }
 
 
+def is_lost(gap: Gap) -> bool:
+    """Returns whether events of the gap are known to be missing: a repair that fetched none leaves their number."""
+    return gap.state == LOST or (gap.state == FAILED and gap.events is not None)
+
+
 def lost_events(gaps: Iterable[Gap]) -> int | None:
     """Returns how many events are missing in the gaps; None if that is unknown for one of them.
 
@@ -263,7 +268,7 @@ def lost_events(gaps: Iterable[Gap]) -> int | None:
     total = 0
     last: Gap | None = None
     for gap in sorted((gap for gap in gaps if gap.state in LACKING), key=lambda gap: gap.from_ms):
-        if gap.state != LOST or gap.events is None or (last and gap.fence != last.fence and gap.from_ms < last.to_ms):
+        if not is_lost(gap) or gap.events is None or (last and gap.fence != last.fence and gap.from_ms < last.to_ms):
             return None
         total += gap.events
         last = gap if last is None or gap.to_ms > last.to_ms else last

@@ -17,10 +17,10 @@ from typing import Any
 from handlers.api import status, status_words
 from handlers.api.answers import at
 from handlers.api.connection_records import Connections, Records
-from handlers.api.figures import Coverage, coverage, lost_events
+from handlers.api.figures import Coverage, coverage, is_lost, lost_events
 from handlers.api.last_error import Retries
 from handlers.api.verdict import Situation, verdict
-from handlers.connection.gap_record import LOST, Gap, Interval
+from handlers.connection.gap_record import Gap, Interval
 
 WORST_FIRST = (
     "broken", "rejected", "unknown", "reconnecting", "starting", "stopping", "stopped", "ended", "running",
@@ -128,7 +128,7 @@ def _whole(records: Iterable[Records | None], now_ms: int, dead_after_ms: int) -
 
 def _of_part(covered: Coverage) -> Iterator[Gap]:
     """Yields the gaps of a part: what it has lost is something else than what other parts lose at that time."""
-    is_known = lost_events(gap for gap in covered.gaps if gap.state == LOST) is not None
+    is_known = lost_events(gap for gap in covered.gaps if is_lost(gap)) is not None
     for gap in (*covered.gaps, *((covered.away,) if covered.away is not None else ())):
         yield replace(gap, fence=0, events=gap.events if is_known else None)
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from handlers.api.figures import Coverage, length_ms, lost_events
-from handlers.connection.gap_record import FAILED, LOST, OPEN, PARTLY, REPAIRED, Gap
+from handlers.api.figures import Coverage, is_lost, length_ms, lost_events
+from handlers.connection.gap_record import FAILED, OPEN, PARTLY, REPAIRED, Gap
 from handlers.values import dataclass
 
 _SIZES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -138,7 +138,7 @@ def _later(gaps: Sequence[Gap]) -> str:
 
 def lost(coverage: Coverage) -> str:
     """Returns what was lost, as in "12 events lost, as the upstream reports"; "" if nothing is known to be lost."""
-    gaps = [gap for gap in coverage.gaps if gap.state == LOST]
+    gaps = [gap for gap in coverage.gaps if is_lost(gap)]
     if not gaps:
         return ""
     events = lost_events(gaps)

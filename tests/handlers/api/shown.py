@@ -49,7 +49,7 @@ def shown(
     fields: dict[str, Any] = {"execution": MINE, "generation": 1, "fence": fence, "connected_token": fence}
     held = Lease(**(fields | {"expires_at_ms": NOW + 1} | lease))
     records = Records(
-        held, cursor, saved_ms, connections, losses, rest, is_all, kept_since_ms, damage, keeps_ms=keeps_ms,
-        is_once=is_once,
+        held, cursor, saved_ms, connections, losses, rest, is_all, kept_since_ms, damage,
+        keeps_ms=keeps_ms, is_once=is_once, repairs=[(loss, loss.repair) for loss in losses if loss.repair is not None],
     )  # fmt: skip
     return answer("demo", records, NOW, DEAD_AFTER_MS, RETRIES)

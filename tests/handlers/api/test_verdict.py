@@ -12,7 +12,7 @@ from handlers.api.connection_records import Connection, Connections, Records
 from handlers.api.figures import coverage, percent
 from handlers.api.status_words import status
 from handlers.api.verdict import since, spelled
-from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap
+from handlers.connection.gap_record import DELIVERED, FAILED, LOST, OPEN, Gap, Repair
 from handlers.connection.lease import Lease
 from tests.examples import examples
 from tests.handlers.api.shown import DEAD_AFTER_MS, MINE, NOW, OTHER, connection, shown
@@ -48,6 +48,11 @@ CONNECTED = [
         [EARLY, connection(2, "B", 9_500, 700_000, **RESET, since_ms=9_000), replace(CLOSES, fence=3)],
         {},
         "Connected 4 min 48 s. Nothing lost: 2 gaps, all delivered later.",
+    ),
+    (
+        [WHOLE],
+        lost(replace(announced(3), repair=Repair(*announced(3).span, FAILED))),
+        "Connected 15 min. 3 events lost, as the upstream reports. 1 gap of 2 s could not be repaired.",
     ),
     ([FIRST, LEAVES], {}, "Connected 4 min 48 s. 1 gap of 12 s is not proved complete yet."),
     (
