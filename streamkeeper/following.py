@@ -23,6 +23,8 @@ STARTS_S, STARTS_EVERY_S = 15.0, 1.0
 KEEPS_UP_MS, SLIPS_MS = 60_000, 6_000
 # By how much the clock of the API may seem to differ from this machine's and still count as the same.
 CLOCKS = timedelta(seconds=3)
+# Later than any time.
+NEVER_MS = 10**18
 # The first number of a log that a stream of items went over to (docs/store.md).
 LOG_FROM = 10**14
 _SLOW = (
@@ -47,9 +49,11 @@ class Following:
         self._start = self._next = self.place = after
         self._by_arrival = False
         self._recent: set[tuple[str, str]] = set()
-        # When the latest events are read again, when that began and where it ends, and how far it goes back.
-        self._again_ms, self._until, self._back_ms = 0, "", LATE_MS + AGAIN_MS
+        # When the latest events are read again, when that began and where it ends.
+        self._again_ms, self._until = 0, ""
         self._began_ms: int | None = None
+        # What came LATE_MS before this time has been read once it was certainly written; the time of the last answer.
+        self._sure_ms, self._answered_ms = NEVER_MS, 0
         # Since when there were always more events, and when the newest that was taken by then came.
         self._busy: tuple[int, int] | None = None
 
@@ -70,23 +74,24 @@ class Following:
         return (round(passed_ms / 1000), round(got_ms / 1000)) if is_slow else None
 
     def after(self, now_ms: int) -> str:
-        """The position after which to read; `now_ms` is the time of any clock that does not go back."""
+        """The position after which to read; `now_ms` is the time of a clock such as `passed_ms`."""
+        self._sure_ms = min(self._sure_ms, now_ms)
         if self._by_arrival and self._next == self.place:
             if self._began_ms is not None:
                 # It is over. What came meanwhile is read again next time, and before that new events have their turn.
                 self._start = _later(self._start, _earlier(self._until, LATE_MS))
-                self._back_ms = LATE_MS + AGAIN_MS + now_ms - self._began_ms
-                self._again_ms, self._began_ms = now_ms + AGAIN_MS, None
+                self._sure_ms, self._again_ms, self._began_ms = self._began_ms, now_ms + AGAIN_MS, None
             if now_ms >= self._again_ms:
                 self._began_ms, self._until = now_ms, self.place
-                self._next = self._start = _later(self._start, _earlier(self.place, self._back_ms))
+                self._next = self._start = self.resume(self.place)
                 oldest = _places(self._start)
                 self._recent = {(part, place) for part, place in self._recent if place >= oldest.get(part, "")}
         return self._next
 
-    def take(self, page: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def take(self, page: Mapping[str, Any], now_ms: int) -> list[dict[str, Any]]:
         """The new events of the answer; `place` is then after all events that were ever taken."""
         self.is_known = True
+        self._sure_ms, self._answered_ms = min(self._sure_ms, now_ms), now_ms
         events: list[dict[str, Any]] = page["events"]
         fresh = [event for event in events if _own(event["position"]) not in self._recent]
         last = page["next"] or (events[-1]["position"] if events else "")
@@ -105,7 +110,16 @@ class Following:
 
     def resume(self, position: str) -> str:
         """Where another follower must begin to miss nothing, once all events up to `position` were taken."""
-        return _later(self._start, _earlier(position, self._back_ms)) if self._by_arrival and position else position
+        if not (self._by_arrival and position):
+            return position
+        # After an outage, the events of before it are far behind the newest.
+        return _later(self._start, _earlier(position, LATE_MS + self._answered_ms - self._sure_ms))
+
+
+def passed_ms() -> int:
+    """The time of a clock that does not go back and, on Linux, does not stand still while the machine sleeps."""
+    ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic_ns()
+    return ns // 1_000_000
 
 
 def by_its_clock(since: str) -> Steps[str]:
@@ -133,10 +147,10 @@ def polling(following: Following, path: Callable[[str], str], every_s: float) ->
     left_s = STARTS_S
     while True:
         try:
-            after = following.after(time.monotonic_ns() // 1_000_000)
-            request = Send("GET", path(after), page_of="events")
-            events = following.take((yield from asking(request, math.inf, is_known=following.is_known)))
-            if (slow := following.slow(time.monotonic_ns() // 1_000_000)) is not None:
+            request = Send("GET", path(following.after(passed_ms())), page_of="events")
+            page = yield from asking(request, math.inf, is_known=following.is_known)
+            events = following.take(page, now_ms := passed_ms())
+            if (slow := following.slow(now_ms)) is not None:
                 yield Wait(0, _SLOW.format(*slow))
             return events
         except Refused as refusal:

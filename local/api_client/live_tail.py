@@ -14,7 +14,7 @@ from typing import Any
 from starlette.responses import Response, StreamingResponse
 
 from handlers.api import event_pages
-from streamkeeper.following import Following
+from streamkeeper.following import Following, passed_ms
 
 # How often new events are polled on this machine, and after what silence a comment keeps the connection alive.
 EVERY_S, SILENT_S = 0.5, 15.0
@@ -41,14 +41,14 @@ async def _messages(page: Page, after: str, body: bytes, every_s: float) -> Asyn
     while True:
         answer = json.loads(body)
         before = following.place
-        text = event_pages.messages(following.take(answer), following.place, before, following.later)
+        text = event_pages.messages(following.take(answer, passed_ms()), following.place, before, following.later)
         if text or time.monotonic() - said_s >= SILENT_S:
             said_s = time.monotonic()
             yield text or ": still here\n\n"
         while True:
             if not following.is_behind:
                 await asyncio.sleep(every_s)
-            answered = await page(following.after(time.monotonic_ns() // 1_000_000))
+            answered = await page(following.after(passed_ms()))
             if answered.status_code == 200:
                 break
             # The table refuses, or no sandbox is free: nothing is lost, and the same page is tried again later.

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,7 +43,7 @@ def test_every_event_is_new_once_though_it_is_written_late(
         nonlocal at_ms
         while True:
             there = [one for when, one in written if when <= at_ms]
-            taken.extend(one["key"] for one in following.take(page(there, following.after(at_ms), limit)))
+            taken.extend(one["key"] for one in following.take(page(there, following.after(at_ms), limit), at_ms))
             places.append(following.place)
             at_ms += takes_ms
             if not following.is_behind:
@@ -66,8 +67,27 @@ def test_a_slow_reader_gets_on() -> None:
     following, taken = Following(), 0
     for now_ms in range(0, 200_000, 800):
         there = [one for when, one in written if when <= now_ms]
-        taken += len(following.take(page(there, following.after(now_ms), 20)))
+        taken += len(following.take(page(there, following.after(now_ms), 20), now_ms))
     assert taken == len(written)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_events_written_late_in_an_outage_are_read_after_it(*, is_killed: bool) -> None:
+    """Each third of 5 events a second is 15 s late; the API is away for two minutes, and then a page has 4 s.
+
+    A follower that is killed after that page goes on at its place, and misses none.
+    """
+    written = [(200 * number + (0, 0, LATE_MS)[number % 3], event(200 * number, number)) for number in range(1_000)]
+    following, taken, now_ms = Following(), set[str](), 0
+    while now_ms < 230_000:
+        after, is_away = following.after(now_ms), now_ms == 60_000
+        now_ms += 120_000 if is_away else 0
+        there = [one for when, one in written if when <= now_ms]
+        taken |= {one["key"] for one in following.take(page(there, after, 20), now_ms)}
+        if is_killed and is_away:
+            following = Following(following.resume(following.place))
+        now_ms += 500
+    assert taken == {str(number) for number in range(1_000)}
 
 
 def test_it_notices_that_it_falls_behind() -> None:
@@ -78,7 +98,7 @@ def test_it_notices_that_it_falls_behind() -> None:
         following, told = Following(), []
         for second in range(125):
             one = event(1_000_000 + second * step_ms, second)
-            following.take({"events": [one], "next": one["position"] if is_behind else None})
+            following.take({"events": [one], "next": one["position"] if is_behind else None}, 0)
             told.append(following.slow(1000 * second))
         assert [each for each in told if each] == noticed
 
@@ -93,6 +113,6 @@ def test_a_log_and_events_by_key_are_read_once() -> None:
         following = Following()
         for position in positions:
             shown = [{"position": position, "received_at": at(1_795_242_319_403), "key": "a"}]
-            assert following.take({"events": shown, "next": position, **more}) == shown
+            assert following.take({"events": shown, "next": position, **more}, 0) == shown
             assert following.slow(0) is None
             assert {following.place, *map(following.after, (0, 10**6, 10**9))} == {position}

@@ -15,7 +15,7 @@ from local.streams import asking
 from streamkeeper import Client
 from streamkeeper.archive_places import Folder
 from streamkeeper.bulk import HOUR_MS
-from streamkeeper.following import Following
+from streamkeeper.following import Following, passed_ms
 from tests.console.chromium import chromium
 from tests.console.page import TELEPHONE, seen_as, shown
 from tests.harness import STAGE, Service, running
@@ -41,12 +41,12 @@ class Reader:
 
     def read(self) -> bool:
         """Reads one page; returns whether there is more."""
-        after = self._following.after(time.monotonic_ns() // 1_000_000)
+        after = self._following.after(passed_ms())
         status, page = self._service.ask_at("GET", f"connections/feed/events?limit=300&after={quote(after)}")
         if status >= 500:
             return True  # the function that answers was killed with the others
         assert (status, page["stream"]) == (200, "feed")
-        for event in self._following.take(page):
+        for event in self._following.take(page, passed_ms()):
             self.numbers[event["stream"]].append(json.loads(event["data"])["n"])
         return self._following.is_behind
 

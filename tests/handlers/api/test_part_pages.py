@@ -118,7 +118,7 @@ def test_a_follower_has_each_event_though_a_part_stores_it_late(
     while at_ms < upstreams.end_ms + 3 * LATE_MS:
         page = upstreams.page(following.after(at_ms), limit, at_ms)
         place = part_places.read(following.place)
-        kept += [one["key"] for one in following.take(page)]
+        kept += [one["key"] for one in following.take(page, at_ms)]
         later = part_places.read(following.place)
         assert all(later.get(part, "") >= place[part] for part in place)
         if following.is_behind:

@@ -124,7 +124,7 @@ def test_the_log_is_read_once_the_items_have_settled() -> None:
             if entry.event is not None
         ]
         page = {"events": shown, "next": entries[-1].position if len(entries) == 3 else None}
-        taken.extend(event["key"] for event in following.take(page))
+        taken.extend(event["key"] for event in following.take(page, world.now_ms))
 
     world.write(one, 1, 2)
     poll()
