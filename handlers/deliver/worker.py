@@ -102,21 +102,24 @@ class Worker:
     worked: Worked = field(default_factory=lambda: Worked(SinkRecord("")))
     # Events that were sent before an earlier one, and dead letters, until the record has passed them.
     _finished: set[tuple[str, str]] = field(default_factory=set)
+    # How many events a request has at most: a sink without an order may refuse only large requests.
+    _size: int = 1
     _is_lost: bool = False
 
     def __post_init__(self) -> None:
         self.place, self.in_order = self.bell.place, self.target.in_order
         self.promises, self.send = self.ports.sending(self.target)
+        self.is_ordered = self.in_order and self.promises.order != "none"
 
     def run(self, record: SinkRecord) -> Worked:
         """Sends events from the record's place on; the record was just read. Raises StoreUnavailable."""
         is_single = self.promises.most_messages == 1 or (self.promises.order == "message" and self.in_order)
         full = SINGLE_READ if is_single else MOST_READ
-        is_ordered = self.in_order and self.promises.order != "none"
         least = 1 if is_single else min(full, self.promises.most_messages)
         # Each try pays for what it reads. So a sink that has long been away is tried with one event, and one that
         # refuses some with few, unless others may pass those that wait. A refused batch comes again as it was.
         most = full if record.failures <= len(SHORT_RESTS_MS) else 1
+        self._size = 1 if most == 1 and not self.is_ordered else self.promises.most_messages
         while not self._is_lost:
             self.worked.record = record
             if record.is_paused:
@@ -142,7 +145,7 @@ class Worker:
                 saved = self._sent(record, page)
                 took = self.worked.delivered - before
                 few = 2 * (min(most, took) if self.worked.reason else most)
-                most = max(least, min(full, few)) if is_ordered else full
+                most = max(least, min(full, few)) if self.is_ordered else full if took else most
             if saved is None:
                 break
             self.worked.record = record = saved
@@ -182,8 +185,13 @@ class Worker:
             took_ms = max(took_ms, ports.now_ms() - began_ms, 1)
             return refusals
 
-        outcomes = send_all(messages, self.promises, send, is_late, in_order=self.in_order, each=ports.each)
+        promises = replace(self.promises, most_messages=self._size)
+        outcomes = send_all(messages, promises, send, is_late, in_order=self.in_order, each=ports.each)
         refused = outcomes.refused
+        if not refused:
+            self._size = min(self.promises.most_messages, 2 * self._size)
+        elif not (outcomes.taken or self.is_ordered):
+            self._size = max(1, min(self._size, len(messages)) // 2)
         letters += [self._letter(one.key, one.position, reason) for one, reason in outcomes.poison]
         if outcomes.poison:
             more, is_in_queue = self._buried(letters)

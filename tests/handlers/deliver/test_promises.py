@@ -91,6 +91,16 @@ def test_without_an_order_one_that_waits_stops_nothing_and_nothing_is_sent_twice
     assert stage.keys() == [str(n) for n in (*range(1, 30), 0)]
 
 
+@pytest.mark.parametrize(("most", "takes"), [(500, 64), (500, 1), (10, 4)])
+def test_a_sink_without_an_order_that_refuses_large_requests_gets_smaller_ones(most: int, takes: int) -> None:
+    """It took one event a try, some 29 of 200 in an hour, because it was asked for all after each success."""
+    stage = Stage(order="none", most=most)
+    stage.answer = lambda _, batch: dict.fromkeys(range(len(batch)), AWAY) if len(batch) > takes else TAKE
+    stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(200)))
+    stage.run(600)
+    assert (sorted(map(int, stage.keys())), stage.is_over) == ([*range(200)], True)
+
+
 def test_without_the_order_a_request_holds_several_of_a_stream() -> None:
     """`unordered = true` gives throughput; with the order, a request that may be refused in part has one event."""
     for target, batches in ((TARGET, [["0"], ["1"], ["2"]]), (replace(TARGET, in_order=False), [["0", "1", "2"]])):
