@@ -11,6 +11,8 @@ from typing import Literal
 Coding = Literal["", "gzip", "deflate"]
 # Section 8.4.1.3: "A recipient SHOULD consider 'x-gzip' to be equivalent to 'gzip'."
 _CODINGS: dict[str, Coding] = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
+# Servers of event streams write "none", and others a charset, for a body that is not compressed.
+_NO_CODINGS = ("", "identity", "none", "utf-8")
 _GZIP_BITS, _ZLIB_BITS, _RAW_BITS = 31, 15, -15
 # zlib copies its unused input at each step: with more than this at a time, copying would dominate.
 _STEP_BYTES = 4096
@@ -30,9 +32,7 @@ class Unfinished(Exception):
 
 def coding(header: str | None) -> Coding:
     """Returns the coding that a Content-Encoding header names, "" if there is none; raises UnknownCoding."""
-    named = [
-        name for name in (part.strip().lower() for part in (header or "").split(",")) if name not in ("", "identity")
-    ]
+    named = [name for part in (header or "").split(",") if (name := part.strip().lower()) not in _NO_CODINGS]
     if not named:
         return ""
     if len(named) > 1 or named[0] not in _CODINGS:

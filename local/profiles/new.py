@@ -145,9 +145,11 @@ def _refusal(seen: Probe, framing: Framing) -> str | None:
     """Why the answer is not a stream, or None."""
     if seen.problem:
         return seen.problem
+    # Over HTTP, or in the first frame of a socket.
+    if re.match(rb'(\x81[^{]{1,3})?0\{"sid":', seen.first):
+        return "it is Socket.IO's, which is not read: docs/not-read.md says what to do"
     if framing == "websocket" and seen.status == SWITCHED:
-        is_engine = bool(seen.frames) and re.match(r'0\{"sid":', str(seen.frames[0].data)) is not None
-        return "it is Socket.IO's, which is not read: docs/not-read.md says what to do" if is_engine else None
+        return None
     if not 200 <= seen.status < 300 or framing == "websocket":
         advice = _ADVICE.get(seen.status, "") if framing != "websocket" or seen.status == UNAUTHORIZED else ""
         return f"the answer is {seen.status}, not a {'WebSocket' if framing == 'websocket' else 'stream'}{advice}"

@@ -142,6 +142,8 @@ def probe(address: Address, framing: str, seconds: float, cursor: str | None = N
                 seen.has_ended = True
                 if not seen.status:
                     seen.problem = ": ".join(filter(None, ("no answer", arrival.reason, arrival.detail)))
+                elif arrival.reason == "rejected":
+                    seen.problem = arrival.detail
                 break
             elif isinstance(arrival, Chunk) and not _taken(seen, arrival.data, decoder, talking):
                 break

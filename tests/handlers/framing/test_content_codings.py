@@ -117,10 +117,11 @@ def test_no_bytes_break_it(data: bytes, named: Coding) -> None:
 
 @pytest.mark.parametrize(
     ("header", "named"),
-    [(None, ""), ("", ""), ("identity", ""), ("gzip", "gzip"), (" X-GZip ", "gzip"), ("identity, deflate", "deflate")],
-)
+    [(None, ""), ("", ""), ("identity", ""), ("none", ""), ("UTF-8", ""), ("gzip", "gzip"), (" X-GZip ", "gzip"),
+     ("identity, deflate", "deflate")],
+)  # fmt: skip
 def test_codings_go_by_their_names(header: str | None, named: Coding) -> None:
-    """The names are RFC 9110's, in any case."""
+    """The names are RFC 9110's, in any case; the servers of graphql-sse say "none", and others a charset."""
     assert coding(header) == named
 
 

@@ -156,6 +156,8 @@ def test_a_file_is_no_stream_for_sure(tmp_path: Path, capsys: pytest.CaptureFixt
         ("401 Unauthorized", "the answer is 401, not a stream; if it requires a credential, write ${secret:NAME}"),
         ("405 Method Not Allowed", "the answer is 405, not a stream; if it takes a POST, give its body with --body"),
         ("200 OK", "the answer (text/html) is a document that ends, not a stream of events"),
+        ("200 OK\r\nContent-Encoding: br", "the body is compressed by a coding that was not requested"),
+        (PLAIN + '0{"sid":"x"}', "it is Socket.IO's, which is not read"),
         (PLAIN + "data: 1\n\n", "the answer has a content type other than text/event-stream"),
     ],
 )
