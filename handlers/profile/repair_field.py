@@ -75,6 +75,11 @@ class Repair:
         return frozenset(_EDGE.findall(self.address))
 
     @property
+    def is_keyed_by_time(self) -> bool:
+        """Whether no two items can share an instant: it is their key."""
+        return self.time.path is not None and self.key == _moved(self.time.path, self.split)
+
+    @property
     def mark(self) -> str:
         """Changes with the pages that a walk requests, and with what is read in them."""
         return sha256(repr((self.address, self.split.path, self.key, self.next)).encode()).hexdigest()[:16]

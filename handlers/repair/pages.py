@@ -7,8 +7,8 @@ origin of the first, where the credentials may go; no problem quotes what the ad
 import re
 from collections import Counter
 from collections.abc import Mapping
-from typing import NamedTuple
-from urllib.parse import urljoin
+from typing import NamedTuple, get_args
+from urllib.parse import unquote, urljoin
 
 from handlers.connection.gap_record import Repair as Walk
 from handlers.framing.events import StreamEvent, at, has_too_many_values, named_by, parse_json, text_at
@@ -18,13 +18,16 @@ from handlers.profile.addresses import origin, with_query
 from handlers.profile.behaviour import Profile
 from handlers.profile.repair_field import Repair
 from handlers.profile.secret_references import Secrets
+from handlers.profile.time_field import OwnTime, TimeUnit
 from handlers.profile.upstream_requests import UpstreamRequest, own_headers
+from handlers.repair.proof import are_numbers
 from handlers.values import dataclass
 
 # RFC 8288, section 3: a link's target, and its parameters up to the next link.
 _LINK = re.compile(r"<([^>]*)>((?:\s*;\s*[^;,=\s]+(?:\s*=\s*(?:\"[^\"]*\"|[^;,\s]*))?)*)")
-# A whole number that is a part of a path, or a value of a query.
-_COUNT = re.compile(r"(?<=[/=])\d{1,9}(?![^/&;?#])")
+# A part of a path, or a value of a query.
+_VALUE = re.compile(r"(?<=[/=])[^/&;?#]+")
+_COUNT = re.compile(r"[0-9]{1,9}")
 _REL = re.compile(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^;,\s]*))", re.IGNORECASE)
 NOT_FOUND = 404
 # An address that is longer would fit into no record, and most servers refuse it.
@@ -52,7 +55,7 @@ class Fetched:
 class Page(NamedTuple):
     """The events of an answer in its order, when each happened if the profile names that, and the next page.
 
-    `next` is the address of the next page, "" if this is the last.
+    `next` is the address of the next page, this page's own if the answer names that, "" if this is the last.
     """
 
     events: list[StreamEvent]
@@ -123,12 +126,29 @@ def is_counted(repair: Repair, begin: str, address: str, walk: Walk) -> bool:
     if not walk.pages or repair.next is None or repair.next.number:
         return walk.pages > 0
     counts = {first + walk.pages * step for first in (0, 1) for step in (1, walk.items)}
-    added = Counter(_COUNT.findall(address)) - Counter(_COUNT.findall(begin))
-    return any(int(count) in counts for count in added)
+    return any(_COUNT.fullmatch(value) and int(value) in counts for value in _added(begin, address))
+
+
+def is_timed(repair: Repair, begin: str, address: str, walk: Walk, edges: Mapping[str, str]) -> bool:
+    """Returns whether a page was requested by an instant between the edges, which items may share: then it may lack one
+    of them. The other arguments are those of `is_counted`."""
+    if not walk.pages or repair.next is None or repair.next.number or repair.is_keyed_by_time:
+        return False
+    # A number of that size may be the key of the item at the end of the page before, or the next one.
+    ends = (walk.low, walk.high) if are_numbers([walk.first]) else ()
+    keys = {str(end + beside) for end in ends if end is not None for beside in (-1, 0, 1)}
+    values = [unquote(value) for value in _added(begin, address) if value not in keys]
+    instants = [OwnTime(unit=unit).instant_ms(value) for value in values for unit in get_args(TimeUnit)]
+    from_ms, to_ms = (repair.time.instant_ms(edges[one]) or 0 for one in ("from", "to"))
+    return any(at_ms is not None and from_ms <= at_ms <= to_ms for at_ms in instants)
+
+
+def _added(begin: str, address: str) -> Counter[str]:
+    return Counter(_VALUE.findall(address)) - Counter(_VALUE.findall(begin))
 
 
 def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: object, items: int) -> str:
-    """Returns the next page's address; "" if there is none, or if it is this address, which brings nothing new."""
+    """Returns the next page's address, which may be this one again; "" if there is none."""
     named = repair.next
     if named is None:
         return ""
@@ -154,7 +174,7 @@ def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: objec
             raise BadPage("the next page is at another host")
     if len(following) > MOST_CHARACTERS:
         raise BadPage("the next page has a longer address than a record can hold")
-    return "" if following == address else following
+    return following
 
 
 def linked(header: str, rel: str) -> str:

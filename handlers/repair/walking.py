@@ -26,15 +26,15 @@ from handlers.connection.inputs import Written
 from handlers.framing.events import StreamEvent
 from handlers.framing.selection import keeps
 from handlers.profile.addresses import ProfileError
-from handlers.repair import proof
+from handlers.repair import pages, proof
 from handlers.repair.gap_ports import GapPorts, TakenOver, Unstorable
-from handlers.repair.pages import NOT_FOUND, BadPage, Fetched, Page, is_counted, is_end, numbered, page, request
-from handlers.repair.proof import WIDE, Border, Borders
+from handlers.repair.pages import BadPage, Fetched, Page
+from handlers.repair.proof import WIDE, Borders
 from handlers.run.group_ports import Ask, Wait
 
 # How long a walk waits after a refusal at most, and how often.
 PATIENT_S, PATIENT_TIMES = 10.0, 3
-CURSOR_LOST = (400, NOT_FOUND, 410, 422)
+CURSOR_LOST = (400, pages.NOT_FOUND, 410, 422)
 # How many events are stored before the turn is renewed: a page may have 100,000, which takes minutes.
 AT_ONCE = 1_000
 # Because clocks differ and transport takes time, an event at the edge of a gap happened earlier or later.
@@ -91,12 +91,12 @@ class _Walk:
         self._before = borders.before[0].key if borders.before else None
         self._after = borders.after[0].key if borders.after else None
         self._keys: set[str] = set()  # The keys of the page before.
-        self._uncounted = uncounted
+        self._uncounted, self._is_past = uncounted, False
 
     def steps(self, repair: Repair) -> Generator[Ask | Wait, Any, tuple[Repair, str, float]]:
         """Returns the repair after the walk, why it is not whole ("" if it is), and the address's back-off."""
-        ports, field = self._ports, self._ports.field
-        begin = address = numbered(field, field.address_for(ports.stream_id, self._edges(), ports.secrets), 0)
+        ports, field, edges = self._ports, self._ports.field, self._edges()
+        begin = address = pages.numbered(field, field.address_for(ports.stream_id, edges, ports.secrets), 0)
         # The profile may name another address since: it has other pages, and no former host gets its credentials.
         if repair.at and repair.of == field.mark:
             # By now the edges may be others, and with them the first page's address.
@@ -117,7 +117,7 @@ class _Walk:
                 if not (yield Ask(ports.renew)):
                     raise TakenOver
                 continue
-            if is_end(field, repair.pages, answer) and not repair.is_read:
+            if pages.is_end(field, repair.pages, answer) and not repair.is_read:
                 repair, address = self._following(repair, "", begin)
                 continue
             if answer.problem:
@@ -125,15 +125,18 @@ class _Walk:
                 at = "" if answer.status in CURSOR_LOST else self._recorded(address)
                 return replace(repair, at=at), answer.problem, retry_s
             try:
-                read = page(field, address, 0 if repair.is_read else repair.pages, answer, ports.deps.now_ms())
+                read = pages.page(field, address, 0 if repair.is_read else repair.pages, answer, ports.deps.now_ms())
                 if repair.is_read:
                     return self._looked_back(repair, read), "", 0
                 if problem := (yield from self._stranger(repair, read)):
                     raise BadPage(problem)
-                is_step = is_counted(field, begin, address, repair)
-                if self._is_same(repair, read) or (is_step and not self._continues(repair, read)):
+                by_time = pages.is_timed(field, begin, address, repair, edges)
+                is_step = by_time or pages.is_counted(field, begin, address, repair)
+                # More items of an instant than a page holds: it leads to itself.
+                is_stuck = by_time and read.next == address and not {event.key for event in read.events} <= self._keys
+                if self._is_same(repair, read) or is_stuck or (is_step and not self._continues(repair, read)):
                     repair = replace(repair, way=NO_ORDER)
-                repair, address = yield from self._take(repair, read, begin)
+                repair, address = yield from self._take(repair, read, begin, address)
             except (BadPage, Unstorable) as problem:
                 return replace(repair, at=""), str(problem), 0
         return repair, "", 0
@@ -155,7 +158,7 @@ class _Walk:
         if wait_s := ports.deps.pace.wait_s(ports.deps.now_ms(), field.pace_s):
             yield Wait(wait_s)
         try:
-            wanted = request(ports.profile, field, address, ports.secrets)
+            wanted = pages.request(ports.profile, field, address, ports.secrets)
         except ProfileError as problem:
             return Fetched(problem=str(problem))
         answer: Fetched = yield Ask(lambda: ports.deps.fetch(wanted))
@@ -181,7 +184,7 @@ class _Walk:
         is_there = any(event.key in (self._before, repair.first) for event in again.events)
         return repair if is_there else replace(repair, way=NO_ORDER)
 
-    def _take(self, repair: Repair, read: Page, begin: str) -> Generator[Ask, Any, tuple[Repair, str]]:
+    def _take(self, repair: Repair, read: Page, begin: str, address: str) -> Generator[Ask, Any, tuple[Repair, str]]:
         """Stores what the page brings and saves that it was read; returns as `_following`."""
         earlier, (repair, (first, last)) = repair, self._seen(repair, [event.key for event in read.events], read.times)
         known = self._borders.keys
@@ -215,7 +218,8 @@ class _Walk:
             repair = replace(repair, first=read.events[0].key)
         # A page that has nothing new comes again and again.
         has_passed = proof.passed(self._ports.field.edges, earlier, repair, keys)
-        is_over = not read.next or bool(keys and keys <= self._keys) or has_passed
+        self._is_past = proof.passed((), earlier, repair, keys)
+        is_over = read.next in ("", address) or bool(keys and keys <= self._keys) or has_passed
         self._keys = keys
         now_ms = self._ports.deps.now_ms()
         repair = replace(repair, pages=repair.pages + 1, items=len(keys), next_ms=now_ms, lost_ms=0, refused=0)
@@ -254,7 +258,9 @@ class _Walk:
     def _continues(self, repair: Repair, read: Page) -> bool:
         """Returns whether no event of the gap can lie between a page and the one before it."""
         keys = [event.key for event in read.events]
-        is_outside = repair.saw_before == repair.saw_after
+        # Other items may share the time of an edge, and be on the page behind its own.
+        is_past = not repair.saw_after or self._is_past or proof.are_numbers(keys)
+        is_outside = repair.saw_before == repair.saw_after and is_past
         return is_outside or not self._keys.isdisjoint(keys) or proof.continues(repair, proof.places(keys, read.times))
 
     def _is_same(self, repair: Repair, read: Page) -> bool:
@@ -268,9 +274,9 @@ class _Walk:
 
     def _edges(self) -> dict[str, str]:
         """Returns the values of the address's placeholders for the edges."""
-        field, borders, wide = self._ports.field, self._borders, self._number == WIDE
-        before, after = _at(borders.before, wide), _at(borders.after, wide)
-        edges = {}
+        # The nearest events, or for a wide walk those beyond them, if there are any.
+        field, edges, place = self._ports.field, dict[str, str](), -1 if self._number == WIDE else 0
+        before, after = (borders[place] if borders else None for borders in self._borders[:2])
         if before is not None and "after" in field.edges:
             edges["after"] = before.key
         if after is not None and "before" in field.edges:
@@ -281,8 +287,3 @@ class _Walk:
         early_ms = unit_ms if before is not None and before.own_ms is not None else APART_MS
         late_ms = unit_ms if after is not None and after.own_ms is not None else APART_MS
         return edges | {"from": field.time.spelled(from_ms - early_ms), "to": field.time.spelled(to_ms + late_ms)}
-
-
-def _at(borders: Sequence[Border], wide: bool) -> Border | None:
-    """Returns the nearest event, or the one beyond it if the walk is wide and there is one."""
-    return borders[-1 if wide else 0] if borders else None

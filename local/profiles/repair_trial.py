@@ -55,7 +55,7 @@ def compare(
             say(f"repair: {problem}")
             return False
         items |= {event.key: event for event in read.events}
-        address, pages = read.next, pages + 1
+        address, pages = read.next if read.next != address else "", pages + 1
         time.sleep(field.pace_s)
     common = wanted.keys() & items.keys()
     ends = _keys(events[:1] + events[-1:])

@@ -1,5 +1,6 @@
 """The pages of a repair address: their order, their end, the next one, and a walk that was interrupted."""
 
+import json
 import random
 from contextlib import nullcontext
 from dataclasses import replace
@@ -276,6 +277,27 @@ def test_a_walk_does_not_continue_at_a_former_profiles_address(address: str) -> 
     rig.run(left_ms=1_000)
     assert [one.partition("?")[0] for one in rest.addresses[2:]] == [address] * 3
     assert rig.repaired.state == REPAIRED
+
+
+@pytest.mark.parametrize(
+    ("limit", "is_inclusive", "state"),
+    [(3, False, PARTLY), (3, True, PARTLY), (5, False, PARTLY), (5, True, REPAIRED)],
+)
+def test_items_of_one_instant_hide_none_between_two_pages(limit: int, is_inclusive: bool, state: str) -> None:
+    """The cursor is the time of a page's last item, and 12 to 15 share one: only pages that overlap prove a gap."""
+    rig = Rig(named=lambda one: f"k{one}", time="$.at", address="https://rest.example/events?from={from}")
+    at_s = {one: rig.at(12 if 12 <= one <= 15 else one) // 1000 for one in (9, 10, 11, 12, 15, 13, 14, 16, 17)}
+
+    def fetch(request: UpstreamRequest) -> Fetched:
+        after = int(request.address.partition("&page=")[2] or 0)
+        left = [one for one in at_s if at_s[one] > after or (is_inclusive and at_s[one] == after)]
+        items = [{"id": f"k{one}", "at": at_s[one] * 1000} for one in left[:limit]]
+        following = at_s[left[limit - 1]] if left[limit:] else None
+        return Fetched(200, {}, json.dumps({"events": items, "next": following}).encode())
+
+    rig.rest.fetch = fetch  # type: ignore[method-assign]
+    rig.run(left_ms=1_000)
+    assert rig.repaired.state == state
 
 
 @pytest.mark.parametrize(("edge", "asked"), [("after", 6), ("from", 7)])
