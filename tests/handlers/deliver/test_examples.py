@@ -8,6 +8,7 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 
 import boto3
 import pytest
@@ -71,6 +72,22 @@ def test_a_consumer_prints_what_was_sent(kind: str, endpoint: str, monkeypatch: 
         runpy.run_path(str(file))
     lines = terminal.getvalue().splitlines()
     assert (sorted(lines) if kind in ("eventbridge", "firehose") else lines) == EXPECTED
+
+
+def test_a_shard_that_was_split_is_read_before_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The consumer goes on in the child; Kinesis names no next iterator of a closed shard."""
+    records = [{"Data": one.text} for one in BATCH]
+    pages = {"old": {"Records": records[:-1]}, "new": {"Records": records[-1:], "NextShardIterator": "new"}}
+    kinesis = SimpleNamespace(
+        list_shards=lambda **_: {"Shards": [{"ShardId": "new", "ParentShardId": "old"}, {"ShardId": "old"}]},
+        get_shard_iterator=lambda **asked: {"ShardIterator": asked["ShardId"]},
+        get_records=lambda **asked: pages[asked["ShardIterator"]],
+    )
+    monkeypatch.setattr(sys, "argv", ["kinesis.py", "any"])
+    monkeypatch.setattr(boto3, "client", lambda _: kinesis)
+    with contextlib.redirect_stdout(Terminal()) as terminal, pytest.raises(Enough):
+        runpy.run_path(str(EXAMPLES / "kinesis.py"))
+    assert terminal.getvalue().splitlines() == EXPECTED
 
 
 def test_the_webhook_prints_what_was_sent() -> None:
