@@ -89,6 +89,22 @@ def test_a_body_arrives_as_it_is_sent(is_chunked: bool, is_packed: bool) -> None
         assert take_all(reader) == ([Closed("ended_by_upstream")], b"two")
 
 
+@pytest.mark.parametrize(
+    ("kind", "length", "body", "ended"),
+    [
+        ("application/json; charset=utf-8", "Content-Length: 5", "[1,2]", "[1,2]\n"),
+        ("Application/JSON", "Transfer-Encoding: chunked", "5\r\n[1,2]\r\n0\r\n\r\n", "[1,2]\n"),
+        ("application/json", "Content-Length: 6", "[1,2]\n", "[1,2]\n"),
+        ("application/json", "Content-Length: 4", "[1,2", "[1,2"),
+        ("application/json", "X-Until: close", "[1,2]", "[1,2]"),
+    ],
+)
+def test_a_whole_answer_of_json_ends_its_line(kind: str, length: str, body: str, ended: str) -> None:
+    """The answers to a long poll seldom end with an LF; one that the end of its connection ends may be cut off."""
+    script = sends(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{length}\r\n\r\n{body}".encode())
+    assert ends(script) == (ended.encode(), Closed("ended_by_upstream"))
+
+
 def test_it_does_not_rest_while_more_waits_at_the_socket() -> None:
     """A short read may be the end of a chunk whose beginning was buffered: it says nothing about what follows."""
     has_begun, is_sent = threading.Semaphore(0), threading.Event()
