@@ -30,6 +30,7 @@ _VALUE = re.compile(r"(?<=[/=])[^/&;?#]+")
 _COUNT = re.compile(r"[0-9]{1,9}")
 _REL = re.compile(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^;,\s]*))", re.IGNORECASE)
 NOT_FOUND = 404
+COUNT, INSTANT = "count", "instant"
 # An address that is longer would fit into no record, and most servers refuse it.
 MOST_CHARACTERS = 8192
 
@@ -117,34 +118,25 @@ def numbered(repair: Repair, address: str, pages: int) -> str:
     return with_query(address, named.number, str(named.first + step * pages))
 
 
-def is_counted(repair: Repair, begin: str, address: str, walk: Walk) -> bool:
-    """Returns whether a page was requested by counting the pages or items before it, rather than after an item.
+def way_to(repair: Repair, begin: str, address: str, walk: Walk, edges: Mapping[str, str]) -> str:
+    """Returns how a page was requested: by COUNT of the pages or items before it, by an INSTANT, or "", after an item.
 
-    That shows in its address, which the page before may have given: the address has a number that `begin`, that of the
-    first page, lacks. `walk` is its record. If the number is an item's key after all, no hole is before the page.
+    That shows in its address, which the page before may have given: it has a value that `begin`, the first page's,
+    lacks. Items may share an instant between the `edges`, and a number of that size may be the key beside the last
+    item's. `walk` is its record. If a count is an item's key after all, no hole is before the page.
     """
     if not walk.pages or repair.next is None or repair.next.number:
-        return walk.pages > 0
+        return COUNT if walk.pages else ""
+    added = Counter(_VALUE.findall(address)) - Counter(_VALUE.findall(begin))
     counts = {first + walk.pages * step for first in (0, 1) for step in (1, walk.items)}
-    return any(_COUNT.fullmatch(value) and int(value) in counts for value in _added(begin, address))
-
-
-def is_timed(repair: Repair, begin: str, address: str, walk: Walk, edges: Mapping[str, str]) -> bool:
-    """Returns whether a page was requested by an instant between the edges, which items may share: then it may lack one
-    of them. The other arguments are those of `is_counted`."""
-    if not walk.pages or repair.next is None or repair.next.number or repair.is_keyed_by_time:
-        return False
-    # A number of that size may be the key of the item at the end of the page before, or the next one.
+    if any(_COUNT.fullmatch(value) and int(value) in counts for value in added):
+        return COUNT
     ends = (walk.low, walk.high) if are_numbers([walk.first]) else ()
     keys = {str(end + beside) for end in ends if end is not None for beside in (-1, 0, 1)}
-    values = [unquote(value) for value in _added(begin, address) if value not in keys]
+    values = [] if repair.is_keyed_by_time else [unquote(value) for value in added if value not in keys]
     instants = [OwnTime(unit=unit).instant_ms(value) for value in values for unit in get_args(TimeUnit)]
     from_ms, to_ms = (repair.time.instant_ms(edges[one]) or 0 for one in ("from", "to"))
-    return any(at_ms is not None and from_ms <= at_ms <= to_ms for at_ms in instants)
-
-
-def _added(begin: str, address: str) -> Counter[str]:
-    return Counter(_VALUE.findall(address)) - Counter(_VALUE.findall(begin))
+    return INSTANT if any(at_ms is not None and from_ms <= at_ms <= to_ms for at_ms in instants) else ""
 
 
 def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: object, items: int) -> str:

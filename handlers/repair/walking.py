@@ -130,11 +130,11 @@ class _Walk:
                     return self._looked_back(repair, read), "", 0
                 if problem := (yield from self._stranger(repair, read)):
                     raise BadPage(problem)
-                by_time = pages.is_timed(field, begin, address, repair, edges)
-                is_step = by_time or pages.is_counted(field, begin, address, repair)
+                way_to = pages.way_to(field, begin, address, repair, edges)
+                is_new = not {event.key for event in read.events} <= self._keys
                 # More items of an instant than a page holds: it leads to itself.
-                is_stuck = by_time and read.next == address and not {event.key for event in read.events} <= self._keys
-                if self._is_same(repair, read) or is_stuck or (is_step and not self._continues(repair, read)):
+                is_stuck = way_to == pages.INSTANT and read.next == address and is_new
+                if self._is_same(repair, read) or is_stuck or (way_to and not self._continues(repair, read)):
                     repair = replace(repair, way=NO_ORDER)
                 repair, address = yield from self._take(repair, read, begin, address)
             except (BadPage, Unstorable) as problem:

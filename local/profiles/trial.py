@@ -61,6 +61,7 @@ _ENDS = {
 # Tokens of EKS are signed with the credentials of whoever tries the profile.
 SIGN = functools.partial(signed, None)
 _OF_SECRETS = " Secrets are read with the AWS settings of the environment; docs/profiles.md has those for `make run`."
+ValuesOf = Callable[[list[Reference]], Secrets]
 _FORGOTTEN = "the cursor is too old, and the upstream names its oldest place"
 
 
@@ -176,7 +177,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _try(moved(profile, origin), arguments, lambda references: dict.fromkeys(references, "played"))
 
 
-def _try(profile: Profile, arguments: argparse.Namespace, values_of: Callable[[list[Reference]], Secrets]) -> int:
+def _try(profile: Profile, arguments: argparse.Namespace, values_of: ValuesOf) -> int:
     """As `run`; `values_of` returns the values of the profile's secrets."""
     try:
         values = values_of(profile.secrets) if profile.secrets else {}
@@ -207,18 +208,13 @@ def _try(profile: Profile, arguments: argparse.Namespace, values_of: Callable[[l
         talking.leaves()
         upstream.close()
         trial.summary()
-    is_good = was_stream and (not arguments.repair or _compared(profile, stream_id, trial.seen, values_of, shared))
+    is_good = was_stream and (not arguments.repair or _compared(trial, stream_id, values_of, shared))
     return 0 if is_good else 1
 
 
-def _compared(
-    profile: Profile,
-    stream_id: str,
-    seen: list[StreamEvent],
-    values_of: Callable[[list[Reference]], Secrets],
-    shared: RefreshTokens | None,
-) -> bool:
+def _compared(trial: Trial, stream_id: str, values_of: ValuesOf, shared: RefreshTokens | None) -> bool:
     """Whether the repair's address has what came on the stream."""
+    profile = trial.profile
     if profile.repair is None:
         raise UserError(f"The profile {profile.name!r} has no repair: docs/repair.md explains how to give an address.")
     # Imported late, because it is rarely used.
@@ -232,7 +228,7 @@ def _compared(
     except StreamDropped as problem:
         print(f"repair: {problem}")
         return False
-    return compare(profile, stream_id, seen, secrets, print)
+    return compare(profile, stream_id, trial.seen, secrets, print)
 
 
 def _read(upstream: Upstream, trial: Trial, talking: Talking, until: float) -> bool:
