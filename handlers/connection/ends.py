@@ -126,9 +126,10 @@ def once(outcome: Outcome, progress: Progress) -> Outcome:
 
 
 ANSWERED = Outcome(
-    "InvalidRequest", "",
+    "InvalidRequest",
+    "",
     "the stream has its one answer already: request another under another id (name:2)",
-)  # fmt: skip
+)
 
 
 def asked_already(is_alive: bool) -> Outcome:

@@ -57,9 +57,16 @@ def kept(values: dict[str, int], by: By) -> list[str]:
 
 
 def document(
-    values: dict[str, int], outcome: str, *, profile: str, service: str, namespace: str, by: By, now_ms: int,
+    values: dict[str, int],
+    outcome: str,
+    *,
+    profile: str,
+    service: str,
+    namespace: str,
+    by: By,
+    now_ms: int,
     group: str = "",
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The document of the numbers of a connection that has ended, or of several that ended alike."""
     place = {"group": group} if group else {}
     fields = {"profile": profile, **place, "service": service, "outcome": outcome, **values}

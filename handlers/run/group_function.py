@@ -19,7 +19,6 @@ from typing import Any
 
 from handlers.connection.effects import Outcome, Progress
 from handlers.connection.ends import EXPIRED, STOPPED, SUPERSEDED, late, renewal_due
-from handlers.connection.lease import LEASE_TTL_READS
 from handlers.connection.steps import Invocation, Report
 from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.framing.oversize import BufferBudget
@@ -86,11 +85,15 @@ class _Function:
         self._invocation, self._delays, self._ports = invocation, delays, ports
         self._clock = clock = ports.clock
         every_ms, often_ms = invocation.progress_every_ms, invocation.lease_every_ms
-        ttl_ms = LEASE_TTL_READS * max(every_ms, often_ms)
         who = GroupFunction(
-            invocation.stream_id, lease.token, invocation.request_id, invocation.execution, invocation.deadline_ms,
-            ttl_ms, invocation.died,
-        )  # fmt: skip
+            invocation.stream_id,
+            lease.token,
+            invocation.request_id,
+            invocation.execution,
+            invocation.deadline_ms,
+            invocation.lease_ttl_ms,
+            invocation.died,
+        )
         self.store = tables.store(who, clock.now_ms)
         self.requests = GroupRequests(who, tables, self.store, ports)
         self._roster = Roster(lease.token, invocation.execution, invocation.deadline_ms - 3 * invocation.margin_ms)
@@ -208,7 +211,7 @@ class _Function:
         # Renewals are decided for the whole group.
         who = replace(
             self._invocation, stream_id=stream, cycles=0, renew_after=0, waits_too_long=False, budget=self._budget
-        )  # fmt: skip
+        )
         self._still[stream] = self._keeps(stream)
         steps = self._ports.kept(profile, who, now_ms, self._delays, self._still[stream])
         self._performer.begin(profile, who, steps, Requests(profile, self.store, who, self._clock.now_ms))

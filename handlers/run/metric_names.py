@@ -37,28 +37,48 @@ CONFLICTS = _events("Conflicts", "conflicting", "Events under a known key with a
 DEAD_LETTERED = _events("DeadLettered", "dead_lettered", "Events that went to the dead-letter queue.")
 LEFT_OUT = _events("LeftOut", "left_out", "Events that the profile does not keep, each as often as it came.")
 MISSING = Metric(
-    "Missing", "streamkeeper_gaps_missing_total", "counter", "{gap}",
-    "Losses that the upstream announced, and gaps outside handovers that were not requested in full.", ("stream",),
-)  # fmt: skip
+    "Missing",
+    "streamkeeper_gaps_missing_total",
+    "counter",
+    "{gap}",
+    "Losses that the upstream announced, and gaps outside handovers that were not requested in full.",
+    ("stream",),
+)
 # The API's figures of the same names (handlers/api/figures.py), since the last start. CloudWatch has none of them,
 # because it would charge for each stream.
 CONNECTED_PERCENT = Metric(
-    "", "streamkeeper_stream_connected_percent", "gauge", "%", "The share of the time in which a connection was open.",
+    "",
+    "streamkeeper_stream_connected_percent",
+    "gauge",
+    "%",
+    "The share of the time in which a connection was open.",
     ("stream",),
-)  # fmt: skip
+)
 COMPLETE_PERCENT = Metric(
-    "", "streamkeeper_stream_complete_percent", "gauge", "%",
-    "The share of the time from which every event is known to be stored.", ("stream",),
-)  # fmt: skip
+    "",
+    "streamkeeper_stream_complete_percent",
+    "gauge",
+    "%",
+    "The share of the time from which every event is known to be stored.",
+    ("stream",),
+)
 MISSING_SECONDS = Metric(
-    "", "streamkeeper_stream_missing_seconds", "gauge", "s",
-    "The length of the gaps in which events are missing, or may be.", ("stream",),
-)  # fmt: skip
+    "",
+    "streamkeeper_stream_missing_seconds",
+    "gauge",
+    "s",
+    "The length of the gaps in which events are missing, or may be.",
+    ("stream",),
+)
 # In CloudWatch each end is a metric of its own, by the name in the label `end`.
 ENDED = Metric(
-    "", "streamkeeper_connections_ended_total", "counter", "{connection}", "Connections that ended, by outcome.",
+    "",
+    "streamkeeper_connections_ended_total",
+    "counter",
+    "{connection}",
+    "Connections that ended, by outcome.",
     ("stream", "end"),
-)  # fmt: skip
+)
 WANTED = Metric("Wanted", "streamkeeper_streams_wanted", "gauge", "{stream}", "Streams that should be connected.")
 UNCONNECTED = Metric(
     "Unconnected",
@@ -68,22 +88,32 @@ UNCONNECTED = Metric(
     "Streams that should be connected and are not.",
 )
 LONGEST = Metric(
-    "LongestUnconnected", "streamkeeper_unconnected_longest_seconds", "gauge", "s",
+    "LongestUnconnected",
+    "streamkeeper_unconnected_longest_seconds",
+    "gauge",
+    "s",
     "The longest time for which a stream has now been away.",
-)  # fmt: skip
+)
 # In CloudWatch the documents of connections have the field `group`, by which the dashboard sums them up.
 GROUP = Metric(
-    "", "streamkeeper_stream_group", "gauge", "{stream}",
+    "",
+    "streamkeeper_stream_group",
+    "gauge",
+    "{stream}",
     "1 for each stream with its group: join on it to sum other metrics by group.",
     ("stream", "group"),
-)  # fmt: skip
+)
 GROUP_STREAMS = Metric(
     "", "streamkeeper_group_streams", "gauge", "{stream}", "Streams that share the function of a group.", ("group",)
 )
 GROUP_UNCONNECTED = Metric(
-    "", "streamkeeper_group_unconnected", "gauge", "{stream}",
-    "Streams of a group that should be connected and are not.", ("group",),
-)  # fmt: skip
+    "",
+    "streamkeeper_group_unconnected",
+    "gauge",
+    "{stream}",
+    "Streams of a group that should be connected and are not.",
+    ("group",),
+)
 RUNNING = Metric("", "streamkeeper_executions_running", "gauge", "{execution}", "Executions that run on this machine.")
 
 
@@ -98,14 +128,22 @@ UNDELIVERED = _delivery(
     "DeliveryDeadLettered", "dead_lettered", "Events that a sink did not take, and that went to the dead-letter queue."
 )
 WAITING = Metric(
-    "DeliveryWaiting", "streamkeeper_delivery_waiting", "gauge", "{event}",
-    "Stored events that a sink has not taken, whoever is at fault.", ("stream", "sink"),
-)  # fmt: skip
+    "DeliveryWaiting",
+    "streamkeeper_delivery_waiting",
+    "gauge",
+    "{event}",
+    "Stored events that a sink has not taken, whoever is at fault.",
+    ("stream", "sink"),
+)
 # In CloudWatch it is that of the sink which is furthest behind, measured each minute.
 LAG = Metric(
-    "DeliveryLagMs", "streamkeeper_delivery_lag_seconds", "gauge", "s",
-    "The age of the oldest event that a sink has not taken.", ("stream", "sink"),
-)  # fmt: skip
+    "DeliveryLagMs",
+    "streamkeeper_delivery_lag_seconds",
+    "gauge",
+    "s",
+    "The age of the oldest event that a sink has not taken.",
+    ("stream", "sink"),
+)
 
 ALL = (
     *(STORED, DUPLICATES, CONFLICTS, DEAD_LETTERED, LEFT_OUT, MISSING, ENDED, SENT, WAITED, UNDELIVERED),

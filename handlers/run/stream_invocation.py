@@ -61,11 +61,20 @@ def read_invocation(
     wait_ms, life_ms = wait_s * 1000 or settings.wait_ms, min(remaining_ms, limit_s * 1000 or remaining_ms)
     overlap_ms = longest_overlap_ms(life_ms, wait_ms, settings.margin_ms, settings.lease_every_ms)
     return Invocation(
-        stream_id, lane, execution, request_id, deadline_ms=now_ms + life_ms, margin_ms=settings.margin_ms,
-        lease_every_ms=settings.lease_every_ms, progress_every_ms=settings.progress_every_ms,
-        overlap_max_ms=max(0, overlap_ms), cycles=cycles, renew_after=renew_after, died=died,
+        stream_id,
+        lane,
+        execution,
+        request_id,
+        deadline_ms=now_ms + life_ms,
+        margin_ms=settings.margin_ms,
+        lease_every_ms=settings.lease_every_ms,
+        progress_every_ms=settings.progress_every_ms,
+        overlap_max_ms=max(0, overlap_ms),
+        cycles=cycles,
+        renew_after=renew_after,
+        died=died,
         waits_too_long=overlap_ms < 0 and (wait_ms > settings.wait_ms or life_ms < remaining_ms),
-    )  # fmt: skip
+    )
 
 
 def run_invocation(

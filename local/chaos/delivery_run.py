@@ -72,14 +72,22 @@ class Lambda:
         self._tables.most_items = most_items
         webhook = VirtualWebhook(delivery.sinks)
         tools = Tools(
-            self._sinks.client, lambda _reference: SECRET, lambda: self._sinks.now_ms,
+            self._sinks.client,
+            lambda _reference: SECRET,
+            lambda: self._sinks.now_ms,
             lambda request: (webhook.post(request), {}),
-        )  # fmt: skip
+        )
         self.virtual = VirtualDelivery(
-            _Dying(self._tables, self._sinks), EVENTS, self._sinks, lambda _stream_id: delivery.plan.targets,
-            lambda target: contract.sending(target, tools), self._dead_letter, Killed,
-            tables=self._tables, batch=delivery.plan.batch_size,
-        )  # fmt: skip
+            _Dying(self._tables, self._sinks),
+            EVENTS,
+            self._sinks,
+            lambda _stream_id: delivery.plan.targets,
+            lambda target: contract.sending(target, tools),
+            self._dead_letter,
+            Killed,
+            tables=self._tables,
+            batch=delivery.plan.batch_size,
+        )
         self.virtual.loses = lambda: self._sinks.holds("lost bells")
 
     def run(self, redeployed_ms: Iterable[int]) -> None:

@@ -145,9 +145,15 @@ class Group(World):
 
         reports = reports_to(lambda: account.queue, QUEUE_URL)
         return group_needs(
-            function, slot_of, self._group_tables, self._delays, profiles, pool=pool,
-            log_report=reported, reports=reports,
-        )  # fmt: skip
+            function,
+            slot_of,
+            self._group_tables,
+            self._delays,
+            profiles,
+            pool=pool,
+            log_report=reported,
+            reports=reports,
+        )
 
     def _member(self, stream: str) -> Member | None:
         return next((one for one in self.members if one.stream == stream), None)

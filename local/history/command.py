@@ -108,9 +108,13 @@ def as_json(found: Analysis, usd: dict[str, float]) -> dict[str, Any]:
     """Returns the object that `--json` prints; times are milliseconds from the first execution's start."""
     return {
         **{name: [asdict(one) for one in getattr(found, name)] for name in ("executions", "rows", "spans", "gaps")},
-        "gap_ms": gap_ms(found.gaps), "overlap_ms": found.overlap_ms, "task_percent": found.task_percent,
-        "transitions": found.transitions, "until_ms": found.until_ms, "usd": usd,
-    }  # fmt: skip
+        "gap_ms": gap_ms(found.gaps),
+        "overlap_ms": found.overlap_ms,
+        "task_percent": found.task_percent,
+        "transitions": found.transitions,
+        "until_ms": found.until_ms,
+        "usd": usd,
+    }
 
 
 def note(found: Analysis) -> str:

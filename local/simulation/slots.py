@@ -185,9 +185,15 @@ def _ports(
     """Returns the ports of a function, for one stream or a group; without a pool, requests take no time."""
     pool, tokens = pool or functools.partial(PromptPool, function.bell), Tokens(nullcontext)
     return {
-        "clock": function, "bell": function.bell, "pool": pool, "open_upstream": _opens(function, tokens),
-        "secrets": PlayedSecrets(), "log_report": log_report, "mask": function.mask, "tokens": tokens,
-    }  # fmt: skip
+        "clock": function,
+        "bell": function.bell,
+        "pool": pool,
+        "open_upstream": _opens(function, tokens),
+        "secrets": PlayedSecrets(),
+        "log_report": log_report,
+        "mask": function.mask,
+        "tokens": tokens,
+    }
 
 
 def _opens(function: VirtualFunction, tokens: Tokens) -> OpenUpstream:

@@ -65,10 +65,19 @@ class VirtualDelivery:
     """
 
     def __init__(
-        self, client: Any, events: str, clock: Clock, targets: Callable[[str], Sequence[Target]], sending: Sending,
-        dead_letter: Callable[[Letter], bool], dying: type[BaseException], layout: Layout = Layout(),  # noqa: B008
-        tables: Any = None, each: Each = map, batch: int = BATCH,
-    ) -> None:  # fmt: skip
+        self,
+        client: Any,
+        events: str,
+        clock: Clock,
+        targets: Callable[[str], Sequence[Target]],
+        sending: Sending,
+        dead_letter: Callable[[Letter], bool],
+        dying: type[BaseException],
+        layout: Layout = Layout(),  # noqa: B008
+        tables: Any = None,
+        each: Each = map,
+        batch: int = BATCH,
+    ) -> None:
         self.clock = clock
         self.worked: list[tuple[int, Place, Worked]] = []
         self.behind: list[Lag] = []
@@ -84,9 +93,18 @@ class VirtualDelivery:
         self._bells = Bells(Table(tables or client, DELIVERY))
         self._reader, self._layout = EventReader(client, events, lambda _: None), layout
         self._ports = DeliveryPorts(
-            targets, sending, self._call, dead_letter, self._report, lambda: clock.now_ms,
-            lambda: self._limit_ms - clock.now_ms, self._sleep, self._within, each, batch,
-        )  # fmt: skip
+            targets,
+            sending,
+            self._call,
+            dead_letter,
+            self._report,
+            lambda: clock.now_ms,
+            lambda: self._limit_ms - clock.now_ms,
+            self._sleep,
+            self._within,
+            each,
+            batch,
+        )
         self.restart()
 
     def died(self, place: Place | None) -> None:
