@@ -19,6 +19,7 @@ module.exports = async ({ resolveVariable }) => {
     './packaging/delivery.cjs',
     // This one comes after the delivery, whose function it places as well.
     './packaging/vpc.cjs',
+    './packaging/permissions-boundary.cjs',
   ];
   const deployed = [
     ...(process.env.STREAMKEEPER_TEMPLATE_ONLY ? [] : ['serverless-python-requirements']),

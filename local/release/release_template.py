@@ -202,6 +202,7 @@ def _conditions(text: str) -> Template:
         "LogsCalls": _equals("LogApiCalls", "true"),
         "HasEmail": {"Fn::Not": [_equals("AlertEmail", "")]},
         "HasVpc": {"Fn::Not": [_equals("VpcSubnetIds", "")]},
+        "HasBoundary": {"Fn::Not": [_equals("PermissionsBoundary", "")]},
         "HasProfiles": {"Fn::Not": [_equals("ProfilesBucket", "")]},
         "HasSinks": {"Fn::Not": [_equals("ProfileSinks", "")]},
         "HasHttpSinks": _equals("HttpSinks", "true"),

@@ -30,7 +30,8 @@ _FIRST: dict[str, Any] = {
     "metrics_by": "stream", "log_level": "DEBUG",
     "machine_log_level": "FATAL", "api_auth": "iam", "api_access_log": True, "deletion_protection": True,
     "point_in_time_recovery": True, "alert_email": "zzmail@zz.example", "vpc_subnet_ids": "subnet-0aaaaaaa1",
-    "vpc_security_group_ids": "sg-0bbbbbbb1", "profiles_bucket": "zz-profiles-zz", "profiles_folder": "zz-folder/",
+    "vpc_security_group_ids": "sg-0bbbbbbb1", "permissions_boundary": "arn:aws:iam::111111111111:policy/zz",
+    "profiles_bucket": "zz-profiles-zz", "profiles_folder": "zz-folder/",
     "profile_sinks": "http,arn:zz:sink", "upstreams": {},
 }  # fmt: skip
 _SECOND: dict[str, Any] = {
@@ -48,6 +49,7 @@ WITHOUT: dict[str, dict[str, Any]] = {
     "LogsCalls": {"api_access_log": False},
     "HasEmail": {"alert_email": ""},
     "HasVpc": {"vpc_subnet_ids": "", "vpc_security_group_ids": ""},
+    "HasBoundary": {"permissions_boundary": ""},
     "HasProfiles": {"profiles_bucket": "", "profiles_folder": ""},
     "Delivers": {"profile_sinks": ""},
     "HasSinks": {"profile_sinks": "http"},

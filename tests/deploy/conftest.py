@@ -23,8 +23,8 @@ SINK = f"arn:aws-cn:sqs:{CHINA}:111111111111:q"
 OPTIONS = {
     "machine_log_level": "ERROR", "api_access_log": True, "alert_email": MAIL,
     "vpc_subnet_ids": "subnet-0a1b2c3d,subnet-4e5f6a7b", "vpc_security_group_ids": "sg-0a1b2c3d",
-    "profiles_bucket": "mine", "profiles_folder": "streams/",
-    "profile_sinks": f"http,{SINK}",
+    "permissions_boundary": "arn:aws-cn:iam::111111111111:policy/bound/er",
+    "profiles_bucket": "mine", "profiles_folder": "streams/", "profile_sinks": f"http,{SINK}",
 }  # fmt: skip
 ETCD = "https://etcd.example.org:2379"
 # What a release is made of besides the sources of the template.

@@ -10,7 +10,7 @@ from local import stages
 from local.service.deployed_code import with_names
 from local.stack import Route, read
 from tests.deploy import node
-from tests.deploy.conftest import SINK
+from tests.deploy.conftest import OPTIONS, SINK
 from tests.deploy.test_template import statements
 
 MANAGER, REPAIR, DELIVERY = "ConnectionManager", "ConnectionRepair", "ConnectionDelivery"
@@ -98,6 +98,13 @@ def test_what_connects_to_others_is_in_the_vpc_and_nothing_else(template: dict[s
         settings = {"vpc_subnet_ids": "", "vpc_security_group_ids": "", **half}
         with pytest.raises(node.Failed, match=r"\Avpc_subnet_ids and vpc_security_group_ids belong together: set both"):
             node.run("return require('./packaging/vpc.cjs').vpcOf(given)", settings)
+
+
+def test_the_permissions_boundary_is_that_of_every_role(template: dict[str, Any], prod: dict[str, Any]) -> None:
+    """Where an account requires one, CloudFormation can create no role without it; a stage without one has none."""
+    for compiled, boundary in ((prod, {OPTIONS["permissions_boundary"]}), (template, {None})):
+        roles = [one["Properties"] for one in compiled["Resources"].values() if one["Type"] == "AWS::IAM::Role"]
+        assert {one.get("PermissionsBoundary") for one in roles} == boundary
 
 
 # How the page calls a service; those of the network interface and the log are Lambda's own requests.

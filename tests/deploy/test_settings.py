@@ -60,6 +60,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"jitter_s": 35}, "jitter_s must be less than wait_s, not 35 beside 35"),
     ({"jitter_s": -1}, "jitter_s must be a whole number from 0 to 900, not -1"),
     ({"give_up_after": 115}, "renew_after must be less than give_up_after, not 115 beside 115"),
+    ({"connection_concurrency": 1}, "connection_concurrency must be 0, or a whole number from 2 to 100000, not 1"),
+    ({"profiles_folder": "a/"}, "profiles_folder must be '' without a profiles_bucket, not 'a/'"),
     ({"upstreams": None}, f"{VARIABLES}, not empty"),
     ({"upstreams": []}, f"{VARIABLES}, not a list"),
     ({"upstreams": {"ETCD": "https://etcd.example.org"}}, f"{VARIABLES}, not a table"),

@@ -1,0 +1,17 @@
+// An osls plugin that gives every role of the template the stage's permissions boundary, without which some accounts
+// let nobody create a role. A stage without one gets none.
+'use strict';
+
+class PermissionsBoundary {
+  constructor(serverless) {
+    this.hooks = { 'before:package:compileFunctions': () => bind(serverless.service) };
+  }
+}
+
+function bind({ custom, resources }) {
+  const { permissions_boundary: PermissionsBoundary } = custom.settings;
+  const roles = Object.values(resources.Resources).filter(({ Type }) => Type === 'AWS::IAM::Role');
+  for (const role of PermissionsBoundary === '' ? [] : roles) Object.assign(role.Properties, { PermissionsBoundary });
+}
+
+module.exports = PermissionsBoundary;
