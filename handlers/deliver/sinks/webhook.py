@@ -23,11 +23,12 @@ from handlers.connection.judging import retry_after_s
 from handlers.deliver.contract import Message, Promises, Refusal, Tools
 from handlers.profile.deliver_field import Target
 from handlers.profile.upstream_requests import UpstreamRequest
-from handlers.upstream.address_policy import AddressRefused
+from handlers.upstream.explained import explain
 from handlers.upstream.opening import KeptConnections, RedirectRefused
 
 # StrictResponse allows the lines of an answer twice the limit of a read.
-TIMEOUT = urllib3.Timeout(connect=3, read=10)
+READ_S = 10
+TIMEOUT = urllib3.Timeout(connect=3, read=READ_S)
 PROMISES = Promises(
     order="message",
     most_messages=1,
@@ -50,9 +51,9 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
     request = UpstreamRequest("POST", target.name, headers, body, target.allow_private)
     try:
         status, said = (tools.post or _post)(request)
-    except (AddressRefused, RedirectRefused, exceptions.HTTPError, OSError) as error:
+    except (RedirectRefused, exceptions.HTTPError, OSError) as error:
         # Its own message may hold the address, whose path may be secret.
-        return {0: Refusal(f"no answer: {type(error).__name__}")}
+        return {0: Refusal(explain(error, READ_S).detail.replace("the upstream", "the server"))}
     if 200 <= status < 300:
         return {}
     sent = said.get("date") or formatdate(tools.now_ms() / 1000, usegmt=True)
