@@ -27,10 +27,10 @@ from handlers.values import dataclass
 _LINK = re.compile(r"<([^>]*)>((?:\s*;\s*[^;,=\s]+(?:\s*=\s*(?:\"[^\"]*\"|[^;,\s]*))?)*)")
 # A part of a path, or a value of a query.
 _VALUE = re.compile(r"(?<=[/=])[^/&;?#]+")
-_COUNT = re.compile(r"[0-9]{1,9}")
 _REL = re.compile(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^;,\s]*))", re.IGNORECASE)
 NOT_FOUND = 404
-COUNT, INSTANT = "count", "instant"
+# How a page was requested; an instant may be in a unit as coarse as minutes.
+COUNT, INSTANT, COARSE_MS = "count", "instant", 60_000
 # An address that is longer would fit into no record, and most servers refuse it.
 MOST_CHARACTERS = 8192
 
@@ -129,14 +129,14 @@ def way_to(repair: Repair, begin: str, address: str, walk: Walk, edges: Mapping[
         return COUNT if walk.pages else ""
     added = Counter(_VALUE.findall(address)) - Counter(_VALUE.findall(begin))
     counts = {first + walk.pages * step for first in (0, 1) for step in (1, walk.items)}
-    if any(_COUNT.fullmatch(value) and int(value) in counts for value in added):
+    if any(value.isdecimal() and len(value) < 10 and int(value) in counts for value in added):
         return COUNT
     ends = (walk.low, walk.high) if are_numbers([walk.first]) else ()
     keys = {str(end + beside) for end in ends if end is not None for beside in (-1, 0, 1)}
     values = [] if repair.is_keyed_by_time else [unquote(value) for value in added if value not in keys]
-    instants = [OwnTime(unit=unit).instant_ms(value) for value in values for unit in get_args(TimeUnit)]
+    instants = {OwnTime(unit=unit).instant_ms(value) for value in values for unit in get_args(TimeUnit)} - {None}
     from_ms, to_ms = (repair.time.instant_ms(edges[one]) or 0 for one in ("from", "to"))
-    return INSTANT if any(at_ms is not None and from_ms <= at_ms <= to_ms for at_ms in instants) else ""
+    return INSTANT if any(at_ms in range(from_ms - COARSE_MS, to_ms + COARSE_MS) for at_ms in instants) else ""
 
 
 def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: object, items: int) -> str:

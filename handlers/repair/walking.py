@@ -134,7 +134,7 @@ class _Walk:
                 is_new = not {event.key for event in read.events} <= self._keys
                 # More items of an instant than a page holds: it leads to itself.
                 is_stuck = way_to == pages.INSTANT and read.next == address and is_new
-                if self._is_same(repair, read) or is_stuck or (way_to and not self._continues(repair, read)):
+                if self._is_same(repair, read) or is_stuck or (way_to and not self._continues(repair, read, way_to)):
                     repair = replace(repair, way=NO_ORDER)
                 repair, address = yield from self._take(repair, read, begin, address)
             except (BadPage, Unstorable) as problem:
@@ -218,7 +218,7 @@ class _Walk:
             repair = replace(repair, first=read.events[0].key)
         # A page that has nothing new comes again and again.
         has_passed = proof.passed(self._ports.field.edges, earlier, repair, keys)
-        self._is_past = proof.passed((), earlier, repair, keys)
+        self._is_past |= proof.passed((), earlier, repair, keys) or (first > 0 and last < len(read.events))
         is_over = read.next in ("", address) or bool(keys and keys <= self._keys) or has_passed
         self._keys = keys
         now_ms = self._ports.deps.now_ms()
@@ -255,21 +255,22 @@ class _Walk:
             first, last = times.index(times[first]), len(times) - 1 - times[::-1].index(times[last])
         return seen, (first, last + 1)
 
-    def _continues(self, repair: Repair, read: Page) -> bool:
+    def _continues(self, repair: Repair, read: Page, way_to: str) -> bool:
         """Returns whether no event of the gap can lie between a page and the one before it."""
         keys = [event.key for event in read.events]
         # Other items may share the time of an edge, and be on the page behind its own.
-        is_past = not repair.saw_after or self._is_past or proof.are_numbers(keys)
+        is_past = not repair.saw_after or self._is_past or proof.are_numbers([repair.first])
         is_outside = repair.saw_before == repair.saw_after and is_past
-        return is_outside or not self._keys.isdisjoint(keys) or proof.continues(repair, proof.places(keys, read.times))
+        # After the last item of an instant, there may be nothing behind the others that share it.
+        is_next = bool(keys or way_to == pages.COUNT) and proof.continues(repair, proof.places(keys, read.times))
+        return is_outside or not self._keys.isdisjoint(keys) or is_next
 
     def _is_same(self, repair: Repair, read: Page) -> bool:
         """Returns whether a cursor led back to the page that it came from, which may not be all that there is.
 
         Where pages follow each other in order, or are counted, the last one may come again.
         """
-        following = self._ports.field.next
-        is_by_cursor = following is not None and not following.number
+        is_by_cursor = (following := self._ports.field.next) is not None and not following.number
         return is_by_cursor and not repair.way and {event.key for event in read.events} == self._keys != set()
 
     def _edges(self) -> dict[str, str]:
