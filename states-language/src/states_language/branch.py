@@ -206,7 +206,8 @@ class Branch(Chain):
         self.scope.close()
         for child in self.children:
             child.kill()
-        work = self.work
+        # Both refer to this branch, a cancelled task by the frames of its exception.
+        work, self.work, self.group = self.work, None, None
         if work is not None and not work.done() and work is not asyncio.current_task(work.get_loop()):
             lanes = self.execution.lanes
             work.cancel() if lanes is None else lanes.cancel(work)

@@ -107,7 +107,7 @@ class Execution:
         deadline_ms = min(now_ms + (timeout_s or YEAR_S) * 1000, self.started_ms + YEAR_S * 1000)
         over = ("TIMED_OUT", "ExecutionTimedOut", 0, None, None, None)
         self._deadline = clock.call_at(deadline_ms, lambda: self._end(*over))
-        self._root.work = self.task(self._run(self.input_text, self.part.get("place")))
+        self._root.work = self.task(self._run(self._root, self.input_text, self.part.get("place")))
 
     @functools.cached_property
     def functions(self) -> Any:
@@ -209,8 +209,8 @@ class Execution:
 
     # ---- from the beginning to the end ----
 
-    async def _run(self, text: str, place: Place | None) -> None:
-        root, line = self._root, self._line
+    async def _run(self, root: Branch, text: str, place: Place | None) -> None:
+        line = self._line
         try:
             await root.pause_ms(self.latencies.start_ms())
             output = await root.run(line.states, line.start_at, self.input, place, text)
@@ -246,6 +246,8 @@ class Execution:
         if status != "SUCCEEDED":
             self.part = self._stands()
         self._root.kill()
+        # Each knows the other, so only the garbage collector would free them.
+        del self._root
         self.record.add(kind, previous_id, details)
         self.ended.set_result(None)
 

@@ -257,6 +257,7 @@ class MapRun:
     def _end(self, status: str) -> None:
         self.report.status = status
         self.report.stopped_ms = self.branch.clock.now_ms()
+        self.report.changed = lambda: None  # a reference to this run, in a cycle
         for execution in self.report.executions:
             if isinstance(execution, FormerExecution):
                 execution.pending = False

@@ -148,9 +148,14 @@ class Lane(greenlet):  # type: ignore[misc]  # the library has no types
         self._coroutine = coroutine
 
     def run(self) -> Any:
-        if _first.get(None) is None:
-            _first.set(self)
-        return self._pass_on(self._coroutine)
+        if _first.get(None) is not None:
+            return self._pass_on(self._coroutine)
+        token = _first.set(self)
+        try:
+            return self._pass_on(self._coroutine)
+        finally:
+            # Lane and context know each other, so only the garbage collector would free them.
+            _first.reset(token)
 
     def turn(self) -> None:
         """Return as soon as it is this lane's turn."""
@@ -179,10 +184,13 @@ class Lane(greenlet):  # type: ignore[misc]  # the library has no types
                 awaited = send(argument)
             except StopIteration as end:
                 return end.value
+            finally:
+                argument = None  # the frames of an exception have it, as they have what is awaited
             try:
                 send, argument = steps.send, self.parent.switch(awaited)
             except BaseException as problem:
                 send, argument = steps.throw, problem
+            awaited = None
 
 
 class _InLane(Coroutine[Any, Any, T]):
@@ -205,7 +213,10 @@ class _InLane(Coroutine[Any, Any, T]):
 
     def throw(self, *problem: Any) -> Any:
         """Go on with an exception."""
-        return self._awaited(self._lane.throw(*problem)) if self._lane else self._coroutine.throw(*problem)
+        try:
+            return self._awaited(self._lane.throw(*problem)) if self._lane else self._coroutine.throw(*problem)
+        finally:
+            del problem  # its frames have it
 
     def close(self) -> None:
         """End the coroutine that runs."""

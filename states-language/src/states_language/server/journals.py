@@ -154,8 +154,6 @@ class Journal:
         """Writes the closing line and closes the file."""
         self.line(closing=vars(closing))
         self.close()
-        # The execution is in a cycle, so the garbage collector would free many at once, much later.
-        self.events = WrittenEvents()
 
     def close(self) -> None:
         """Closes the file; an execution without a closing line counts as running."""

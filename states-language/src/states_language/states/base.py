@@ -144,7 +144,10 @@ class Retrying(Flowing):
             self.failed(branch)
         catcher = caught(self.catchers, error)
         if catcher is None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error
         branch.staged = None  # an attempt that failed after its Assign assigns nothing
         try:
             return catcher.next, catcher.settle(data, error.output(), branch)
