@@ -141,21 +141,20 @@ class Execution:
             self._end("ABORTED", "ExecutionAborted", 0, failure(error, cause), error, cause)
 
     def left(self) -> dict[str, Any]:
-        """Return as JSON what a redrive of its Map Run goes on from; the caller aborts it next, which is an event."""
-        runs = self.status == "RUNNING"
+        """Return as JSON what a redrive of its Map Run goes on from, once it has ended."""
         return {
             "name": self.name,
             "arn": self.arn,
-            "status": "ABORTED" if runs else self.status,
+            "status": self.status,
             "output": self.output,
             "error": self.error,
             "cause": self.cause,
             "started_ms": self.started_ms,
-            "stopped_ms": self.clock.now_ms() if self.stopped_ms is None else self.stopped_ms,
+            "stopped_ms": self.stopped_ms,
             "redrives": self.redrives,
             "redriven_ms": self.redriven_ms,
-            "events": self.event_count + runs,
-            "part": self._stands() if runs else self.part,
+            "events": self.event_count,
+            "part": self.part,
         }
 
     # ---- for branches and states ----
@@ -225,9 +224,6 @@ class Execution:
             self.output, self.output_text = output, text
             self._end("SUCCEEDED", "ExecutionSucceeded", root.last_id, payload("output", text), None, None)
 
-    def _stands(self) -> Part:
-        return self._root.part() or self.part
-
     def _fail(self, previous_id: int, error: str | None, cause: str | None) -> None:
         self._end("FAILED", "ExecutionFailed", previous_id, failure(error, cause), error, cause)
 
@@ -244,7 +240,7 @@ class Execution:
         self.stopped_ms = self.clock.now_ms()
         self._deadline.cancel()
         if status != "SUCCEEDED":
-            self.part = self._stands()
+            self.part = self._root.part() or self.part
         self._root.kill()
         # Each knows the other, so only the garbage collector would free them.
         del self._root

@@ -263,8 +263,9 @@ class MapRun:
                 execution.pending = False
 
     def left(self) -> Within:
-        """Return where the executions stand; the caller aborts next those that still run."""
+        """Abort the executions that still run, as the caller does next with the Map Run, and return where all stand."""
         report = self.report
+        self.kill()
         executions = [execution.left() for execution in report.executions]
         run = {"redrives": report.redrives, "batches": self._batches, "executions": executions}
         within = {"last_id": self._began_id, MAP_RUN: run | {name: getattr(report, name) for name in KEPT}}
@@ -281,4 +282,5 @@ class MapRun:
         if self.report.status == "RUNNING" and self.branch.dead:
             self._end("ABORTED")
         for execution in self.report.executions:
-            execution.stop()
+            if execution.status == "RUNNING":
+                execution.stop()
