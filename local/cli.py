@@ -79,7 +79,7 @@ OURS = frozenset({"handlers", "local", "timeline"})
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, 2 for a mistake of the user, or what the verb returns."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     # Any text is printed, whatever the terminal can show.
     for stream in (sys.stdout, sys.stderr):
         accept_any_text(stream)

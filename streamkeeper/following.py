@@ -23,8 +23,6 @@ STARTS_S, STARTS_EVERY_S = 15.0, 1.0
 KEEPS_UP_MS, SLIPS_MS = 60_000, 6_000
 # By how much the clock of the API may seem to differ from this machine's and still count as the same.
 CLOCKS = timedelta(seconds=3)
-# Later than any time.
-NEVER_MS = 10**18
 # The first number of a log that a stream of items went over to (docs/store.md).
 LOG_FROM = 10**14
 _SLOW = (
@@ -53,7 +51,7 @@ class Following:
         self._again_ms, self._until = 0, ""
         self._began_ms: int | None = None
         # What came LATE_MS before this time has been read once it was certainly written; the time of the last answer.
-        self._sure_ms, self._answered_ms = NEVER_MS, 0
+        self._sure_ms, self._answered_ms = 10**18, 0
         # Since when there were always more events, and when the newest that was taken by then came.
         self._busy: tuple[int, int] | None = None
 

@@ -77,7 +77,9 @@ def archived(arguments: argparse.Namespace, now_ms: Callable[[], int], archives:
         for archive in archives:
             try:
                 with _sentences(arguments.to), saying(f"archiving {printable(archive.stream_id)} …"):
-                    archive.run(until_ms, from_ms)
+                    if not archive.run(until_ms, from_ms) and not arguments.follow:
+                        words = "nothing new to archive; an hour is archived 16 minutes after its end"
+                        archive.say(f"{archive.stream_id}: {words}")
             except UserError as problem:
                 # An outage does not end a command that has begun and follows for months.
                 if not arguments.follow or not any(one.is_begun for one in archives):

@@ -185,9 +185,7 @@ def test_a_full_disk_is_named_and_leaves_the_former_place(tmp_path: Path) -> Non
 
 
 def test_another_process_cannot_use_the_checkpoint(tmp_path: Path) -> None:
-    """Each would save its own place over the other's; once that process has ended, or was killed, it is free. In one
-    process the later follower has it.
-    """
+    """Each would save over the other's place; it is free once that process has ended. In one, the later has it."""
     file = tmp_path / "prices.checkpoint"
     command = [sys.executable, "-c", HOLDER, str(file)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:

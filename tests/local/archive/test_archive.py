@@ -401,6 +401,9 @@ def test_the_api_is_read_page_by_page(
     assert "prices 2026-11-24T00h: 3 events in 1 file, 0.0 MB; 1 without their bodies (left_out)\n" in said
     # Nobody would find a column missing before it is needed.
     assert said.startswith("prices: archived without the columns and keep_days of its profile. There is no profile ")
+    with serving(clock, page(), page()) as server:
+        assert main(["archive", "prices", "--to", "archive", "--url", server.address]) == 0
+    assert "prices: nothing new to archive; an hour is archived 16 minutes after" in capsys.readouterr().err
 
 
 @pytest.mark.long
