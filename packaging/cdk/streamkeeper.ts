@@ -9,6 +9,7 @@ import { BucketDeployment, Source } from 'aws-cdk-lib/aws-s3-deployment';
 import { Construct } from 'constructs';
 
 const TEMPLATE = /^streamkeeper-(.+)\.template\.json$/;
+const NAMES = 'The name of a profile must be letters, digits, dots, hyphens and underscores, 64 at most.';
 const OWN = ['Stage', 'CodeBucket', 'CodeKey', 'ProfilesBucket', 'ProfilesFolder'];
 
 export interface StreamkeeperProps {
@@ -33,6 +34,7 @@ export class Streamkeeper extends Construct {
 
   constructor(scope: Construct, id: string, props: StreamkeeperProps) {
     super(scope, id);
+    if (!Object.keys(props.profiles ?? {}).every((name) => /^[A-Za-z0-9._-]{1,64}$/.test(name))) throw new Error(NAMES);
     const [template, ...others] = fs.readdirSync(props.release).filter((name) => TEMPLATE.test(name));
     if (template === undefined || others.length > 0) {
       throw new Error(`${props.release} must have the files of one release, which \`make release\` makes`);

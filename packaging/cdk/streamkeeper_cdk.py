@@ -3,6 +3,7 @@
 streamkeeper.ts is the same in TypeScript; a test compares what the two synthesize.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from aws_cdk.aws_s3_assets import Asset
 from aws_cdk.aws_s3_deployment import BucketDeployment, Source
 from constructs import Construct
 
+_NAMES = "The name of a profile must be letters, digits, dots, hyphens and underscores, 64 at most."
 _OWN = ("Stage", "CodeBucket", "CodeKey", "ProfilesBucket", "ProfilesFolder")
 
 
@@ -35,6 +37,8 @@ class Streamkeeper(Construct):
         bucket: IBucket | None = None,
     ) -> None:
         super().__init__(scope, id)
+        if not all(re.fullmatch("[A-Za-z0-9._-]{1,64}", name) for name in profiles or {}):
+            raise ValueError(_NAMES)
         found = sorted(Path(release).glob("streamkeeper-*.template.json"))
         if len(found) != 1:
             raise ValueError(f"{release} must have the files of one release, which `make release` makes")
