@@ -11,9 +11,9 @@ from typing import NamedTuple, get_args
 from urllib.parse import unquote, urljoin
 
 from handlers.connection.gap_record import Repair as Walk
-from handlers.framing.events import StreamEvent, at, has_too_many_values, named_by, parse_json, text_at
+from handlers.framing.events import JsonPath, StreamEvent, at, has_too_many_values, named_by, parse_json, text_at
 from handlers.framing.frames import Frame
-from handlers.framing.splitting import MOST_ELEMENTS
+from handlers.framing.splitting import MOST_ELEMENTS, Batch
 from handlers.profile.addresses import origin, with_query
 from handlers.profile.behaviour import Profile
 from handlers.profile.repair_field import Repair
@@ -94,7 +94,11 @@ def page(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int)
     frame = Frame(text)
     batch = repair.split.batch(frame)
     if batch is None:
-        found = at(parse_json(text), repair.split.path)[1]
+        body = parse_json(text)
+        found = at(body, repair.split.path)[1]
+        # Go's encoding/json spells an empty list so.
+        batch = Batch(body, [], {}) if _is_null(body, repair.split.path) else None
+    if batch is None:
         if has_too_many_values(text) or (isinstance(found, list) and len(found) > MOST_ELEMENTS):
             raise BadPage("the page has more values than a function can hold")
         raise BadPage(f"the answer is not JSON with a list at {repair.split.path.text}")
@@ -103,8 +107,14 @@ def page(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int)
         # Each would be stored again, under its hash.
         raise BadPage("no item has the key that the profile names")
     events = repair.split.events(frame, batch, now_ms, key=repair.key, cursor=None)
-    times = [repair.time.within(value) for value in at(batch.body, repair.split.path)[1]]
+    times = [repair.time.within(value) for value in at(batch.body, repair.split.path)[1] or ()]
     return Page(events, times, _next(repair, address, pages, answer, batch.body, len(events)))
+
+
+def _is_null(body: object, path: JsonPath) -> bool:
+    """Returns whether there is null at the path, rather than nothing."""
+    owner = at(body, JsonPath("", path.steps[:-1]))[1]
+    return isinstance(owner, dict) and path.steps != () and owner.get(path.steps[-1], "") is None
 
 
 def numbered(repair: Repair, address: str, pages: int) -> str:

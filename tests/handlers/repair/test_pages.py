@@ -204,6 +204,15 @@ def test_a_cursor_that_says_no_ends_the_walk(last: str) -> None:
     assert {urlsplit(one).query.partition("page=")[1] for one in rest.addresses} == {""}
 
 
+def test_an_empty_list_may_be_null() -> None:
+    """As Go spells it: nothing lies between the edges, and the second walk shows both of them."""
+    rig = Rig(missed=range(10, 10))
+    fetch = rig.rest.fetch
+    rig.rest.fetch = lambda request: replace(fetch(request), body=fetch(request).body.replace(b"[]", b"null"))  # type: ignore[method-assign]
+    rig.run(left_ms=1_000)
+    assert (rig.repaired.state, rig.repaired.stored) == (REPAIRED, 0)
+
+
 class Linked(VirtualRest):
     """An address of two pages, at whose first one `following` is the next; `dead` cursors are refused for ever."""
 
