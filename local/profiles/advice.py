@@ -5,6 +5,7 @@ Invariant: no warning repeats what may contain a secret; a profile without a war
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from handlers.profile.repair_field import notes
 from local.profiles import schema
 
 _PLACES = {"header": "in the header {}", "query": "in the query parameter {}", "body": "at {} of the body"}
+# Subprotocols of WebSocket whose messages no profile can say or read, even in parts of a name: mqttv3.1, v12.stomp.
+_OTHERS = re.compile("mqtt|amqp|stomp", re.IGNORECASE)
 _MARKS = frozenset({"heartbeat", "end", "loss", "disconnect", "snapshot"})
 _FIELDS = (frozenset(Profile.__dataclass_fields__) - {"name", "marks"}) | _MARKS
 
@@ -103,6 +106,9 @@ def warnings(profile: Profile) -> list[str]:
         )
     if profile.key == "each" and (profile.resume is not None or profile.overlap == "tolerates"):
         warned.append('with key = "each" an event that two connections deliver is stored twice')
+    spoken = next((value for name, value in profile.headers if name.lower() == "sec-websocket-protocol"), "")
+    if (other := _OTHERS.search(spoken)) is not None:
+        warned.append(f"{other[0].upper()} over a WebSocket is not read: docs/not-read.md says what to do")
     if profile.order == "none" and profile.key in ("hash", "each"):
         warned.append('with order = "none" events are read by key, and these keys have no order: no reader can follow')
     return warned

@@ -55,6 +55,8 @@ BELOW = f"headers.overlap is in the table headers; {PLACE}"
 TICKET = b'ticket = { address = "https://example.org/key", path = "$.key" }\n'
 NOWHERE = "a ticket is requested before each opening and never sent, because no field holds {ticket}"
 ONCE = "is requested once ({}): no handover; an answer that ends without its end mark is broken, with an alert"
+SOCKET = b'framing = "websocket"\naddress = "wss://example.org/"\n'
+STOMP = "STOMP over a WebSocket is not read: docs/not-read.md says what to do"
 NO_END = "it is requested once (again = false) and has no end mark, so every answer ends as broken"
 OWN_NAMES = b"""
 tls = { ca = "${secret:ca}", certificate = "${secret:c}", key = "${secret:k}" }
@@ -97,6 +99,8 @@ HOOK = b'[[deliver]]\nwebhook = "http://127.0.0.1:8080/"\nallow_private = true\n
         # These names belong into the table that has them, even if a field of the profile has them too.
         (SINCE + OWN_NAMES, f"{BY_ID} query parameter since", []),
         (SOUND + b'method = "POST"', ONCE.format("a POST is repeated only with again = true"), [NO_END]),
+        (SOCKET + b'headers = { Sec-WebSocket-Protocol = "v12.stomp" }', LOST, [CANNOT, STOMP]),
+        (SOCKET + b'headers = { Sec-WebSocket-Protocol = "graphql-transport-ws" }', LOST, [CANNOT]),
         (SOUND + b"again = false", ONCE.format("again = false"), [NO_END]),
     ],
 )
