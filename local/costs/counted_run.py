@@ -6,7 +6,9 @@ number of cycles, give the same counts.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -82,8 +84,22 @@ class CountedSandbox(VirtualSandbox):
         self.tables = MeteredDynamoDb(self.meter)  # type: ignore[assignment]  # both have boto3's methods
         self._store = store_on(self.tables, names, ledger_keep_days=self._settings["ledger_keep_days"])
         self.reports: list[list[Report]] = []  # the connections of each function
+        self._begun: list[Needs] = []
+
+    async def aclose(self) -> None:
+        """Ends what still runs; a generator that the garbage collector ends deep in a stack may go on instead."""
+        for execution in self._executions.all:
+            execution.stop()
+        self._kill_all()
+        await asyncio.sleep(0)
+        for needs in self._begun:
+            needs.close()
 
     def _needs(self, function: VirtualFunction) -> Needs:
+        self._begun.append(self._steps(function))
+        return self._begun[-1]
+
+    def _steps(self, function: VirtualFunction) -> Needs:
         """What a function does."""
         slot = Slot(function, self._upstream)
         return stream_needs(function, slot, self._profile, self._store, log_report=self._logs())
@@ -110,7 +126,7 @@ class GroupSandbox(CountedSandbox):
         self.ends: list[_Moment] = []
         self._began_ms: list[int] = []
 
-    def _needs(self, function: VirtualFunction) -> Needs:
+    def _steps(self, function: VirtualFunction) -> Needs:
         """What a function of the group does."""
         self._began_ms.append(self._clock.now_ms())
         outcome = yield from self._group.needs(function, log_report=self._logs())
@@ -137,13 +153,13 @@ def count(source: Scenario, machine: Machine, stream: Stream, length_ms: int) ->
 
     async def run() -> Counted:
         upstream = stream.upstream(clock, stage.latencies.connect_ms())
-        sandbox = CountedSandbox(stage, stream.profile, upstream)
-        stage.executions.begin(INPUT, sandbox.perform)
-        await clock.sleep_until(clock.now_ms() + WARM_UP_MS)
-        before, sent = sandbox.meter.counts.copy(), upstream.sent()
-        await clock.sleep_until(clock.now_ms() + length_ms)
-        reports = list(chain.from_iterable(sandbox.reports))
-        return Counted(sandbox.meter.counts - before, length_ms, upstream.sent() - sent, reports)
+        async with aclosing(CountedSandbox(stage, stream.profile, upstream)) as sandbox:
+            stage.executions.begin(INPUT, sandbox.perform)
+            await clock.sleep_until(clock.now_ms() + WARM_UP_MS)
+            before, sent = sandbox.meter.counts.copy(), upstream.sent()
+            await clock.sleep_until(clock.now_ms() + length_ms)
+            reports = list(chain.from_iterable(sandbox.reports))
+            return Counted(sandbox.meter.counts - before, length_ms, upstream.sent() - sent, reports)
 
     return clock.run(run())
 
@@ -160,14 +176,14 @@ def count_group(source: Scenario, machine: Machine, stream: Stream, streams: int
     async def run() -> tuple[Counted, float]:
         connect_ms = stage.latencies.connect_ms()
         upstreams = {f"replay:{number:03d}": stream.upstream(clock, connect_ms, number) for number in range(streams)}
-        sandbox = GroupSandbox(stage, stream, upstreams)
-        stage.executions.begin(groups.INPUT, sandbox.perform)
-        while len(sandbox.ends) <= cycles:
-            await clock.sleep_until(clock.now_ms() + _CHECK_MS)
-        first, last = sandbox.ends[0], sandbox.ends[cycles]
-        reports = list(chain.from_iterable(sandbox.reports[1 : cycles + 1]))
-        length_ms = last.at_ms - first.at_ms
-        counted = Counted(last.counts - first.counts, length_ms, last.events - first.events, reports, streams)
-        return counted, sandbox.busy_ms(first.at_ms, last.at_ms) / length_ms
+        async with aclosing(GroupSandbox(stage, stream, upstreams)) as sandbox:
+            stage.executions.begin(groups.INPUT, sandbox.perform)
+            while len(sandbox.ends) <= cycles:
+                await clock.sleep_until(clock.now_ms() + _CHECK_MS)
+            first, last = sandbox.ends[0], sandbox.ends[cycles]
+            reports = list(chain.from_iterable(sandbox.reports[1 : cycles + 1]))
+            length_ms = last.at_ms - first.at_ms
+            counted = Counted(last.counts - first.counts, length_ms, last.events - first.events, reports, streams)
+            return counted, sandbox.busy_ms(first.at_ms, last.at_ms) / length_ms
 
     return clock.run(run())

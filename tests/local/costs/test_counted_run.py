@@ -1,5 +1,6 @@
 """A counted run makes the same requests as the function on threads and sockets, for a lone stream and for a group."""
 
+import gc
 import json
 import threading
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from handlers.run.group_ports import GroupTables, Needs, ReadProfiles
 from handlers.run.stream_invocation import run_invocation
 from handlers.run.threads import SystemClock
 from local.costs import model, month, repair_costs
-from local.costs.counted_run import Stream, count_group, machine_of
+from local.costs.counted_run import Stream, count, count_group, machine_of
 from local.costs.deployed_tables import control_table, events_table
 from local.costs.metered import Count, Counts, Kind, Meter, MeteredDynamoDb
 from local.costs.model import Load
@@ -226,6 +227,23 @@ def test_what_streams_share_is_shared_and_nothing_else() -> None:
         # A heartbeat every four seconds, and every two in a handover.
         own = one.counts.write_units("streamkeeper-cost-control") - one.length_ms / 4_000
         assert 6 * streams <= own <= 6 * streams + 40
+
+
+def test_a_counted_run_ends_what_still_runs() -> None:
+    """The garbage collector would end it deep in any stack, where a generator of a group's function went on instead."""
+    source, load = month.scenario("prod"), Load(2, 0, 200, "log", 5, per_function=2)
+    stream = Stream(model.profile(source, load), 0, 200)
+    gc.collect()
+    gc.disable()
+    try:
+        count_group(source, machine_of(source), stream, 2, 1)
+        count(source, machine_of(source), stream, 1)
+        left = {one.__qualname__ for one in gc.get_objects() if getattr(one, "gi_frame", getattr(one, "cr_frame", 0))}
+    finally:
+        gc.enable()
+    assert (
+        left & {"GroupSandbox._steps", "group_steps", "stream_needs", "Lines._run", "VirtualSandbox._invoke"} == set()
+    )
 
 
 def test_what_a_request_was_billed_follows_from_the_wire() -> None:
