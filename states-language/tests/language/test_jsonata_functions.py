@@ -59,6 +59,7 @@ RETURNED: list[tuple[str, Any]] = [
     ("[$formatNumber(34.555, '#0.00;(#0.00)'), $formatNumber(-34.555, '#0.00;(#0.00)')]", ["34.56", "(34.56)"]),
     ("[$formatNumber(2.5, '0'), $formatNumber(0.125, '0.0%')]", ["2", "12.5%"]),
     ("$parseInteger('1.5', '0')", 1),
+    ("$parseInteger('😀x', 'A')", 38_854_092),
     # Texts.
     ("[$substring('hello', -3.7, 3), $substring('hello', 0.5, 2.5), $substring('hello', -9, 2)]", ["ll", "hel", "he"]),
     ("$replace('abc', /b/, '$5')", "ac"),

@@ -8,7 +8,9 @@ import functools
 import itertools
 import math
 import re
+import sys
 import unicodedata
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,6 +29,7 @@ _NUMERALS = ["m", "cm", "d", "cd", "c", "xc", "l", "xl", "x", "ix", "v", "iv", "
 _ROMAN = tuple(zip((1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1), _NUMERALS, strict=True))
 _LETTER_OF = {"m": 1000, "d": 500, "c": 100, "l": 50, "x": 10, "v": 5, "i": 1}
 _SUFFIXES = {"1": "st", "2": "nd", "3": "rd"}
+_UNITS = f"utf-16-{sys.byteorder[0]}e"
 _INTEGER = re.compile(r"\s*([-+]?[0-9]+)")
 
 
@@ -146,8 +149,9 @@ class IntegerPicture:
         if self.kind == "letters":
             first = 65 if self.case == "upper" else 97
             total = 0.0  # added one by one, as JavaScript does; Python's sum is more exact
-            for power, sign in enumerate(reversed(text)):
-                total += (ord(sign) - first + 1) * 26.0**power
+            # JavaScript counts units of UTF-16, and so the halves of a surrogate pair.
+            for power, unit in enumerate(reversed(array("H", text.encode(_UNITS, "surrogatepass")))):
+                total += (unit - first + 1) * 26.0**power
             return total
         if self.kind == "roman":
             return _of_roman(text if self.case == "upper" else text.upper())
