@@ -84,6 +84,18 @@ def test_follow_that_has_printed_nothing_goes_on_where_it_began(
     assert f"continue with `streamkeeper follow demo {begin} --url {server.address}`" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("begin", "hour"), [(["--from", "1h"], "02"), ([], "03"), (["--from", "2026-11-29"], "00")])
+def test_follow_begins_by_the_clock_of_the_api(begin: list[str], hour: str, waits: list[float]) -> None:
+    """It is 03:30 there, years before this machine's; a follower that began in its future would print nothing."""
+    clock = [] if hour == "00" else [answers({"streams": []}, 200, "Date: Sun, 29 Nov 2020 03:30:00 GMT")]
+    with serving(*clock, page(1), answers(problem("unknown-stream"), 404)) as server:
+        assert cli.main(["follow", "demo", *begin, "--url", server.address]) == 4
+        found = re.findall(r"from=(\d+)-11-29T(\d+)", asked(server)[-1])
+    year = "2026" if hour == "00" else "2020"
+    assert found == [(year, hour)]
+    assert waits == [1.0]
+
+
 def test_a_slow_api_is_named_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Each page is late, and the line of progress comes with the first alone."""
     monkeypatch.setattr(asking, "SILENT_S", 0)
