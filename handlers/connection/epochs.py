@@ -160,25 +160,26 @@ class Beginning:
         self.row = 0
         self._is_over = False
         self._asked, self._last = _number(cursor), -1
-        # Of each unanswered write: how many of its events have no larger ids than the cursor, and whether others have;
-        # None if they cannot be compared.
-        self._before: deque[tuple[int, bool] | None] = deque()
+        # Of each unanswered write: how many of its events have no larger ids than the cursor, how many of those may be
+        # repeated, and whether others have larger ids; None if they cannot be compared.
+        self._before: deque[tuple[int, int, bool] | None] = deque()
 
     def sent(self, events: Sequence[StreamEvent], *, joins: bool) -> None:
         """Records the events of a write; with `joins` they are part of the newest one."""
         if self._is_over:
             return
-        before, follows, is_number = 0, False, self._asked is not None
+        before, again, follows, is_number = 0, 0, False, self._asked is not None
         # Of a batch, only the last event has a cursor.
         for event in [event for event in events if event.cursor is not None] or events[-1:]:
             number = _number(event.cursor)
             is_number = is_number and number is not None
             follows = follows or (number or 0) > (self._asked or 0)
-            if not follows and self._last < (number or 0):
-                self._last, before = number or 0, before + 1
+            if not follows:
+                before, again = before + 1, again + ((number or 0) <= self._last)
+                self._last = max(self._last, number or 0)
         if joins and (same := self._before.pop()) is not None:
-            before, follows = before + same[0], follows or same[1]
-        self._before.append((before, follows) if is_number else None)
+            before, again, follows = before + same[0], again + same[1], follows or same[2]
+        self._before.append((before, again, follows) if is_number else None)
 
     @property
     def is_clear(self) -> bool:
@@ -189,7 +190,7 @@ class Beginning:
     def is_doubtful(self) -> bool:
         """Whether nothing is proved: such events came, or some of which it is not known yet whether they are new."""
         waiting = () if self._is_over else (sent for sent in self._before if sent is not None)
-        return self.row > 0 or any(before >= (IN_A_ROW if follows else 1) for before, follows in waiting)
+        return self.row > 0 or any(before >= (IN_A_ROW if follows else 1) for before, _, follows in waiting)
 
     def stored(self, written: Written, *, drops: bool) -> None:
         """Records the answer to the oldest write; `drops` is whether other bodies under known keys are not stored."""
@@ -201,9 +202,11 @@ class Beginning:
             # Both connections of a handover may bring the same events with other bodies.
             row, follows = 0 if written.is_beside else written.conflicts, written.conflicts < count
         else:
-            # Of those before the cursor at least so many are new, even if all others are.
-            new = written.stored + written.dead_lettered + (written.conflicts if drops else 0)
-            row, follows = max(0, new - count + sent[0]), sent[1]
+            # Of those before the cursor at least so many are new, even if all others are. One that is repeated is stored
+            # once, but may conflict each time.
+            before, again, follows = sent
+            conflicts = max(0, written.conflicts - again) if drops else 0
+            row = max(0, written.stored + written.dead_lettered + conflicts - (count - before))
         self._is_over = follows or self.row + row >= IN_A_ROW
         self.row = 0 if follows and self.row + row < IN_A_ROW else self.row + row
 

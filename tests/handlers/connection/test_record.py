@@ -196,16 +196,21 @@ def test_a_connection_that_begins_with_ids_that_start_over_has_requested_nothing
 
 
 def test_events_that_wait_for_a_log_show_together_that_ids_start_over() -> None:
-    """They are one write; if the last of them follow the cursor, those before it may have been late."""
-    for cursors, stored, resumes in (
-        (("1", "2"), 2, False),
-        (("1", "2", "8"), 3, True),
-        (("1", "2", "3", "8"), 4, False),
+    """They are one write; if the last of them follow the cursor, those before it may have been late.
+
+    What is repeated is stored once and hides nothing, but a correction that is repeated conflicts each time.
+    """
+    for cursors, written, resumes in (
+        (("1", "2"), Written(2, 0), False),
+        (("1", "2", "1", "2"), Written(2, 2), False),
+        (("1", "2", "8"), Written(3, 0), True),
+        (("1", "2", "3", "8"), Written(4, 0), False),
+        (("1", "1", "1", "8"), Written(1, 3, conflicts=3), True),
     ):
         record = opened()
         for place, cursor in enumerate(cursors):
             record.pending.sent([event(cursor)], record.liveness.arrived_ms, joins=place > 0)
-        record.stored(Written(stored, 0))
+        record.stored(written, drops=True)
         assert record.progress.resumed is resumes
 
 
