@@ -202,8 +202,8 @@ class Beginning:
             # Both connections of a handover may bring the same events with other bodies.
             row, follows = 0 if written.is_beside else written.conflicts, written.conflicts < count
         else:
-            # Of those before the cursor at least so many are new, even if all others are. One that is repeated is stored
-            # once, but may conflict each time.
+            # Of those before the cursor at least so many are new, even if all others are. One that is repeated is
+            # stored once, but may conflict each time.
             before, again, follows = sent
             conflicts = max(0, written.conflicts - again) if drops else 0
             row = max(0, written.stored + written.dead_lettered + conflicts - (count - before))

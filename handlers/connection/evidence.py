@@ -208,16 +208,12 @@ MOST_WAITS = 4
 def _after(known: Known, record: Record, joined_ms: int | None) -> tuple[Record, Known]:
     """Returns the record with what was known before it, and what is known after it.
 
-    What a connection knew of its predecessors when it asked is replaced by what is known of them now, unless it asked
-    for more: one that was open then may have turned out to be dead since it was last heard, or may have caught up in
-    its last moments.
+    What a connection knew of its predecessors when it asked is replaced by what is known of them now: one that was open
+    then may have turned out to be dead since it was last heard, or may have caught up in its last moments.
     """
     connected_ms = record.opened_ms if joined_ms is None else joined_ms
-    asked = replace(record, joined_ms=joined_ms)
-    now = asked if known.at_ms is None else replace(asked, since_ms=known.at_ms)
-    # One that asks for the same again may prove what the one before it left open.
-    if asked.since_ms is not None and asked.since_ms < (now.since_ms or 0) and asked.from_ms < now.from_ms:
-        now = asked
+    since_ms = record.since_ms if known.at_ms is None else known.at_ms
+    now = replace(record, joined_ms=joined_ms, since_ms=since_ms)
     at_ms = max(now.from_ms, now.brought_ms, known.at_ms or 0)
     # A connection that resumes from its cursor also receives what a dead peer did not send, so it catches up later.
     heard_ms, behind_ms = record.silent_from_ms, record.behind_ms(record.silent_from_ms)

@@ -74,14 +74,6 @@ def test_what_came_between_an_answer_and_the_thaw_of_its_function_is_a_gap(ended
     assert ledger(before, replace(late, seen_ms=92, saved_ms=NOW, closed_ms=None, ended_by="")) == []
 
 
-def test_a_connection_that_asks_for_the_same_again_proves_what_the_one_before_it_left_open() -> None:
-    """The other was evicted while it could not be told whether ids had started over, and had moved no cursor."""
-    killed, evicted = Record(1, 0, 20, None, "", False), Record(2, 40, 45, 45, "taken_over", False, since_ms=20)
-    after = Record(3, 45, NOW, None, "", True, since_ms=20, live_ms=70, heard_ms=NOW)
-    assert ledger(killed, evicted, after) == [Gap(2, 20, 40, "unrecorded", DELIVERED)]
-    assert ledger(killed, evicted, replace(after, since_ms=40)) == [Gap(2, 20, 40, "unrecorded", OPEN)]
-
-
 def test_an_open_connection_covers_all_that_follows() -> None:
     """While a connection is open, later ones end no gap."""
     open_one = Record(fence=1, opened_ms=0, seen_ms=99, closed_ms=None, ended_by="", resumed=False)
