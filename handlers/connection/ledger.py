@@ -115,7 +115,7 @@ def is_unfounded(gap: Gap, shown: Sequence[Gap], records: Iterable[Record]) -> b
     spans = [(record.opened_ms, record.last_ms) for record in records]
     spans += [other.span for other in shown if other.state == DELIVERED]
     return covers(sorted(spans), gap.span) and all(
-        other.fence != gap.fence
+        (other.fence, other.number) != (gap.fence, gap.number)
         and (other.state == DELIVERED or other.to_ms <= gap.from_ms or gap.to_ms <= other.from_ms)
         for other in shown
     )

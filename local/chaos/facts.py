@@ -7,12 +7,14 @@ from handlers.connection.evidence import Record
 from handlers.connection.gap_record import DELIVERED, Gap
 from handlers.connection.lease import LEASE_TTL_READS
 from handlers.connection.ledger import gaps
+from handlers.connection.liveness import BROKEN
 from handlers.store import ledger_records, typed_values
 from handlers.store.control_record import to_record
 from handlers.store.control_table import Table
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
 from local.simulation.links import Link
+from local.simulation.socket_peer import WITHIN_S
 
 Span = Callable[[Link, int], tuple[int, int]]
 
@@ -95,3 +97,25 @@ def rows_of(world: World, prefix: str) -> list[typed_values.Item]:
     """Returns the stream's items in the control table whose sort key begins with `prefix`."""
     values = {":stream": world.stream, ":prefix": prefix}
     return [*Table(world.tables, world.control_table).each("PK = :stream AND begins_with(SK, :prefix)", values)]
+
+
+def last_good_ms(world: World, records: list[Record], link: Link) -> int:
+    """Returns until when a connection was good, as far as anybody can know.
+
+    If it was killed, could not record its end, or broke, the record decides: it was good until the last byte, or until
+    what it had read was stored.
+    """
+    end_ms = link.over_ms or world.clock.now_ms()
+    record = next((record for record in records if record.fence == link.fence and not record.refused), None)
+    if record is None:
+        return link.opened_ms or 0
+    # A broken connection may be recorded as taken over, if a successor explains its end.
+    is_mute = link.pinged_ms > 0 and end_ms - link.pinged_ms >= 1000 * WITHIN_S
+    is_broken = is_mute or record.ended_by in BROKEN or link.ended_by in BROKEN
+    # A connection that ended inside a frame was good until before that frame.
+    last_ms = min(end_ms, record.last_ms - link.function.skew_ms)
+    if record.closed_ms is None or is_broken or link.has_forgotten or link.held:
+        return last_ms
+    # If it ended while its function stood still, it may have ended at any time since the function last ran.
+    stood_ms = [from_ms for from_ms, to_ms in standstills(world) if from_ms <= end_ms <= to_ms]
+    return max(last_ms, *stood_ms) if stood_ms and link.function.was_frozen else end_ms

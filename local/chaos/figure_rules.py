@@ -13,8 +13,7 @@ from typing import Any
 from handlers.api.figures import length_ms
 from handlers.connection.gap_record import LACKING, PARTLY, Interval
 from handlers.store.typed_values import instant_ms
-from local.chaos.facts import ledger, noticed_ms, standstills
-from local.chaos.gap_rules import last_good_ms
+from local.chaos.facts import last_good_ms, ledger, noticed_ms, standstills
 from local.chaos.losses import ON_ITS_WAY_MS
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS

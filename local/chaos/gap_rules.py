@@ -20,14 +20,12 @@ from dataclasses import replace
 from handlers.connection.evidence import KEPT_MS, Record
 from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap
 from handlers.connection.ledger import gaps
-from handlers.connection.liveness import BROKEN
 from handlers.store import ledger_records
-from local.chaos.facts import lease_ttl_ms, ledger, noticed_ms, open_gaps, rows_of, standstills, uncovered
-from local.chaos.restarts import former, starts_over, untrue
+from local.chaos.facts import last_good_ms, lease_ttl_ms, ledger, noticed_ms, open_gaps, rows_of, uncovered
+from local.chaos.restarts import former, is_doubtful, starts_over, untrue
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
 from local.simulation.links import Link
-from local.simulation.socket_peer import WITHIN_S
 from local.simulation.upstream_memory import SPEED
 
 # A connection counts from the upstream's answer, but its cursor is older: by the claim, the reads of the tables and the
@@ -44,8 +42,7 @@ def invented(world: World) -> list[str]:
     records, texts = ledger(world), [*untrue(world)]
     for gap, ended_by in _together(open_gaps(world, records)):
         if why := _unexplained(world, records, gap, ended_by):
-            span = f"from {world.at(gap.from_ms)} to {world.at(gap.to_ms)}"
-            texts.append(f"the gap {span} ({gap.cause}) is open though {why}")
+            texts.append(f"the gap {_span(world, gap)} ({gap.cause}) is open though {why}")
     for fence, count in sorted(world.watch.losses.keys() - world.watch.ids.dropped):
         link = world.link_of(fence)
         if count and (link is None or len(link.notices) < count):
@@ -74,15 +71,20 @@ def unrecorded(world: World) -> list[str]:
         item = ledger_records.gap_item(world.stream, gap)
         # The attributes of a repair are left out.
         known = {name: value for name, value in there.get(item["SK"]["S"], {}).items() if name[:6] != "repair"}
-        if gap.to_ms <= now_ms - RECORDED_AFTER_MS and known != item:
-            span = f"from {world.at(gap.from_ms)} to {world.at(gap.to_ms)}"
-            texts.append(f"the gap {span} does not stand in the table as it is")
+        came = [n for n, at_ms in enumerate(world.upstream.emitted_ms) if gap.from_ms <= at_ms < gap.to_ms]
+        # A connection knows more of itself than its last record: a kill takes what proved that all of it came.
+        proved = item | ({"state": {"S": DELIVERED}} if world.watch.stored.keys() >= {*came} else {})
+        if gap.to_ms <= now_ms - RECORDED_AFTER_MS and known not in (item, proved):
+            texts.append(f"the gap {_span(world, gap)} does not stand in the table as it is")
     for gap in map(ledger_records.recorded_gap, there.values()):
         lacking = [other for other in shown if other.state != DELIVERED and other.from_ms < gap.to_ms]
         if gap.state == OPEN and not any(gap.from_ms < other.to_ms for other in lacking):
-            span = f"from {world.at(gap.from_ms)} to {world.at(gap.to_ms)}"
-            texts.append(f"the gap {span} stands open in the table, and by the records it is none")
+            texts.append(f"the gap {_span(world, gap)} stands open in the table, and by the records it is none")
     return texts
+
+
+def _span(world: World, gap: Gap) -> str:
+    return f"from {world.at(gap.from_ms)} to {world.at(gap.to_ms)}"
 
 
 def _together(told: list[Gap]) -> Iterator[tuple[Gap, list[Gap]]]:
@@ -171,7 +173,10 @@ def _asked_in_vain(world: World, records: list[Record], gap: Gap, parts: list[Ga
     asked_ms = max([gap.to_ms, *(link.opened_ms for link in late if link.opened_ms is not None)])
     if reach_ms is not None and asked_ms - gap.from_ms + _asked_before_ms(world) + slack_ms > reach_ms:
         return True
-    afresh = any(link.cursor is None or link.has_forgotten or former(world, link) is not None for link in about)
+    afresh = any(
+        link.cursor is None or link.has_forgotten or former(world, link) is not None or is_doubtful(world, link)
+        for link in about
+    )
     # If nobody is connected, an open gap is left to the next connection.
     return afresh or any(part.state == LOST for part in parts) or not world.upstream.open_links
 
@@ -276,25 +281,3 @@ def _is_after_an_outage(world: World, from_ms: int, to_ms: int) -> bool:
         if to_ms <= over_ms + (over_ms - began_ms) + count * late_ms:
             return True
     return False
-
-
-def last_good_ms(world: World, records: list[Record], link: Link) -> int:
-    """Returns until when a connection was good, as far as anybody can know.
-
-    If it was killed, could not record its end, or broke, the record decides: it was good until the last byte, or until
-    what it had read was stored.
-    """
-    end_ms = link.over_ms or world.clock.now_ms()
-    record = next((record for record in records if record.fence == link.fence and not record.refused), None)
-    if record is None:
-        return link.opened_ms or 0
-    # A broken connection may be recorded as taken over, if a successor explains its end.
-    is_mute = link.pinged_ms > 0 and end_ms - link.pinged_ms >= 1000 * WITHIN_S
-    is_broken = is_mute or record.ended_by in BROKEN or link.ended_by in BROKEN
-    # A connection that ended inside a frame was good until before that frame.
-    last_ms = min(end_ms, record.last_ms - link.function.skew_ms)
-    if record.closed_ms is None or is_broken or link.has_forgotten or link.held:
-        return last_ms
-    # If it ended while its function stood still, it may have ended at any time since the function last ran.
-    stood_ms = [from_ms for from_ms, to_ms in standstills(world) if from_ms <= end_ms <= to_ms]
-    return max(last_ms, *stood_ms) if stood_ms and link.function.was_frozen else end_ms

@@ -24,6 +24,13 @@ def former(world: World, link: Link) -> int | None:
     return number if number is not None and number < world.wire.begins[link.count] else None
 
 
+def is_doubtful(world: World, link: Link) -> bool:
+    """Returns whether nobody can know that a connection is of the same count: what was new in it came late."""
+    sent = link.sent[: link.written]
+    brought = [n for n in sent if world.watch.brought_by.get(n) == link.fence]
+    return bool(brought) and all(world.wire.own(n) <= (link.sent_id or 0) for n in sent)
+
+
 def starts_over(world: World, from_ms: int, to_ms: int) -> bool:
     """Returns whether ids started over then: what follows the next cursor, one of the former ids, proves little."""
     emitted_ms = world.upstream.emitted_ms
@@ -76,9 +83,9 @@ def excuses(world: World) -> Iterator[tuple[int, str]]:
 def _shows_few(world: World, link: Link) -> bool:
     """Returns whether few of its events had ids up to the cursor's: they may be late, or a kill took the record.
 
-    Those that another connection stored show nothing.
+    Those that another connection stored show nothing, and one that is repeated counts once.
     """
-    own = [n for n in link.sent[: link.written] if world.watch.brought_by.get(n, link.fence) == link.fence]
+    own = {n for n in link.sent[: link.written] if world.watch.brought_by.get(n, link.fence) == link.fence}
     return sum(world.wire.own(n) <= (link.sent_id or 0) for n in own) < IN_A_ROW
 
 

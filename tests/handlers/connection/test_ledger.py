@@ -7,7 +7,7 @@ import pytest
 
 from handlers.connection.evidence import Record, records
 from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap
-from handlers.connection.ledger import corrected
+from handlers.connection.ledger import corrected, is_unfounded
 from tests.handlers.connection.ledgers import NOW, connection, ledger
 
 
@@ -72,6 +72,17 @@ def test_what_came_between_an_answer_and_the_thaw_of_its_function_is_a_gap(ended
     read_on = replace(late, seen_ms=92, closed_ms=92, ended_by="reset", heard_ms=92)
     assert ledger(before, read_on, after) == [Gap(3, 92, 95, "reset", OPEN)]
     assert ledger(before, replace(late, seen_ms=92, saved_ms=NOW, closed_ms=None, ended_by="")) == []
+
+
+def test_a_gap_that_has_turned_out_to_be_none_is_withdrawn_beside_a_loss_of_the_same_connection() -> None:
+    """The store was slow: the one before it was good until 30, and its record came after the next one's refusal."""
+    before = Record(2, 0, 30, 30, "ended_by_upstream", False)
+    refused = records(Record(3, 30, 30, 30, "cursor_expired", False, since_ms=20), 30, 33)
+    every = [before, *refused, Record(4, 40, NOW, None, "", False, since_ms=33)]
+    told = ledger(*every)
+    assert [(gap.span, gap.number, gap.state) for gap in told[:1]] == [((30, 34), 0, LOST)]
+    assert is_unfounded(Gap(3, 20, 30, "unrecorded", OPEN), told, every)
+    assert not is_unfounded(Gap(3, 20, 31, "unrecorded", OPEN), told, every)
 
 
 def test_an_open_connection_covers_all_that_follows() -> None:
