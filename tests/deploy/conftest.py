@@ -67,7 +67,7 @@ def govcloud(run_folder: Path) -> Path:
 
 @pytest.fixture
 def release() -> Path:
-    """Return what `make release` makes of the project: eight packagings, which the next run uses too.
+    """Return what `make release` makes of the project: a packaging for each condition, which the next run uses too.
 
     The test that comes first pays for it, not the file: each that asks for it is long.
     """

@@ -19,6 +19,7 @@ from local import stages
 from local.release import __main__ as builder
 from local.release import variants
 from local.release.release_template import BOUNDS, DEPLOYMENT, cleaned, handover_rules
+from local.service import osls
 from local.template import Resources, text_of
 from tests.deploy.account import opened
 from tests.local.support import until
@@ -244,8 +245,8 @@ def test_a_release_makes_what_sls_deploys(template: dict[str, Any], tmp_path: Pa
     """
     table = stages.load("prod") | own
     settings = {name: value for name, value in table.items() if name not in stages.DERIVED}
-    project = builder.copied(stages.ROOT, tmp_path / "project")
-    compiled = cleaned(builder.packaged(project, settings, "mine"))
+    osls.snapshot(stages.ROOT, tmp_path)
+    compiled = cleaned(builder.packaged(tmp_path, settings, "mine"))
     code = {"CodeBucket": "code", "CodeKey": "zip", "Stage": "mine"}
     sinks = str(settings["profile_sinks"]).split(",")
     said = code | {variants.parameter(name): value for name, value in settings.items()}
