@@ -110,7 +110,7 @@ def decoded(segment: str) -> str | None:
         return None
 
 
-@settings(max_examples=examples(1_000))
+@settings(max_examples=examples(500))
 @given(SEGMENTS, QUERIES, TEXTS, TEXTS)
 def test_a_start_says_exactly_the_stream(
     apache: Apache, route: Route, segment: str, query: dict[str, str], body: str, header: str
@@ -236,7 +236,7 @@ KINDS = st.builds(lambda prefix, kind: prefix + kind, st.sampled_from(["", "com.
 THROTTLES = ("Throttl", "TooManyRequests", "LimitExceeded", "QuotaExceeded")
 
 
-@settings(max_examples=examples(600))
+@settings(max_examples=examples(400))
 @given(
     st.sampled_from([400, 401, 402, 403, 404, 413, 429, 500, 502, 503, 504]),
     st.fixed_dictionaries({}, optional={"__type": KINDS | JSON, "message": LEAKING | JSON, "Message": JSON}),
