@@ -115,8 +115,8 @@ _TAKEN: dict[str, set[str]] = {}
 
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[str]:
-    """Yield the address of an upstream that numbers its events, two a second on each of its streams."""
-    with harness.process("bench.fleet_peers", str(len(STREAMS)), "0.5") as (addresses, _):
+    """Yield the address of an upstream that numbers its events, one a second on each of its streams."""
+    with harness.process("bench.fleet_peers", str(len(STREAMS)), "1") as (addresses, _):
         yield addresses[0]
 
 
