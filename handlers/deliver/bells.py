@@ -22,6 +22,8 @@ ANSWERED_MS = 10_000
 # One partition takes 1,000 writes a second.
 PARTITIONS = 4
 _PAGE = 200
+# No label begins like this.
+LATER = "~"
 
 
 class Place(NamedTuple):
@@ -29,6 +31,11 @@ class Place(NamedTuple):
 
     stream_id: str
     label: str
+
+    @property
+    def later(self) -> "Place":
+        """The place of the bell that rings for the sink when it is sent again what was set apart."""
+        return Place(self.stream_id, f"{LATER}{self.label}")
 
 
 class Bell(NamedTuple):

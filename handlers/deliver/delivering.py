@@ -10,12 +10,13 @@ from heapq import nsmallest
 
 from handlers.deliver.arrivals import Arrivals
 from handlers.deliver.at_once import BOUND_MS, AtOnce
-from handlers.deliver.bells import ANSWERED_MS, Bell, Bells, Place
+from handlers.deliver.bells import ANSWERED_MS, LATER, Bell, Bells, Place
 from handlers.deliver.delivery_records import SinkRecord, SinkRecords, settled
 from handlers.deliver.feed import Feed
 from handlers.deliver.operating import Command, Lag, current, lag, new, unnoted
+from handlers.deliver.sending import REST_MS
 from handlers.deliver.table_records import Brought, Record, by_stream
-from handlers.deliver.worker import REST_MS, DeliveryPorts, Worked, Worker
+from handlers.deliver.worker import DeliveryPorts, Worked, Worker
 from handlers.errors import StoreUnavailable
 from handlers.profile.deliver_field import Target
 from handlers.store.control_table import Waits
@@ -178,7 +179,10 @@ class Delivery:
         # There is no record before a worker has come, or while the profile is wrong.
         return [
             Lag(0, bell.rung_ms - ANSWERED_MS) if record is None else lag(self.arrivals, bell.place.stream_id, record)
-            for bell, record in ((bell, self.records.read(bell.place)) for bell in longest)
+            for bell, record in (
+                (bell, self.records.read(bell.place._replace(label=bell.place.label.removeprefix(LATER))))
+                for bell in longest
+            )
         ]
 
     def answer(self, bell: Bell) -> None:
@@ -190,6 +194,10 @@ class Delivery:
     def _work(self, bell: Bell) -> Bell | None:
         """Answers a bell; returns the next one if more came meanwhile."""
         place, ports = bell.place, self.ports
+        if place.label.startswith(LATER):
+            self.ring([(Place(place.stream_id, place.label.removeprefix(LATER)), 0)])
+            self.bells.end(bell)
+            return None
         try:
             target = self._target(place)
         except ValueError:
@@ -225,6 +233,8 @@ class Delivery:
             # For its lag once the arrivals have expired.
             oldest_ms = lag(self.arrivals, bell.place.stream_id, worked.record).oldest_ms
             self.records.save(bell.place, replace(worked.record, left_ms=oldest_ms))
+        elif worked.record.apart and worked.end != "paused":
+            self.bells.ring([Bell(bell.place.later, worked.record.again_ms, 0)])
         self.bells.end(bell)
         try:
             has_more = worked.end != "paused" and self.feed.has_more(bell.place.stream_id, worked.record)

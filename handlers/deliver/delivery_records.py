@@ -9,10 +9,13 @@ sink took an arrival before that was noted, the record has not moved: `settled` 
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import fields, replace
+from typing import NamedTuple
 
 from handlers.deliver.arrivals import PREFIX as ARRIVAL
-from handlers.deliver.arrivals import Arrival, arrival_of
+from handlers.deliver.arrivals import Arrival, Entry, arrival_of
 from handlers.deliver.bells import Place
 from handlers.store import typed_values
 from handlers.store.control_table import IS_NEW, Table
@@ -22,6 +25,14 @@ from handlers.values import dataclass
 PREFIX = "sink#"
 # In place of the number of an arrival's events that are done.
 ALL = -1
+
+
+class Apart(NamedTuple):
+    """An event that the place has passed though the sink refuses it: the `at`th of its entry, since an instant."""
+
+    entry: Entry
+    at: int
+    since_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +46,8 @@ class SinkRecord:
     that a worker has left: of the backfill, or the one before it, 0 before its first try; else 0 if it left none.
     `failures` counts tries in a row without an event taken, `waits` is why, "" if nothing failed; before
     `rest_until_ms` the sink is not tried again. `newest_ms` is when the newest taken event came; `took_ms` is how long
-    the slowest of a worker's last requests took, 0 if none is known.
+    the slowest of a worker's last requests took, 0 if none is known. `apart` is what `set_apart` reads, which is sent
+    again at `again_ms`.
     """
 
     sink: str
@@ -61,6 +73,18 @@ class SinkRecord:
     newest_ms: int = 0
     at_ms: int = 0
     took_ms: int = 0
+    apart: str = ""
+    again_ms: int = 0
+
+    @property
+    def set_apart(self) -> list[Apart]:
+        """What the place has passed and the sink has not taken, the next to be sent first."""
+        return [Apart(Entry(*entry), *more) for entry, *more in json.loads(self.apart or "[]")]
+
+    def setting_apart(self, several: Iterable[Apart], again_ms: int) -> SinkRecord:
+        """Returns the record with just these events set apart."""
+        text = json.dumps(list(several), ensure_ascii=False, separators=(",", ":"))
+        return replace(self, apart="" if text == "[]" else text, again_ms=again_ms)
 
     @property
     def is_replaying(self) -> bool:

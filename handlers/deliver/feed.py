@@ -7,7 +7,7 @@ gone from the table or is a mark of one in the dead-letter queue; about MOST_BYT
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from handlers.api.event_pages import shown
 from handlers.connection.inputs import Order
 from handlers.deliver.arrivals import KEPT_MS, Arrival, Arrivals, Entry
 from handlers.deliver.contract import Message, Step
-from handlers.deliver.delivery_records import ALL, SinkRecord, settled
+from handlers.deliver.delivery_records import ALL, Apart, SinkRecord, settled
 from handlers.errors import StoreUnavailable
 from handlers.store.control_table import KEYS, Table
 from handlers.store.event_items import Entry as Stored
@@ -52,6 +52,21 @@ class Page:
     later_ms: int = 0
     broken: Sequence[tuple[Entry, str]] = ()
     is_last: bool = False
+
+    def left_ms(self, finished: Container[tuple[str, str]]) -> int:
+        """Returns when the first message came that is not done; 0 if all are, or when the last came amid a replay."""
+        left = (one.received_at_ms for one in self.messages if (one.key, one.position) not in finished)
+        is_part = self.messages and self.end.is_replaying
+        return next(left, self.messages[-1].received_at_ms if is_part else 0)
+
+    def behind(self, finished: Container[tuple[str, str]]) -> SinkRecord:
+        """Returns the record after the leading messages that are done."""
+        moved = self.begin
+        for message in self.messages:
+            if (message.key, message.position) not in finished:
+                break
+            moved = advanced(moved, message.step)
+        return moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +142,22 @@ class Feed:
         """Returns whether the sink has not taken everything that was noted; raises StoreUnavailable."""
         end = self.arrivals.end(stream_id)
         return end is not None and not settled(record, end).is_at(end)
+
+    def place_of(self, stream_id: str, message: Message, now_ms: int) -> Apart:
+        """Returns where an arrival's event lies, which is set apart now; raises StoreUnavailable."""
+        assert not isinstance(message.step, str)
+        number, at = message.step
+        (arrival,) = self.arrivals.since(stream_id, number, 1)
+        entry, before, _ = arrival.after(at - 1)[0]
+        return Apart(entry, at - before, now_ms)
+
+    def alone(self, stream_id: str, several: Sequence[Apart]) -> Iterator[tuple[Apart, Message | None]]:
+        """Yields each that still exists with its message, None if that cannot be read; raises StoreUnavailable."""
+        items = self._items([one.entry for one in several])
+        for one in several:
+            made, problem = messages_of(stream_id, items.get((one.entry.partition, one.entry.key)))
+            if problem or one.at <= len(made):
+                yield one, None if problem else made[one.at - 1]
 
     def _items(self, entries: Sequence[Entry]) -> dict[tuple[str, str], Item]:
         """Returns the items of the entries that still exist, at least as new as their arrivals."""

@@ -105,8 +105,9 @@ def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord, stored: Table | 
                 oldest_ms = min(entry.received_at_ms for entry, _, _ in left)
                 break
     behind = Lag(0, 0) if end is None or stored is None else unnoted(arrivals, stream_id, stored, end)
-    waits = [one for one in (oldest_ms, behind.oldest_ms, record.unsent_ms) if one]
-    return Lag(events + behind.events, min(waits, default=0))
+    apart = [one.entry.received_at_ms for one in record.set_apart]
+    waits = [one for one in (oldest_ms, behind.oldest_ms, record.unsent_ms, *apart) if one]
+    return Lag(events + behind.events + len(apart), min(waits, default=0))
 
 
 def new(
@@ -157,8 +158,12 @@ class Command:
         if self.is_all:
             skipped, end = lag(arrivals, place.stream_id, record).events, new(arrivals, place, 0, 0, None, now_ms)
             record = replace(
-                record, number=end.number, done=end.done, replay_from_ms=now_ms, replay_until_ms=0, backfill_until_ms=0
+                record, number=end.number, done=end.done, replay_from_ms=now_ms, replay_until_ms=0, backfill_until_ms=0,
+                apart="",
             )  # fmt: skip
+        elif record.apart:
+            _, *left = record.set_apart
+            return replace(record.setting_apart(left, record.again_ms), skipped=record.skipped + 1)
         else:
             page = feed.page(place.stream_id, record, 1, now_ms)
             skipped = len(page.broken or page.messages[:1])

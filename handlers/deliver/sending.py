@@ -18,7 +18,10 @@ Send = Callable[[Sequence[Message]], Mapping[int, Refusal]]
 Each = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 # How many requests are under way at once at a sink without an order.
 PARALLEL = 8
-LONGEST_REST_MS = 300_000
+# A sink that fails is tried again after 1, 2, 4 and 8 s, then after 1 minute, which doubles up to 5; later if it asks
+# for that (`Refusal.rest_ms`).
+SHORT_RESTS_MS = (1_000, 2_000, 4_000, 8_000)
+REST_MS, LONGEST_REST_MS = 60_000, 300_000
 TAKEN = Refusal("")
 LATE = Refusal("there was no time left")
 
@@ -119,3 +122,10 @@ def _batch(queue: deque[Message], promises: Promises, order: Order) -> Iterator[
             return
         size, count = size + weight, count + 1
         yield queue.popleft()
+
+
+def rest_ms(failures: int) -> int:
+    """Returns the back-off of a sink after this many tries in a row without an event taken."""
+    if failures <= len(SHORT_RESTS_MS):
+        return SHORT_RESTS_MS[failures - 1]
+    return min(REST_MS << min(failures - len(SHORT_RESTS_MS) - 1, 10), LONGEST_REST_MS)

@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Literal, NamedTuple
 
+from handlers.deliver.apart import AGAIN_MS, Refused, sent_again
 from handlers.deliver.at_once import Sending, Within
 from handlers.deliver.bells import ANSWERED_MS, Bell, Bells, Place
 from handlers.deliver.contract import Message, Refusal
 from handlers.deliver.delivery_records import SinkRecord, SinkRecords
-from handlers.deliver.feed import SETTLED_MS, Feed, Page, advanced
-from handlers.deliver.sending import LONGEST_REST_MS, Each, send_all
+from handlers.deliver.feed import SETTLED_MS, Feed, Page
+from handlers.deliver.sending import PARALLEL, SHORT_RESTS_MS, Each, Outcomes, rest_ms, send_all
 from handlers.profile.deliver_field import Target
 from handlers.values import dataclass
 
@@ -23,10 +24,6 @@ from handlers.values import dataclass
 SINGLE_READ, MOST_READ = 250, 1000
 # How often the place is saved, so that a kill repeats little and a pause takes effect soon.
 SAVED_EVERY_MS = 5_000
-# A sink that fails is tried again after 1, 2, 4 and 8 s, then after 1 minute, which doubles up to 5; later if it asks
-# for that (`Refusal.rest_ms`).
-SHORT_RESTS_MS = (1_000, 2_000, 4_000, 8_000)
-REST_MS = 60_000
 # If it took some of the messages, the others are sent again this soon.
 PART_REST_MS = 250
 # A shorter wait is slept through, such as that at the end of a replay; a longer one is left to the sweep.
@@ -102,6 +99,7 @@ class Worker:
     worked: Worked = field(default_factory=lambda: Worked(SinkRecord("")))
     # Events that were sent before an earlier one, and dead letters, until the record has passed them.
     _finished: set[tuple[str, str]] = field(default_factory=set)
+    _refused: Refused = field(default_factory=Refused)
     # How many events a request has at most: a sink without an order may refuse only large requests.
     _size: int = 1
     _is_lost: bool = False
@@ -110,6 +108,7 @@ class Worker:
         self.place, self.in_order = self.bell.place, self.target.in_order
         self.promises, self.send = self.ports.sending(self.target)
         self.is_ordered = self.in_order and self.promises.order != "none"
+        self._size = self.promises.most_messages
 
     def run(self, record: SinkRecord) -> Worked:
         """Sends events from the record's place on; the record was just read. Raises StoreUnavailable."""
@@ -119,7 +118,10 @@ class Worker:
         # Each try pays for what it reads. So a sink that has long been away is tried with one event, and one that
         # refuses some with few, unless others may pass those that wait. A refused batch comes again as it was.
         most = full if record.failures <= len(SHORT_RESTS_MS) else 1
-        self._size = 1 if most == 1 and not self.is_ordered else self.promises.most_messages
+        if most == 1 and not self.is_ordered:
+            # It may refuse large requests only, or the first event only.
+            most = min(full, PARALLEL * self.promises.most_messages) if record.failures % 2 else 1
+            self._size = self._size if record.failures % 2 else 1
         while not self._is_lost:
             self.worked.record = record
             if record.is_paused:
@@ -129,6 +131,10 @@ class Worker:
                 return self._ends("waits", record.rest_until_ms)
             if self.ports.left_ms() < self.promises.longest_ms:
                 return self._ends("more")
+            if record.apart and not record.failures and record.again_ms <= self.ports.now_ms():
+                if (again := self._sent_again(record)) is None:
+                    break
+                record = again
             page = self.feed.page(self.place.stream_id, record, most, self.ports.now_ms())
             saved: SinkRecord | None = record
             wait_ms = 0
@@ -163,20 +169,61 @@ class Worker:
     def _sent(self, record: SinkRecord, page: Page) -> SinkRecord | None:
         """Sends a page; returns the saved record, None if another worker has saved it."""
         ports, worked = self.ports, self.worked
-        until_ms = ports.now_ms() + SAVED_EVERY_MS
-
-        def is_late() -> bool:
-            longest_ms = self.promises.longest_ms
-            self._is_lost = not self._holds(longest_ms)
-            return self._is_lost or ports.now_ms() >= until_ms or ports.left_ms() < longest_ms
-
         # Broken entries come first, because the record passes them with the next message.
         letters = [self._letter(entry.key, "", reason) for entry, reason in page.broken]
         buried, is_in_queue = self._buried(letters)
         messages = (
             [one for one in page.messages if (one.key, one.position) not in self._finished] if is_in_queue else []
         )
-        took_ms = 0
+        outcomes, took_ms = self._requested(messages)
+        refused = outcomes.refused
+        letters += [self._letter(one.key, one.position, reason) for one, reason in outcomes.poison]
+        if outcomes.poison:
+            more, is_in_queue = self._buried(letters)
+            buried += more
+        self._finished |= {(one.key, one.position) for one in outcomes.taken}
+        reason = "the dead-letter queue does not take it"
+        if is_in_queue:
+            reason = refused[0].reason if refused else ""
+        passed = [] if self.is_ordered else self._refused.passed(page, outcomes, self._finished, ports.now_ms())
+        self._finished |= {(one.key, one.position) for one in passed}
+        has_moved = bool(outcomes.taken or buried or passed)
+        failures = 0 if has_moved or not reason else record.failures + 1
+        again_ms = 0 if not reason else PART_REST_MS if has_moved else rest_ms(failures)
+        failed = len(refused) + (0 if is_in_queue else len(letters) - buried)
+        is_again = page.begin.is_replaying and not page.begin.is_backfill
+        worked.delivered += len(outcomes.taken)
+        worked.dead_lettered += buried
+        worked.failed += failed
+        worked.reason = reason
+        saved = replace(
+            self._behind(page, is_all=is_in_queue and len(passed) == len(outcomes.waiting)),
+            delivered=page.begin.delivered + len(outcomes.taken),
+            dead_lettered=record.dead_lettered + buried,
+            failed=record.failed + failed,
+            failures=failures,
+            waits=reason or (record.waits if record.apart else ""),
+            rest_until_ms=ports.now_ms() + max(again_ms, outcomes.rest_ms),
+            # What is sent again says nothing of what waits before it.
+            newest_ms=max([page.begin.newest_ms, *(one.received_at_ms for one in outcomes.taken if not is_again)]),
+            at_ms=ports.now_ms(),
+            left_ms=record.left_ms if record.backfill_until_ms else page.left_ms(self._finished),
+            took_ms=took_ms or record.took_ms,
+        )
+        if passed:
+            places = [self.feed.place_of(self.place.stream_id, one, saved.at_ms) for one in passed]
+            next_ms = record.again_ms if record.apart else saved.at_ms + AGAIN_MS
+            saved = saved.setting_apart([*record.set_apart, *places], next_ms)
+        return self.records.save(self.place, saved)
+
+    def _requested(self, messages: Sequence[Message]) -> tuple[Outcomes, int]:
+        """Sends messages for a while; returns the outcomes, and how long the slowest request took, 0 for none."""
+        ports, took_ms, until_ms = self.ports, 0, self.ports.now_ms() + SAVED_EVERY_MS
+
+        def is_late() -> bool:
+            longest_ms = self.promises.longest_ms
+            self._is_lost = not self._holds(longest_ms)
+            return self._is_lost or ports.now_ms() >= until_ms or ports.left_ms() < longest_ms
 
         def send(batch: Sequence[Message]) -> Mapping[int, Refusal]:
             nonlocal took_ms
@@ -187,61 +234,33 @@ class Worker:
 
         promises = replace(self.promises, most_messages=self._size)
         outcomes = send_all(messages, promises, send, is_late, in_order=self.in_order, each=ports.each)
-        refused = outcomes.refused
-        if not refused:
+        if not outcomes.refused:
             self._size = min(self.promises.most_messages, 2 * self._size)
         elif not (outcomes.taken or self.is_ordered):
             self._size = max(1, min(self._size, len(messages)) // 2)
-        letters += [self._letter(one.key, one.position, reason) for one, reason in outcomes.poison]
-        if outcomes.poison:
-            more, is_in_queue = self._buried(letters)
-            buried += more
-        self._finished |= {(one.key, one.position) for one in outcomes.taken}
-        reason = "the dead-letter queue does not take it"
-        if is_in_queue:
-            reason = refused[0].reason if refused else ""
-        has_moved = bool(outcomes.taken or buried)
-        failures = 0 if has_moved or not reason else record.failures + 1
-        again_ms = 0 if not reason else PART_REST_MS if has_moved else rest_ms(failures)
-        failed = len(refused) + (0 if is_in_queue else len(letters) - buried)
-        is_again = page.begin.is_replaying and not page.begin.is_backfill
-        worked.delivered += len(outcomes.taken)
-        worked.dead_lettered += buried
-        worked.failed += failed
-        worked.reason = reason
-        saved = replace(
-            self._behind(page, is_all=is_in_queue and not outcomes.waiting),
-            delivered=page.begin.delivered + len(outcomes.taken),
-            dead_lettered=record.dead_lettered + buried,
-            failed=record.failed + failed,
-            failures=failures,
-            waits=reason,
-            rest_until_ms=ports.now_ms() + max(again_ms, outcomes.rest_ms),
-            # What is sent again says nothing of what waits before it.
-            newest_ms=max([page.begin.newest_ms, *(one.received_at_ms for one in outcomes.taken if not is_again)]),
-            at_ms=ports.now_ms(),
-            left_ms=record.left_ms if record.backfill_until_ms else self._left_ms(page),
-            took_ms=took_ms or record.took_ms,
-        )
-        return self.records.save(self.place, saved)
+        return outcomes, took_ms
 
-    def _left_ms(self, page: Page) -> int:
-        """Returns when the first message came that is not done; 0 if all are, or when the last came amid a replay."""
-        left = (one.received_at_ms for one in page.messages if (one.key, one.position) not in self._finished)
-        is_part = page.messages and page.end.is_replaying
-        return next(left, page.messages[-1].received_at_ms if is_part else 0)
+    def _sent_again(self, record: SinkRecord) -> SinkRecord | None:
+        """Sends what was set apart again; returns the saved record, None if another worker has saved it."""
+        if not self._holds(self.promises.longest_ms):
+            return None
+        ports, worked, promises = self.ports, self.worked, replace(self.promises, most_messages=1)
+        again = sent_again(
+            record, ports.now_ms(), lambda several: self.feed.alone(self.place.stream_id, several),
+            lambda some: send_all(some, promises, self.send, lambda: False, in_order=False, each=ports.each),
+            lambda one, reason: ports.dead_letter(self._letter(one.key, one.position, reason)),
+        )  # fmt: skip
+        worked.delivered += again.delivered - record.delivered
+        worked.failed += again.failed - record.failed
+        worked.dead_lettered += again.dead_lettered - record.dead_lettered
+        return self.records.save(self.place, again)
 
     def _behind(self, page: Page, *, is_all: bool) -> SinkRecord:
         """Returns the record after the leading messages that are done."""
         if is_all:
             self._finished -= {(one.key, one.position) for one in page.messages}
             return page.end
-        moved = page.begin
-        for message in page.messages:
-            if (message.key, message.position) not in self._finished:
-                break
-            moved = advanced(moved, message.step)
-        return moved
+        return page.behind(self._finished)
 
     def _buried(self, letters: list[Letter]) -> tuple[int, bool]:
         """Returns how many letters the queue took now, and whether it has all; stops at the first that it refuses."""
@@ -279,10 +298,3 @@ class Worker:
     def _ends(self, end: End, until_ms: int = 0) -> Worked:
         self.worked.end, self.worked.until_ms = end, until_ms
         return self.worked
-
-
-def rest_ms(failures: int) -> int:
-    """Returns the back-off of a sink after this many tries in a row without an event taken."""
-    if failures <= len(SHORT_RESTS_MS):
-        return SHORT_RESTS_MS[failures - 1]
-    return min(REST_MS << min(failures - len(SHORT_RESTS_MS) - 1, 10), LONGEST_REST_MS)

@@ -16,8 +16,8 @@ from handlers.deliver.contract import Message, Order, Refusal
 from handlers.deliver.delivering import MEASURED
 from handlers.deliver.delivery_records import SinkRecord, settled
 from handlers.deliver.operating import lag
+from handlers.deliver.sending import rest_ms
 from handlers.deliver.table_records import by_stream, decoded
-from handlers.deliver.worker import rest_ms
 from handlers.errors import StoreUnavailable
 from handlers.profile.deliver_field import Target
 from handlers.store.control_table import Table

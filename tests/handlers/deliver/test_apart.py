@@ -1,0 +1,118 @@
+"""What a sink without an order refuses holds up nothing: later events pass it, and it comes again for a day."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from handlers.deliver import apart
+from handlers.deliver.contract import Message, Refusal
+from handlers.deliver.operating import lag
+from handlers.deliver.table_records import decoded
+from handlers.profile.deliver_field import Target
+from tests.handlers.deliver.records import NOW_MS, event, segment_record
+from tests.handlers.deliver.stage import AWAY, TAKE, TARGET, Stage, asked, of
+
+HOUR_S = 3_600
+
+
+def refusing(*refused: str, request_ms: int = 300) -> Stage:
+    """Return a stage whose sink takes all events but these; by default it is too slow for sending at once."""
+    stage = Stage(replace(TARGET, in_order=False), most=1, request_ms=request_ms)
+    stage.answer = lambda _, batch: {at: AWAY for at, one in enumerate(batch) if one.key in refused}
+    return stage
+
+
+def come(stage: Stage, *numbers: int, every_s: int = 30, for_s: int = 300) -> None:
+    """Let events come one after the other, then some time pass."""
+    begun_ms = stage.clock.now_ms
+    for at_ms, n in enumerate(numbers):
+        at_ms = begun_ms + 1_000 * every_s * at_ms
+        stage.come("a", event(str(n), at_ms=at_ms), at_ms=at_ms)
+    stage.run(every_s * len(numbers) + for_s)
+
+
+@pytest.mark.parametrize("request_ms", [10, 300])
+def test_an_event_that_is_refused_alone_holds_up_no_other(request_ms: int) -> None:
+    """Each other one comes once, and once that one is set apart, within a second.
+
+    A webhook that answered 500 to one event got nothing more. The sink's lag still counts that event, which comes once
+    it is taken.
+    """
+    stage = refusing("2", request_ms=request_ms)
+    come(stage, *range(20))
+    assert (sorted(map(int, stage.keys())), stage.letters) == ([0, 1, *range(3, 20)], [])
+    assert (lag(stage.delivery.arrivals, "a", of(stage)), of(stage).waits) == ((1, NOW_MS + 60_000), "away")
+    refuses, late_ms = stage.answer, list[int]()
+
+    def answer(target: Target, batch: Sequence[Message]) -> Mapping[int, Refusal]:
+        refused = refuses(target, batch)
+        late_ms.extend([] if refused else [stage.clock.now_ms - batch[0].received_at_ms])
+        return refused
+
+    stage.answer = answer
+    come(stage, *range(20, 40), every_s=17)
+    assert (len(late_ms), max(late_ms) < 1_000, 8 < stage.batches[-30:].count(["2"]) < 12) == (20, True, True)
+    stage.answer = lambda _target, _batch: TAKE
+    stage.run(130)
+    assert (sorted(map(int, stage.keys())), stage.keys()[-1]) == ([*range(40)], "2")
+    assert (of(stage).delivered, lag(stage.delivery.arrivals, "a", of(stage)), stage.is_over) == (40, (0, 0), True)
+
+
+def test_what_is_refused_for_a_day_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only while the sink takes newer events: one that has gone away meanwhile gets all of it later."""
+    monkeypatch.setattr(apart, "REFUSED_MS", HOUR_S * 1_000)
+    stage = refusing("0", "1")
+    come(stage, *range(4))
+    stage.answer = lambda _, batch: dict.fromkeys(range(len(batch)), AWAY)
+    stage.run(2 * HOUR_S)
+    come(stage, 4)
+    assert stage.letters == []
+    stage.answer = lambda _, batch: {at: AWAY for at, one in enumerate(batch) if one.key == "0"}
+    stage.run(600)
+    assert (sorted(stage.keys()), stage.is_over) == (["1", "2", "3", "4"], True)
+    assert [(one.key, one.reason) for one in stage.letters] == [("0", "refused for a day, unlike newer events: away")]
+    assert (of(stage).delivered, of(stage).dead_lettered, of(stage).waits) == (4, 1, "")
+
+
+@pytest.mark.parametrize(("is_all", "taken"), [(False, ["0", "2", "3", "4", "5"]), (True, ["0", "4", "5"])])
+def test_a_pause_keeps_what_was_set_apart_and_a_skip_passes_over_it(*, is_all: bool, taken: list[str]) -> None:
+    """It passes over the event that was refused first, or over all."""
+    stage = refusing("1", "2", "3")
+    come(stage, *range(6))
+    asked(stage, "pause")
+    stage.answer = lambda _target, _batch: TAKE
+    stage.run(2 * HOUR_S)
+    assert (len(stage.keys()), lag(stage.delivery.arrivals, "a", of(stage)).events) == (3, 3)
+    assert asked(stage, "skip", is_all=is_all).skipped == (3 if is_all else 1)
+    asked(stage, "resume")
+    stage.run(130)
+    assert (sorted(stage.keys()), stage.is_over) == (taken, True)
+
+
+def test_a_sink_that_refuses_many_gets_no_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only so many of its events are set apart; the others wait, and none is lost."""
+    monkeypatch.setattr(apart, "MOST_APART", 5)
+    stage = refusing(*(str(n) for n in range(0, 40, 2)), request_ms=10)
+    stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(40)))
+    stage.run(600)
+    assert len(of(stage).set_apart) == 5
+    stage.answer = lambda _target, _batch: TAKE
+    stage.run(600)
+    assert (sorted({*map(int, stage.keys())}), stage.letters, stage.is_over) == ([*range(40)], [], True)
+
+
+def test_of_a_segment_one_event_is_set_apart() -> None:
+    """It is found again within the segment; one that is gone from the table is waited for no longer."""
+    stage = refusing("2", "3")
+    one = segment_record("a", [event(str(n)) for n in range(6)], 1)
+    stage.client.put_item(TableName="events", Item=decoded(one["dynamodb"]["NewImage"]))
+    stage.virtual.at(NOW_MS, lambda: stage.delivery.note([one]))
+    stage.run(300)
+    assert [refused.at for refused in of(stage).set_apart] == [3, 4]
+    stage.answer = lambda _, batch: {0: AWAY} if batch[0].key == "3" else TAKE
+    stage.run(130)
+    assert stage.keys() == ["0", "1", "4", "5", "2"]
+    stage.client.delete_item(TableName="events", Key={name: one["dynamodb"]["Keys"][name] for name in ("PK", "SK")})
+    stage.run(130)
+    assert (of(stage).apart, stage.is_over) == ("", True)
