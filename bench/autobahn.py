@@ -34,9 +34,12 @@ def talk(address: str) -> Iterator[Any]:
     profile = parse("suite", fields, {})
     conversation, decoder = Conversation(profile, "suite", {}), websocket.WebSocketDecoder(MOST_BYTES)
     upstream = reader.Upstream(
-        request_of(profile, "suite", None, {}), connect_timeout_s=10, stall_after_s=WAITS_S, joins=profile.joins_chunks,
+        request_of(profile, "suite", None, {}),
+        connect_timeout_s=10,
+        stall_after_s=WAITS_S,
+        joins=profile.joins_chunks,
         shares=reader.Share(reader.CHUNK_BYTES, MOST_BYTES),
-    )  # fmt: skip
+    )
     upstream.start()
     is_over = False
     while not is_over and isinstance(arrival := upstream.get(WAITS_S), Opened | Chunk):

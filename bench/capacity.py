@@ -99,10 +99,14 @@ def goal(rows: list[Row], promised: int) -> Goal:
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0; 2 if the service cannot start."""
     asked = options(
-        argv, __doc__, first=(40, "how many streams to begin with", at_least(1)),
-        step=(20, "how many to add at a time", at_least(1)), most=(400, "where to end", at_least(1)),
-        seconds=(90, "how long to watch each number", at_least(1)), stage=(STAGE, "whose settings to use"),
-    )  # fmt: skip
+        argv,
+        __doc__,
+        first=(40, "how many streams to begin with", at_least(1)),
+        step=(20, "how many to add at a time", at_least(1)),
+        most=(400, "where to end", at_least(1)),
+        seconds=(90, "how long to watch each number", at_least(1)),
+        stage=(STAGE, "whose settings to use"),
+    )
     if asked.first > asked.most:
         say(__doc__, f"error: --first ({asked.first}) must be at most --most ({asked.most})")
         raise SystemExit(2)

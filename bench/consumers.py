@@ -132,11 +132,14 @@ def floor(events: int, event_bytes: int) -> Callable[[], int]:
 def _item(number: int, event_bytes: int) -> dict[str, dict[str, str]]:
     """Return the item that the handler stores for an event."""
     return {
-        "PK": {"S": STREAM}, "SK": {"S": str(number)},
+        "PK": {"S": STREAM},
+        "SK": {"S": str(number)},
         "position": {"S": f"{1_700_000_000_000 + number:015d}/{1:012d}/{number:012d}"},
-        "received_at_ms": {"N": "1700000000000"}, "fence": {"N": "1"}, "id": {"S": str(number)},
+        "received_at_ms": {"N": "1700000000000"},
+        "fence": {"N": "1"},
+        "id": {"S": str(number)},
         "data": {"S": "x" * event_bytes},
-    }  # fmt: skip
+    }
 
 
 def stored(kind: Callable[[int, int], Callable[[], int]], events: int, event_bytes: int) -> str:

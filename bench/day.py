@@ -61,18 +61,21 @@ def _write(batches: Any, schema: Any, path: Path) -> None:
     with path.open("wb") as sink, parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
         for batch in batches:
             given = dict(zip(batch.schema.names, batch.columns, strict=True))
-            rows = [given[one.name].cast(one.type) if one.name in given else pyarrow.nulls(len(batch), one.type)
-                    for one in schema]  # fmt: skip
+            rows = [
+                given[one.name].cast(one.type) if one.name in given else pyarrow.nulls(len(batch), one.type)
+                for one in schema
+            ]
             writer.write_table(pyarrow.table(rows, schema=schema))
 
 
 def main(argv: list[str] | None = None) -> int:
     """Return 0."""
     asked = options(
-        argv, __doc__,
+        argv,
+        __doc__,
         folder=("/tmp/streamkeeper-day", "where the archive of so many events is written, 2.3 GB; it stays"),
         events=(86_400_000, "how many events the day has"),
-    )  # fmt: skip
+    )
     folder = Path(asked.folder) / str(asked.events)
     day(folder, asked.events)
     sizes = [path.stat().st_size for path in folder.glob("stream=*/*/*/*.parquet")]

@@ -189,9 +189,11 @@ class Bench:
 def benching(event_bytes: int, answer_ms: float) -> Iterator[Bench]:
     """Yield the function beside its server, and drop what it prints."""
     with (
-        tempfile.TemporaryDirectory() as folder, serving(answer_ms / 1000) as (address, sinks),
-        Path(os.devnull).open("w", encoding="utf-8") as log, contextlib.redirect_stdout(log),
-    ):  # fmt: skip
+        tempfile.TemporaryDirectory() as folder,
+        serving(answer_ms / 1000) as (address, sinks),
+        Path(os.devnull).open("w", encoding="utf-8") as log,
+        contextlib.redirect_stdout(log),
+    ):
         yield Bench(address, Path(folder), sinks, event_bytes)
 
 
@@ -239,10 +241,15 @@ def _figures(bench: Bench, calls: int) -> dict[str, float]:
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and the ceilings."""
     asked = options(
-        argv, __doc__, calls=(CALLS, "calls of each size"), event_bytes=(200, "of an event's body"),
-        backlog=(BACKLOG, "events that wait at a sink"), answer_ms=(ANSWER_MS, "after which the server answers"),
-        per_s=(0, "events a second of one stream, instead of all else"), seconds=(SECONDS, "for how long"),
-    )  # fmt: skip
+        argv,
+        __doc__,
+        calls=(CALLS, "calls of each size"),
+        event_bytes=(200, "of an event's body"),
+        backlog=(BACKLOG, "events that wait at a sink"),
+        answer_ms=(ANSWER_MS, "after which the server answers"),
+        per_s=(0, "events a second of one stream, instead of all else"),
+        seconds=(SECONDS, "for how long"),
+    )
     if asked.per_s:
         late: list[Row] = []
         with benching(asked.event_bytes, asked.answer_ms) as bench:

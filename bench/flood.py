@@ -36,12 +36,15 @@ async def measure(fault: str, calm: int, seconds: float, plan: Plan, beside_ms: 
         lags = summary([lag_ms for name in names for lag_ms in watch.lags_ms[name]])
         p99_ms = lags["p99_ms"] or 0
         return {
-            "fault": fault, "lags": lags, "times": round(p99_ms / (beside_ms or p99_ms or 1), 2),
+            "fault": fault,
+            "lags": lags,
+            "times": round(p99_ms / (beside_ms or p99_ms or 1), 2),
             "silent": sum(not watch.lags_ms[name] for name in names),
             "stored": sum(watch.items[name] for name in plan.ids if name not in names),
             "requests": round(function.tables.requests / seconds, 1),
-            "cores": round((function.cpu_s - cpu_s) / seconds, 2), "most_mb": round(function.most_mb, 1),
-        }  # fmt: skip
+            "cores": round((function.cpu_s - cpu_s) / seconds, 2),
+            "most_mb": round(function.most_mb, 1),
+        }
 
 
 def goals(fault: str, p99_ms: float | None, silent: int) -> list[Goal]:
@@ -55,11 +58,16 @@ def goals(fault: str, p99_ms: float | None, silent: int) -> list[Goal]:
 def main(argv: list[str] | None = None) -> int:
     """Print the rows and return 0, or 1 if a goal is missed."""
     asked = options(
-        argv, __doc__, calm=(99, "calm streams"), seconds=(10.0, "how long each run is measured"),
-        events_per_s=(1.0, "of each calm stream"), event_bytes=(200, "bytes of JSON in an event"),
-        store=("items", "which store", ("items", "log")), faults=(FAULTS, "what the other does", FAULTS),
+        argv,
+        __doc__,
+        calm=(99, "calm streams"),
+        seconds=(10.0, "how long each run is measured"),
+        events_per_s=(1.0, "of each calm stream"),
+        event_bytes=(200, "bytes of JSON in an event"),
+        store=("items", "which store", ("items", "log")),
+        faults=(FAULTS, "what the other does", FAULTS),
         share=(0, "as much of a core as so many MB have"),
-    )  # fmt: skip
+    )
     # Waiting for a fuller segment is no lag, so a log is written at once.
     fields = "flush_s = 0" if asked.store == "log" else ""
     plan = Plan({}, "sse", asked.store, asked.events_per_s, asked.event_bytes, fields=fields)

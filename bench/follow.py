@@ -47,12 +47,13 @@ async def _taken(client: Client, stream_id: str, seconds: float, every_s: float)
 def main(argv: list[str] | None = None) -> int:
     """Return 0."""
     asked = options(
-        argv, __doc__,
+        argv,
+        __doc__,
         url=("http://127.0.0.1:3000", "the API of the run"),
         stream=("demo:follow", "a demonstration stream, which is started"),
         seconds=(60.0, "how long each interval is measured"),
         every=([1.0, 0.1], "how often the client polls, in seconds; several are measured in turn"),
-    )  # fmt: skip
+    )
     rows = run(__doc__, measure(asked.url, asked.stream, asked.seconds, asked.every))
     return show(asked, {"follow": rows})
 

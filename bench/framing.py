@@ -109,9 +109,11 @@ def measure(wire_bytes: int = WIRE_BYTES, rounds: int = ROUNDS) -> list[Row]:
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0; readers that are ahead of ours are listed on standard error."""
     asked = options(
-        argv, __doc__, rounds=(ROUNDS, "how often each reads; the least counts"),
+        argv,
+        __doc__,
+        rounds=(ROUNDS, "how often each reads; the least counts"),
         here=(False, "install nothing: compare with what this Python has"),
-    )  # fmt: skip
+    )
     if not asked.here:
         more = sys.argv[1:] if argv is None else argv
         again = [str(python_of("framing", LOCK)), "-m", "bench.framing", "--here", *more]

@@ -55,15 +55,33 @@ _SENT = re.compile(r'"n":(\d+),"sent_us":(\d+)')
 
 def environment(folder: Path, endpoint: str, **more: str) -> dict[str, str]:
     """Return a function's environment; its profiles are in `folder`, and all of AWS answers at `endpoint`."""
-    return {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ} | {
-        "AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench", "AWS_EC2_METADATA_DISABLED": "true",
-        "EVENTS_TABLE": "events", "CONTROL_TABLE": "control", "DEAD_LETTER_QUEUE_URL": f"{endpoint}/queue",
-        "STREAMS_DIR": str(folder), "MARGIN_S": "20", "LEASE_EVERY_S": "2", "PROGRESS_EVERY_S": "5", "WAIT_S": "840",
-        "KEEP_DAYS": "30", "LEDGER_KEEP_DAYS": "0", "METRICS_BY": "stage", "SECRETS_PREFIX": "/streamkeeper/test/",
-        "POWERTOOLS_SERVICE_NAME": "bench", "POWERTOOLS_METRICS_NAMESPACE": "bench",
-        "POWERTOOLS_LOG_LEVEL": "WARNING",
-    } | more  # fmt: skip
+    return (
+        {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        | {
+            "AWS_ENDPOINT_URL": endpoint,
+            "AWS_REGION": "us-east-1",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "bench",
+            "AWS_SECRET_ACCESS_KEY": "bench",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "EVENTS_TABLE": "events",
+            "CONTROL_TABLE": "control",
+            "DEAD_LETTER_QUEUE_URL": f"{endpoint}/queue",
+            "STREAMS_DIR": str(folder),
+            "MARGIN_S": "20",
+            "LEASE_EVERY_S": "2",
+            "PROGRESS_EVERY_S": "5",
+            "WAIT_S": "840",
+            "KEEP_DAYS": "30",
+            "LEDGER_KEEP_DAYS": "0",
+            "METRICS_BY": "stage",
+            "SECRETS_PREFIX": "/streamkeeper/test/",
+            "POWERTOOLS_SERVICE_NAME": "bench",
+            "POWERTOOLS_METRICS_NAMESPACE": "bench",
+            "POWERTOOLS_LOG_LEVEL": "WARNING",
+        }
+        | more
+    )
 
 
 @dataclass

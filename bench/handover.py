@@ -88,13 +88,16 @@ async def _connected(gauge: Gauge) -> None:
 async def _row(stage: Stage, stream: Stream, gauge: Gauge, elapsed_s: float) -> Row:
     numbers = await stage.stored(stream)
     return {
-        "machine": stream.machine, "policy": stream.policy,
+        "machine": stream.machine,
+        "policy": stream.policy,
         **{kind: summary(gaps_ms) for kind, gaps_ms in gauge.gaps_ms.items()},
-        "connect": summary(stage.connects(stream)), "missed": round(gauge.unconnected_ms / INTERVAL_MS),
-        "stored": len(numbers), "lost": numbers[-1] - numbers[0] + 1 - len(numbers) if numbers else 0,
+        "connect": summary(stage.connects(stream)),
+        "missed": round(gauge.unconnected_ms / INTERVAL_MS),
+        "stored": len(numbers),
+        "lost": numbers[-1] - numbers[0] + 1 - len(numbers) if numbers else 0,
         "duplicates": await stage.duplicates(stream),
         "connections_per_hour": round(gauge.openings * 3600 / elapsed_s),
-    }  # fmt: skip
+    }
 
 
 def goals(rows: Iterable[Row]) -> list[Goal]:
@@ -122,7 +125,7 @@ def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0; 2 if the service cannot start."""
     asked = options(
         argv, __doc__, seconds=(120.0, "how long to measure"), seed=(1, "seed of the moments of the faults")
-    )  # fmt: skip
+    )
     rows = run(__doc__, measure(asked.seconds, asked.seed))
     limits = {name: stages.load(STAGE)[name] for name in ("function_timeout_s", "wait_s", "margin_s")}
     figures = {"seconds": asked.seconds, "seed": asked.seed, "limits": limits, "rows": rows}

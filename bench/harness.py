@@ -178,9 +178,13 @@ def process(*command: str) -> Iterator[tuple[list[str], "subprocess.Popen[str]"]
     Ctrl-C reaches only this process. The standard input of the other one ends with this process.
     """
     running = subprocess.Popen(
-        [sys.executable, "-m", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        [sys.executable, "-m", *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
         start_new_session=True,
-    )  # fmt: skip
+    )
     assert running.stdin is not None
     assert running.stdout is not None
     try:
@@ -209,9 +213,14 @@ def answering(url: str, *command: str) -> Iterator[None]:
 def figures_of(*command: str, variables: Mapping[str, str] | None = None) -> Any:
     """Run Python with these arguments in another process; return the JSON of the last line that it prints."""
     done = subprocess.run(
-        [sys.executable, *command], env=variables, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        [sys.executable, *command],
+        env=variables,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
         timeout=LASTS_S,
-    )  # fmt: skip
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 

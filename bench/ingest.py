@@ -120,11 +120,14 @@ def slow(events: int, event_bytes: int, items_per_s: int) -> tuple[list[Row], li
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0, or 1 if a goal is missed."""
     asked = options(
-        argv, __doc__, events=(20_000, "how many events a run stores"), times=(3, "how many runs of each"),
+        argv,
+        __doc__,
+        events=(20_000, "how many events a run stores"),
+        times=(3, "how many runs of each"),
         event_bytes=([200, 1000], "bytes of JSON in an event"),
         per_s=(0, "events a second, 0 for as many as are read"),
         items_per_s=(0, "measure memory alone, at a store that takes so many items a second"),
-    )  # fmt: skip
+    )
     if asked.items_per_s:
         rows, judged = slow(asked.events, asked.event_bytes[0], asked.items_per_s)
         return show(asked, {"goal_mb": GOAL_MB, "rows": rows}, judged)

@@ -40,9 +40,12 @@ async def measure(plan: Plan, share_mb: int) -> Row:
     stored = min(returned.get("stored", 0), sent) if plan.framing == "raw" else returned.get("stored")
     assert stored == sent, f"{returned}: {sent} were sent"
     return {
-        "events": sent, "cold_start_s": round(asked_s - began_s, 2), "cpu_us": round(spent_s / sent * 1e6, 1),
-        "events_per_s": round(sent / lasted_s), "most_mb": round(most_mb, 1),
-    }  # fmt: skip
+        "events": sent,
+        "cold_start_s": round(asked_s - began_s, 2),
+        "cpu_us": round(spent_s / sent * 1e6, 1),
+        "events_per_s": round(sent / lasted_s),
+        "most_mb": round(most_mb, 1),
+    }
 
 
 def kinds(framings: Sequence[str], stores: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
@@ -57,9 +60,17 @@ def rows_alone(asked: argparse.Namespace) -> Iterator[Row]:
     """Yield a row for each kind of stream that has the function to itself."""
     for framing, store, is_compressed in kinds(asked.framing, asked.store):
         plan = Plan(
-            {"load": 1}, framing, store, asked.events_per_s, asked.event_bytes, max_frame_bytes=asked.max_frame_bytes,
-            is_tls=True, seconds=asked.seconds, large=asked.large, is_compressed=is_compressed,
-        )  # fmt: skip
+            {"load": 1},
+            framing,
+            store,
+            asked.events_per_s,
+            asked.event_bytes,
+            max_frame_bytes=asked.max_frame_bytes,
+            is_tls=True,
+            seconds=asked.seconds,
+            large=asked.large,
+            is_compressed=is_compressed,
+        )
         kind = {"framing": framing, "store": store, "body": "gzip" if is_compressed else "plain"}
         yield kind | asyncio.run(measure(plan, asked.share))
 
@@ -85,12 +96,18 @@ async def most_of(plan: Plan, seconds: float) -> float:
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0, or 1 if one of them misses the goal."""
     asked = options(
-        argv, __doc__, framing=([*FRAMES], "which framings", [*FRAMES]), store=(STORES, "which stores", STORES),
-        events_per_s=(0, "a second, 0 for as many as possible"), seconds=(4.0, "for how long before the large events"),
-        event_bytes=(200, "bytes of JSON in an event"), large=(3, "how many large events of each size"),
-        max_frame_bytes=(16 * MIB, "the profile's bound"), share=(0, "the share of a core of a function of so many MB"),
+        argv,
+        __doc__,
+        framing=([*FRAMES], "which framings", [*FRAMES]),
+        store=(STORES, "which stores", STORES),
+        events_per_s=(0, "a second, 0 for as many as possible"),
+        seconds=(4.0, "for how long before the large events"),
+        event_bytes=(200, "bytes of JSON in an event"),
+        large=(3, "how many large events of each size"),
+        max_frame_bytes=(16 * MIB, "the profile's bound"),
+        share=(0, "the share of a core of a function of so many MB"),
         streams=(1, "measure a group of so many streams instead, which all do the same at once"),
-    )  # fmt: skip
+    )
     is_group = asked.streams > 1
     rows = []
     for row in rows_of_groups(asked) if is_group else rows_alone(asked):

@@ -141,9 +141,11 @@ class Stage:
     async def duplicates(self, stream: Stream) -> int:
         """Return how many events came as duplicates, as the connections count them."""
         pages = self._tables.get_paginator("query").paginate(
-            TableName=f"{stages.SERVICE}-{self._stage}-control", ConsistentRead=True,
-            KeyConditionExpression="PK = :stream", ExpressionAttributeValues={":stream": {"S": stream.stream_id}},
-        )  # fmt: skip
+            TableName=f"{stages.SERVICE}-{self._stage}-control",
+            ConsistentRead=True,
+            KeyConditionExpression="PK = :stream",
+            ExpressionAttributeValues={":stream": {"S": stream.stream_id}},
+        )
         items = await asyncio.to_thread(lambda: [item for page in pages for item in page["Items"]])
         return sum(int(item["duplicates"]["N"]) for item in items if "duplicates" in item)
 

@@ -46,10 +46,13 @@ def served() -> Iterator[str]:
 def client(address: str) -> Any:
     """Return boto3's client of the server, which validates, signs, and reads each answer by its model."""
     return plain_session().create_client(
-        "stepfunctions", region_name="us-east-1", endpoint_url=address, aws_access_key_id="bench",
+        "stepfunctions",
+        region_name="us-east-1",
+        endpoint_url=address,
+        aws_access_key_id="bench",
         aws_secret_access_key="bench",
         config=Config(read_timeout=300, retries={"total_max_attempts": 1}, inject_host_prefix=False),
-    )  # fmt: skip
+    )
 
 
 def _jsonata(expression: str) -> dict[str, Any]:
@@ -129,10 +132,16 @@ def measure(url: str, attack: str, count: int, seconds: float, run: int = 0) -> 
     mean_ms = 1000 * sum(spent_s) / max(1, len(spent_s))
     outcome = max(set(outcomes), key=outcomes.count) if outcomes else "none ended"
     return {
-        "attack": attack, "clients": count, "answers": len(times), "median_ms": round(times[len(times) // 2], 1),
-        "p99_ms": round(times[len(times) * 99 // 100], 1), "slowest_ms": round(times[-1], 1),
-        "attacks": len(outcomes), "attack_ms": round(mean_ms), "outcome": outcome,
-    }  # fmt: skip
+        "attack": attack,
+        "clients": count,
+        "answers": len(times),
+        "median_ms": round(times[len(times) // 2], 1),
+        "p99_ms": round(times[len(times) * 99 // 100], 1),
+        "slowest_ms": round(times[-1], 1),
+        "attacks": len(outcomes),
+        "attack_ms": round(mean_ms),
+        "outcome": outcome,
+    }
 
 
 def _alone(state: dict[str, Any]) -> str:
@@ -229,10 +238,14 @@ def goal(attack: str, clients: int, slowest_ms: float) -> Goal:
 def main(argv: list[str] | None = None) -> int:
     """Print the rows; return 1 if a goal was missed."""
     asked = options(
-        argv, __doc__, seconds=(5.0, "how long each attack is measured"), clients=([1, 4], "attackers at once"),
-        attacks=([*ATTACKS], "which", [*ATTACKS]), runs=(1, "how often each is measured"),
+        argv,
+        __doc__,
+        seconds=(5.0, "how long each attack is measured"),
+        clients=([1, 4], "attackers at once"),
+        attacks=([*ATTACKS], "which", [*ATTACKS]),
+        runs=(1, "how often each is measured"),
         load=(0, "processes that calculate beside it all, which is the machine's load"),
-    )  # fmt: skip
+    )
     rows = []
     with _busy(asked.load), served() as url:
         for run in range(asked.runs):

@@ -44,9 +44,11 @@ def children_s() -> float:
 def main(argv: list[str] | None = None) -> int:
     """Measure and print; return 0, 1 if the goal is missed, or the status of the command if it fails."""
     asked = options(
-        argv, __doc__, command=("make test", "what runs the tests"),
+        argv,
+        __doc__,
+        command=("make test", "what runs the tests"),
         goal=(float(GOAL), f"the most that the ratio may be, {INTERPRETER_GOAL} of the interpreter's own tests"),
-    )  # fmt: skip
+    )
     before_s, begun_s, used_s = loop_s(), time.monotonic(), children_s()
     # What the tests print is no part of the JSON.
     done = subprocess.run(shlex.split(asked.command), stdout=sys.stderr if asked.json else None, check=False)

@@ -79,10 +79,16 @@ def measured(kind: str) -> dict[str, int]:
     profile = parse("demo", table | ({"store": "log"} if kind == "log" else {}), {}, keep_days=30)
     client = MeteredDynamoDb(Meter({"events": events_table(), "control": control_table()}))
     who = Invocation(
-        stream_id=GROUP if kind == "group" else stream, lane="A", execution="e", request_id="r",
-        deadline_ms=clock.now_ms() + 900_000, margin_ms=20_000, lease_every_ms=5_000, progress_every_ms=20_000,
+        stream_id=GROUP if kind == "group" else stream,
+        lane="A",
+        execution="e",
+        request_id="r",
+        deadline_ms=clock.now_ms() + 900_000,
+        margin_ms=20_000,
+        lease_every_ms=5_000,
+        progress_every_ms=20_000,
         overlap_max_ms=30_000,
-    )  # fmt: skip
+    )
     function = VirtualFunction(clock, Task(1, who), lambda _outcome: None, is_prompt=True)
     function.draw = max
     if kind == "group":

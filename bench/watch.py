@@ -88,18 +88,21 @@ def capacity(figures: Row, memory_mb: int) -> Row:
 def main(argv: list[str] | None = None) -> int:
     """Print the figures; return 1 if the watch cannot handle GOAL streams."""
     asked = options(
-        argv, __doc__, streams=(20_000, "streams that were ever started"),
-        held=(10_000, "how many of them are held"), sample=(2_000, "streams read the plain way"),
-    )  # fmt: skip
+        argv,
+        __doc__,
+        streams=(20_000, "streams that were ever started"),
+        held=(10_000, "how many of them are held"),
+        sample=(2_000, "streams read the plain way"),
+    )
     if not 0 < asked.held <= asked.streams or not 0 < asked.sample <= asked.streams:
         say(__doc__, "error: --held and --sample must be from 1 to --streams")
         raise SystemExit(2)
     template = osls.template("test")
-    (memory_mb, timeout_s), = (
+    ((memory_mb, timeout_s),) = (
         (int(one["Properties"]["MemorySize"]), int(one["Properties"]["Timeout"]))
         for one in template["Resources"].values()
         if one["Type"] == "AWS::Lambda::Function" and "watch" in one["Properties"]["Handler"]
-    )  # fmt: skip
+    )
     figures = measure(read(template, {}), asked.streams, asked.held, asked.sample)
     holds = capacity(figures, memory_mb)
     figures |= {"memory_mb": memory_mb, "timeout_s": timeout_s, "holds": holds, "goal": GOAL}
@@ -153,17 +156,22 @@ def name(number: int) -> str:
 
 
 def lease(number: int, *, held: bool) -> dict[str, Any]:
-    """Return a lease as machine and function write it, some 700 bytes with the cursor and the live part of the ledger.
-    """  # fmt: skip
+    """Return a lease as machine and function write it: some 700 bytes with cursor and live record."""
     fence = {"N": str(number % 3000 + 1)}
     item: dict[str, Any] = typed_values.key(name(number), "lease") | {
-        "generation": {"N": str(number % 40 + 1)}, "started_at": {"S": "2026-01-01T00:00:00.000Z"}, "fence": fence,
-        "connected": fence, "released": {"N": str(number % 3000)},
-        "holder": {"S": "A/8f8a0a41-3d5e-4b57-9a0e-0f8a4c1c7d11"}, "expires_at_ms": {"N": str(NOW_MS + HELD_MS)},
-        "partitions": {"N": "1"}, "layout": typed_values.number(control_record.LAYOUT),
-        "known": control_record.known(evidence.Known()), "cursor": {"S": f"{number:032d}"},
+        "generation": {"N": str(number % 40 + 1)},
+        "started_at": {"S": "2026-01-01T00:00:00.000Z"},
+        "fence": fence,
+        "connected": fence,
+        "released": {"N": str(number % 3000)},
+        "holder": {"S": "A/8f8a0a41-3d5e-4b57-9a0e-0f8a4c1c7d11"},
+        "expires_at_ms": {"N": str(NOW_MS + HELD_MS)},
+        "partitions": {"N": "1"},
+        "layout": typed_values.number(control_record.LAYOUT),
+        "known": control_record.known(evidence.Known()),
+        "cursor": {"S": f"{number:032d}"},
         "live": {"M": {"fence": fence} | {name: {"N": str(NOW_MS)} for name in _INSTANTS}},
-    }  # fmt: skip
+    }
     if held:
         return item | {"execution": {"S": f"{_EXECUTION}{number:036d}"}}
     return item | {"ending": {"S": "StreamEnded"}, "ended_at": {"S": "2026-01-02T00:00:00.000Z"}}
@@ -208,10 +216,13 @@ def measured(url: str, work: Callable[[Any], Any]) -> Row:
 def run(url: str, sample: int) -> Row:
     """Return the figures of all four."""
     os.environ |= environment(
-        Path(), "http://127.0.0.1:9", CONTROL_TABLE=TABLE, UNCONNECTED_AFTER_S="300",
+        Path(),
+        "http://127.0.0.1:9",
+        CONTROL_TABLE=TABLE,
+        UNCONNECTED_AFTER_S="300",
         STATE_MACHINE_ARN="arn:aws:states:us-east-1:000000000000:stateMachine:machine",
         ALERTS_TOPIC_ARN="arn:aws:sns:us-east-1:000000000000:alerts",
-    )  # fmt: skip
+    )
     from handlers import watch
     from handlers.api import status
     from handlers.api.last_error import Retries

@@ -107,12 +107,16 @@ def measure(days: int) -> Row:
 
     clock.run(run())
     return {
-        "days": days, "seconds": round(time.perf_counter() - begun_s, 2),
-        "cpu_seconds": round(time.process_time() - before_s, 2), "resident_mb": round(resident_mb()),
-        "executions": year.executions, "connections": year.connections,
-        "transitions": year.transitions + sum(one.transitions for one in year.running), "events": year.events,
+        "days": days,
+        "seconds": round(time.perf_counter() - begun_s, 2),
+        "cpu_seconds": round(time.process_time() - before_s, 2),
+        "resident_mb": round(resident_mb()),
+        "executions": year.executions,
+        "connections": year.connections,
+        "transitions": year.transitions + sum(one.transitions for one in year.running),
+        "events": year.events,
         "failed": year.failed,
-    }  # fmt: skip
+    }
 
 
 def elsewhere(checkout: Path, days: int) -> Row:

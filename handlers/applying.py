@@ -55,9 +55,15 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
     is_late = lambda: lambda_context.get_remaining_time_in_millis() < MARGIN_MS  # noqa: E731
     round_of = lambda fleet, number: Round(records.document(fleet), known, states, number)  # noqa: E731
     ports = Ports(
-        records, round_of, ask, most_per_s(settings.streams_per_function), now_ms,
-        lambda: time.monotonic_ns() // 1_000_000, is_late, random.random,
-    )  # fmt: skip
+        records,
+        round_of,
+        ask,
+        most_per_s(settings.streams_per_function),
+        now_ms,
+        lambda: time.monotonic_ns() // 1_000_000,
+        is_late,
+        random.random,
+    )
     if not is_dry:
         starts()  # made here: each of the threads would make one
     answer = step(ports, event["execution"], is_dry=is_dry)

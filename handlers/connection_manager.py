@@ -99,9 +99,13 @@ TOKENS.replacements, TOKENS.sign = RefreshTokens(client, settings.control_table)
 
 secrets = SecretValues(boto3_client, settings.secrets_prefix)
 profiles = Profiles(
-    settings, s3, lambda: boto3_client("s3", TRIES), logger.warning, settings.keep_days,
+    settings,
+    s3,
+    lambda: boto3_client("s3", TRIES),
+    logger.warning,
+    settings.keep_days,
     (settings.budget_events, settings.budget_bytes),
-)  # fmt: skip
+)
 
 
 def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:

@@ -208,9 +208,16 @@ def _redrive(asked: Asked) -> Answer:
 
     is_late, settings, tables = late_after(REDRIVE_S), stage.settings, stage.client
     redrive = Stage(
-        stage.sqs(), settings.dead_letter_queue_url, tables, settings.control_table,
-        Events(tables, settings.events_table, stage.objects()), stage.states(), "", REDRIVE_HELD_S, is_late,
-    )  # fmt: skip
+        stage.sqs(),
+        settings.dead_letter_queue_url,
+        tables,
+        settings.control_table,
+        Events(tables, settings.events_table, stage.objects()),
+        stage.states(),
+        "",
+        REDRIVE_HELD_S,
+        is_late,
+    )
     return said(200, redriven(redrive, asked.stream_id, asked.parts))
 
 

@@ -71,9 +71,11 @@ arrivals = Arrivals(table)
 streams = StreamRecords(client, settings.control_table, settings.events_table)
 reader = EventReader(client, settings.events_table, lambda _key: None)
 profiles = Profiles(
-    settings, functools.cache(lambda: clients.bucket(plain, tries=TRIES)), lambda: boto3_client("s3", TRIES),
+    settings,
+    functools.cache(lambda: clients.bucket(plain, tries=TRIES)),
+    lambda: boto3_client("s3", TRIES),
     logger.warning,
-)  # fmt: skip
+)
 
 
 def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str, Any]:

@@ -54,9 +54,14 @@ plain = plain_aws(os.environ)
 client = dynamodb(plain, tries=TRIES)
 sqs, s3 = partial(boto3_client, "sqs", TRIES), partial(boto3_client, "s3", TRIES)
 store = Store(
-    client, sqs, events_table=settings.events_table, control_table=settings.control_table,
-    dead_letter_queue_url=settings.dead_letter_queue_url, events_bucket=settings.events_bucket, s3=s3,
-)  # fmt: skip
+    client,
+    sqs,
+    events_table=settings.events_table,
+    control_table=settings.control_table,
+    dead_letter_queue_url=settings.dead_letter_queue_url,
+    events_bucket=settings.events_bucket,
+    s3=s3,
+)
 reader = EventReader(client, settings.events_table, Objects(s3, settings.events_bucket).find)
 records = StreamRecords(client, settings.control_table, settings.events_table)
 work = RepairWork(client, settings.control_table)
@@ -72,9 +77,18 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
     stream_id = str(event["stream"])
     logger.append_keys(request_id=lambda_context.aws_request_id, stream_id=stream_id)
     deps = Deps(
-        work, records, store, reader, profile_of, secrets_of, tokens.fetched, alert, now_ms,
-        lambda: lambda_context.get_remaining_time_in_millis() - MARGIN_MS, str(uuid4()),
-    )  # fmt: skip
+        work,
+        records,
+        store,
+        reader,
+        profile_of,
+        secrets_of,
+        tokens.fetched,
+        alert,
+        now_ms,
+        lambda: lambda_context.get_remaining_time_in_millis() - MARGIN_MS,
+        str(uuid4()),
+    )
     if event.get("dry_run"):
         steps = dry_run(deps, stream_id, int(event.get("from_ms", 0)), int(event.get("to_ms", 1 << 62)))
     else:

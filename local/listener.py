@@ -65,15 +65,30 @@ class Server(uvicorn.Server):
     """
 
     def __init__(
-        self, app: ASGIApp, listening: socket.socket, names: Collection[str], hosts: Collection[str],
-        lifespan: Literal["on", "off"] = "off", *, has_sockets: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        app: ASGIApp,
+        listening: socket.socket,
+        names: Collection[str],
+        hosts: Collection[str],
+        lifespan: Literal["on", "off"] = "off",
+        *,
+        has_sockets: bool = False,
+    ) -> None:
         config = uvicorn.Config(
-            own_hosts.guarded(app, port_of(listening), names, hosts), http=own_hosts.Protocol, loop="none",
-            ws="wsproto" if has_sockets else "none", ws_ping_interval=WS_PING_S,
-            lifespan=lifespan, log_config=None, log_level="error", access_log=False, date_header=False,
-            server_header=False, timeout_graceful_shutdown=1, timeout_keep_alive=IDLE_S,
-        )  # fmt: skip
+            own_hosts.guarded(app, port_of(listening), names, hosts),
+            http=own_hosts.Protocol,
+            loop="none",
+            ws="wsproto" if has_sockets else "none",
+            ws_ping_interval=WS_PING_S,
+            lifespan=lifespan,
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            date_header=False,
+            server_header=False,
+            timeout_graceful_shutdown=1,
+            timeout_keep_alive=IDLE_S,
+        )
         super().__init__(config)
         self.ready = asyncio.Event()
         self.end = asyncio.Event()

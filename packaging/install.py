@@ -83,9 +83,14 @@ def _run(command: list[str], progress: Progress) -> tuple[int, str]:
     lines: list[str] = []
     try:
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
-            encoding="utf-8", errors="replace",
-        )  # fmt: skip
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+        )
     except OSError as problem:
         return 2, str(problem)
     refused = 0

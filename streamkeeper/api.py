@@ -30,9 +30,16 @@ class Client:
     """
 
     def __init__(
-        self, url: str, key: str | None = None, *, patient_s: float = 60.0, timeout_s: float = 35.0,
-        archive: str | PathLike[str] | None = None, tables: str | Tables | None = None, jobs: int = 4,
-    ) -> None:  # fmt: skip
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        patient_s: float = 60.0,
+        timeout_s: float = 35.0,
+        archive: str | PathLike[str] | None = None,
+        tables: str | Tables | None = None,
+        jobs: int = 4,
+    ) -> None:
         if timeout_s <= 0:
             raise InvalidRequest("timeout_s must be more than 0.")
         if jobs < 1:
@@ -68,9 +75,15 @@ class Client:
         return (gap for page in self._pages("gaps", path, query) for gap in page["gaps"])
 
     def events(
-        self, stream_id: str, since: Instant | None = None, until: Instant | None = None, *, after: str = "",
-        limit: int | None = None, order: Literal["", "time"] = "",
-    ) -> StoredEvents:  # fmt: skip
+        self,
+        stream_id: str,
+        since: Instant | None = None,
+        until: Instant | None = None,
+        *,
+        after: str = "",
+        limit: int | None = None,
+        order: Literal["", "time"] = "",
+    ) -> StoredEvents:
         """The stored events in order: received at or after `since` and before `until`, after the position `after`.
 
         An instant is "2026-11-21T06:25:19Z", "2026-11-21", "1h" (ago), a datetime or a timedelta. With `order="time"`
@@ -117,9 +130,14 @@ class Client:
         return (page["events"] for page in self._pages("events", path_of(stream_id, "/events"), query))
 
     def follow(
-        self, stream_id: str, after: str = "", *, since: Instant | None = None,
-        checkpoint: "Checkpoint | str | PathLike[str] | None" = None, every_s: float = 1.0,
-    ) -> AsyncGenerator[Event, None]:  # fmt: skip
+        self,
+        stream_id: str,
+        after: str = "",
+        *,
+        since: Instant | None = None,
+        checkpoint: "Checkpoint | str | PathLike[str] | None" = None,
+        every_s: float = 1.0,
+    ) -> AsyncGenerator[Event, None]:
         """Each event as it is stored, for as long as the consumer iterates; it polls every `every_s`.
 
         It begins at the checkpoint, or else after `after`, or else at `since`, or else now. It waits out an outage of

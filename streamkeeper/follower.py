@@ -115,7 +115,7 @@ class Place:
 
     def __init__(
         self, stream_id: str, checkpoint: Checkpoint | None, after: str, since: str | None, *, is_ago: bool
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.after, self.since = after, since
         # Whether this machine's clock gave `since`.
         self.is_ago = is_ago

@@ -45,9 +45,12 @@ class Transport:
             self._process, self._pool = os.getpid(), _pool(self.address, self._timeout_s)
         try:
             response: Any = self._pool.request(
-                request.method, self.url + request.path, body=request.body or None,
-                headers={**request.headers, **self._headers}, redirect=False,
-            )  # fmt: skip
+                request.method,
+                self.url + request.path,
+                body=request.body or None,
+                headers={**request.headers, **self._headers},
+                redirect=False,
+            )
             self._answered = True
             headers = {name.lower(): value for name, value in response.headers.items()}
             return Reply(response.status, headers, response.data.decode("utf-8", "replace"))

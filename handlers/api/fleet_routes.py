@@ -23,7 +23,7 @@ _KINDS = {LINES: LINES, JSON: JSON, TOML: TOML, "text/toml": TOML, "": TOML}
 
 def put(
     records: FleetRecords, wanted: Wanted, states: Callable[[], Any], machine_arn: str, now_ms: int, *, is_dry: bool
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Has an execution of the machine apply the document, and returns its progress; raises StoreUnavailable.
 
     `states` makes boto3's client of Step Functions.

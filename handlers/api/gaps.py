@@ -49,9 +49,13 @@ def sort_key(position: str) -> str:
 
 
 def gap_page(
-    stream_id: str, status: str, connections: Connections, written: Sequence[tuple[str, Gap]],
-    newest: Sequence[tuple[Gap, Repair]], request: PageRequest,
-) -> dict[str, Any]:  # fmt: skip
+    stream_id: str,
+    status: str,
+    connections: Connections,
+    written: Sequence[tuple[str, Gap]],
+    newest: Sequence[tuple[Gap, Repair]],
+    request: PageRequest,
+) -> dict[str, Any]:
     """Returns the answer: {"stream", "gaps", "next"}; `next` is None if nothing more was there.
 
     `written` are the recorded gaps after the position, by their sort keys, one more than the limit if there are that

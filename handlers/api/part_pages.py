@@ -46,9 +46,13 @@ class _Part:
 
 
 def merged(
-    stream_id: str, part_ids: Sequence[str], request: PageRequest, kind: str,
-    read: Callable[[str, PageRequest], Page], at: Callable[[Page], str],
-) -> Page:  # fmt: skip
+    stream_id: str,
+    part_ids: Sequence[str],
+    request: PageRequest,
+    kind: str,
+    read: Callable[[str, PageRequest], Page],
+    at: Callable[[Page], str],
+) -> Page:
     """Returns {"stream", kind, "next"} with the entries of the parts.
 
     `read` returns a part's page, `at` when an entry came, as a text. Each entry says under "stream" which part it is

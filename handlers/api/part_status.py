@@ -33,9 +33,14 @@ Answer = dict[str, Any]
 
 
 def answer(
-    stream_id: str, records: Mapping[str, Records | None], now_ms: int, dead_after_ms: int, retries: Retries,
-    *, is_brief: bool = False,
-) -> Answer | None:  # fmt: skip
+    stream_id: str,
+    records: Mapping[str, Records | None],
+    now_ms: int,
+    dead_after_ms: int,
+    retries: Retries,
+    *,
+    is_brief: bool = False,
+) -> Answer | None:
     """Returns the answer about the whole, as `status.answer` does; None if no part was ever started.
 
     `records` are those of the parts, by their ids; None for one that was never started.
@@ -58,13 +63,7 @@ def answer(
     # The records of a part without it do not reach back to its last pause.
     since_at = max(since) if all(since) else None
     situation = Situation("running", for_ms=for_ms, at_least=since_at is None, is_brief=is_brief)
-    if running == len(parts):
-        said = verdict(situation, whole)
-    else:
-        of = records[worst["stream"]]
-        said = worst["verdict"] if of is None else of_part(worst["stream"], of, whole=whole)["verdict"]
-        if len({one["status"] for one in parts}) > 1:
-            said = f"{worst['stream']}: {said}"
+    said = verdict(situation, whole) if running == len(parts) else _said_of_worst(worst, parts, records, whole, of_part)
     unwell = next((one for one in sorted(parts, key=lambda one: one is not worst) if one["reason"]), None)
     return of_worst | {
         "stream": stream_id,
@@ -93,6 +92,19 @@ def answer(
     }
 
 
+def _said_of_worst(
+    worst: Answer,
+    parts: Sequence[Answer],
+    records: Mapping[str, Records | None],
+    whole: Coverage | None,
+    of_part: Callable[..., Answer],
+) -> str:
+    """Returns the verdict of the worst part with what the whole lacks, and its id if others are in another state."""
+    of = records[worst["stream"]]
+    said = worst["verdict"] if of is None else of_part(worst["stream"], of, whole=whole)["verdict"]
+    return said if len({one["status"] for one in parts}) == 1 else f"{worst['stream']}: {said}"
+
+
 def _of(function: Callable[[Any], Any], answers: Iterable[Mapping[str, Any]], name: str) -> Any:
     """Returns the function of the known values; None if there are none."""
     values = [one[name] for one in answers if one[name] is not None]
@@ -118,12 +130,17 @@ def _whole(records: Iterable[Records | None], now_ms: int, dead_after_ms: int) -
     gaps = [gap for one in covered for gap in _of_part(one)]
     connected = [one.connected_since_ms for one in every if one is not None and one.connected_since_ms is not None]
     return Coverage(
-        since_ms, to_ms, tuple(_outside(lacking, since_ms, to_ms)), tuple(sorted(gaps, key=lambda gap: gap.from_ms)),
-        None, max(connected) if len(connected) == len(every) else None,
-        all(one.reaches_start for one in covered), all(one.is_over for one in covered),
+        since_ms,
+        to_ms,
+        tuple(_outside(lacking, since_ms, to_ms)),
+        tuple(sorted(gaps, key=lambda gap: gap.from_ms)),
+        None,
+        max(connected) if len(connected) == len(every) else None,
+        all(one.reaches_start for one in covered),
+        all(one.is_over for one in covered),
         sum(one.dead_lettered for one in covered),
         min((one.waiting_since_ms for one in covered if one.waiting_since_ms is not None), default=None),
-    )  # fmt: skip
+    )
 
 
 def _of_part(covered: Coverage) -> Iterator[Gap]:

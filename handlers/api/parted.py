@@ -23,9 +23,14 @@ class Parted:
     """The answers at one instant; `begun` returns the records of a part whose POST was answered a moment ago."""
 
     def __init__(
-        self, store: StreamRecords, known: KnownProfiles, begun: Callable[[str], Records | None], now_ms: int,
-        dead_after_ms: int, retries: Retries,
-    ) -> None:  # fmt: skip
+        self,
+        store: StreamRecords,
+        known: KnownProfiles,
+        begun: Callable[[str], Records | None],
+        now_ms: int,
+        dead_after_ms: int,
+        retries: Retries,
+    ) -> None:
         self._store, self._known, self._begun = store, known, begun
         self._at = now_ms, dead_after_ms
         self._answer = partial(part_status.answer, now_ms=now_ms, dead_after_ms=dead_after_ms, retries=retries)

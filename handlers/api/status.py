@@ -68,11 +68,9 @@ def answer(
     fault = _fault(status, error)
     reasons = (damage, status_words.reason(status, connections), _stuck_words(stuck), fault, unwell, losses)
     since_ms, at_least = _since_ms(status, connections, covered)
-    situation = Situation(
-        status, _why(status, connections), for_ms=None if since_ms is None else max(0, now_ms - since_ms),
-        at_least=at_least, has_connected=covered is not None or lease.connected_token > 0,
-        trouble=trouble, is_brief=is_brief, keeps_ms=records.keeps_ms,
-    )  # fmt: skip
+    why, for_ms = _why(status, connections), None if since_ms is None else max(0, now_ms - since_ms)
+    has_connected = covered is not None or lease.connected_token > 0
+    situation = Situation(status, why, for_ms, at_least, has_connected, trouble, is_brief, records.keeps_ms)
     return {
         "stream": stream_id,
         "status": status,

@@ -37,9 +37,13 @@ def timeline(stage: ControlStage, asked: Asked) -> dict[str, Any]:
 
 
 def _paged(
-    stage: ControlStage, asked: Asked, request: PageRequest, kind: str,
-    page: Callable[[Asked, PageRequest], dict[str, Any]], at: Callable[[Mapping[str, Any]], str],
-) -> dict[str, Any]:  # fmt: skip
+    stage: ControlStage,
+    asked: Asked,
+    request: PageRequest,
+    kind: str,
+    page: Callable[[Asked, PageRequest], dict[str, Any]],
+    at: Callable[[Mapping[str, Any]], str],
+) -> dict[str, Any]:
     if request.after and request.after.startswith(PARTS) != bool(asked.parts):
         words = f"the position is not one of {asked.stream_id!r}, which is {'' if asked.parts else 'not '}read in parts"
         raise Problem("no-such-position", words, "after")

@@ -70,11 +70,9 @@ def timeline(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) 
         "stream": stream_id,
         "from_at": at(from_ms),
         "to_at": at(now_ms),
-        "connections": [
-            _shown(one, connections) for one in connections.all if _end_ms(one, connections) >= from_ms
-        ],
+        "connections": [_shown(one, connections) for one in connections.all if _end_ms(one, connections) >= from_ms],
         "gaps": [gap for gap in shown if gap["to_at"] is None or gap["to_at"] >= earliest],
-    }  # fmt: skip
+    }
 
 
 def _shown(one: Connection, connections: Connections) -> dict[str, Any]:
@@ -101,7 +99,7 @@ def _end_ms(one: Connection, connections: Connections) -> int:
 
 def machine(
     stream_id: str, execution: Mapping[str, Any], definition: Mapping[str, Any], events: Iterable[Any]
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Returns the states of the stream's machine, by its execution's definition, and the current ones.
 
     `execution` is DescribeExecution's, `events` are the newest of its history, newest first.

@@ -46,9 +46,12 @@ class Refused:
 
 
 def sent_again(
-    record: SinkRecord, now_ms: int, read: Callable[[Sequence[Apart]], Iterable[tuple[Apart, Message | None]]],
-    send: Callable[[Sequence[Message]], Outcomes], bury: Callable[[Message, str], bool],
-) -> SinkRecord:  # fmt: skip
+    record: SinkRecord,
+    now_ms: int,
+    read: Callable[[Sequence[Apart]], Iterable[tuple[Apart, Message | None]]],
+    send: Callable[[Sequence[Message]], Outcomes],
+    bury: Callable[[Message, str], bool],
+) -> SinkRecord:
     """Sends the events whose last try is longest ago, as many as one round of requests may have; returns the record.
 
     `read` leaves out events that are gone, and has None for one that cannot be read; `bury` returns whether the

@@ -121,9 +121,12 @@ class Arrivals:
         self._ends: dict[str, Arrival] = {}
 
     def note(
-        self, brought: Mapping[str, tuple[Sequence[Entry], str]], now_ms: int, sent: Mapping[str, Sent] | None = None,
+        self,
+        brought: Mapping[str, tuple[Sequence[Entry], str]],
+        now_ms: int,
+        sent: Mapping[str, Sent] | None = None,
         waits: Waits | None = None,
-    ) -> dict[str, Arrival]:  # fmt: skip
+    ) -> dict[str, Arrival]:
         """Notes an arrival for each stream and returns it; raises StoreUnavailable.
 
         `brought` has each stream's entries in order, and the mark of the records; `sent` has what sinks took of them,

@@ -76,9 +76,13 @@ class AtOnce:
         tries = [one for target in self.targets if (one := self._try(target, end, len(messages))) is not None]
         for one in sorted(tries, key=lambda one: one.record.took_ms):
             outcomes = send_all(
-                messages, one.promises, one.send, lambda: self.now_ms() >= self.until_ms,
-                in_order=one.target.in_order, each=self.each,
-            )  # fmt: skip
+                messages,
+                one.promises,
+                one.send,
+                lambda: self.now_ms() >= self.until_ms,
+                in_order=one.target.in_order,
+                each=self.each,
+            )
             # Only what it took without a hole counts: its place lies before the first message that it did not take.
             leading = takewhile(lambda pair: pair[0] is pair[1], zip(messages, outcomes.taken, strict=False))
             count = sum(1 for _ in leading)

@@ -88,9 +88,13 @@ def promised(target: Target) -> Promises:
         return promises
     most_bytes = promises.most_message_bytes - _AROUND_BYTES
     return replace(
-        promises, order="request", most_messages=target.batch, most_bytes=most_bytes, most_message_bytes=most_bytes,
+        promises,
+        order="request",
+        most_messages=target.batch,
+        most_bytes=most_bytes,
+        most_message_bytes=most_bytes,
         around_bytes=1,
-    )  # fmt: skip
+    )
 
 
 def batched(batch: Sequence[Message]) -> Message:

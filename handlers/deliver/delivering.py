@@ -63,10 +63,14 @@ class Delivery:
         for stream_id, one in tries.items():
             for label, count in one.settled(noted[stream_id]).items():
                 self.ports.report(Place(stream_id, label), Worked(SinkRecord(label), delivered=count))
-        self.ring([
-            (Place(one, label), arrival.number)
-            for one, arrival in noted.items() for label in labels[one] if not arrival.is_taken_by(label)
-        ])  # fmt: skip
+        self.ring(
+            [
+                (Place(one, label), arrival.number)
+                for one, arrival in noted.items()
+                for label in labels[one]
+                if not arrival.is_taken_by(label)
+            ]
+        )
 
     def _targets(self, stream_id: str) -> Sequence[Target] | None:
         """Returns a stream's targets; None if its profile is wrong, or cannot be read now."""
@@ -133,9 +137,12 @@ class Delivery:
         for _ in range(TRIES):
             now_ms = self.ports.now_ms()
             record = self.records.read(place) or new(
-                self.arrivals, place, *self._first(place, 0 if rung is None else rung.arrival),
-                command.first_ms(target), now_ms,
-            )  # fmt: skip
+                self.arrivals,
+                place,
+                *self._first(place, 0 if rung is None else rung.arrival),
+                command.first_ms(target),
+                now_ms,
+            )
             came = current(self.arrivals, place.stream_id, record)
             changed = command.changed(place, came, self.arrivals, self.feed, now_ms)
             saved = record if changed == record and record.turn else self.records.save(place, changed)

@@ -117,9 +117,11 @@ class SinkRecord:
         if not self.is_backfill:
             return made
         return replace(
-            made, backfill_from_ms=self.replay_from_ms, backfill_until_ms=self.replay_until_ms,
+            made,
+            backfill_from_ms=self.replay_from_ms,
+            backfill_until_ms=self.replay_until_ms,
             backfill_after=self.replay_after,
-        )  # fmt: skip
+        )
 
     def replayed(self) -> SinkRecord:
         """Returns the record at the end of a replay: with the backfill that waited for it, if there is one."""
@@ -127,9 +129,13 @@ class SinkRecord:
             since_ms = self.replay_until_ms if self.is_backfill else self.backfill_from_ms
             return replace(self, replay_from_ms=since_ms, replay_until_ms=0, replay_after="", left_ms=0)
         return replace(
-            self, replay_from_ms=self.backfill_from_ms, replay_until_ms=self.backfill_until_ms,
-            replay_after=self.backfill_after, is_backfill=True, backfill_until_ms=0,
-        )  # fmt: skip
+            self,
+            replay_from_ms=self.backfill_from_ms,
+            replay_until_ms=self.backfill_until_ms,
+            replay_after=self.backfill_after,
+            is_backfill=True,
+            backfill_until_ms=0,
+        )
 
 
 def settled(record: SinkRecord, arrival: Arrival | None) -> SinkRecord:
@@ -137,9 +143,13 @@ def settled(record: SinkRecord, arrival: Arrival | None) -> SinkRecord:
     if arrival is None or record.sink not in arrival.taken or arrival.number <= record.number:
         return record
     return replace(
-        record, number=arrival.number, done=arrival.part.get(record.sink, ALL), delivered=arrival.taken[record.sink],
-        newest_ms=max(record.newest_ms, arrival.newest_ms), at_ms=arrival.at_ms,
-    )  # fmt: skip
+        record,
+        number=arrival.number,
+        done=arrival.part.get(record.sink, ALL),
+        delivered=arrival.taken[record.sink],
+        newest_ms=max(record.newest_ms, arrival.newest_ms),
+        at_ms=arrival.at_ms,
+    )
 
 
 _NAMES = [one.name for one in fields(SinkRecord) if one.name != "sink"]

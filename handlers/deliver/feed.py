@@ -98,9 +98,15 @@ class Feed:
             number, done, until_ms = behind[0].number, 0, min(behind[0].at_ms, now_ms - KEPT_MS)
         since_ms = max(0, max(record.newest_ms, record.replay_from_ms) - LATE_MS)
         lost = replace(
-            record, number=number, done=done,
-            replay_from_ms=since_ms, replay_until_ms=until_ms, replay_after="", is_backfill=True, left_ms=0,
-        )  # fmt: skip
+            record,
+            number=number,
+            done=done,
+            replay_from_ms=since_ms,
+            replay_until_ms=until_ms,
+            replay_after="",
+            is_backfill=True,
+            left_ms=0,
+        )
         return self._replayed(stream_id, lost, most, now_ms)
 
     # --- what arrived -------------------------------------------------------------------------------------------------
@@ -205,9 +211,12 @@ class Feed:
         """Returns when each entry of the next arrivals came, by its key, or by its segment's place in positions."""
         found = self.arrivals.since(stream_id, record.number, ARRIVALS)
         return {
-            f"{int(entry.key.rpartition('#')[2]):015d}" if entry.partition.endswith(LOG_SUFFIX) else entry.key:
-            entry.received_at_ms for _, entry, _, done in _left(found, record) if not done
-        }  # fmt: skip
+            f"{int(entry.key.rpartition('#')[2]):015d}"
+            if entry.partition.endswith(LOG_SUFFIX)
+            else entry.key: entry.received_at_ms
+            for _, entry, _, done in _left(found, record)
+            if not done
+        }
 
     def _between(self, stream_id: str, record: SinkRecord, now_ms: int) -> Iterator[tuple[str, StoredEvent | None]]:
         """Yields each place after the record's, with its event, None if that is not sent."""

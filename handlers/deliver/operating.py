@@ -110,9 +110,7 @@ def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord, stored: Table | 
     return Lag(events + behind.events + len(apart), min(waits, default=0))
 
 
-def new(
-    arrivals: Arrivals, place: Place, arrival: int, noted_ms: int, from_ms: int | None, now_ms: int
-) -> SinkRecord:  # fmt: skip
+def new(arrivals: Arrivals, place: Place, arrival: int, noted_ms: int, from_ms: int | None, now_ms: int) -> SinkRecord:
     """Returns the record of a sink that begins with an arrival, or after the newest one if `arrival` is 0.
 
     `noted_ms` is when the arrival was noted, 0 if that is not known. If `from_ms` is not None, the sink first gets what
@@ -158,9 +156,14 @@ class Command:
         if self.is_all:
             skipped, end = lag(arrivals, place.stream_id, record).events, new(arrivals, place, 0, 0, None, now_ms)
             record = replace(
-                record, number=end.number, done=end.done, replay_from_ms=now_ms, replay_until_ms=0, backfill_until_ms=0,
+                record,
+                number=end.number,
+                done=end.done,
+                replay_from_ms=now_ms,
+                replay_until_ms=0,
+                backfill_until_ms=0,
                 apart="",
-            )  # fmt: skip
+            )
         elif record.apart:
             _, *left = record.set_apart
             return replace(record.setting_apart(left, record.again_ms), skipped=record.skipped + 1)
@@ -169,6 +172,4 @@ class Command:
             skipped = len(page.broken or page.messages[:1])
             record = advanced(page.begin, page.messages[0].step) if page.messages else page.end
         left_ms = record.left_ms if record.is_replaying else 0
-        return replace(
-            record, skipped=record.skipped + skipped, failures=0, rest_until_ms=0, waits="", left_ms=left_ms
-        )  # fmt: skip
+        return replace(record, skipped=record.skipped + skipped, failures=0, rest_until_ms=0, waits="", left_ms=left_ms)

@@ -56,9 +56,14 @@ class Outcomes:
 
 
 def send_all(
-    messages: Iterable[Message], promises: Promises, send: Send, is_late: Callable[[], bool], *, in_order: bool = True,
+    messages: Iterable[Message],
+    promises: Promises,
+    send: Send,
+    is_late: Callable[[], bool],
+    *,
+    in_order: bool = True,
     each: Each = map,
-) -> Outcomes:  # fmt: skip
+) -> Outcomes:
     """Sends the messages until each is taken or poison, until one has to wait, or until time is up.
 
     With an order, one request follows the other; without one, `each` makes several.

@@ -79,9 +79,16 @@ class FleetRecords:
             self._table.set(_part(digest, number), {"data": part, **typed_values.expiry(now_ms, KEEP_DAYS)})
         counts = wanted.counts()
         fleet = Fleet(
-            execution, digest, APPLYING, "", len(parts), counts["connected"], counts["stopped"], counts["patterns"],
+            execution,
+            digest,
+            APPLYING,
+            "",
+            len(parts),
+            counts["connected"],
+            counts["stopped"],
+            counts["patterns"],
             begun_ms=now_ms,
-        )  # fmt: skip
+        )
         if before.digest == digest and before.state == APPLYING:
             # With what it found up to its place: a round with a stream that is not as wanted is not the last.
             fleet = replace(before, execution=execution)
@@ -96,9 +103,13 @@ class FleetRecords:
         return read_again(zlib.decompress(packed).decode("utf-8", "surrogatepass"))
 
     def note(
-        self, execution: str, position: str, counts: Mapping[str, int], not_yet: Sequence[Mapping[str, Any]],
+        self,
+        execution: str,
+        position: str,
+        counts: Mapping[str, int],
+        not_yet: Sequence[Mapping[str, Any]],
         ended_ms: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Saves its place, "" after a round, and what it found up to there; raises Replaced if another one applies.
 
         All is over if `ended_ms` is not 0.

@@ -35,12 +35,15 @@ def _parsed(value: Any) -> tuple[str, ...] | None:
 
 _PARTS = Form(
     {
-        "type": "array", "items": {"type": "string", "pattern": f"^{_PART.pattern}$"}, "minItems": 2,
-        "maxItems": MOST_PARTS, "uniqueItems": True,
+        "type": "array",
+        "items": {"type": "string", "pattern": f"^{_PART.pattern}$"},
+        "minItems": 2,
+        "maxItems": MOST_PARTS,
+        "uniqueItems": True,
     },
     f"must be a list of 2 to {MOST_PARTS} texts, each of 1 to 64 of the characters A-Z a-z 0-9 . _ ~ / * : , @ + -",
     _parsed,
-)  # fmt: skip
+)
 
 
 def check_parts(fields: Fields, profile: Profile) -> None:

@@ -17,16 +17,17 @@ WAIT_S = 1
 BATCH = 10
 
 
-def received(
-    sqs: Any, queue_url: str, held_s: int, is_late: Callable[[], bool]
-) -> Iterator[list[dict[str, Any]]]:  # fmt: skip
+def received(sqs: Any, queue_url: str, held_s: int, is_late: Callable[[], bool]) -> Iterator[list[dict[str, Any]]]:
     """Yields the messages in batches, as SQS has them, until it is late; each is hidden from others for `held_s`."""
     seen: set[str] = set()
     while not is_late():
         answer = sqs.receive_message(
-            QueueUrl=queue_url, MaxNumberOfMessages=BATCH, WaitTimeSeconds=WAIT_S, VisibilityTimeout=held_s,
+            QueueUrl=queue_url,
+            MaxNumberOfMessages=BATCH,
+            WaitTimeSeconds=WAIT_S,
+            VisibilityTimeout=held_s,
             MessageSystemAttributeNames=["SentTimestamp"],
-        )  # fmt: skip
+        )
         fresh = [one for one in answer.get("Messages", ()) if one["MessageId"] not in seen]
         if not fresh:
             return

@@ -134,9 +134,16 @@ def _pool_of(request: UpstreamRequest, response_class: ResponseClass, watch: Wat
 def _asked(pool: Any, request: UpstreamRequest, timeout: urllib3.Timeout) -> Any:
     """Returns the answer to the request, its body unread and not decoded: urllib3's decoders ignore damage."""
     return pool.urlopen(
-        request.method, parse_url(request.address).request_uri, body=request.body, headers=request.headers,
-        timeout=timeout, retries=False, redirect=False, preload_content=False, decode_content=False,
-    )  # fmt: skip
+        request.method,
+        parse_url(request.address).request_uri,
+        body=request.body,
+        headers=request.headers,
+        timeout=timeout,
+        retries=False,
+        redirect=False,
+        preload_content=False,
+        decode_content=False,
+    )
 
 
 def led(request: UpstreamRequest, address: str) -> UpstreamRequest:

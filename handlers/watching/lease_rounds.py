@@ -142,9 +142,7 @@ class Rounds:
     def numbers(self) -> tuple[int, int, int]:
         """Returns how many streams should be connected, how many are not, and the longest such time in ms."""
         last, now = self.last or Seen(), self._round
-        return (
-            max(last.wanted, now.wanted), max(last.missing, now.missing), max(last.longest_ms, now.longest_ms)
-        )  # fmt: skip
+        return (max(last.wanted, now.wanted), max(last.missing, now.missing), max(last.longest_ms, now.longest_ms))
 
     def _parts(self) -> Iterable[tuple[Mapping[str, str], str]]:
         """Yields the held ids in parts, each with its execution, and after which id the next part begins, "" for none.

@@ -174,9 +174,7 @@ def is_left_stopping(lease: Lease, now_ms: int) -> bool:
     return lease.stop and bool(lease.execution) and now_ms - asked_ms >= STOPS_WITHIN_MS
 
 
-def let_go(
-    table: Table, stream_id: str, lease: Lease, now_ms: int, youngest: Callable[[str, str], Described]
-) -> bool:  # fmt: skip
+def let_go(table: Table, stream_id: str, lease: Lease, now_ms: int, youngest: Callable[[str, str], Described]) -> bool:
     """Returns whether it took the execution out of the lease of a stopped stream, because that is over.
 
     A lease that names the group itself was left by a start that ended half way: no function has claimed the stream, and

@@ -29,9 +29,10 @@ async def tail(page: Page, after: str, every_s: float = EVERY_S) -> Response:
         return first
     headers = {"Cache-Control": first.headers["cache-control"], "Vary": "Accept"}
     return StreamingResponse(
-        _messages(page, after, bytes(first.body), every_s), headers=headers,
+        _messages(page, after, bytes(first.body), every_s),
+        headers=headers,
         media_type=event_pages.CONTENT_TYPES[event_pages.EVENT_STREAM],
-    )  # fmt: skip
+    )
 
 
 async def _messages(page: Page, after: str, body: bytes, every_s: float) -> AsyncIterator[str]:

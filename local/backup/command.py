@@ -47,9 +47,11 @@ def _add_backup(subparsers: Any) -> None:
         "dead-letter queue is not included."
     )
     parser = _parser(
-        subparsers, "backup", words,
+        subparsers,
+        "backup",
+        words,
         ["backup --to backup-of-friday", "backup --stage prod --to s3://vault/prod/2026-11-28 --match 'orders:*'"],
-    )  # fmt: skip
+    )
     parser.add_argument("--stage", default=HERE, metavar="PLACE", help="where the streams are (default: this machine)")
     parser.add_argument("--to", required=True, metavar="WHERE", help="a folder, or s3://BUCKET/PREFIX")
     parser.set_defaults(run=_backup)
@@ -63,13 +65,15 @@ def _add_restore(subparsers: Any) -> None:
         "resends it. Sinks do not get restored events."
     )
     parser = _parser(
-        subparsers, "restore", words,
+        subparsers,
+        "restore",
+        words,
         [
             "restore --from backup-of-friday",
             "restore --from s3://vault/prod/2026-11-28 --stage prod@eu-west-1 --start",
             "restore --from prod/restored-events,restored-control --stage prod --match 'orders:*' --dry-run",
         ],
-    )  # fmt: skip
+    )
     parser.add_argument("--from", required=True, dest="source", metavar="WHERE", help="a folder, s3://…, or a place")
     parser.add_argument("--stage", default=HERE, metavar="PLACE", help="where to restore them (default: this machine)")
     parser.add_argument("--start", action="store_true", help="start the streams that ran when they were copied")
@@ -84,9 +88,11 @@ def _add_move(subparsers: Any) -> None:
         "interruption, repeat the command. The original stays, stopped; its sinks still deliver what was waiting."
     )
     parser = _parser(
-        subparsers, "move", words,
+        subparsers,
+        "move",
+        words,
         ["move orders:eu --from prod --to prod@eu-west-1", "move --match 'demo*' --from local --to dev"],
-    )  # fmt: skip
+    )
     parser.add_argument("stream_ids", nargs="*", metavar="STREAM", help="which streams")
     parser.add_argument("--from", required=True, dest="source", metavar="PLACE", help="where the streams are")
     parser.add_argument("--to", required=True, metavar="PLACE", help="where to move them")

@@ -116,7 +116,7 @@ class Taking:
     @staticmethod
     def _counted(
         counted: Summary, name: str, content: bytes, items: list[Item], saved: Container[str]
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> dict[str, Any]:
         counted["events"] += events_of(items)
         found = [archive.object_name(key) for key in _bodies(items)]
         gone = [one for one in found if f"objects/{one}" not in saved]

@@ -231,10 +231,14 @@ def as_json(source: Scenario, faults: str, found: list[dict[str, Any]]) -> dict[
     """Returns the object that `--json` prints."""
     settings, upstream = source.settings, source.upstream
     return {
-        "hours": source.run_for_ms / 3_600_000, "limit_s": settings["function_timeout_s"],
-        "wait_s": settings["wait_s"], "upstream": upstream.policy, "faults": faults, "seed": source.seed,
+        "hours": source.run_for_ms / 3_600_000,
+        "limit_s": settings["function_timeout_s"],
+        "wait_s": settings["wait_s"],
+        "upstream": upstream.policy,
+        "faults": faults,
+        "seed": source.seed,
         "strategies": found,
-    }  # fmt: skip
+    }
 
 
 def rows(found: list[dict[str, Any]]) -> list[list[str]]:

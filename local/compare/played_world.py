@@ -65,11 +65,17 @@ class Result:
     def as_json(self, memory_mb: int, prices: Prices) -> dict[str, Any]:
         """Returns the strategy's object in what `--json` prints."""
         return {
-            "strategy": self.strategy, "connected_percent": self.connected_percent, "gap_ms": self.gap_ms,
-            "gaps": len(self.gaps), "overlap_ms": overlap_ms(self.connections), "lost": self.deliveries.lost,
-            "duplicates": self.deliveries.duplicates, "connections": len(self.connections),
-            "transitions": self.transitions, "usd_month": self.usd_month(memory_mb, prices),
-        }  # fmt: skip
+            "strategy": self.strategy,
+            "connected_percent": self.connected_percent,
+            "gap_ms": self.gap_ms,
+            "gaps": len(self.gaps),
+            "overlap_ms": overlap_ms(self.connections),
+            "lost": self.deliveries.lost,
+            "duplicates": self.deliveries.duplicates,
+            "connections": len(self.connections),
+            "transitions": self.transitions,
+            "usd_month": self.usd_month(memory_mb, prices),
+        }
 
     def lanes(self) -> dict[str, Any]:
         """Returns what each lane did, as `--lanes` prints it; the end of what goes on is null."""

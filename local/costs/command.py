@@ -81,9 +81,12 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--deliver", metavar="KIND", help=f"where events go next: {', '.join(KINDS)}, or several")
     parser.add_argument("--price", action="append", default=[], metavar="NAME=USD", help="replace a price of the list")
     parser.add_argument(
-        "--repair", nargs="?", const="100", metavar="EVENTS",
+        "--repair",
+        nargs="?",
+        const="100",
+        metavar="EVENTS",
         help="price the repair of a gap that missed this many events instead (100)",
-    )  # fmt: skip
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
@@ -196,12 +199,21 @@ def _notes(load: Load, settings: Any, listed: Prices) -> list[str]:
 def _as_json(stage: str, load: Load, found: Costs, listed: Prices, notes: list[str]) -> dict[str, Any]:
     million = found.million_events
     return {
-        "stage": stage, **asdict(load), "region": listed.region, "prices_as_of": listed.as_of,
-        "stream_month": found.stream_month, "fixed_month": found.fixed_month["sum"],
-        "fixed_month_parts": found.fixed_month, "million_events": None if million is None else million["sum"],
-        "million_events_parts": million, "million_events_kept": found.million_kept,
-        "stage_month": stage_usd(load, found), "beside": found.beside, "used": asdict(found.used), "notes": notes,
-    }  # fmt: skip
+        "stage": stage,
+        **asdict(load),
+        "region": listed.region,
+        "prices_as_of": listed.as_of,
+        "stream_month": found.stream_month,
+        "fixed_month": found.fixed_month["sum"],
+        "fixed_month_parts": found.fixed_month,
+        "million_events": None if million is None else million["sum"],
+        "million_events_parts": million,
+        "million_events_kept": found.million_kept,
+        "stage_month": stage_usd(load, found),
+        "beside": found.beside,
+        "used": asdict(found.used),
+        "notes": notes,
+    }
 
 
 def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) -> str:

@@ -243,9 +243,16 @@ def woken(kinds: tuple[str, ...], events: int, event_bytes: int, request_ms: int
 
     targets = [Target(kind, "counted") for kind in kinds]
     virtual = VirtualDelivery(
-        MeteredDynamoDb(meter), EVENTS, clock, lambda _stream: targets, sending, lambda _letter: False,
-        KeyboardInterrupt, tables=meter.tables, each=virtual_delivery.side_by_side(clock),
-    )  # fmt: skip
+        MeteredDynamoDb(meter),
+        EVENTS,
+        clock,
+        lambda _stream: targets,
+        sending,
+        lambda _letter: False,
+        KeyboardInterrupt,
+        tables=meter.tables,
+        each=virtual_delivery.side_by_side(clock),
+    )
     first, *brought = records(["replay"], events + 1, event_bytes)
     for record in (first, *brought):
         meter.call("PutItem", {"TableName": EVENTS, "Item": decoded(record["dynamodb"]["NewImage"])})

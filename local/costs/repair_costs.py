@@ -85,9 +85,18 @@ def counted(events: int, event_bytes: int = 200) -> Counted:
     before, began_ms = meter.counts.copy(), now[0]
     work.request("cost", now[0], now[0])
     deps = Deps(
-        work, StreamRecords(client, "control", "events"), store, EventReader(client, "events", lambda _: None),
-        lambda _: profile, lambda _: {}, rest.fetch, lambda *_: None, lambda: now[0], lambda: 1 << 40, "cost",
-    )  # fmt: skip
+        work,
+        StreamRecords(client, "control", "events"),
+        store,
+        EventReader(client, "events", lambda _: None),
+        lambda _: profile,
+        lambda _: {},
+        rest.fetch,
+        lambda *_: None,
+        lambda: now[0],
+        lambda: 1 << 40,
+        "cost",
+    )
 
     def ask(request: Callable[[], Any]) -> Any:
         asked, answer = len(rest.asked), request()

@@ -253,8 +253,12 @@ def _sinks(account: Account, deployed: Deployed, profiles: Any) -> dict[str, Any
     """Whether each sink exists, and whether the delivery's role may send to it."""
     if isinstance(profiles, Unasked):
         return {}
-    sinks = {f"{one['kind']}:{one['name']}": one for answer in profiles.values() if isinstance(answer, dict)
-             for one in answer.get("sinks", ())}  # fmt: skip
+    sinks = {
+        f"{one['kind']}:{one['name']}": one
+        for answer in profiles.values()
+        if isinstance(answer, dict)
+        for one in answer.get("sinks", ())
+    }
     return {label: _sink(account, deployed, one) for label, one in sinks.items()}
 
 

@@ -44,9 +44,12 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--stage", metavar="S", help="a deployed stage (default: the run on this machine)")
     parser.add_argument("--repair", action="store_true", help="reset what has drifted from the template")
     parser.add_argument(
-        "--demo", metavar="STREAM", nargs="?", const="",
+        "--demo",
+        metavar="STREAM",
+        nargs="?",
+        const="",
         help="also start a stream, let it hand over once, and stop it (default: a demonstration stream)",
-    )  # fmt: skip
+    )
     parser.add_argument("--url", metavar="ADDRESS", help="the API's address for --demo (default: the stack's own)")
     parser.add_argument("--json", action="store_true", help="print a JSON object for each check")
     parser.set_defaults(run=asking.refusals(run))

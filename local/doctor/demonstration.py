@@ -103,9 +103,12 @@ def _handed_over(
     owner = text(leases.items([stream_id]).get(stream_id, {}), "group") or stream_id
     execution = leases.read(owner).execution
     answer = account.ask(
-        "stepfunctions", "start_execution", stateMachineArn=deployed.named("Connections"),
-        name=successor_name(execution, "doctor", ""), input=start_input(owner, execution),
-    )  # fmt: skip
+        "stepfunctions",
+        "start_execution",
+        stateMachineArn=deployed.named("Connections"),
+        name=successor_name(execution, "doctor", ""),
+        input=start_input(owner, execution),
+    )
     if isinstance(answer, Unasked):
         yield Finding(State.UNKNOWN, f"{what}, handover", f"not known: {answer.reason}")
         return

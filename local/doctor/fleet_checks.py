@@ -100,9 +100,7 @@ def _states(deployed: Deployed, facts: Facts, held: int, measured: Mapping[str, 
         yield _quota("requests a second of the stage's API", rate, 0, minute / 60, "")
 
 
-def _quota(
-    what: str, quota: Any, needed: float, used: float | None, key: str, refused: float = 0
-) -> Finding:  # fmt: skip
+def _quota(what: str, quota: Any, needed: float, used: float | None, key: str, refused: float = 0) -> Finding:
     """The finding about a limit; `refused` is how often it was exceeded in the last hours."""
     by = ""
     if isinstance(quota, Unasked):
@@ -143,8 +141,11 @@ def _price(deployed: Deployed, facts: Facts, held: int, prices: Prices) -> Itera
     named = (one.properties.get("SSESpecification", {}).get("KMSMasterKeyId") for one, _ in encrypted)
     own = {str(key) for key in named if key}
     words = f", and {len(own) * prices.usd('kms', 'key_month'):.2f} $ for {counted(len(own), 'key')} of yours"
-    yield Finding(State.OK, "price of the tables' encryption",
-                  f"up to {usd:.2f} $ a month for requests to KMS{words if own else ''}")  # fmt: skip
+    yield Finding(
+        State.OK,
+        "price of the tables' encryption",
+        f"up to {usd:.2f} $ a month for requests to KMS{words if own else ''}",
+    )
 
 
 # --- upstreams, secrets and sinks -------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def _table(deployed: Deployed, resource: Resource, facts: Mapping[str, Any]) -> 
 
 def _encryption(
     what: str, sse: Mapping[str, Any], wanted: Mapping[str, Any], fix: str, name: Mapping[str, str]
-) -> Finding:  # fmt: skip
+) -> Finding:
     """A table that was restored may have AWS's key in place of the template's. An alias is compared with no key."""
     key, arn = str(wanted.get("KMSMasterKeyId", "")), str(sse.get("KMSMasterKeyArn", ""))
     is_on, is_named = sse.get("Status") in ("ENABLED", "UPDATING"), bool(key) and "alias/" not in key
@@ -110,9 +110,7 @@ def _update(name: Mapping[str, str], **changes: Any) -> Mend:
     return Mend("dynamodb", "update_table", {**name, **changes})
 
 
-def _time_to_live(
-    what: str, ttl: Any, wanted: Mapping[str, Any], fix: str, name: Mapping[str, str]
-) -> Finding:  # fmt: skip
+def _time_to_live(what: str, ttl: Any, wanted: Mapping[str, Any], fix: str, name: Mapping[str, str]) -> Finding:
     attribute = str(wanted.get("AttributeName", ""))
     specification = {"AttributeName": attribute, "Enabled": True}
     mend = Mend("dynamodb", "update_time_to_live", {**name, "TimeToLiveSpecification": specification})
@@ -126,9 +124,7 @@ def _time_to_live(
     return compared(f"{what}, time to live", found, attribute or found, words, None if is_on else mend)
 
 
-def _backups(
-    what: str, backups: Any, wanted: Mapping[str, Any], fix: str, name: Mapping[str, str]
-) -> Finding:  # fmt: skip
+def _backups(what: str, backups: Any, wanted: Mapping[str, Any], fix: str, name: Mapping[str, str]) -> Finding:
     title = f"{what}, point-in-time recovery"
     if isinstance(backups, Unasked):
         return unasked(title, backups, fix)
@@ -176,8 +172,12 @@ def _functions(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
     words = f"{number}, the deployed one"
     if other:
         words = f"{number}, not the deployed one, whose {' and '.join(other)} {'differ' if other[1:] else 'differs'}"
-    yield Finding(State.NOTE if other else State.OK, "version that streams run", words,
-                  fix=f"{upgrade} moves them to it" if other else "")  # fmt: skip
+    yield Finding(
+        State.NOTE if other else State.OK,
+        "version that streams run",
+        words,
+        fix=f"{upgrade} moves them to it" if other else "",
+    )
 
 
 def _reserved(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
@@ -190,8 +190,11 @@ def _reserved(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
         if (found := answer.get("ReservedConcurrentExecutions")) != wanted:
             here, there = ("none" if one is None else str(one) for one in (found, wanted))
             change = {} if wanted is None else {"ReservedConcurrentExecutions": wanted}
-            mend = Mend("lambda", f"{'put' if change else 'delete'}_function_concurrency",
-                        {"FunctionName": resource.name, **change})  # fmt: skip
+            mend = Mend(
+                "lambda",
+                f"{'put' if change else 'delete'}_function_concurrency",
+                {"FunctionName": resource.name, **change},
+            )
             what = f"function {resource.key}, reserved concurrency"
             yield compared(what, here, there, restore(deployed), mend)
 
@@ -215,17 +218,27 @@ def _mappings(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
             yield compared(what, found, "Enabled", fix, mend)
             continue
         arn = "" if isinstance(queue, Unasked) else queue["Attributes"]["QueueArn"]
-        mend_new = Mend("lambda", "create_event_source_mapping", {
-            **{key: value for key, value in resource.properties.items() if not isinstance(value, dict)},
-            "FilterCriteria": resource.properties["FilterCriteria"],
-            "FunctionName": deployed.named(DELIVERY),
-            "EventSourceArn": stream,
-            "DestinationConfig": {"OnFailure": {"Destination": arn}},
-        })  # fmt: skip
+        mend_new = Mend(
+            "lambda",
+            "create_event_source_mapping",
+            {
+                **{key: value for key, value in resource.properties.items() if not isinstance(value, dict)},
+                "FilterCriteria": resource.properties["FilterCriteria"],
+                "FunctionName": deployed.named(DELIVERY),
+                "EventSourceArn": stream,
+                "DestinationConfig": {"OnFailure": {"Destination": arn}},
+            },
+        )
         found = "the function is called for a stream that the table no longer has" if known else "no function is called"
         # The stream comes first, because it gets its ARN when it is switched on.
-        yield Finding(State.WRONG, what, found, "called for the table's own stream", f"Nothing is delivered: {fix}",
-                      mend_new if is_on and arn else None)  # fmt: skip
+        yield Finding(
+            State.WRONG,
+            what,
+            found,
+            "called for the table's own stream",
+            f"Nothing is delivered: {fix}",
+            mend_new if is_on and arn else None,
+        )
 
 
 # --- queue and API --------------------------------------------------------------------------------------------------
@@ -237,8 +250,12 @@ def _storage(facts: Facts) -> Iterator[Finding]:
         yield unasked("dead-letter queue", queue, DEPLOY)
     else:
         number = int(queue["Attributes"]["ApproximateNumberOfMessages"])
-        yield Finding(State.NOTE if number else State.OK, "dead-letter queue", counted(number, "message"),
-                      fix="`streamkeeper redrive --dry-run` lists them" if number else "")  # fmt: skip
+        yield Finding(
+            State.NOTE if number else State.OK,
+            "dead-letter queue",
+            counted(number, "message"),
+            fix="`streamkeeper redrive --dry-run` lists them" if number else "",
+        )
     yield unasked("bucket", bucket, DEPLOY) if isinstance(bucket, Unasked) else Finding(State.OK, "bucket", "exists")
 
 

@@ -71,8 +71,11 @@ def of_stack(cloudformation: Any, stage: str) -> Deployed:
         (stack,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
         template = cloudformation.get_template(StackName=name, TemplateStage="Original")["TemplateBody"]
         pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=name)
-        names = {one["LogicalResourceId"]: one.get("PhysicalResourceId", "") for page in pages
-                 for one in page["StackResourceSummaries"]}  # fmt: skip
+        names = {
+            one["LogicalResourceId"]: one.get("PhysicalResourceId", "")
+            for page in pages
+            for one in page["StackResourceSummaries"]
+        }
     except (BotoCoreError, ClientError, ValueError) as problem:
         region = cloudformation.meta.region_name
         reason = str(problem).rstrip(".")

@@ -75,9 +75,15 @@ class Pool:
     """
 
     def __init__(
-        self, functions: Iterable[Function], environment: Mapping[str, str], task_root: Path, logs: Path,
-        idle_s: float = IDLE_S, aliases: Iterable[Alias] = (), starts_within_s: float = STARTS_WITHIN_S,
-    ) -> None:  # fmt: skip
+        self,
+        functions: Iterable[Function],
+        environment: Mapping[str, str],
+        task_root: Path,
+        logs: Path,
+        idle_s: float = IDLE_S,
+        aliases: Iterable[Alias] = (),
+        starts_within_s: float = STARTS_WITHIN_S,
+    ) -> None:
         self.versions = Versions(logs.with_name("versions"), aliases)
         self.created = Created(logs.with_name("functions"))
         self._functions = {function.name: function for function in functions}

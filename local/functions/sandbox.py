@@ -132,10 +132,16 @@ class Sandbox:
 
     async def _spawn(self) -> None:
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", str(_BOOTSTRAP),
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-            cwd=self.task_root, env=self._child_environment(), start_new_session=True,
-        )  # fmt: skip
+            sys.executable,
+            "-P",
+            str(_BOOTSTRAP),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            cwd=self.task_root,
+            env=self._child_environment(),
+            start_new_session=True,
+        )
         self._tasks = [asyncio.create_task(self._watch(self._process)), asyncio.create_task(self._copy(self._process))]
 
     async def invoke(self, payload: bytes, qualifier: str = "") -> Answer:

@@ -72,8 +72,10 @@ def _of_dynamodb(operation: str, parameters: Parameters) -> Iterable[Need]:
         return (Need(f"dynamodb:{operation}", _table(name)) for name in parameters.get("RequestItems", {}))
     if operation == "BatchExecuteStatement":
         inserts = (_INSERT.match(one["Statement"]) for one in parameters["Statements"])
-        return [Need("dynamodb:PartiQLInsert", _table(one[1])) if one else Need(f"dynamodb:{operation}", "*")
-                for one in inserts]  # fmt: skip
+        return [
+            Need("dynamodb:PartiQLInsert", _table(one[1])) if one else Need(f"dynamodb:{operation}", "*")
+            for one in inserts
+        ]
     place = _table(parameters["TableName"]) if "TableName" in parameters else "*"
     index = f"/index/{parameters['IndexName']}" if parameters.get("IndexName") else ""
     return [Need(f"dynamodb:{operation}", place + index)]

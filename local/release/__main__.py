@@ -109,16 +109,21 @@ def add_code(root: Path, folder: Path) -> None:
 
 def packaged(
     project: Path, settings: Mapping[str, Any], stage: str = variants.STAGE, *, has_zip: bool = False
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The compiled template of a stage with these settings; raises UserError."""
     (project / "env" / f"{stage}.yml").write_text(json.dumps(dict(settings)))
     environment = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
     only = {} if has_zip else {"STREAMKEEPER_TEMPLATE_ONLY": "1"}
     command = ["node", *osls.COMMAND, "package", "--stage", stage, "--region", "us-east-1"]
     run = subprocess.run(
-        command, cwd=project, env=environment | only, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        command,
+        cwd=project,
+        env=environment | only,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     if run.returncode != 0:
         raise UserError(f"`sls package` failed: {osls.reason(run.stdout + run.stderr)}")
     compiled: dict[str, Any] = json.loads((project / ".serverless" / osls.COMPILED).read_text(encoding="utf-8"))

@@ -42,9 +42,13 @@ Template = dict[str, Any]
 
 
 def template(
-    packaged: Mapping[str, Template], second: Template, schema: Template, stage: Mapping[str, Any],
-    descriptions: Mapping[str, str], version: str,
-) -> Template:  # fmt: skip
+    packaged: Mapping[str, Template],
+    second: Template,
+    schema: Template,
+    stage: Mapping[str, Any],
+    descriptions: Mapping[str, str],
+    version: str,
+) -> Template:
     """The template of a release; raises Clash.
 
     `packaged` are the compiled templates by the condition that does not hold in each, or ""; `second` is the one with
@@ -117,9 +121,7 @@ def _finish(resources: Template) -> None:
     }
 
 
-def _parameters(
-    schema: Template, stage: Mapping[str, Any], descriptions: Mapping[str, str], version: str
-) -> Template:  # fmt: skip
+def _parameters(schema: Template, stage: Mapping[str, Any], descriptions: Mapping[str, str], version: str) -> Template:
     made: Template = {
         "CodeBucket": {"Type": "String", "Description": "The bucket, in this region, with the zip of the release"},
         "CodeKey": {
@@ -163,9 +165,10 @@ def _type(rules: Mapping[str, Any]) -> Template:
             return {"Type": "String", "AllowedValues": ["false", "true"]}
     # Lookaheads are for languages in which $ also matches before a final line break.
     return {
-        "Type": "String", "AllowedPattern": rules["pattern"].replace("(?!\\n)", ""),
+        "Type": "String",
+        "AllowedPattern": rules["pattern"].replace("(?!\\n)", ""),
         "ConstraintDescription": f"must be {rules['mustBe']}",
-    }  # fmt: skip
+    }
 
 
 def handover_rules() -> Template:

@@ -148,9 +148,7 @@ def merged(base: Any, several: Iterable[Any], place: str = "") -> Any:
     if all(isinstance(one, dict) for one in (base, *changed)):
         keys = dict.fromkeys(key for one in (base, *changed) for key in one)
         if "Fn::If" not in keys:
-            return {
-                key: merged(base.get(key), [one.get(key) for one in changed], f"{place}/{key}") for key in keys
-            }  # fmt: skip
+            return {key: merged(base.get(key), [one.get(key) for one in changed], f"{place}/{key}") for key in keys}
     if all(isinstance(one, list) and len(one) == len(base) for one in changed):
         columns = zip(base, *changed, strict=True)
         return [merged(first, rest, f"{place}/{number}") for number, (first, *rest) in enumerate(columns)]

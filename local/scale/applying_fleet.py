@@ -71,9 +71,17 @@ def apply(streams: int, per_function: int, limits: Limits) -> Applied:
         assert groups.total() == streams - len(asking.left)
         assert per_function == 1 or max(groups.values()) <= per_function
         return Applied(
-            streams, per_function, len(groups) if per_function > 1 else 0, asking.counts["refused"], len(asking.left),
-            aws.refused[FUNCTIONS], aws.most("starts"), aws.most("units"), aws.most_of_a_partition(), over_s,
-        )  # fmt: skip
+            streams,
+            per_function,
+            len(groups) if per_function > 1 else 0,
+            asking.counts["refused"],
+            len(asking.left),
+            aws.refused[FUNCTIONS],
+            aws.most("starts"),
+            aws.most("units"),
+            aws.most_of_a_partition(),
+            over_s,
+        )
 
     return clock.run(run())
 

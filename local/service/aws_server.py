@@ -164,9 +164,13 @@ class AwsServer:
         headers = {name: value for name, value in request.headers.items() if name not in _HOP_BY_HOP | _OF_A_PAGE}
         try:
             answer = self._http.request(
-                request.method, f"{origin}{raw_target(request)}", body=body, headers=headers, redirect=False,
+                request.method,
+                f"{origin}{raw_target(request)}",
+                body=body,
+                headers=headers,
+                redirect=False,
                 decode_content=False,
-            )  # fmt: skip
+            )
         except urllib3.exceptions.HTTPError as problem:
             text = json.dumps({"message": f"The endpoint {origin} does not answer: {type(problem).__name__}."})
             return Response(text, 502, media_type="application/json")

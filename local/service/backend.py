@@ -44,7 +44,7 @@ class FunctionAddresses:
 
     def __init__(
         self, endpoints: Endpoints, sockets: Sockets, environment: Mapping[str, str], *, is_guarded: bool
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.aws = f"http://{HOST}:{port_of(sockets.aws)}"
         own = {name: value for name, value in environment.items() if name.startswith("UPSTREAM_") and value}
         self.upstreams = {"UPSTREAM_DEMO": f"http://{HOST}:{port_of(sockets.upstreams)}"} | own
@@ -76,10 +76,16 @@ class Backend:
     """
 
     def __init__(
-        self, data: Path, listening: Any, lock_file: IO[str], environment: Mapping[str, str],
-        on_death: Callable[[], None], on_restart: Callable[[], Awaitable[None]],
-        on_failure: Callable[[str], None], say: Callable[[str], None],
-    ) -> None:  # fmt: skip
+        self,
+        data: Path,
+        listening: Any,
+        lock_file: IO[str],
+        environment: Mapping[str, str],
+        on_death: Callable[[], None],
+        on_restart: Callable[[], Awaitable[None]],
+        on_failure: Callable[[str], None],
+        say: Callable[[str], None],
+    ) -> None:
         self._data = data
         self._has_tables = needs_dynamodb(environment)
         self._say = say

@@ -29,9 +29,12 @@ class Supervisor:
     resumes_from: str
 
     def __init__(
-        self, log: Path, on_failure: Callable[[str], None], say: Callable[[str], None],
+        self,
+        log: Path,
+        on_failure: Callable[[str], None],
+        say: Callable[[str], None],
         on_restart: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.log = log
         self.say = say
         self._on_failure, self._on_restart = on_failure, on_restart

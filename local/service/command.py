@@ -107,9 +107,13 @@ def _bind(port: int, held: contextlib.ExitStack) -> Sockets:
 
 
 async def _serve(
-    options: Options, template: Mapping[str, Any], sockets: Sockets, lock_file: IO[str],
-    environment: Mapping[str, str], screen: Screen,
-) -> int:  # fmt: skip
+    options: Options,
+    template: Mapping[str, Any],
+    sockets: Sockets,
+    lock_file: IO[str],
+    environment: Mapping[str, str],
+    screen: Screen,
+) -> int:
     end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     service = Service(options.data, template, sockets, lock_file, environment, screen, lambda: _end(end, _FORCED))
     _listen_to_signals(end)
@@ -122,10 +126,8 @@ async def _serve(
             starting.result()
             welcome(options, service, screen)
             following = asyncio.create_task(
-                Redeploy(
-                    service.use_code, service.use_template, options.stage, screen.say, own=options.profiles
-                ).run()
-            )  # fmt: skip
+                Redeploy(service.use_code, service.use_template, options.stage, screen.say, own=options.profiles).run()
+            )
         else:
             starting.cancel()
         status = await end

@@ -64,9 +64,15 @@ class EmbeddedAws(Supervisor):
     resumes_from = "its last save"
 
     def __init__(
-        self, folder: Path, listening: socket.socket, lock_file: IO[str], on_death: Callable[[], None],
-        on_restart: Callable[[], Awaitable[None]], on_failure: Callable[[str], None], say: Callable[[str], None],
-    ) -> None:  # fmt: skip
+        self,
+        folder: Path,
+        listening: socket.socket,
+        lock_file: IO[str],
+        on_death: Callable[[], None],
+        on_restart: Callable[[], Awaitable[None]],
+        on_failure: Callable[[str], None],
+        say: Callable[[str], None],
+    ) -> None:
         super().__init__(folder / "logs" / "engine.log", on_failure, say, on_restart)
         self._folder = folder
         self._listening = listening
@@ -103,11 +109,21 @@ class EmbeddedAws(Supervisor):
         """Starts ministack on the socket."""
         descriptors = (self._listening.fileno(), self._lock_file.fileno())
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-W", "ignore", "-m", "local.service.embedded_aws_child", str(os.getpid()),
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "local.service.embedded_aws_child",
+            str(os.getpid()),
             str(descriptors[0]),
-            stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=descriptors, start_new_session=True,
-            cwd=CODE, env=self._environment(),
-        )  # fmt: skip
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=descriptors,
+            start_new_session=True,
+            cwd=CODE,
+            env=self._environment(),
+        )
 
     async def answers(self) -> None:
         """Returns once it is healthy. The socket already listens, so this waits in its queue for the child."""

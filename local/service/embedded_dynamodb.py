@@ -81,9 +81,13 @@ class EmbeddedDynamoDB(Supervisor):
     resumes_from = "what is on disk, which is everything"
 
     def __init__(
-        self, folder: Path, binary: Path, lock_file: IO[str], on_failure: Callable[[str], None],
+        self,
+        folder: Path,
+        binary: Path,
+        lock_file: IO[str],
+        on_failure: Callable[[str], None],
         say: Callable[[str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(folder / "logs" / "dynamodb.log", on_failure, say)
         self._folder = folder
         self._binary = binary
@@ -105,11 +109,17 @@ class EmbeddedDynamoDB(Supervisor):
         arguments = ["--host", self._host, "--port", str(self._port), "--db-path", str(file)]
         bond = [sys.executable, "-m", "local.bootstrap", "--exec", str(os.getpid())]
         return await asyncio.create_subprocess_exec(
-            *bond, str(self._binary), *arguments,
-            stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[self._lock_file.fileno()],
-            start_new_session=True, cwd=CODE,
+            *bond,
+            str(self._binary),
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[self._lock_file.fileno()],
+            start_new_session=True,
+            cwd=CODE,
             env={name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ},
-        )  # fmt: skip
+        )
 
     async def answers(self) -> None:
         """Returns once the port answers HTTP at all."""

@@ -72,10 +72,16 @@ class Gateway:
     """
 
     def __init__(
-        self, routes: Iterable[Route | ProxyRoute], responses: Iterable[GatewayResponse], executions: Executions,
-        check_stream: CheckStream, states: CallStates, invoke: lambda_proxy.Invoke, room: Room,
+        self,
+        routes: Iterable[Route | ProxyRoute],
+        responses: Iterable[GatewayResponse],
+        executions: Executions,
+        check_stream: CheckStream,
+        states: CallStates,
+        invoke: lambda_proxy.Invoke,
+        room: Room,
         signature: SignatureCheck,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.serve(routes, responses)
         self._signature = signature
         self._executions = executions

@@ -134,9 +134,12 @@ def _wanted(table: Mapping[str, Any]) -> CreatedFunction:
     if not isinstance(variables, dict) or not all(isinstance(value, str) for value in variables.values()):
         raise Unacceptable("Environment.Variables must be a mapping of texts.")
     function = Function(
-        _text(table, "FunctionName", _NAME), _text(table, "Handler", _HANDLER), _number(table, "Timeout", 3, 900),
-        _number(table, "MemorySize", 128, 10_240), variables,
-    )  # fmt: skip
+        _text(table, "FunctionName", _NAME),
+        _text(table, "Handler", _HANDLER),
+        _number(table, "Timeout", 3, 900),
+        _number(table, "MemorySize", 128, 10_240),
+        variables,
+    )
     at = time.strftime("%Y-%m-%dT%H:%M:%S.000+0000", time.gmtime())
     return CreatedFunction(function, runtime, str(table.get("Role", "")), str(table.get("Description", "")), at)
 

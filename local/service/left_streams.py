@@ -75,9 +75,15 @@ class LeftStreams:
     """
 
     def __init__(
-        self, executions: Executions, control: Callable[[], tuple[Any, str]], states: StepFunctions, room: Room,
-        say: Callable[[str], None], *, shares_tables: bool,
-    ) -> None:  # fmt: skip
+        self,
+        executions: Executions,
+        control: Callable[[], tuple[Any, str]],
+        states: StepFunctions,
+        room: Room,
+        say: Callable[[str], None],
+        *,
+        shares_tables: bool,
+    ) -> None:
         self._executions = executions
         self._states = states
         self._control = control
@@ -141,9 +147,12 @@ class LeftStreams:
         return damage | await asyncio.to_thread(self._check, suspects, youngest, now_ms, seen.groups)
 
     def _check(
-        self, suspects: list[tuple[str, Lease]], youngest: Mapping[str, Described], now_ms: int,
+        self,
+        suspects: list[tuple[str, Lease]],
+        youngest: Mapping[str, Described],
+        now_ms: int,
         groups: Mapping[str, Sequence[str]],
-    ) -> dict[str, str]:  # fmt: skip
+    ) -> dict[str, str]:
         def of(stream_id: str, execution: str) -> Described:
             return youngest.get(stream_id) or self._states.describe(execution)
 

@@ -37,9 +37,13 @@ class LiveView:
     """Reads the control table while executions run, and prints what has changed."""
 
     def __init__(
-        self, executions: Executions, endpoints: Endpoints, control_table: str, screen: Screen,
+        self,
+        executions: Executions,
+        endpoints: Endpoints,
+        control_table: str,
+        screen: Screen,
         unconnected_after_s: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._executions = executions
         self._endpoints = endpoints
         self._control_table = control_table

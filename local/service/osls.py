@@ -144,7 +144,7 @@ def _alone(folder: Path) -> Iterator[int]:
 
 def _check_machine(
     root: Path, name: str, stage_settings: Mapping[str, stages.Setting], names: Mapping[str, str]
-) -> None:  # fmt: skip
+) -> None:
     """Raises UserError if the interpreter refuses the machine; it names the place, which osls often does not."""
     try:
         load(stages.resolve(read_definition(root / name), stage_settings, names))

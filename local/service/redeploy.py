@@ -72,10 +72,14 @@ class Redeploy:
     """
 
     def __init__(
-        self, use_code: Callable[[], Awaitable[list[str]]],
-        use_template: Callable[[dict[str, Any]], Awaitable[list[str]]], stage: str, say: Callable[[str], None],
-        root: Path = ROOT, own: Path | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        use_code: Callable[[], Awaitable[list[str]]],
+        use_template: Callable[[dict[str, Any]], Awaitable[list[str]]],
+        stage: str,
+        say: Callable[[str], None],
+        root: Path = ROOT,
+        own: Path | None = None,
+    ) -> None:
         self._use_code, self._use_template = use_code, use_template
         self._stage = stage
         self._say = say

@@ -97,9 +97,14 @@ def period(gap: dict[str, Any]) -> str:
 
 
 def verb(
-    subparsers: Any, name: str, words: str, examples: list[str], *, stream: bool = True,
+    subparsers: Any,
+    name: str,
+    words: str,
+    examples: list[str],
+    *,
+    stream: bool = True,
     exits: Mapping[int, str] | None = None,
-) -> argparse.ArgumentParser:  # fmt: skip
+) -> argparse.ArgumentParser:
     """Adds a verb with --url and --json, its examples, and a stream id if it takes one.
 
     `exits` are exit statuses of its own; a status that it cannot have means "".

@@ -97,8 +97,10 @@ class _Server:
             number = theirs.fileno()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "states_language.scheduling.evaluator", str(number)],
-                pass_fds=[number], stdin=subprocess.DEVNULL, process_group=0,
-            )  # fmt: skip
+                pass_fds=[number],
+                stdin=subprocess.DEVNULL,
+                process_group=0,
+            )
 
     @property
     def lives(self) -> bool:

@@ -37,11 +37,18 @@ class Express:
         name = name or str(uuid.uuid4())
         described = started.described
         live = started.machine.start(
-            document, clock=clock, perform=perform, on_event=stir, name=name,
+            document,
+            clock=clock,
+            perform=perform,
+            on_event=stir,
+            name=name,
             arn=f"{described.arn.replace(':stateMachine:', ':express:')}:{name}:{uuid.uuid4()}",
-            machine_name=described.name, machine_arn=described.arn, role_arn=described.role_arn,
-            lanes=self._executions.lanes, keep_history=False,
-        )  # fmt: skip
+            machine_name=described.name,
+            machine_arn=described.arn,
+            role_arn=described.role_arn,
+            lanes=self._executions.lanes,
+            keep_history=False,
+        )
         self._running.add(live)
         live.ended.add_done_callback(lambda _: self._running.discard(live))
         return live

@@ -75,10 +75,18 @@ class Executions(Registry):
                 return existing
             raise Refusal("ExecutionAlreadyExists", f"Execution Already Exists: '{arn}'")
         opening = Opening(
-            arn, name, described.arn, text, self._clock.now_ms(), definition=described.definition,
-            role_arn=described.role_arn, revision_id=described.revision_id, machine_updated_ms=described.updated_ms,
-            version_arn=started.version_arn, alias_arn=started.alias_arn,
-        )  # fmt: skip
+            arn,
+            name,
+            described.arn,
+            text,
+            self._clock.now_ms(),
+            definition=described.definition,
+            role_arn=described.role_arn,
+            revision_id=described.revision_id,
+            machine_updated_ms=described.updated_ms,
+            version_arn=started.version_arn,
+            alias_arn=started.alias_arn,
+        )
         journal = self._records.journal(opening)
         live = self._run(opening, started.machine, journal, document)
         known = KnownExecution(opening, journal.path, live=live, journal=journal, serial=next(self._serials))
@@ -197,11 +205,19 @@ class Executions(Registry):
     ) -> Execution:
         clock, perform, stir = self.time(0 if ended_ms is None else ended_ms - self._clock.now_ms())
         return machine.start(
-            data, clock=clock, perform=perform, name=opening.name, arn=opening.arn,
-            machine_name=opening.machine_arn.rpartition(":")[2], machine_arn=opening.machine_arn,
-            role_arn=opening.role_arn, on_event=functools.partial(self._record, opening, journal, stir),
-            keep_history=False, lanes=self.lanes, redriven=redriven,
-        )  # fmt: skip
+            data,
+            clock=clock,
+            perform=perform,
+            name=opening.name,
+            arn=opening.arn,
+            machine_name=opening.machine_arn.rpartition(":")[2],
+            machine_arn=opening.machine_arn,
+            role_arn=opening.role_arn,
+            on_event=functools.partial(self._record, opening, journal, stir),
+            keep_history=False,
+            lanes=self.lanes,
+            redriven=redriven,
+        )
 
     def time(self, ahead_ms: int = 0) -> tuple[Clock, Perform, Callable[[Any], None]]:
         """Returns an execution's clock, the function that performs its Tasks by it, and the listener to its events."""

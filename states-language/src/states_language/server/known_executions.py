@@ -165,10 +165,15 @@ class Registry:
         now_ms = self._clock.now_ms()
         closing = Closing("ABORTED", now_ms, None, STOPPED_ERROR, STOPPED_CAUSE)
         journal = self._records.reopened(record.path)
-        journal.event({
-            "timestamp": now_ms, "type": "ExecutionAborted", "id": len(history) + 1, "previousEventId": 0,
-            "executionAbortedEventDetails": {"error": STOPPED_ERROR, "cause": STOPPED_CAUSE},
-        })  # fmt: skip
+        journal.event(
+            {
+                "timestamp": now_ms,
+                "type": "ExecutionAborted",
+                "id": len(history) + 1,
+                "previousEventId": 0,
+                "executionAbortedEventDetails": {"error": STOPPED_ERROR, "cause": STOPPED_CAUSE},
+            }
+        )
         journal.closing(closing)
         return closing
 
@@ -177,10 +182,17 @@ def ended(known: KnownExecution, closing: Closing) -> Ended:
     """Returns the outcome for a Task that waits for the execution."""
     opening = known.opening
     return Ended(
-        arn=opening.arn, machine_arn=opening.machine_arn, name=opening.name, status=closing.status,
-        input=opening.input, started_ms=opening.started_ms, stopped_ms=closing.stopped_ms, output=closing.output,
-        error=closing.error, cause=closing.cause,
-    )  # fmt: skip
+        arn=opening.arn,
+        machine_arn=opening.machine_arn,
+        name=opening.name,
+        status=closing.status,
+        input=opening.input,
+        started_ms=opening.started_ms,
+        stopped_ms=closing.stopped_ms,
+        output=closing.output,
+        error=closing.error,
+        cause=closing.cause,
+    )
 
 
 def description(known: KnownExecution) -> dict[str, Any]:

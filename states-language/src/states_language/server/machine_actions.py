@@ -54,9 +54,16 @@ class MachineActions(Actions):
         tags = added({}, parameters.get("tags") or [])
         existing, now_ms = self._machines.get(machine_arn), round(time.time() * 1000)
         new = Described(
-            machine_arn, name, parameters["definition"], kind, _role(parameters), now_ms, now_ms,
-            settings=_settings(parameters), tags=tags,
-        )  # fmt: skip
+            machine_arn,
+            name,
+            parameters["definition"],
+            kind,
+            _role(parameters),
+            now_ms,
+            now_ms,
+            settings=_settings(parameters),
+            tags=tags,
+        )
         if existing is not None:
             self._refuse_changed(existing, new)
             new = existing.described
@@ -89,9 +96,10 @@ class MachineActions(Actions):
             raise deleting(entry.described.arn)
         if not {"definition", "roleArn", *_DEFAULTS} & parameters.keys():
             raise Refusal(
-                "MissingRequiredParameter", "Either the definition, the role ARN, the LoggingConfiguration, or the "
+                "MissingRequiredParameter",
+                "Either the definition, the role ARN, the LoggingConfiguration, or the "
                 "TracingConfiguration must be specified",
-            )  # fmt: skip
+            )
         old = entry.described
         if "definition" in parameters:
             refuse_bad(parameters["definition"], old.type)

@@ -120,9 +120,13 @@ class Machines(Mapping[str, Entry]):
             number, alias_arn = described.published.alias(qualifier).version(draw), arn
         version = described.published.version(number)
         described = replace(
-            described, definition=version.definition, role_arn=version.role_arn, settings=version.settings,
-            revision_id=version.revision_id, updated_ms=version.created_ms,
-        )  # fmt: skip
+            described,
+            definition=version.definition,
+            role_arn=version.role_arn,
+            settings=version.settings,
+            revision_id=version.revision_id,
+            updated_ms=version.created_ms,
+        )
         return Started(described, compiled(described), entry.deleting, f"{machine_arn}:{number}", alias_arn)
 
     def definitions(self, arn: str) -> list[str]:

@@ -50,9 +50,16 @@ async def serving(application: ASGIApp, port: int = 0, host: str = HOST) -> Asyn
     """Yields the address at which the application answers until the context ends."""
     listening = bound(port, host)
     config = uvicorn.Config(
-        application, loop="none", ws="none", lifespan="off", log_config=None, log_level="error", access_log=False,
-        timeout_graceful_shutdown=_GRACE_S, timeout_keep_alive=_IDLE_S,
-    )  # fmt: skip
+        application,
+        loop="none",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        timeout_graceful_shutdown=_GRACE_S,
+        timeout_keep_alive=_IDLE_S,
+    )
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[listening]))
     # From here on the socket takes connections, which uvicorn accepts in its next turns.

@@ -58,9 +58,13 @@ class Server:
     def client(self) -> Any:
         """Return a client of this server, the same as boto3's."""
         return botocore.session.Session().create_client(
-            "stepfunctions", REGION, endpoint_url=self.url, aws_access_key_id="local", aws_secret_access_key="local",
+            "stepfunctions",
+            REGION,
+            endpoint_url=self.url,
+            aws_access_key_id="local",
+            aws_secret_access_key="local",
             config=Config(inject_host_prefix=False),
-        )  # fmt: skip
+        )
 
     async def _serve(self) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()

@@ -156,9 +156,14 @@ def published(machines: Machines, described: Described, description: str | None)
     if len(kept.versions) >= MOST_VERSIONS:
         raise Refusal("ServiceQuotaExceededException", f"A state machine has at most {MOST_VERSIONS} versions.")
     version = Version(
-        kept.last + 1, described.definition, described.role_arn, described.settings, described.revision_id,
-        round(time.time() * 1000), description,
-    )  # fmt: skip
+        kept.last + 1,
+        described.definition,
+        described.role_arn,
+        described.settings,
+        described.revision_id,
+        round(time.time() * 1000),
+        description,
+    )
     machines.publish(described.arn, replace(kept, versions=[*kept.versions, version], last=version.number))
     return version
 
@@ -183,5 +188,8 @@ def _described(machine_arn: str, alias: Alias) -> Answer:
 
 def _is_now(version: Version, described: Described) -> bool:
     return (version.definition, version.role_arn, version.settings, version.revision_id) == (
-        described.definition, described.role_arn, described.settings, described.revision_id,
-    )  # fmt: skip
+        described.definition,
+        described.role_arn,
+        described.settings,
+        described.revision_id,
+    )
