@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 # A Retry-After longer than a day counts as a day.
 MOST_RETRY_AFTER_S = 86_400.0
-# Seconds since 1970 have more digits; as a duration they would be three years.
-_MOST_DIGITS = 8
+# Seconds since 1970 have more digits; as a duration they would be three years. Milliseconds have more than those.
+_MOST_DIGITS, _OF_AN_EPOCH = 8, 11
 # Refusals that a request without a cursor would get as well: of the caller, the payment, the method.
 _NOT_OF_THE_CURSOR = frozenset({401, 402, 403, 405, 407})
 # One second because a Date has whole seconds, and one for the answer's travel time and the upstream's several clocks.
@@ -106,13 +106,14 @@ def retry_after_s(value: str, date: str) -> float | None:
 def rate_limit_s(headers: Mapping[str, str]) -> float | None:
     """Returns for how many seconds a rate limit stays used up; None if the answer shows none that is.
 
-    The end is a number of seconds, or an instant in epoch seconds; the names of headers are in lower case.
+    The end is a number of seconds, or an epoch's seconds or milliseconds; the names of headers are in lower case.
     """
     for prefix in ("ratelimit-", "x-ratelimit-", "x-rate-limit-"):
         end = headers.get(f"{prefix}reset", "").strip()
         if headers.get(f"{prefix}remaining", "").strip() == "0" and end.isascii() and end.isdigit():
             since_ms = instant_ms(headers.get("date", "")) if len(end) > _MOST_DIGITS else 0
-            return None if since_ms is None else min(max(int(end) - since_ms / 1000, 0.0), MOST_RETRY_AFTER_S)
+            end_s = int(end) / (1000 if len(end) > _OF_AN_EPOCH else 1)
+            return None if since_ms is None else min(max(end_s - since_ms / 1000, 0.0), MOST_RETRY_AFTER_S)
     return None
 
 

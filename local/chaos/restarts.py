@@ -86,7 +86,9 @@ def _shows_few(world: World, link: Link) -> bool:
     Those that another connection stored show nothing, and one that is repeated counts once.
     """
     own = {n for n in link.sent[: link.written] if world.watch.brought_by.get(n, link.fence) == link.fence}
-    return sum(world.wire.own(n) <= (link.sent_id or 0) for n in own) < IN_A_ROW
+    # If nothing followed the cursor, one that is new leaves the gap open.
+    leaves_open = is_doubtful(world, link) and link.function.died_ms is None
+    return sum(world.wire.own(n) <= (link.sent_id or 0) for n in own) < IN_A_ROW and not leaves_open
 
 
 def _rows(world: World) -> Iterator[list[tuple[Link, int]]]:

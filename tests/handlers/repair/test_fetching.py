@@ -65,6 +65,7 @@ def test_a_token_server_that_is_down_is_named() -> None:
     ("headers", "rest_s"),
     [
         ("X-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 1764407120", 120.0),
+        ("X-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 1764407120500", 120.5),
         ("RateLimit-Remaining: 0\r\nRateLimit-Reset: 30", 30.0),
         ("X-Rate-Limit-Remaining: 0\r\nX-Rate-Limit-Reset: 1764406000\r\nRetry-After: 7", 7.0),
         ("X-RateLimit-Remaining: 1\r\nX-RateLimit-Reset: 1764407120", None),
