@@ -81,7 +81,7 @@ def excuses(world: World) -> Iterator[tuple[int, str]]:
 
 
 def _shows_few(world: World, link: Link) -> bool:
-    """Returns whether few of its events had ids up to the cursor's: they may be late, or a kill took the record.
+    """Returns whether few of its events had ids up to the cursor's: they may be late.
 
     Those that another connection stored show nothing, and one that is repeated counts once.
     """
@@ -113,10 +113,8 @@ def _rows(world: World) -> Iterator[list[tuple[Link, int]]]:
 def _untold(world: World, row: list[tuple[Link, int]]) -> Iterator[tuple[int, str]]:
     """Yields those of a row of dropped events that cannot be told from corrections, or from what another brought."""
     anew_ms, emitted_ms = world.watch.ids.anew_ms, world.upstream.emitted_ms
-    # A kill takes with it what was stored after the last record.
-    recorded = {n for link, n in row if emitted_ms[n] + world.schedule.flush_ms <= _recorded_ms(world, link)}
     # A connection that had claimed before another one saw it begins a row of its own.
-    if len(recorded) < IN_A_ROW and not (row and 0 < anew_ms < row[-1][0].claimed_ms):
+    if len({n for _, n in row}) < IN_A_ROW and not (row and 0 < anew_ms < row[-1][0].claimed_ms):
         yield from ((n, TOO_FEW) for _, n in row)
     shown = {record.fence for record in ledger(world)}
     every_s = max(max(one.settings["lease_every_s"], one.settings["progress_every_s"]) for one in world.deployed)
@@ -137,14 +135,6 @@ def _untold(world: World, row: list[tuple[Link, int]]) -> Iterator[tuple[int, st
 def _rival_ms(world: World, number: int) -> int:
     """Returns when the last event was stored that has the key of this one."""
     return max((world.watch.stored.get(rival, 0) for rival in world.wire.rivals(number)), default=0)
-
-
-def _recorded_ms(world: World, link: Link) -> int:
-    """Returns until when a connection's record tells what came on it: until now if its end was recorded."""
-    own = [record for record in ledger(world) if record.fence == link.fence]
-    ended = any(record.closed_ms is not None for record in own)
-    last_ms = max((record.saved_ms for record in own), default=0)
-    return world.clock.now_ms() if ended or link.is_open else last_ms - link.function.skew_ms
 
 
 def _noticed_over_ms(world: World, link: Link) -> int:
