@@ -219,7 +219,7 @@ def _restless(world: World) -> list[str]:
     """Returns too many openings after the faults: lanes that take each other for dropped evict each other for ever."""
     calm_from = world.clock.now_ms() - CALM_MS
     links = [link for link in world.upstream.links if link.asked_ms > calm_from]
-    # What is told in a frame that its cursor is too old is opened once more, even beside a hot standby.
+    # A connection that learns from a frame that its cursor is too old is opened once more, even beside another.
     most = CALM_OPENINGS + sum(link.has_forgotten for link in links)
     count = len({link.fence for link in links})
     return [f"{count} openings after {world.at(calm_from)}, when all was calm"] if count > most else []
