@@ -1,7 +1,7 @@
 """Answers `PUT /fleet`, which begins to apply a document, and `GET /fleet`, which shows the progress.
 
 Invariants: a PUT of the document that is being applied starts nothing beside it; if its execution is gone, another
-continues at the same place; `?dry_run=true` changes no stream.
+continues at the same place; a PUT that fails leaves what is being applied; `?dry_run=true` changes no stream.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ def put(
         # The commands that sent the same document recognize it by the digest.
         name = f"{digest[:16]}-{now_ms}{'-dry' if is_dry else ''}"
         execution = machine_arn.replace(":stateMachine:", ":execution:") + f":{name}"
-        fleet = records.begin(wanted, execution, now_ms)
+        # What runs is replaced once the other execution has started, which itself begins if this is killed.
+        records.prepare(wanted, execution, now_ms)
         states().start_execution(stateMachineArn=machine_arn, name=name, input=json.dumps({"is_dry": is_dry}))
-    return shown(fleet, now_ms, is_dry=is_dry)
+    return shown(records.begin(execution), now_ms, is_dry=is_dry)
 
 
 def document(

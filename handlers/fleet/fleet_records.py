@@ -3,7 +3,7 @@
 The record `fleet` in the partition of the groups names the execution that applies the document. The document lies
 beside it, compressed, in parts of PART bytes; their sort keys have its digest, so that two requests at once overwrite
 no part of each other's. A dry run has a record of its own. Invariants: only the execution that the record names changes
-it; any answer of AWS but a refused condition raises `StoreUnavailable`.
+it, until one that was started later begins; any answer of AWS but a refused condition raises `StoreUnavailable`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from handlers.fleet.wanted import Wanted, read_again
 from handlers.group import GROUP
 from handlers.store import typed_values
-from handlers.store.control_table import Table
+from handlers.store.control_table import IS_NEW, Table
 from handlers.values import dataclass
 
 # An item of DynamoDB has 400 KB at most.
@@ -70,13 +70,14 @@ class FleetRecords:
         """Returns the application that runs, or ran last."""
         return typed_values.read_as(Fleet, self._table.get(GROUP, self._name) or {})
 
-    def begin(self, wanted: Wanted, execution: str, now_ms: int) -> Fleet:
-        """Records that `execution` applies the document; if the same one was unfinished, it continues at its place."""
+    def prepare(self, wanted: Wanted, execution: str, now_ms: int) -> None:
+        """Keeps the document for `execution`, which is to start then and begins with it."""
         packed, digest = zlib.compress(wanted.text().encode("utf-8", "surrogatepass"), 9), digest_of(wanted)
         parts = [packed[first : first + PART] for first in range(0, len(packed), PART)]
-        before = self.read()
+        # Later than the application that it replaces, whatever the clock says.
+        begun_ms, expiry = max(now_ms, self.read().begun_ms + 1), typed_values.expiry(now_ms, KEEP_DAYS)
         for number, part in enumerate(parts):
-            self._table.set(_part(digest, number), {"data": part, **typed_values.expiry(now_ms, KEEP_DAYS)})
+            self._table.set(_part(digest, number), {"data": part, **expiry})
         counts = wanted.counts()
         fleet = Fleet(
             execution,
@@ -87,13 +88,26 @@ class FleetRecords:
             counts["connected"],
             counts["stopped"],
             counts["patterns"],
-            begun_ms=now_ms,
+            begun_ms=begun_ms,
         )
-        if before.digest == digest and before.state == APPLYING:
-            # With what it found up to its place: a round with a stream that is not as wanted is not the last.
-            fleet = replace(before, execution=execution)
-        self._write(asdict(fleet), "")
-        return fleet
+        self._table.set(typed_values.key(GROUP, self._prepared(execution)), asdict(fleet) | expiry)
+
+    def begin(self, execution: str) -> Fleet:
+        """Returns the application that runs: that of `execution`, unless it is not prepared or a later one has begun.
+
+        If the same document was unfinished, it continues at its place.
+        """
+        ready = typed_values.read_as(Fleet, self._table.get(GROUP, self._prepared(execution)) or {})
+        while True:
+            before = self.read()
+            if (ready.begun_ms, ready.execution) <= (before.begun_ms, before.execution):
+                return before
+            fleet = ready
+            if before.digest == ready.digest and before.state == APPLYING:
+                # With what it found up to its place: a round with a stream that is not as wanted is not the last.
+                fleet = replace(before, execution=execution, begun_ms=ready.begun_ms)
+            if self._write(asdict(fleet), before.execution):
+                return fleet
 
     def document(self, fleet: Fleet) -> Wanted:
         """Returns the document that is applied."""
@@ -116,12 +130,16 @@ class FleetRecords:
         """
         shown = json.dumps(not_yet, ensure_ascii=False)
         more = {"state": DONE, "ended_ms": ended_ms} if ended_ms else {}
-        self._write({"position": position, "not_yet": shown, **counts, **more}, execution)
-
-    def _write(self, values: Mapping[str, Any], execution: str) -> None:
-        place, still_mine = typed_values.key(GROUP, self._name), {"me": execution} if execution else {}
-        if not self._table.set(place, values, "#execution = :me" if execution else "", **still_mine):
+        if not self._write({"position": position, "not_yet": shown, **counts, **more}, execution):
             raise Replaced
+
+    def _write(self, values: Mapping[str, Any], execution: str) -> bool:
+        """Returns whether the record still named `execution`, "" if there was none, and has the values now."""
+        place, named = typed_values.key(GROUP, self._name), {"named": execution} if execution else {}
+        return self._table.set(place, values, "#execution = :named" if execution else IS_NEW, **named)
+
+    def _prepared(self, execution: str) -> str:
+        return f"{self._name}-next#{execution.rpartition(':')[2]}"
 
 
 def digest_of(wanted: Wanted) -> str:

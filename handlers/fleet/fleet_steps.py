@@ -50,7 +50,7 @@ class Ports:
 
 def step(ports: Ports, execution: str, *, is_dry: bool) -> dict[str, Any]:
     """Continues the recorded work; returns {"is_done", "wait_s"}: whether nothing is left, else when to continue."""
-    fleet, is_through = ports.records.read(), True
+    fleet, is_through = ports.records.begin(execution), True
     if fleet.execution == execution and fleet.state != DONE:
         with contextlib.suppress(Replaced):
             is_through = _round(ports, fleet, is_dry=is_dry)

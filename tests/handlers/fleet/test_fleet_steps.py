@@ -4,13 +4,17 @@ import itertools
 import json
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
-from handlers.api.fleet_routes import shown
+from handlers.api.fleet_routes import put, shown
 from handlers.api.status_words import MOVED, NOT_TWICE
 from handlers.errors import StoreUnavailable
 from handlers.fleet.fleet_records import DONE, FleetRecords
@@ -21,7 +25,8 @@ from handlers.fleet.wanted import LINES, read
 from local.simulation.tables import MemoryDynamoDB
 from tests.handlers.context import Killed
 
-CONTROL, ME = "control", "arn:aws:states:us-east-1:111111111111:execution:fleet:me"
+CONTROL, MACHINE = "control", "arn:aws:states:us-east-1:111111111111:stateMachine:fleet"
+ME = "arn:aws:states:us-east-1:111111111111:execution:fleet:me"
 
 
 @dataclass
@@ -46,7 +51,8 @@ class World:
 
     def begin(self, lines: str, execution: str = ME) -> None:
         """Begin to apply the document."""
-        self.records.begin(read(lines, LINES), execution, self.now_ms())
+        self.records.prepare(read(lines, LINES), execution, self.now_ms())
+        self.records.begin(execution)
 
     def apply(self, execution: str = ME, *, is_dry: bool = False) -> int:
         """Return how many steps it took until all was done."""
@@ -126,7 +132,7 @@ def test_a_long_round_without_a_request_takes_several_steps() -> None:
     ids = [f"s:{number:05d}" for number in range(20_000)]
     world = World(dict.fromkeys(ids, "running") | {ids[7]: "stopped"})
     records = FleetRecords(world.dynamodb, CONTROL, is_dry=True)
-    records.begin(read("s:*", LINES), ME, 0)
+    records.prepare(read("s:*", LINES), ME, 1)
     assert world.apply(is_dry=True) > 1
     fleet = records.read()
     assert (fleet.as_wanted, fleet.left, fleet.rounds) == (19_999, 1, 1)
@@ -137,7 +143,7 @@ def test_a_dry_run_is_not_paced() -> None:
     """It requests nothing, so any number of streams takes no time but that of reading them."""
     world = World()
     records = FleetRecords(world.dynamodb, CONTROL, is_dry=True)
-    records.begin(read("s:{1..500}", LINES), ME, 0)
+    records.prepare(read("s:{1..500}", LINES), ME, 1)
     ports = replace(world.ports(True), elapsed_ms=lambda: 1, is_late=lambda: False)
     assert step(ports, ME, is_dry=True)["is_done"]
     assert (records.read().started, world.asked) == (500, {})
@@ -224,8 +230,8 @@ def test_before_the_first_document_nothing_is_applied() -> None:
     records = World().records
     answer = shown(records.read(), 1, is_dry=False)
     assert (answer["state"], answer["not_yet"], answer["begun_at"]) == ("never applied", [], None)
-    records.begin(read("prices", LINES), "execution", 1)
-    answer = shown(records.read(), 1, is_dry=False)
+    records.prepare(read("prices", LINES), "execution", 1)
+    answer = shown(records.begin("execution"), 1, is_dry=False)
     assert (answer["state"], answer["not_yet"]) == ("applying", [])
 
 
@@ -262,20 +268,53 @@ def test_a_request_that_raises_ends_the_step() -> None:
 
 
 def test_two_documents_at_once_spoil_neither() -> None:
-    """While a PUT is written a second one begins, or dies half way: the document that the record names is applied."""
+    """A second one is sent, begins, and a third dies half way while the first begins: the later one is applied."""
     world = World()
-    other = FleetRecords(world.dynamodb, CONTROL)
     write = world.records._write
+    for execution, lines in (("first", "a:{1..3}"), ("second", "b:{1..3}"), ("killed", "c:1")):
+        world.records.prepare(read(lines, LINES), execution, 1)
 
-    def late(values: Mapping[str, Any], execution: str) -> None:
-        other.begin(read("b:{1..3}", LINES), "other", 0)
-        write(values, execution)
+    def late(values: Mapping[str, Any], execution: str) -> bool:
+        world.records._write = write  # type: ignore[method-assign]
+        world.records.begin("second")
+        return write(values, execution)
 
     world.records._write = late  # type: ignore[method-assign]
-    world.begin("a:{1..3}")
-    other._write = lambda *_: None  # type: ignore[method-assign]
-    other.begin(read("c:1", LINES), "killed", 0)
-    assert world.apply("other") == 1
-    world.records._write = write  # type: ignore[method-assign]
-    world.apply()
-    assert world.status == dict.fromkeys(("a:1", "a:2", "a:3"), "running")
+    assert world.records.begin("first").execution == "second"
+    assert world.apply("first") == 1
+    world.apply("second")
+    assert world.status == dict.fromkeys(("b:1", "b:2", "b:3"), "running")
+
+
+@pytest.mark.parametrize("failure", [Killed(), ClientError({"Error": {"Code": "ThrottlingException"}}, "a request")])
+def test_a_put_that_fails_replaces_nothing_or_is_carried_out(failure: Exception) -> None:
+    """Wherever it fails: once its execution has started, that begins by itself; before, the former one goes on.
+
+    When StartExecution was throttled, the former one had ended, and the document was "applying" for ever.
+    """
+    for fails_at in itertools.count():
+        world = World()
+        world.begin("s:{1..3}")
+        calls, started = itertools.count(), list[str]()
+
+        def call(made: Callable[..., Any], *, _calls: Any = calls, _at: int = fails_at, **asked: Any) -> Any:
+            if next(_calls) == _at:
+                raise failure
+            return made(**asked)
+
+        clients = SimpleNamespace(
+            get_item=partial(call, world.dynamodb.get_item),
+            update_item=partial(call, world.dynamodb.update_item),
+            start_execution=partial(call, lambda name, _into=started, **_: _into.append(name)),
+        )
+        records, is_answered = FleetRecords(clients, CONTROL), False
+        with suppress(Killed, StoreUnavailable):
+            put(records, read("t:1", LINES), itertools.repeat(clients).__next__, MACHINE, 0, is_dry=False)
+            is_answered = True
+        for execution in (*(f"{MACHINE}:{name}" for name in started), ME):
+            world.apply(execution.replace(":stateMachine:", ":execution:"))
+        wanted = {"t:1"} if started else {"s:1", "s:2", "s:3"}
+        assert (world.status, world.records.read().state) == (dict.fromkeys(wanted, "running"), DONE), fails_at
+        if is_answered:
+            break
+    assert fails_at > 5
