@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from datetime import timedelta
 from os import PathLike
 from typing import Any, Literal, Self, cast
 
@@ -11,7 +10,8 @@ from streamkeeper.bulk import FOR_EVER, Archive, Tables, from_tables, instant_ms
 from streamkeeper.event import Event
 from streamkeeper.exceptions import InvalidRequest
 from streamkeeper.follower import Checkpoint, FileCheckpoint, Place, follow
-from streamkeeper.instants import Instant, instant, is_ago
+from streamkeeper.following import by_its_clock
+from streamkeeper.instants import NOW, Instant
 from streamkeeper.replies import Gap, Started, Status, Stopped, StreamRow
 from streamkeeper.retrying import Send, Wait, asking, performed
 from streamkeeper.stored import MOST, StoredEvents, pages
@@ -71,7 +71,7 @@ class Client:
 
     def gaps(self, stream_id: str, since: Instant | None = None, until: Instant | None = None) -> Iterator[Gap]:
         """The gaps of a stream in this time."""
-        path, query = path_of(stream_id, "/gaps"), _times(since, until)
+        path, query = path_of(stream_id, "/gaps"), self._times(since, until)
         return (gap for page in self._pages("gaps", path, query) for gap in page["gaps"])
 
     def events(
@@ -92,7 +92,7 @@ class Client:
         """
         if limit is not None and limit < 0:
             raise InvalidRequest("limit must be 0 or more, or None for all events.")
-        path, times = path_of(stream_id, "/events"), _times(since, until)
+        path, times = path_of(stream_id, "/events"), self._times(since, until, is_asked=self._tables is None)
         if self._archive is None and self._tables is None:
             query = {**times, "after": after, "order": order}
             return StoredEvents(stream_id, lambda: (one["events"] for one in self._pages("events", path, query, limit)))
@@ -146,16 +146,14 @@ class Client:
         """
         if every_s <= 0:
             raise InvalidRequest("every_s must be more than 0.")
-        begin = since or (None if after else timedelta())
-        from_at = _times(begin, None).get("from")
+        begin = by_its_clock(since or (None if after else NOW))
         known = FileCheckpoint(checkpoint) if isinstance(checkpoint, str | PathLike) else checkpoint
         base = path_of(stream_id, "/events")
 
         def path(after: str, since: str | None) -> str:
             return with_query(base, {"after": after, "from": since, "limit": MOST})
 
-        place = Place(stream_id, known, after, from_at, is_ago=begin is not None and is_ago(begin))
-        return follow(self._transport.send, path, place, every_s)
+        return follow(self._transport.send, path, Place(stream_id, known, after, begin), every_s)
 
     def close(self) -> None:
         """Closes the idle connections."""
@@ -173,17 +171,18 @@ class Client:
     def _asked(self, method: str, path: str, page_of: str = "") -> dict[str, Any]:
         return performed(asking(Send(method, path, page_of=page_of), self._patient_s), self._transport.send, _wait)
 
+    def _times(self, since: Instant | None, until: Instant | None, *, is_asked: bool = True) -> dict[str, str]:
+        """The times of a query, by the clock of the API; if that is not asked, by this machine's."""
+        at, end = performed(by_its_clock(since, until), self._transport.send if is_asked else _silent, _wait)
+        if at and end and at >= end:
+            raise InvalidRequest(f"until ({end}) must be later than since ({at}).")
+        return {name: one for name, one in (("from", at), ("to", end)) if one}
+
+
+def _silent(_request: Send) -> None:
+    """No answer, because nothing is sent."""
+
 
 def _wait(step: Wait) -> None:
     _LOG.warning("%s", step.why)
     time.sleep(step.seconds)
-
-
-def _times(since: Instant | None, until: Instant | None) -> dict[str, str]:
-    try:
-        times = {name: instant(at) for name, at in (("from", since), ("to", until)) if at is not None}
-    except ValueError as mistake:
-        raise InvalidRequest(f"{mistake}.") from None
-    if len(times) == 2 and times["from"] >= times["to"]:
-        raise InvalidRequest(f"until ({times['to']}) must be later than since ({times['from']}).")
-    return times

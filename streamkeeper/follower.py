@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from streamkeeper.event import Event, event_of
 from streamkeeper.exceptions import StreamkeeperError
-from streamkeeper.following import Following, by_its_clock, polling
+from streamkeeper.following import Following, polling
 from streamkeeper.retrying import Outcome, Send, Steps, T, Wait
 
 try:
@@ -35,6 +35,8 @@ SAVE_EVERY_S = 0.2
 _RESERVED: "dict[tuple[int, Path], FileCheckpoint]" = {}
 _LOG = logging.getLogger("streamkeeper")
 Sender = Callable[[Send], Outcome]
+# The steps to the instant at which to begin.
+Begin = Steps[list[str | None]]
 # Makes the path of the page after a position, with events from an instant on.
 PagePath = Callable[[str, str | None], str]
 
@@ -113,23 +115,20 @@ class FileCheckpoint:
 class Place:
     """How far a consumer is; kept in the checkpoint if there is one."""
 
-    def __init__(
-        self, stream_id: str, checkpoint: Checkpoint | None, after: str, since: str | None, *, is_ago: bool
-    ) -> None:
-        self.after, self.since = after, since
-        # Whether this machine's clock gave `since`.
-        self.is_ago = is_ago
-        self.stream_id = stream_id
-        self._checkpoint = checkpoint
+    since: str | None
+
+    def __init__(self, stream_id: str, checkpoint: Checkpoint | None, after: str, begin: Begin) -> None:
+        self.stream_id, self.after = stream_id, after
+        self._checkpoint, self._begin = checkpoint, begin
         self._saved: tuple[str, str | None] | None = None
         self._saved_s = -math.inf
 
-    async def load(self) -> None:
-        """Uses the saved place instead of `after` and `since`, if one was saved."""
+    async def load(self, send: Sender) -> None:
+        """Uses the saved place if there is one; otherwise it begins after `after`, at the instant of `begin`."""
         state = None if self._checkpoint is None else await asyncio.to_thread(self._checkpoint.load)
         if state is None:
+            [self.since] = await _performed(send, self._begin)
             return
-        self.is_ago = False
         try:
             stream_id, self.after, self.since = state["stream"], str(state["after"]), state["since"]
         except KeyError:
@@ -159,9 +158,7 @@ class Place:
 
 async def follow(send: Sender, path: PagePath, place: Place, every_s: float) -> AsyncGenerator[Event, None]:
     """Yields each event as it is stored; raises StreamkeeperError if the API refuses for good."""
-    await place.load()
-    if place.since is not None and place.is_ago:
-        place.since = await _performed(send, by_its_clock(place.since))
+    await place.load(send)
     # A consumer that is killed before its first event must begin here again, not later.
     await place.save()
     following = Following(place.after)

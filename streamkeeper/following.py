@@ -5,14 +5,15 @@ the latest events are read again from time to time. Invariants: an event is new 
 after an interruption never moves back; a log, and events by key, are never read twice.
 """
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from streamkeeper.exceptions import Refused
-from streamkeeper.instants import http_date, instant
+from streamkeeper.exceptions import InvalidRequest, Refused
+from streamkeeper.instants import Instant, http_date, instant, is_ago
 from streamkeeper.retrying import Reply, Send, Steps, Wait, asking
 
 # How long after its arrival an event may be written, and how often the latest events are read again.
@@ -120,18 +121,32 @@ def passed_ms() -> int:
     return ns // 1_000_000
 
 
-def by_its_clock(since: str) -> Steps[str]:
-    """The step to an instant of this machine's clock by the clock of the API, which the Date of an answer shows.
+def by_its_clock(*written: Instant | None) -> Steps[list[str | None]]:
+    """The step to these instants in the API's form; raises InvalidRequest at once for what is none.
 
-    The clocks may differ by hours, and a follower that begins later than now would wait in silence.
+    "How long ago" is counted by the clock of the API, which the Date of an answer shows: if this machine's clock is
+    hours ahead, a follower would begin in the future and wait in silence.
     """
-    outcome = yield Send("GET", "/connections?limit=1")
     try:
-        ahead = datetime.now(UTC) - http_date(outcome.headers["date"] if isinstance(outcome, Reply) else "")
-    except (KeyError, ValueError):
-        return since
+        instants = [None if one is None else instant(one) for one in written]
+    except ValueError as mistake:
+        raise InvalidRequest(f"{mistake}.") from None
+    return _corrected([(at, is_ago(one)) for at, one in zip(instants, written, strict=True)])
+
+
+def _corrected(instants: Sequence[tuple[str | None, bool]]) -> Steps[list[str | None]]:
+    """The step to these instants by the clock of the API; each comes with whether this machine's clock gave it."""
+    ahead = timedelta()
+    if any(is_given for _, is_given in instants):
+        outcome = yield Send("GET", "/connections?limit=1")
+        with contextlib.suppress(KeyError, ValueError):
+            ahead = datetime.now(UTC) - http_date(outcome.headers["date"] if isinstance(outcome, Reply) else "")
     # A Date has no part of a second, and the answer was under way.
-    return since if abs(ahead) <= CLOCKS else instant(datetime.fromisoformat(since) - ahead)
+    is_same = abs(ahead) <= CLOCKS
+    return [
+        instant(datetime.fromisoformat(at) - ahead) if at and is_given and not is_same else at
+        for at, is_given in instants
+    ]
 
 
 def polling(following: Following, path: Callable[[str], str], every_s: float) -> Steps[list[dict[str, Any]]]:

@@ -7,6 +7,8 @@ from datetime import UTC, date, datetime, timedelta
 _AGO = re.compile(r"([0-9]{1,6})([smhd])")
 _UNIT = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 Instant = str | date | timedelta
+# Now, as how long ago.
+NOW = "0s"
 
 
 def instant(written: Instant) -> str:
@@ -26,7 +28,7 @@ def instant(written: Instant) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def is_ago(written: Instant) -> bool:
+def is_ago(written: Instant | None) -> bool:
     """Whether it says how long ago."""
     return isinstance(written, timedelta) or (isinstance(written, str) and _AGO.fullmatch(written) is not None)
 

@@ -25,8 +25,8 @@ from local.profiles.profile_files import placeholders, profile_text
 from local.streams import asking
 from local.user_error import UserError
 from streamkeeper.archive_places import place_at
-from streamkeeper.bulk import instant_ms
 from streamkeeper.exceptions import InvalidRequest
+from streamkeeper.instants import NOW
 
 # How often it checks whether another hour is over, and for how long a request is repeated without --follow.
 EVERY_S, PATIENT_S = 60, 600.0
@@ -65,15 +65,17 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError("--stage works only with --tables; for the API of a stage give --url.")
     jobs = whole("--jobs", arguments.jobs, 1, 64)
     with _sentences(arguments.to):
-        now_ms, archives = _archives(arguments, jobs)
-    return archived(arguments, now_ms, archives)
+        at_ms, archives = _archives(arguments, jobs)
+        from_ms = at_ms(arguments.from_at) if arguments.from_at else None
+    return archived(arguments, from_ms, at_ms, archives)
 
 
-def archived(arguments: argparse.Namespace, now_ms: Callable[[], int], archives: Sequence[Archive]) -> int:
+def archived(
+    arguments: argparse.Namespace, from_ms: int | None, at_ms: Callable[[str], int], archives: Sequence[Archive]
+) -> int:
     """Returns as `run`."""
-    from_ms = instant_ms(arguments.from_at) if arguments.from_at else None
     while True:
-        until_ms = over_until(now_ms())
+        until_ms = over_until(at_ms(NOW))
         for archive in archives:
             try:
                 with _sentences(arguments.to), saying(f"archiving {printable(archive.stream_id)} …"):
@@ -103,8 +105,8 @@ def _sentences(place: str) -> Iterator[None]:
         raise UserError(f"{place} cannot be used: {why}.") from None
 
 
-def _archives(arguments: argparse.Namespace, jobs: int) -> tuple[Callable[[], int], list[Archive]]:
-    """The clock that says which hours are over, and the archives."""
+def _archives(arguments: argparse.Namespace, jobs: int) -> tuple[Callable[[str], int], list[Archive]]:
+    """Reads an instant by the clock that says which hours are over, and the archives."""
     # Imported late: boto3 and the reader of tables take a while.
     from local.archive.event_readers import ByApi, ByTables
     from local.redrive.stage import connect
@@ -119,7 +121,7 @@ def _archives(arguments: argparse.Namespace, jobs: int) -> tuple[Callable[[], in
         source = ByTables(connect(arguments.stage), environment)
     else:
         source = ByApi(asking.streams(arguments, math.inf if arguments.follow else PATIENT_S))
-    return source.now_ms, [
+    return source.at_ms, [
         Archive(stream_id, source, place, columns, _say, jobs, keep_days=keep_days)
         for stream_id in arguments.streams
         for columns, keep_days in [_of_profile(stream_id, environment)]

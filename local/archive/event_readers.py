@@ -8,7 +8,6 @@ each part at most, however much is read.
 import heapq
 import itertools
 import os
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -20,11 +19,11 @@ from handlers.redrive.redriving import Stage
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords
 from local.profiles import folders, profile_files
-from local.streams import asking
 from local.streams.asking import Streams
 from local.user_error import UserError
 from streamkeeper.bulk import Page, instant_ms, written
 from streamkeeper.following import by_its_clock
+from streamkeeper.instants import NOW, instant
 from streamkeeper.transport import path_of
 
 # The number of entries that are read from a table for a page.
@@ -45,9 +44,10 @@ class ByApi:
         for page in self._streams.pages(path_of(stream_id, "/events"), query, limit):
             yield page["events"]
 
-    def now_ms(self) -> int:
-        """The API's own time: this machine's clock may be hours ahead, and an hour that is not over has no end."""
-        return instant_ms(self._streams.performed(by_its_clock(asking.instant("0s"))))
+    def at_ms(self, written: str) -> int:
+        """An instant by the API's clock: this machine's may be hours ahead, and an hour that is not over has no end."""
+        [at] = self._streams.performed(by_its_clock(written))
+        return instant_ms(at or "")
 
     def is_by_key(self, stream_id: str) -> bool:
         """See Tables."""
@@ -76,9 +76,9 @@ class ByTables:
         while page := list(itertools.islice(chosen, ENTRIES)):
             yield page
 
-    def now_ms(self) -> int:
-        """This machine's time: AWS refuses requests of a clock that differs by more than five minutes."""
-        return time.time_ns() // 1_000_000
+    def at_ms(self, written: str) -> int:
+        """An instant by this machine's clock: AWS refuses requests if that differs by more than five minutes."""
+        return instant_ms(instant(written))
 
     def is_by_key(self, stream_id: str) -> bool:
         """See Tables."""
@@ -86,7 +86,7 @@ class ByTables:
 
     def _events(self, stream_id: str, layout: Layout, from_ms: int, to_ms: int) -> Iterator[dict[str, Any]]:
         after = self._reader.place_at(stream_id, layout, from_ms)
-        entries = self._reader.entries(stream_id, layout, self.now_ms(), after, MOST)
+        entries = self._reader.entries(stream_id, layout, self.at_ms(NOW), after, MOST)
         wanted = event_pages.within(entries, PageRequest("", ENTRIES, from_ms, to_ms), layout)
         return (event_pages.shown(one.event) for one in wanted if one.event is not None)
 

@@ -20,6 +20,7 @@ from local.printable import printable, saying
 from local.user_error import UserError
 from streamkeeper import instants
 from streamkeeper.exceptions import Refused, is_transient
+from streamkeeper.following import by_its_clock
 from streamkeeper.retrying import JSON, Outcome, Reply, Send, Steps, T, Wait, asking, performed
 from streamkeeper.stored import pages
 from streamkeeper.transport import with_query
@@ -147,13 +148,12 @@ def printing_refusal(arguments: argparse.Namespace, ask: Callable[[], int]) -> i
         return exit_status(refusal)
 
 
-def check_order(arguments: argparse.Namespace) -> None:
-    """Raises UserError if nothing can lie between --from and --to."""
-    if arguments.from_at and arguments.to_at and arguments.from_at >= arguments.to_at:
-        raise UserError(
-            f"Nothing lies between --from {arguments.from_at} and --to {arguments.to_at}: "
-            "--to must be later than --from."
-        )
+def times(streams: Streams, arguments: argparse.Namespace) -> dict[str, str | None]:
+    """--from and --to in the API's form; raises UserError if nothing can lie between them."""
+    from_at, to_at = streams.performed(by_its_clock(arguments.from_at, arguments.to_at))
+    if from_at and to_at and from_at >= to_at:
+        raise UserError(f"Nothing lies between --from {from_at} and --to {to_at}: --to must be later than --from.")
+    return {"from": from_at, "to": to_at}
 
 
 def in_colour(status: str) -> str:
@@ -174,8 +174,9 @@ def repair_words(gap: dict[str, Any]) -> str:
 
 
 def instant(text: str, word: str | None = None) -> str:
-    """An instant in the API's form, from an instant, a date, or how long ago (90s, 15m, 2h, 7d); `word` as it is."""
+    """The text, if it is an instant, a date, how long ago (90s, 15m, 2h, 7d), or this word."""
     try:
-        return text if text == word else instants.instant(text)
+        text == word or instants.instant(text)
     except ValueError as mistake:
         raise argparse.ArgumentTypeError(str(mistake)) from None
+    return text

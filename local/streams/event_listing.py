@@ -5,10 +5,12 @@ Invariant: the output file is always complete; an unfinished one has another nam
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -27,9 +29,9 @@ FORMATS = ("text", "ndjson", "parquet")
 # For how long the request for a page is repeated while the API does not answer.
 PATIENT_S = 600.0
 
-
+Page = list[dict[str, Any]]
 # Takes a page of events.
-Write = Callable[[list[dict[str, Any]]], Any]
+Write = Callable[[Page], Any]
 
 
 def add(subparsers: Any) -> None:
@@ -59,14 +61,17 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError("--format parquet needs --output FILE: a Parquet file is not for a terminal.")
     if arguments.output is not None and arguments.output.is_dir():
         raise UserError(f"--output must be a file, and {arguments.output} is a folder.")
-    asking.check_order(arguments)
     arguments.limit = arguments.limit and whole("--limit", arguments.limit, 1, 10**9)
+    streams = asking.streams(arguments, PATIENT_S)
+    query = asking.times(streams, arguments) | {"after": arguments.after, "order": arguments.order}
+    answers = streams.pages(path_of(arguments.stream_id, "/events"), query, arguments.limit)
+    pages = (answer["events"] for answer in answers)
     if arguments.output is None:
-        for page in _pages(arguments):
-            for event in page:
-                print(text_of(event, kind))
+        for event in itertools.chain.from_iterable(pages):
+            print(text_of(event, kind))
     else:
-        print(f"{counted(_export(arguments, kind), 'event')} in {arguments.output}", file=sys.stderr)
+        count = _export(arguments.output, kind, pages, _progress(arguments, query))
+        print(f"{counted(count, 'event')} in {arguments.output}", file=sys.stderr)
     return DONE
 
 
@@ -75,24 +80,15 @@ def text_of(event: dict[str, Any], kind: str) -> str:
     return line(event) if kind == "text" else json.dumps(event, ensure_ascii=False)
 
 
-def _pages(arguments: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
-    query = {
-        "after": arguments.after, "from": arguments.from_at, "to": arguments.to_at, "order": arguments.order,
-    }  # fmt: skip
-    path, streams = path_of(arguments.stream_id, "/events"), asking.streams(arguments, PATIENT_S)
-    yield from (page["events"] for page in streams.pages(path, query, arguments.limit))
-
-
-def _export(arguments: argparse.Namespace, kind: str) -> int:
+def _export(target: Path, kind: str, pages: Iterator[Page], progress: AbstractContextManager[Any]) -> int:
     """Writes the file, and returns the number of its events."""
-    target: Path = arguments.output
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     count = 0
     try:
         writer = _parquet(part) if kind == "parquet" else _lines(part, kind)
         with os_errors(f"{target} cannot be written"):
-            with writer as write, _progress(arguments) as advance:
-                for page in _pages(arguments):
+            with writer as write, progress as advance:
+                for page in pages:
                     write(page)
                     count += len(page)
                     advance(count, page[-1]["received_at"] if page else None)
@@ -124,14 +120,14 @@ def _parquet(part: Path) -> Iterator[Write]:
 
 
 @contextlib.contextmanager
-def _progress(arguments: argparse.Namespace) -> Iterator[Any]:
+def _progress(arguments: argparse.Namespace, times: Mapping[str, str | None]) -> Iterator[Any]:
     """Yields a function that shows the progress on a terminal, by time if the end is known, else by count."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}")]
     console = Console(stderr=True)
-    begin, end = (datetime.fromisoformat(text) if text else None for text in (arguments.from_at, arguments.to_at))
+    begin, end = (datetime.fromisoformat(text) if text else None for text in (times["from"], times["to"]))
     with Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bar:
         total = arguments.limit or ((end - begin).total_seconds() if begin and end else None)
         task = bar.add_task(arguments.output.name, total=total, count=counted(0, "event"))

@@ -15,8 +15,8 @@ from typing import Any
 
 from local.printable import printable
 from local.streams import asking
-from streamkeeper import instants
 from streamkeeper.following import Following, by_its_clock, polling
+from streamkeeper.instants import NOW
 from streamkeeper.stored import MOST
 from streamkeeper.transport import path_of, with_query
 
@@ -31,7 +31,7 @@ def add(subparsers: Any) -> None:
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument("--after", default="", metavar="POSITION", help="begin after the event with this position")
     begin.add_argument("--all", action="store_true", help="begin with the first event (default: with new ones)")
-    begin.add_argument("--from", dest="from_at", type=_begin, metavar="WHEN", help="begin at this instant")
+    begin.add_argument("--from", dest="from_at", type=asking.instant, metavar="WHEN", help="begin at this instant")
     parser.set_defaults(run=run)
 
 
@@ -39,8 +39,8 @@ def add(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Ends when the API refuses; raises KeyboardInterrupt at Ctrl-C."""
     streams, following = asking.streams(arguments), Following(arguments.after)
-    begin = arguments.from_at or (None if arguments.all or arguments.after else _begin("0s"))
-    from_at: str | None = begin and (streams.performed(by_its_clock(begin[0])) if begin[1] else begin[0])
+    begin = arguments.from_at or (None if arguments.all or arguments.after else NOW)
+    [from_at] = streams.performed(by_its_clock(begin))
     base, printed = path_of(arguments.stream_id, "/events"), arguments.after
 
     def path(after: str) -> str:
@@ -61,11 +61,6 @@ def run(arguments: argparse.Namespace) -> int:
         again = ["follow", arguments.stream_id, *place, *(["--url", arguments.url] if arguments.url else [])]
         print(f"\nstreamkeeper: continue with `streamkeeper {printable(shlex.join(again))}`", file=sys.stderr)
         raise
-
-
-def _begin(text: str) -> tuple[str, bool]:
-    """The instant, and whether this machine's clock gave it."""
-    return asking.instant(text), instants.is_ago(text)
 
 
 @contextlib.contextmanager

@@ -21,9 +21,8 @@ WAITS, CLOSED = ("open", "lost"), ("repaired", "delivered")
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns the exit status."""
-    asking.check_order(arguments)
     streams, stream_id = asking.streams(arguments), arguments.stream_id
-    times = {"from": arguments.from_at, "to": arguments.to_at}
+    times = asking.times(streams, arguments)
     query = times | {"dry_run": "true" if arguments.dry_run else None}
     answer = streams.ask("POST", path_of(stream_id, "/repair"), query)
     wanted = [gap["from_at"] for gap in answer["gaps"]]

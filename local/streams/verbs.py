@@ -15,6 +15,7 @@ from local.printable import printable, show
 from local.streams import asking, fleet_verbs, list_verb
 from local.streams.asking import DONE, NOT_RUNNING, clock, in_colour, period, repair_words
 from local.user_error import UserError
+from streamkeeper.following import by_its_clock
 from streamkeeper.transport import path_of
 
 
@@ -154,10 +155,11 @@ def sink_words(row: dict[str, Any]) -> str:
 def sinks(arguments: argparse.Namespace) -> int:
     """Returns the exit status."""
     path, streams = path_of(arguments.stream_id, "/sinks"), asking.streams(arguments)
+    begin = arguments.from_at
     given = {
         "do": arguments.do,
         "sink": arguments.sink,
-        "from": arguments.from_at,
+        "from": begin if begin == "start" else streams.performed(by_its_clock(begin))[0],
         "all": "true" if arguments.all else "",
     }
     answer = streams.ask("POST", path, given) if any(given.values()) else streams.ask("GET", path)
@@ -180,9 +182,9 @@ def _missing(missing: dict[str, Any]) -> str:
 
 def gaps(arguments: argparse.Namespace) -> int:
     """Returns the exit status."""
-    asking.check_order(arguments)
-    times, count = {"from": arguments.from_at, "to": arguments.to_at}, 0
-    for page in asking.streams(arguments).pages(path_of(arguments.stream_id, "/gaps"), times):
+    streams, count = asking.streams(arguments), 0
+    times = asking.times(streams, arguments)
+    for page in streams.pages(path_of(arguments.stream_id, "/gaps"), times):
         count += len(page["gaps"])
         for gap in page["gaps"]:
             part = f"{gap['stream']}  " if "stream" in gap else ""

@@ -104,17 +104,29 @@ def test_an_answer_of_somebody_else_is_an_outage_of_a_known_api(waits: list[floa
         asyncio.run(taken(Client(server.address).follow(STREAM, since=SINCE), 1))
 
 
-@pytest.mark.parametrize(("ahead", "ago", "since"), [(7200, 0, None), (-7200, 0, None), (7200, 60, "1m")])
-def test_it_begins_by_the_clock_of_the_api(waits: list[float], ahead: int, ago: int, since: str | None) -> None:
-    """A follower whose clock is ahead would see nothing for that long; the Date of an answer has the other clock."""
+@pytest.mark.parametrize(
+    ("ahead", "ago", "since"), [(7200, 0, None), (-7200, 0, None), (7200, 60, "1m"), (7200, 60, timedelta(minutes=1))]
+)
+def test_it_begins_by_the_clock_of_the_api(
+    waits: list[float], ahead: int, ago: int, since: str | timedelta | None
+) -> None:
+    """A follower whose clock is ahead would see nothing for that long, and `events` and `gaps` would leave out hours;
+    the Date of an answer has the other clock.
+    """
     there = datetime.now(UTC) - timedelta(seconds=ahead)
     date = f"Date: {email.utils.format_datetime(there, usegmt=True)}"
-    with serving(answers({"streams": []}, 200, date), page(1)) as server:
-        assert asyncio.run(taken(Client(server.address).follow(STREAM, since=since), 1)) == ["1"]
-        found = re.search(r"from=([^& ]+)", asked(server)[-1])
-    assert found is not None
-    begin = datetime.fromisoformat(found[1].replace("%3A", ":"))
-    assert abs(begin - there + timedelta(seconds=ago)) < timedelta(seconds=60)
+    gaps, clock = answers({"stream": STREAM, "gaps": [], "next": None}), answers({"streams": []}, 200, date)
+    with serving(clock, page(1), *([clock, page(1), clock, gaps] if since else [])) as server:
+        client = Client(server.address)
+        assert asyncio.run(taken(client.follow(STREAM, since=since), 1)) == ["1"]
+        if since:
+            assert [one.key for one in client.events(STREAM, since=since)] == ["1"]
+            assert [*client.gaps(STREAM, since=since)] == []
+        begins = re.findall(r"from=([^& ]+)", " ".join(asked(server)))
+    assert len(begins) == (3 if since else 1)
+    for begin in begins:
+        at = datetime.fromisoformat(begin.replace("%3A", ":"))
+        assert abs(at - there + timedelta(seconds=ago)) < timedelta(seconds=60)
     assert waits == []
 
 

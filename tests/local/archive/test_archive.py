@@ -42,7 +42,7 @@ from local.simulation.tables import MemoryDynamoDB
 from local.user_error import UserError
 from streamkeeper import dataframes
 from streamkeeper.archive_places import Folder, Place, place_at
-from streamkeeper.bulk import folder_of, written
+from streamkeeper.bulk import folder_of
 from tests.client.api_server import answers, asked, event, page
 from tests.examples import examples
 from tests.handlers import engine
@@ -297,15 +297,15 @@ def test_an_outage_does_not_end_what_follows(tmp_path: Path, monkeypatch: pytest
         rig.tables.query = query if len(rig.said) > 1 else away  # type: ignore[method-assign]
 
     monkeypatch.setattr("time.sleep", sleep)
-    arguments = Namespace(follow=True, to="x", from_at=written(ORIGIN_MS))
+    arguments = Namespace(follow=True, to="x")
     with pytest.raises(StopIteration):
-        archived(arguments, lambda: next(ends), [rig.archive()])
+        archived(arguments, ORIGIN_MS, lambda _now: next(ends), [rig.archive()])
     rig.check(ORIGIN_MS + 4 * HOUR_MS)
     words = "The tables cannot be read: AWS did not answer Query: EndpointConnectionError."
     assert [line for line in rig.said if "try" in line] == [f"{STREAM}: {words} The next try is in 60 seconds."]
     rig.tables.query = away  # type: ignore[method-assign]
     with pytest.raises(UserError, match="The tables cannot be read"):
-        archived(arguments, lambda: ORIGIN_MS, [rig.archive()])
+        archived(arguments, None, lambda _now: ORIGIN_MS, [rig.archive()])
 
 
 @pytest.mark.parametrize("store", STORES)

@@ -96,6 +96,17 @@ def test_follow_begins_by_the_clock_of_the_api(begin: list[str], hour: str, wait
     assert waits == [1.0]
 
 
+@pytest.mark.parametrize("do", ["events demo", "gaps demo", "repair demo", "sinks demo replay"])
+def test_how_long_ago_is_by_the_clock_of_the_api(do: str, waits: list[float]) -> None:
+    """It is 03:30 there, years before this machine's: each verb asks for the hour before that."""
+    body = {"stream": "demo", "events": [], "gaps": [], "sinks": [], "next": None}
+    clock = answers({"streams": []}, 200, "Date: Sun, 29 Nov 2020 03:30:00 GMT")
+    with serving(clock, answers(body)) as server:
+        assert cli.main([*do.split(), "--from", "1h", "--url", server.address]) == 0
+        assert re.findall(r"from=(\S+?)%3A", asked(server)[-1]) == ["2020-11-29T02"]
+    assert waits == []
+
+
 def test_a_slow_api_is_named_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Each page is late, and the line of progress comes with the first alone."""
     monkeypatch.setattr(asking, "SILENT_S", 0)
