@@ -1,8 +1,9 @@
 """Keeps an event stream of a stream's events open, as the deployed API cannot, by reading page after page.
 
-It reads pages of JSON and writes each new event as a message, whose id is the place from which to go on; a client that
-returns with Last-Event-ID misses nothing. Invariants: if the first page is refused, that refusal is the answer; nothing
-more is read for a client that has gone.
+It reads pages of JSON and writes each new event as a message, late ones included; the message's id is the place from
+which to go on. As at the deployed API, a client that returns with Last-Event-ID does not get events that were written
+late before that place. Invariants: if the first page is refused, that refusal is the answer; nothing more is read for a
+client that has gone.
 """
 
 import asyncio

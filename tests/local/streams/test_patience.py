@@ -99,7 +99,7 @@ def test_follow_begins_by_the_clock_of_the_api(begin: list[str], hour: str, wait
 @pytest.mark.parametrize("do", ["events demo", "gaps demo", "repair demo", "sinks demo replay"])
 def test_how_long_ago_is_by_the_clock_of_the_api(do: str, waits: list[float]) -> None:
     """It is 03:30 there, years before this machine's: each verb asks for the hour before that."""
-    body = {"stream": "demo", "events": [], "gaps": [], "sinks": [], "next": None}
+    body: dict[str, object] = {"stream": "demo", "events": [], "gaps": [], "sinks": [], "next": None}
     clock = answers({"streams": []}, 200, "Date: Sun, 29 Nov 2020 03:30:00 GMT")
     with serving(clock, answers(body)) as server:
         assert cli.main([*do.split(), "--from", "1h", "--url", server.address]) == 0
