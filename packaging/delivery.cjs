@@ -169,6 +169,12 @@ function show(sub, keys) {
   variables.DeliveryLog = { Ref: 'ConnectionDeliveryLogGroup' };
 }
 
+// The sentence for `profile_sinks` without a bucket: every event would call the function, which delivers none of them.
+function wrongBucket({ profile_sinks: sinks, profiles_bucket: bucket }) {
+  if (sinks === '' || bucket !== '') return null;
+  return "profile_sinks is for the profiles of a bucket: name it in profiles_bucket, or set profile_sinks to ''.";
+}
+
 class Delivery {
   constructor(serverless) {
     this.serverless = serverless;
@@ -184,6 +190,9 @@ class Delivery {
       const wrong = wrongSink(name, table(name, stage));
       if (wrong !== null) throw new this.serverless.classes.Error(wrong);
     }
+    const wrong = wrongBucket(custom.settings);
+    // A release is also packaged without each of its settings.
+    if (wrong !== null && !process.env.STREAMKEEPER_TEMPLATE_ONLY) throw new this.serverless.classes.Error(wrong);
     const { names, sinks } = delivering(stage, custom.upstreams);
     const { profile_sinks: ofBucket } = custom.settings;
     if (names.length === 0 && ofBucket === '') return;
@@ -211,4 +220,4 @@ class Delivery {
 }
 
 module.exports = Delivery;
-Object.assign(module.exports, { filters, statements, wrongSink });
+Object.assign(module.exports, { filters, statements, wrongBucket, wrongSink });

@@ -25,7 +25,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "function_timeout_s": {"enum": [*range(120, 901, 60)]}, "wait_s": {"enum": [*range(60, 851, 10)]},
     "margin_s": {"enum": [*_MARGINS]}, "jitter_s": {"maximum": 59}, "throttle_delay_s": {"maximum": 300},
     "throttle_max_delay_s": {"minimum": 300}, "renew_after": {"maximum": 130}, "give_up_after": {"minimum": 131},
-    "streams_per_function": {"maximum": 352},
+    "lease_every_s": {"maximum": 39}, "streams_per_function": {"maximum": 352},
 }  # fmt: skip
 # The least time between a lane's wait and the margin of the other one's function: prod's, in which 352 streams open.
 _HANDOVER_S = 40
@@ -71,7 +71,7 @@ def template(
         "Description": f"Streamkeeper {version}: keeps streams that never end connected from AWS Lambda",
         "Metadata": {"Streamkeeper": {"Version": version}, **_interface()},
         "Parameters": _parameters(schema, stage, descriptions, version),
-        "Rules": _rules(),
+        "Rules": {**_rules(), **setting_rules(schema)},
         "Conditions": _conditions(json.dumps(made)),
         **made,
     }
@@ -187,6 +187,22 @@ def handover_rules() -> Template:
         chosen = _equals("FunctionTimeoutS", str(limit_s))
         made[f"HandoverIn{limit_s}S"] = {"RuleCondition": chosen, "Assertions": assertions}
     return made
+
+
+def setting_rules(schema: Template) -> Template:
+    """The rules of settings that a parameter's type cannot have: a number that is left out, what needs a bucket."""
+    made: Template = {}
+    for name, rules in schema["properties"].items():
+        if "not" in rules:
+            assertion = {"Fn::Not": [_equals(parameter(name), str(rules["not"]["const"]))]}
+            sentence = f"{parameter(name)} must be {rules['mustBe']}."
+            made[f"{parameter(name)}IsTaken"] = {"Assertions": [{"Assert": assertion, "AssertDescription": sentence}]}
+    absent = [("ProfilesFolder", ""), ("ProfileSinks", ""), ("HttpSinks", "false")]
+    sentence = "{} is for the profiles of a bucket: set ProfilesBucket, or leave it out."
+    assertions = [
+        {"Assert": _equals(name, value), "AssertDescription": sentence.format(name)} for name, value in absent
+    ]
+    return {**made, "BucketOfProfiles": {"RuleCondition": _equals("ProfilesBucket", ""), "Assertions": assertions}}
 
 
 def _rules() -> Template:

@@ -20,7 +20,7 @@ FIXED = ("deploy_by_waves",)
 # Values that occur nowhere else in a template. The second ones, slightly different, detect where that is not true.
 _FIRST: dict[str, Any] = {
     "function_timeout_s": 887, "wait_s": 743, "margin_s": 89, "start_allowance_s": 719, "renew_after": 131,
-    "give_up_after": 157, "lease_every_s": 811, "progress_every_s": 821, "retry_max_delay_s": 3307,
+    "give_up_after": 157, "lease_every_s": 47, "progress_every_s": 821, "retry_max_delay_s": 3307,
     "throttle_delay_s": 283, "throttle_max_delay_s": 3313, "cool_down_s": 3319, "jitter_s": 727,
     "unconnected_after_s": 81401, "streams_per_function": 347, "connection_concurrency": 90001,
     "control_concurrency": 90007, "watch_concurrency": 90011, "memory_mb": 5003, "control_memory_mb": 5009,

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local import stages
+from local import settings_schema, stages
 from local.release import __main__ as builder
 from local.release import variants
-from local.release.release_template import BOUNDS, DEPLOYMENT, cleaned, handover_rules
+from local.release.release_template import BOUNDS, DEPLOYMENT, cleaned, handover_rules, setting_rules
 from local.service import osls
 from local.template import Resources, text_of
 from tests.deploy.account import opened
@@ -101,21 +102,38 @@ def holds(check: Any, chosen: dict[str, str]) -> bool:
     return chosen[argument[1]["Ref"]] in argument[0]
 
 
+def sentences(rules: Iterable[Any], chosen: dict[str, str]) -> list[str]:
+    """Return what CloudFormation says of the rules that these parameters break."""
+    met = [rule for rule in rules if "RuleCondition" not in rule or holds(rule["RuleCondition"], chosen)]
+    asserted = [one for rule in met for one in rule["Assertions"]]
+    return [one["AssertDescription"] for one in asserted if not holds(one["Assert"], chosen)]
+
+
+def test_a_release_refuses_what_helps_nobody() -> None:
+    """One function, in which two lanes cannot overlap, as a stage does; and sinks of profiles that are nowhere."""
+    chosen = {"ConnectionConcurrency": "1", "ProfilesBucket": "", "ProfilesFolder": "", "ProfileSinks": "arn:a"}
+    rules = setting_rules(settings_schema.schema()).values()
+    assert sentences(rules, chosen | {"HttpSinks": "false"}) == [
+        "ConnectionConcurrency must be 0, or a whole number from 2 to 100000.",
+        "ProfileSinks is for the profiles of a bucket: set ProfilesBucket, or leave it out.",
+    ]
+    assert sentences(rules, {"ConnectionConcurrency": "2", "ProfilesBucket": "mine"}) == []
+
+
 def test_a_release_takes_just_the_lives_that_leave_time_for_a_handover() -> None:
     """Of all that may be chosen; each of them is a stage's, too, and has time for the most streams of a function."""
     prod, rules, taken = stages.load("prod"), handover_rules().values(), 0
     own = {name: value for name, value in prod.items() if name not in stages.DERIVED}
     for limit_s, wait_s, margin_s in product(*(BOUNDS[name]["enum"] for name in LIVES)):
         chosen = {"FunctionTimeoutS": str(limit_s), "WaitS": str(wait_s), "MarginS": str(margin_s)}
-        asserted = [one for rule in rules if holds(rule["RuleCondition"], chosen) for one in rule["Assertions"]]
-        broken = [one["AssertDescription"] for one in asserted if not holds(one["Assert"], chosen)]
+        broken = sentences(rules, chosen)
         assert (broken == []) == (limit_s - wait_s - margin_s >= 40)
         if not broken and not wait_s % 50:
             settings = stages.checked(own | dict(zip(LIVES, (limit_s, wait_s, margin_s), strict=True)), "a stack")
             assert int(settings["most_streams_per_function"]) >= BOUNDS["streams_per_function"]["maximum"]
             taken += 1
     assert taken > 100
-    assert 900 - sum(int(prod[name]) for name in LIVES[1:]) == 40
+    assert 900 - sum(int(prod[name]) for name in LIVES[1:]) == 40 > BOUNDS["lease_every_s"]["maximum"]
 
 
 def test_other_settings_of_one_rule_keep_it_whatever_is_chosen() -> None:
@@ -123,7 +141,7 @@ def test_other_settings_of_one_rule_keep_it_whatever_is_chosen() -> None:
     schema = json.loads((stages.ROOT / "env" / "settings.schema.json").read_text())
     bounds = {name: rules | BOUNDS.get(name, {}) for name, rules in schema["properties"].items()}
     for rule in schema["sums"]:
-        if rule["of"] != ["wait_s", "margin_s"]:
+        if rule["of"][:2] != ["wait_s", "margin_s"]:
             least = bounds[rule.get("lessThan") or rule["atMost"]]
             (most,) = (bounds[name]["maximum"] for name in rule["of"])
             assert most < min(least.get("enum", [least["minimum"]])) + ("atMost" in rule)

@@ -39,9 +39,10 @@ DAYS = (
     " 2557, 2922, 3288, 3653"
 )
 ALL = "env/README.md lists them all"
+LIVES = "wait_s + margin_s + lease_every_s must be less than function_timeout_s"
 WAIT = "wait_s must be a whole number from 1 to 900"
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"wait_s": 40}, "wait_s + margin_s must be less than function_timeout_s, not 40 + 5 beside 45"),
+    ({"lease_every_s": 5}, f"{LIVES}, not 35 + 5 + 5 beside 45"),
     ({"wait_s": 35.5}, f"{WAIT}, not a fraction"),
     ({"wait_s": "35"}, f"{WAIT}, not '35'"),
     ({"wait_s": True}, f"{WAIT}, not true"),
@@ -211,7 +212,7 @@ def test_osls_says_what_is_wrong_with_a_settings_file(tmp_path: Path) -> None:
     osls.snapshot(stages.ROOT, tmp_path)
     path = tmp_path / "env" / "local.yml"
     path.write_text(path.read_text().replace("wait_s: 35", "wait_s: 44"))
-    sentence = "env/local.yml: wait_s + margin_s must be less than function_timeout_s, not 44 + 5 beside 45."
+    sentence = f"env/local.yml: {LIVES}, not 44 + 5 + 1 beside 45."
     command = ["node", *osls.COMMAND, "package", "--stage", "local"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert run.returncode == 1

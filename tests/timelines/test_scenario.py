@@ -36,7 +36,7 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
         ({"run_for_s": None}, "run_for_s is missing"),
         ({"run_for_s": -1}, "run_for_s must be a number of seconds from 0.001"),
         ({"run_for_s": True}, "run_for_s must be a number of seconds"),
-        ({"settings": {"wait_s": 45}}, "settings: wait_s + margin_s must be less than function_timeout_s"),
+        ({"settings": {"wait_s": 45}}, "settings: wait_s + margin_s + lease_every_s must be less than"),
         ({"settings": {"waits": 1}}, "settings: there is no setting waits"),
         ({"settings": [1]}, "settings must be a mapping"),
         ({"settings": {1: 2}}, "a key must be a string, not 1"),

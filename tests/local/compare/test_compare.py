@@ -151,7 +151,7 @@ def test_the_page_says_all_that_the_command_says() -> None:
         (["--limit", "1e3"], "--limit must be a whole number from 10 to 28800, not '1e3'."),
         (
             ["--limit", "5400", "--wait", "5390"],
-            "--limit and --wait: wait_s + margin_s must be less than function_timeout_s",
+            "--limit and --wait: wait_s + margin_s + lease_every_s must be less than function_timeout_s",
         ),
         (["--upstream", "kind"], "--upstream must be one of evicts, tolerates, forbids, not 'kind'."),
         (["--picture", "out.png"], "--picture must end in .svg or .html, not 'out.png'."),
