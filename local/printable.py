@@ -14,13 +14,16 @@ import shutil
 import sys
 import textwrap
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
 # C0 and C1 controls, changes of the writing direction (UAX #9), other line ends, halves of surrogate pairs.
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 # The columns without a terminal; no table is that wide.
 WIDE = 1000
+# How often a long command says how much is done.
+DONE_EVERY_S = 10.0
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _STEERING_BUT_LINES = re.compile(_STEERING.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
 
@@ -112,16 +115,30 @@ def _names_above(lines: Sequence[Sequence[str]], columns: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def saying(words: str, after_s: float = 1.0, *, is_quiet: bool = False) -> Iterator[None]:
-    """Prints a line on standard error if the block is not over after that time, unless `is_quiet`."""
-    timer = threading.Timer(after_s, print, [f"streamkeeper: {words}"], {"file": sys.stderr, "flush": True})
-    timer.daemon = True
+def saying(
+    words: str, done: Callable[[], float] | None = None, *, after_s: float = 1.0, is_quiet: bool = False
+) -> Iterator[None]:
+    """Prints a line on standard error if the block is not over after that time, unless `is_quiet`.
+
+    If `done` returns the share that is done, a line every ten seconds says how long the rest takes.
+    """
+    is_over, began_s = threading.Event(), time.monotonic()
+
+    def say() -> None:
+        if is_over.wait(after_s):
+            return
+        print(f"streamkeeper: {words}", file=sys.stderr, flush=True)
+        while done is not None and not is_over.wait(DONE_EVERY_S):
+            share = max(done(), 1e-6)
+            left_s = (time.monotonic() - began_s) * (1 / share - 1)
+            print(f"streamkeeper: {share:.0%} done, about {left_s:.0f} s left", file=sys.stderr, flush=True)
+
     if not is_quiet:
-        timer.start()
+        threading.Thread(target=say, daemon=True).start()
     try:
         yield
     finally:
-        timer.cancel()
+        is_over.set()
 
 
 def show(line: str, indent: int = 4) -> None:

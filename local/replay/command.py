@@ -16,6 +16,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,10 +123,11 @@ def replay(
     source: Scenario,
     sandbox_of: Callable[[VirtualStage], VirtualSandbox] = VirtualSandbox,
     input_: Mapping[str, Any] = INPUT,
+    showing: Callable[[Callable[[], float]], AbstractContextManager[Any]] = nullcontext,
 ) -> Replay:
     """Returns what happened until `run_for_ms` or the execution's end; raises UserError for an invalid machine.
 
-    `sandbox_of` makes the performer of the Tasks; `input_` is the execution's.
+    `sandbox_of` makes the performer of the Tasks; `input_` is the execution's. `showing` gets the share that is done.
     """
     names = stages.names(STAGE)
     later = [(one.at_ms, machine_in(one.machine, source, names)) for one in source.redeployments]
@@ -142,7 +144,9 @@ def replay(
         await asyncio.wait({ended, over}, return_when=asyncio.FIRST_COMPLETED)
         return sandbox
 
-    return _found(source, executions, clock.run(run()), origin_ms)
+    with showing(lambda: (clock.now_ms() - origin_ms) / source.run_for_ms):
+        sandbox = clock.run(run())
+    return _found(source, executions, sandbox, origin_ms)
 
 
 def _found(source: Scenario, executions: VirtualExecutions, sandbox: VirtualSandbox, origin_ms: int) -> Replay:
@@ -191,8 +195,9 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed."""
-    with collection.paused(), saying("running the scenario in virtual time …"):
-        result = replay(scenario.read(args.scenario, STAGE))
+    showing = functools.partial(saying, "running the scenario in virtual time …")
+    with collection.paused():
+        result = replay(scenario.read(args.scenario, STAGE), showing=showing)
     atexit.register(gc.freeze)  # there is no garbage to collect at the end either
     try:
         print(json.dumps(result.as_json()) if args.json else _shown(result, args.width), flush=True)

@@ -62,7 +62,7 @@ class Streams:
     def _send(self, request: Send) -> Outcome:
         began_s = time.monotonic()
         is_said = began_s < self._said_s + SAID_AGAIN_S
-        with saying(f"{self.api.url} has not answered yet; waiting.", SILENT_S, is_quiet=is_said):
+        with saying(f"{self.api.url} has not answered yet; waiting.", after_s=SILENT_S, is_quiet=is_said):
             outcome = self.api.send(request)
         if not is_said and time.monotonic() >= began_s + SILENT_S:
             self._said_s = began_s

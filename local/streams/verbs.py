@@ -10,11 +10,13 @@ from typing import Any
 
 from handlers.api.verdict import counted, since, spelled
 from handlers.deliver.operating import COMMANDS
+from handlers.profile.addresses import shown_id, stream_id_problem
 from local.api_client.http_client import NO_STREAM
 from local.printable import printable, show
 from local.streams import asking, fleet_verbs, list_verb
 from local.streams.asking import DONE, NOT_RUNNING, clock, in_colour, period, repair_words
 from local.user_error import UserError
+from streamkeeper.exceptions import Refused
 from streamkeeper.following import by_its_clock
 from streamkeeper.transport import path_of
 
@@ -67,9 +69,18 @@ def _changed(method: str, field: str, words: Callable[[dict[str, Any]], str], ar
     if arguments.dry_run:
         raise UserError("--dry-run works only with --all or --match.")
     streams, paths = asking.streams(arguments), {one: path_of(one) for one in arguments.stream_ids}
+    if wrong := next(filter(stream_id_problem, paths), ""):
+        verb, shown = "start" if method == "POST" else "stop", shown_id(wrong)
+        why = stream_id_problem(wrong)
+        raise UserError(f"The stream id {shown} is malformed: {why}. For a pattern write `{verb} --match {shown}`.")
 
     def change(stream_id: str, path: str) -> int:
-        answer = streams.ask(method, path)
+        try:
+            answer = streams.ask(method, path)
+        except Refused as refusal:
+            if refusal.kind == "unknown-stream":
+                streams.ask("GET", path)  # this refusal names the profile, and a similar one
+            raise
         print(json.dumps(answer) if arguments.json else printable(f"{stream_id} {words(answer)}"), flush=True)
         return DONE
 

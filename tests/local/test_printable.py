@@ -140,13 +140,14 @@ def test_a_body_is_cut_where_the_line_ends() -> None:
 
 @pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
 def test_a_long_wait_is_explained(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> None:
-    """The line comes after the given time, on a terminal and in a pipe."""
+    """The line comes after the given time, on a terminal and in a pipe; more lines say how much of it is left."""
     monkeypatch.setattr(sys, "stderr", stream)
-    with saying("never", 3600):
+    with saying("never", after_s=3600):
         pass
-    with saying("waiting", 0):
-        assert until(lambda: stream.getvalue() != "", 60)
-    assert stream.getvalue() == "streamkeeper: waiting\n"
+    monkeypatch.setattr("local.printable.DONE_EVERY_S", 0.001)
+    with saying("waiting", lambda: 1.0, after_s=0):
+        assert until(lambda: "left" in stream.getvalue(), 60)
+    assert stream.getvalue().splitlines()[:2] == ["streamkeeper: waiting", "streamkeeper: 100% done, about 0 s left"]
 
 
 def test_a_long_line_is_wrapped_between_words(

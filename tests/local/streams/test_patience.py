@@ -47,6 +47,10 @@ def test_an_export_goes_on_where_it_was(tmp_path: Path, waits: list[float], caps
         ),
         (["gaps", "demo", "--from", "2026-11-02", "--to", "2026-11-02"], r"Nothing lies between --from \S+ and --to"),
         (["start", ""], "The stream id is empty: write a profile's name"),
+        (
+            ["start", "demo", "de*"],
+            r"The stream id 'de\*' is malformed: .*\. For a pattern write `start --match 'de\*'`",
+        ),
         (["events", "demo", "--output", "/"], "--output must be a file, and / is a folder."),
         (["events", "demo", "--output", f"{__file__}/x"], r"\S+/x cannot be written: Not a directory\."),
     ],
