@@ -41,7 +41,9 @@ class GroupedStore(KnownStreams):
         """As for a stream alone; refused if a newer function has claimed the stream, or if it has left the group."""
         who = self._who
         attributes = {"group_fence": number(who.token), "execution": {"S": execution}}
-        beside = " OR #execution = :execution" if stream_id in self.hot else ""
+        # A function that may be marked as ended opens no second connection. No heartbeat would tell the newer function,
+        # which would go on as the holder without a record of its own.
+        beside = " OR #execution = :execution" if stream_id in self.hot and self._is_alive() else ""
         place = Change(_ITS_PLACE.format(beside), attributes, {":group": {"S": who.group}})
         turn = turn | {":expires_at_ms": number(who.limit_ms)} if turn is not None and self._is_alive() else None
         held = self._held(stream_id)

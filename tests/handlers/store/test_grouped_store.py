@@ -21,6 +21,7 @@ from tests.handlers.store.grouped import (
     claim,
     client,
     connected,
+    late,
     record,
     shown,
     store_of,
@@ -231,11 +232,17 @@ def test_what_a_function_knows_holds_for_as_long_as_its_heartbeats_do(client: Cl
 
 
 def test_a_stream_that_a_newer_function_has_claimed_is_its_own(client: Client) -> None:
-    """The older one's connection ends as superseded, unless both lanes of one execution stay connected."""
+    """The older one's connection ends as superseded, unless both lanes of one execution stay connected.
+
+    One whose heartbeat has run out makes no second: no heartbeat would tell the newer function of it.
+    """
     store, newer = store_of(client), {"group_fence": {"N": "2"}, "execution": {"S": EXECUTION}}
     client.put_item(TableName=CONTROL, Item=record(client) | newer)
-    reply = store.claim(STREAM, execution=EXECUTION, holder=f"B/{REQUEST}")
-    assert (reply.is_done, reply.record.lease.execution) == (False, NEWER)
+    late_store = late(client)
+    late_store.hot.add(STREAM)
+    for refused in (store, late_store):
+        reply = refused.claim(STREAM, execution=EXECUTION, holder=f"B/{REQUEST}")
+        assert (reply.is_done, reply.record.lease.execution) == (False, NEWER)
     store.hot.add(STREAM)
     assert claim(store) == 1
     client.put_item(TableName=CONTROL, Item=record(client) | newer | {"execution": {"S": "another"}})
