@@ -106,6 +106,12 @@ class Opened:
     headers: dict[str, str] = field(default_factory=dict)
     places: Secrets = field(default_factory=dict, repr=False)
 
+    @property
+    def is_one_json(self) -> bool:
+        """Whether the body is one JSON text, as of a long poll, that the upstream ends, and whose length shows that."""
+        has_length = not {"content-length", "transfer-encoding"}.isdisjoint(self.headers)
+        return has_length and self.headers.get("content-type", "").lower().startswith("application/json")
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:

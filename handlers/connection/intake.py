@@ -94,7 +94,7 @@ class Intake:
         said: list[Effect] = [] if self._talk is None else self._talk.begins(now_ms, asked, opened.places)
         if self._talk is not None and not self._talk.is_complete:
             return said, None
-        record.opened(now_ms)
+        record.opened(now_ms, is_one_json=opened.is_one_json)
         if not record.backlog.resumed or is_confirmed(self._profile, opened, record.pending.asked_from or ""):
             return said, None
         record.backlog.unknown(now_ms)

@@ -42,6 +42,7 @@ class Record:
         self.started_ms: int | None = None
         self._claimed_ms = 0
         self.opened_ms: int | None = None
+        self._is_one_json = False  # whether a long poll answered it
         self._ending = ""  # what ends it; the record has it once it is saved
         self._outcome: Outcome | None = None
         self._is_ended = False  # the record has the end and its outcome
@@ -108,9 +109,13 @@ class Record:
 
     @property
     def stays_at(self) -> str | None:
-        """The cursor that was sent, if nothing was stored since and no other cursor was reached; else None."""
+        """The cursor that was sent, if nothing was stored since and no other cursor was reached; else None.
+
+        None too if a long poll was answered in whole: that nothing new has come is an answer.
+        """
         is_moved = self._stored or self._dead_lettered or not self.pending.is_unmoved
-        return None if is_moved or not self.backlog.resumed else self.pending.asked_from
+        is_whole = self._is_one_json and self._ending == "ended_by_upstream" and not self.unterminated_bytes
+        return None if is_moved or is_whole or not self.backlog.resumed else self.pending.asked_from
 
     def begins(self, now_ms: int) -> None:
         """Records that the claim was requested."""
@@ -127,8 +132,9 @@ class Record:
         is_apart = at.connected_ms is None or now_ms - at.connected_ms > APART_MS
         self._pauses_from_ms = None if is_apart else at.event_ms
 
-    def opened(self, now_ms: int) -> None:
+    def opened(self, now_ms: int, *, is_one_json: bool = False) -> None:
         """Records that the upstream has answered with the stream."""
+        self._is_one_json = is_one_json
         self.liveness.heard()
         self.opened_ms = self._seen_ms = now_ms
         self.backlog.opened(now_ms)

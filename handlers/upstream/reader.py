@@ -272,7 +272,8 @@ class Upstream:
             check_switch(request.headers, response.headers, response.version)
             response.length_remaining = None
             headers.pop("content-encoding", None)
-        self._inbox.put(Opened(response.status, headers, places))
+        opened = Opened(response.status, headers, places)
+        self._inbox.put(opened)
         body = content_codings.BodyDecoder(content_codings.coding(headers.get("content-encoding")), self._chunk_bytes)
         piece = b""
         # stream() and iteration hold a close-delimited body back until a block is full; read1() does not.
@@ -287,8 +288,7 @@ class Upstream:
                 self._inbox.rest(self._rest_s)
         body.close()
         # The JSON of a long poll seldom ends with the LF that ends a line. Its length shows that it is whole.
-        is_json = headers.get("content-type", "").lower().startswith("application/json") and piece[-1:] in (b"}", b"]")
-        if is_json and self._most_bytes and {"content-length", "transfer-encoding"} & {*headers}:
+        if opened.is_one_json and self._most_bytes and piece[-1:] in (b"}", b"]"):
             self._inbox.put(Chunk(b"\n"), 1, self._came_s())
         return True
 

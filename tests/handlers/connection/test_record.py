@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from handlers.connection.effects import Outcome, RecordGaps, RecordLoss
 from handlers.connection.failures import lived
-from handlers.connection.inputs import GapsRecorded, Resumption, Written
+from handlers.connection.inputs import GapsRecorded, Opened, Resumption, Written
 from handlers.connection.liveness import Liveness
 from handlers.connection.pending import Pending
 from handlers.connection.record import Record
@@ -70,6 +70,27 @@ def test_one_that_ends_inside_a_frame_was_good_until_before_that(ended_by: str) 
     record.liveness.framed(record.liveness.heard(), ended_some=True, is_inside=False)
     record.closed("closed_here")
     assert record.closed_ms == (4_000 if ended_by == "reset" else 4_050)
+
+
+@pytest.mark.parametrize(
+    ("headers", "ended_by", "stays_at"),
+    [
+        ({"content-type": "application/json; charset=utf-8", "content-length": "30"}, "ended_by_upstream", None),
+        ({"content-type": "Application/JSON", "transfer-encoding": "chunked"}, "ended_by_upstream", None),
+        ({"content-type": "application/json", "content-length": "30"}, "truncated", "7"),
+        ({"content-type": "application/json"}, "ended_by_upstream", "7"),
+        ({"content-type": "application/x-ndjson", "transfer-encoding": "chunked"}, "ended_by_upstream", "7"),
+    ],
+)
+def test_a_quiet_long_poll_is_not_stuck_at_its_cursor(
+    headers: dict[str, str], ended_by: str, stays_at: str | None
+) -> None:
+    """A whole JSON text without news is an answer; what breaks, or has no end that shows, may have failed."""
+    record = opened()
+    record.opened(1_500, is_one_json=Opened(200, headers).is_one_json)
+    assert record.stays_at == "7"
+    record.ends(ended_by, LEFT)
+    assert record.stays_at == stays_at
 
 
 def test_one_that_was_never_answered_has_no_close() -> None:
