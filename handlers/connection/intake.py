@@ -79,7 +79,7 @@ class Intake:
         if record.backlog.resumed and is_expired(self._profile, opened.status):
             self._discards = True
             return [], self._cursor_expired(now_ms, record, record.liveness.heard_ms, None)
-        refusal = judge(self._profile, opened, meaning)
+        refusal = judge(self._profile, opened, meaning, now_ms)
         if refusal is not None:
             self._discards = True
             return [], refusal

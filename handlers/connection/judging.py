@@ -34,7 +34,7 @@ _NOT_OF_THE_CURSOR = frozenset({401, 402, 403, 405, 407})
 SLACK_MS = 2_000
 
 
-def judge(profile: Profile, opened: Opened, meaning: Meaning) -> End | None:
+def judge(profile: Profile, opened: Opened, meaning: Meaning, now_ms: int) -> End | None:
     """Returns the end that an answer means; None if the answer is a stream.
 
     A refusal is StreamRejected; `ends.judged` decides whether it is final.
@@ -42,7 +42,7 @@ def judge(profile: Profile, opened: Opened, meaning: Meaning) -> End | None:
     status = opened.status
     if meaning == "ended":
         return End(Outcome("", "ended", f"the upstream answered {status}: the stream has ended"), "ended")
-    wait_s = retry_after_s(opened.headers.get("retry-after", ""), opened.headers.get("date", ""))
+    wait_s = retry_after_s(opened.headers, now_ms)
     if meaning == "success":
         if profile.is_socket:
             return None  # the head of a handshake is the reader's to check
@@ -89,21 +89,28 @@ def is_confirmed(profile: Profile, opened: Opened, cursor: str) -> bool:
     return confirmed is None or confirmed == resume.spelled(cursor)
 
 
-def retry_after_s(value: str, date: str) -> float | None:
-    """Returns the seconds of a Retry-After (RFC 9110, section 10.2.3), at most a day; None if it is not valid.
+def retry_after_s(headers: Mapping[str, str], now_ms: int) -> float | None:
+    """Returns the seconds of a Retry-After (RFC 9110, section 10.2.3), at most a day; None if none is valid.
 
-    An instant is compared with the answer's Date: both are by the upstream's clock, so ours does not matter.
+    The names of headers are in lower case; `now_ms` is by our clock.
     """
-    digits = value.strip()
+    digits = headers.get("retry-after", "").strip()
     if digits.isascii() and digits.isdigit():
         return min(float(digits), MOST_RETRY_AFTER_S)
-    until_ms, since_ms = instant_ms(value), instant_ms(date)
-    if until_ms is None or since_ms is None:
+    until_ms = instant_ms(digits)
+    if until_ms is None:
         return None
-    return min(max((until_ms - since_ms) / 1000, 0.0), MOST_RETRY_AFTER_S)
+    return min(max((until_ms - _sent_ms(headers, now_ms)) / 1000, 0.0), MOST_RETRY_AFTER_S)
 
 
-def rate_limit_s(headers: Mapping[str, str]) -> float | None:
+def _sent_ms(headers: Mapping[str, str], now_ms: int) -> int:
+    """Returns when the answer was sent, by the upstream's clock; by ours if it has no Date."""
+    # An instant in an answer is by the same clock as its Date. So with a Date it does not matter whether ours is right.
+    sent_ms = instant_ms(headers.get("date", ""))
+    return now_ms if sent_ms is None else sent_ms
+
+
+def rate_limit_s(headers: Mapping[str, str], now_ms: int) -> float | None:
     """Returns for how many seconds a rate limit stays used up; None if the answer shows none that is.
 
     The end is a number of seconds, or an epoch's seconds or milliseconds; the names of headers are in lower case.
@@ -111,9 +118,9 @@ def rate_limit_s(headers: Mapping[str, str]) -> float | None:
     for prefix in ("ratelimit-", "x-ratelimit-", "x-rate-limit-"):
         end = headers.get(f"{prefix}reset", "").strip()
         if headers.get(f"{prefix}remaining", "").strip() == "0" and end.isascii() and end.isdigit():
-            since_ms = instant_ms(headers.get("date", "")) if len(end) > _MOST_DIGITS else 0
+            since_ms = _sent_ms(headers, now_ms) if len(end) > _MOST_DIGITS else 0
             end_s = int(end) / (1000 if len(end) > _OF_AN_EPOCH else 1)
-            return None if since_ms is None else min(max(end_s - since_ms / 1000, 0.0), MOST_RETRY_AFTER_S)
+            return min(max(end_s - since_ms / 1000, 0.0), MOST_RETRY_AFTER_S)
     return None
 
 

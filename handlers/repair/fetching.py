@@ -41,8 +41,9 @@ def fetch(request: UpstreamRequest) -> Fetched:
         with opened(request, timeout, lambda _socket: None, StrictResponse) as response:
             # A field with several lines, such as Link, becomes one list (RFC 9110, section 5.3).
             headers = {name.lower(): response.headers[name] for name in response.headers}
-            retry_s = retry_after_s(headers.get("retry-after", ""), headers.get("date", ""))
-            retry_s = rate_limit_s(headers) if retry_s is None else retry_s
+            now_ms = time.time_ns() // 1_000_000
+            retry_s = retry_after_s(headers, now_ms)
+            retry_s = rate_limit_s(headers, now_ms) if retry_s is None else retry_s
             if not 200 <= response.status < 300:
                 return Fetched(response.status, headers, problem=f"answered {response.status}", retry_after_s=retry_s)
             decoder = BodyDecoder(coding(headers.get("content-encoding")), MOST_BYTES)

@@ -99,7 +99,9 @@ class Trial:
         if self.profile.asks(self.requested) and is_expired(self.profile, answer.status):
             self.ended = True
             self.say(_ENDS[Kind.EXPIRED])
-        elif (refusal := judge(self.profile, answer, self.profile.meaning(answer.status))) is not None:
+            return
+        meaning, now_ms = self.profile.meaning(answer.status), time.time_ns() // 1_000_000
+        if (refusal := judge(self.profile, answer, meaning, now_ms)) is not None:
             self.ends(refusal)
         elif self.requested and not is_confirmed(self.profile, answer, self.requested):
             self.say("the answer does not begin after the cursor: a gap")

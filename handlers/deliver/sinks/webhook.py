@@ -14,7 +14,6 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
-from email.utils import formatdate
 
 import urllib3
 from urllib3 import exceptions
@@ -56,8 +55,7 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
         return {0: Refusal(explain(error, READ_S).detail.replace("the upstream", "the server"))}
     if 200 <= status < 300:
         return {}
-    sent = said.get("date") or formatdate(tools.now_ms() / 1000, usegmt=True)
-    rest_s = retry_after_s(said.get("retry-after", ""), sent) or 0
+    rest_s = retry_after_s(said, tools.now_ms()) or 0
     return {0: Refusal(f"answered {status}", str(status) in PROMISES.final, round(rest_s * 1000))}
 
 

@@ -43,7 +43,7 @@ INSTANT = "Wed, 21 Oct 2026 07:28:00 GMT"
         (420, {}, "StreamThrottled", None),
         (429, {"retry-after": "9" * 400}, "StreamThrottled", 86_400.0),
         (429, {"retry-after": "-1"}, "StreamThrottled", None),
-        (429, {"retry-after": INSTANT}, "StreamThrottled", None),
+        (429, {"retry-after": "Thu, 01 Jan 1970 00:00:09 GMT"}, "StreamThrottled", 8.97),  # no Date: by our clock
         (429, {"retry-after": INSTANT, "date": "Wed, 21 Oct 2026 07:27:20 GMT"}, "StreamThrottled", 40.0),
         (429, {"retry-after": INSTANT, "date": "Wed, 21 Oct 2026 07:28:20 GMT"}, "StreamThrottled", 0.0),
         (503, {"retry-after": INSTANT, "date": "Wed, 14 Oct 2026 07:28:20 GMT"}, "StreamDropped", 86_400.0),
