@@ -21,6 +21,8 @@ PARTLY, FAILED = "partly", "failed"
 # Events are missing in a gap of these states, or may be.
 LACKING = (OPEN, LOST, PARTLY, FAILED)
 UP, DOWN, NO_ORDER = 1, -1, 2
+# The cause of a loss that the upstream announced, or that a hole in its numbers shows.
+ANNOUNCED = "announced_by_upstream"
 
 Interval = tuple[int, int]
 

@@ -24,9 +24,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from handlers.connection.evidence import CURSOR_EXPIRED, STOPPED, UNRECORDED, Record, by_fence, settled
-from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap, Interval, covers
+from handlers.connection.gap_record import ANNOUNCED, DELIVERED, LOST, OPEN, Gap, Interval, covers
 
 _FOR_EVER = 1 << 62
+# Two connections are told of the same loss within this time of each other.
+_TOLD_WITHIN_MS = 10_000
 _HANDOVERS = ("taken_over", "let_go", "claimed_by_successor")
 
 
@@ -118,6 +120,26 @@ def is_unfounded(gap: Gap, shown: Sequence[Gap], records: Iterable[Record]) -> b
         (other.fence, other.number) != (gap.fence, gap.number)
         and (other.state == DELIVERED or other.to_ms <= gap.from_ms or gap.to_ms <= other.from_ms)
         for other in shown
+    )
+
+
+def is_brought(loss: Gap, losses: Iterable[Gap], records: Iterable[Record], told_since: int = 0) -> bool:
+    """Returns whether another connection brought the events that the upstream announced as lost on this one.
+
+    An upstream may drop what a slow connection does not take, and send it on the one beside it. That one was open
+    throughout, had caught up, heard the upstream long after, and was told of no loss of its own. `losses` has all that
+    the connections with tokens above `told_since` were told.
+    """
+    if loss.cause != ANNOUNCED or loss.state != LOST:
+        return False
+    from_ms, to_ms = loss.from_ms - _TOLD_WITHIN_MS, loss.to_ms + _TOLD_WITHIN_MS
+    told = {other.fence for other in losses if other.number and other.from_ms <= to_ms and from_ms <= other.to_ms}
+    return any(
+        one.fence > told_since
+        and one.fence not in told
+        and one.from_ms <= loss.from_ms
+        and min(one.heard_ms or 0, one.brought_ms) > to_ms
+        for one in settled(records)
     )
 
 

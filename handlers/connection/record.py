@@ -11,6 +11,7 @@ from __future__ import annotations
 from handlers.connection import evidence
 from handlers.connection.effects import Effect, Outcome, Progress, RecordGaps, RecordLoss
 from handlers.connection.ends import bounded
+from handlers.connection.gap_record import ANNOUNCED
 from handlers.connection.inputs import GapsRecorded, Resumption, Written
 from handlers.connection.liveness import APART_MS, Backlog, Liveness
 from handlers.connection.pending import Pending
@@ -199,7 +200,7 @@ class Record:
         """
         self._losses += 1
         span = self._lost_from_ms(heard_ms), now_ms
-        return RecordLoss(self.fence, self._losses, *span, "announced_by_upstream", events)
+        return RecordLoss(self.fence, self._losses, *span, ANNOUNCED, events)
 
     def _lost_from_ms(self, came_ms: int) -> int:
         """Returns when what came then happened at the earliest: perhaps long ago, while the connection catches up."""

@@ -15,7 +15,7 @@ from handlers.connection.effects import Progress, RecordLoss
 from handlers.connection.evidence import Record
 from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap, Repair
 from handlers.connection.inputs import GapsRecorded
-from handlers.connection.ledger import gaps, is_unfounded, unasked
+from handlers.connection.ledger import gaps, is_brought, is_unfounded, unasked
 from handlers.group import GROUP
 from handlers.store import typed_values
 from handlers.store.control_table import IS_NEW, Table
@@ -202,7 +202,8 @@ class LedgerRecords:
         # may one that had claimed before this one and was answered after it.
         fence, began_ms = count(own, "fence") or 0, count(own, "opened_ms") or now_ms
         is_late = any(record.fence < fence and record.opened_ms > began_ms for record in records)
-        is_doubtful = again or is_late or not all(map(has_caught_up, rows[1:]))
+        is_told = any(count(row, "missing") for row in rows)
+        is_doubtful = again or is_late or is_told or not all(map(has_caught_up, rows[1:]))
         # Otherwise, while the stream is down, a put of each known gap would be refused, one after the other.
         recorded = self._table.newest(stream_id, "gap#", LOOK_BACK) if shown or is_doubtful else []
         known = {item["SK"]["S"]: item for item in recorded}
@@ -224,8 +225,11 @@ class LedgerRecords:
                 if on_open is not None and gap.state != DELIVERED:
                     on_open()
                 self._put_gap(item | typed_values.expiry(gap.to_ms, self._keep_days), before)
-        for item in known.values():
-            if is_unfounded(recorded_gap(item), shown, records):
+        told = [recorded_gap(item) for item in recorded]
+        # Of connections before these not all losses were read.
+        told_since = told[-1].fence if len(told) == LOOK_BACK else 0
+        for gap, item in zip(told, recorded, strict=True):
+            if is_unfounded(gap, shown, records) or is_brought(gap, told, records, told_since):
                 self._put_gap(item | {"state": {"S": DELIVERED}}, item)
         is_open = any(gap.fence == fence and gap.state == OPEN for gap in shown)
         return GapsRecorded(len(unasked(shown, records, fence)), is_open)

@@ -7,7 +7,7 @@ import pytest
 
 from handlers.connection.evidence import Record, records
 from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap
-from handlers.connection.ledger import corrected, is_unfounded
+from handlers.connection.ledger import corrected, is_brought, is_unfounded
 from tests.handlers.connection.ledgers import NOW, connection, ledger
 
 
@@ -83,6 +83,33 @@ def test_a_gap_that_has_turned_out_to_be_none_is_withdrawn_beside_a_loss_of_the_
     assert [(gap.span, gap.number, gap.state) for gap in told[:1]] == [((30, 34), 0, LOST)]
     assert is_unfounded(Gap(3, 20, 30, "unrecorded", OPEN), told, every)
     assert not is_unfounded(Gap(3, 20, 31, "unrecorded", OPEN), told, every)
+
+
+LOSS = Gap(2, 50_000, 51_000, "announced_by_upstream", LOST, 1, 3)
+BESIDE = Record(1, 0, 90_000, None, "", False, heard_ms=62_000)
+
+
+@pytest.mark.parametrize(
+    ("beside", "told", "is_delivered"),
+    [
+        (BESIDE, None, True),
+        (replace(BESIDE, heard_ms=61_000), None, False),  # what it was told may be on its way
+        (replace(BESIDE, opened_ms=50_001), None, False),
+        (replace(BESIDE, resumed=True, since_ms=40_000, opened_ms=49_000, live_ms=63_500), None, False),
+        (BESIDE, replace(LOSS, fence=1, from_ms=61_000, to_ms=61_500), False),
+        (BESIDE, replace(LOSS, fence=1, from_ms=62_001, to_ms=62_500), True),
+        (BESIDE, replace(LOSS, fence=3), True),
+    ],
+)
+def test_a_loss_is_delivered_if_the_connection_beside_it_lost_nothing(
+    beside: Record, told: Gap | None, is_delivered: bool
+) -> None:
+    """It caught up before, was told of no loss at that time, and heard the upstream long after."""
+    losses = [LOSS, *([] if told is None else [told])]
+    own = Record(2, 10_000, 90_000, None, "", False, heard_ms=90_000)
+    assert is_brought(LOSS, losses, [beside, own]) == is_delivered
+    assert not is_brought(LOSS, losses, [beside, own], told_since=1)
+    assert not is_brought(replace(LOSS, cause="ids_restarted"), losses, [beside, own])
 
 
 def test_an_open_connection_covers_all_that_follows() -> None:

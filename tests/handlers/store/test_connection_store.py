@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from handlers.connection.effects import Progress, RecordLoss
-from handlers.connection.gap_record import DELIVERED, OPEN
+from handlers.connection.gap_record import DELIVERED, LOST, OPEN
 from handlers.connection.inputs import GapsRecorded
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
@@ -387,6 +387,24 @@ def test_a_gap_that_a_connection_answered_earlier_has_ended_stays_delivered(memo
         store.ledger.record_gaps(STREAM, 119, 20, item, 2, again=own.closed_ms is not None)
         shown += [gap["state"] for gap in gaps_of(memory).values()]
     assert shown == [OPEN, DELIVERED, DELIVERED]
+
+
+def test_a_loss_that_the_connection_beside_it_did_not_have_becomes_delivered(memory: Memory) -> None:
+    """Two hot connections were open; the next one looks back, though nothing else is in doubt."""
+    store, at = memory.store(), {"opened_ms": 1_000, "seen_ms": 90_000, "heard_ms": 90_000}
+    lossy = Progress(2, 900, missing=1, closed_ms=90_000, ended_by="expired", **at)
+    keep(store, Progress(1, 900, **at), lossy, Progress(3, 900, **at))
+    for fence, number in ((2, 1), (2, 2), (1, 1)):
+        loss = RecordLoss(fence, number, 20_000 * number, 20_001 * number, "announced_by_upstream", 4)
+        store.ledger.record_loss(STREAM, loss)
+    store.ledger.record_loss(STREAM, RecordLoss(3, 1, 20_500, 20_501, "announced_by_upstream", 4))
+    record_gaps(store, STREAM, 95_000, dead_after_ms=20_000, looked=3)
+    assert {place[-8:]: gap["state"] for place, gap in gaps_of(memory).items()} == {
+        "1#000001": LOST,
+        "2#000001": LOST,
+        "2#000002": DELIVERED,
+        "3#000001": LOST,
+    }
 
 
 def test_a_gap_is_written_again_however_many_losses_were_announced_since(memory: Memory) -> None:
