@@ -268,13 +268,15 @@ def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) ->
 
 
 def _is_after_an_outage(world: World, from_ms: int, to_ms: int) -> bool:
-    """Returns whether a group's connections that resumed by default made up for an outage then, as far as they knew.
+    """Returns whether connections that resumed by default made up for an outage then, as far as they knew.
+
+    Those of a group or of two hot lanes know one another by old records, or begin before the one before has caught up.
 
     What they bring counts by time alone, even what the upstream forgot: so all of them together take as long as the
     outage, and as what each knew too late of the one before, by another clock.
     """
     late_ms = LATE_RECORD_MS + 2 * world.schedule.skew_ms
-    if not (world.schedule.is_left_to_default and world.schedule.together):
+    if not (world.schedule.is_left_to_default and (world.schedule.together or world.schedule.hot)):
         return False
     for began_ms, over_ms in uncovered(world, world.origin_ms, from_ms):
         count = sum(over_ms <= (link.opened_ms or 0) <= to_ms for link in world.upstream.links)
