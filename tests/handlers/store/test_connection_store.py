@@ -391,9 +391,9 @@ def test_a_gap_that_a_connection_answered_earlier_has_ended_stays_delivered(memo
 
 def test_a_loss_that_the_connection_beside_it_did_not_have_becomes_delivered(memory: Memory) -> None:
     """Two hot connections were open; the next one looks back, though nothing else is in doubt."""
-    store, at = memory.store(), {"opened_ms": 1_000, "seen_ms": 90_000, "heard_ms": 90_000}
-    lossy = Progress(2, 900, missing=1, closed_ms=90_000, ended_by="expired", **at)
-    keep(store, Progress(1, 900, **at), lossy, Progress(3, 900, **at))
+    store, quiet = memory.store(), Progress(1, 900, opened_ms=1_000, seen_ms=90_000, heard_ms=90_000)
+    lossy = replace(quiet, fence=2, missing=2, closed_ms=90_000, ended_by="expired")
+    keep(store, quiet, lossy, replace(quiet, fence=3))
     for fence, number in ((2, 1), (2, 2), (1, 1)):
         loss = RecordLoss(fence, number, 20_000 * number, 20_001 * number, "announced_by_upstream", 4)
         store.ledger.record_loss(STREAM, loss)
