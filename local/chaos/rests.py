@@ -7,6 +7,7 @@ connection is blamed only if its function checked after the failed function had 
 import itertools
 
 from handlers.connection.backoff import JITTER, LIVED_MS, REFUSAL_PACE, TRY_MS, FailureKind
+from handlers.connection.failures import PACE as STUCK_PACE
 from local.chaos.draws import REFUSALS
 from local.chaos.facts import standstills
 from local.chaos.world import World
@@ -55,14 +56,15 @@ def in_step(world: World) -> list[str]:
         and not link.again.draw_most_ms
         # A person's request ends a pause.
         and not any(abs(at_ms - link.asked_ms) <= RENEWAL_MS for at_ms in world.answered)
-        and not _was_refused(world.upstream.links[: link.number], link)
+        and not _has_rested(world.upstream.links[: link.number], link)
     ]
 
 
-def _was_refused(before: list[Link], link: Link) -> bool:
-    """Returns whether the function's previous link was refused; a refusal has a random back-off of its own."""
+def _has_rested(before: list[Link], link: Link) -> bool:
+    """Returns whether the function's previous link led to a back-off: a refusal does, and a stream that is stuck."""
     own = [other for other in before if other.client is link.client]
-    return bool(own) and own[-1].refused_with in PASSING
+    paused_ms = link.asked_ms - ((own[-1].closed_ms or 0) if own else link.asked_ms)
+    return bool(own) and (own[-1].refused_with in PASSING or paused_ms >= 1000 * STUCK_PACE.start_s)
 
 
 def hasty(world: World) -> list[str]:
