@@ -9,7 +9,7 @@ botocore is imported only if the environment has no credentials.
 import base64
 import time
 
-from handlers.aws.lambda_environment import PlainAws
+from handlers.aws.lambda_environment import PlainAws, dns_suffix
 from handlers.connection.inputs import Closed
 from handlers.dynamodb.sigv4 import Credentials, Signer
 
@@ -36,8 +36,7 @@ def signed(plain: PlainAws | None, cluster: str, region: str) -> tuple[str, int]
 
 def token(keys: Credentials, cluster: str, region: str, stamp: str) -> str:
     """Returns the token; `stamp` is the time in UTC as 20260131T235959Z."""
-    host = f"sts.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}"
-    signer = Signer(keys, region, "sts")
+    signer, host = Signer(keys, region, "sts"), f"sts.{region}.{dns_suffix(region)}"
     address = signer.presigned(host, _QUERY, {CLUSTER_HEADER: cluster}, stamp, SIGNATURE_S)
     return PREFIX + base64.urlsafe_b64encode(address.encode()).decode().rstrip("=")
 

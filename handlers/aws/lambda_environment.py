@@ -13,12 +13,27 @@ from handlers.values import dataclass
 
 # The regions whose endpoints are dynamodb.<region>.amazonaws.com.
 _REGION = re.compile(r"(?:af|ap|ca|eu|il|me|mx|sa|us|us-gov)-[a-z]+-[0-9]")
+# The domain of the other partitions' endpoints by the beginning of their regions' names, as botocore's partitions.json
+# has them; connections.asl.yml has the same by partition.
+_SUFFIXES = {
+    "cn": "amazonaws.com.cn",
+    "eusc-de": "amazonaws.eu",
+    "us-iso": "c2s.ic.gov",
+    "us-isob": "sc2s.sgov.gov",
+    "us-isof": "csp.hci.ic.gov",
+    "eu-isoe": "cloud.adc-e.uk",
+}
 # Variables of the SDK's that change where a request goes or what it trusts.
 _NOT_PLAIN = (
     *("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"),
     *("AWS_USE_FIPS_ENDPOINT", "AWS_USE_DUALSTACK_ENDPOINT", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"),
     *("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY", "all_proxy"),
 )
+
+
+def dns_suffix(region: str) -> str:
+    """Returns the domain of AWS's endpoints in a region."""
+    return _SUFFIXES.get("-".join(region.split("-")[:-2]), "amazonaws.com")
 
 
 def now_ms() -> int:
@@ -72,7 +87,7 @@ def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
     dynamodb_url, s3_url, sqs_url, lambda_url = (
         environment.get(f"AWS_ENDPOINT_URL_{service}")
         or environment.get("AWS_ENDPOINT_URL")
-        or (f"https://{host}.{region}.amazonaws.com" if is_usual else "")
+        or (f"https://{host}.{region}.{dns_suffix(region)}" if is_usual else "")
         for service, host in hosts
     )
     key_id, secret = environment.get("AWS_ACCESS_KEY_ID", ""), environment.get("AWS_SECRET_ACCESS_KEY", "")

@@ -21,6 +21,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.exceptions import BotoCoreError
 from urllib3.util import parse_url
 
+from handlers.aws.lambda_environment import dns_suffix
 from local.user_error import UserError
 from streamkeeper.exceptions import Refused, StreamkeeperError, Unreachable
 from streamkeeper.retrying import Outcome, Reply, Send
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from botocore.session import Session
 
 SERVICE = "execute-api"
-_AWS = re.compile(r"[a-z0-9-]+\.execute-api\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?")
+_AWS = re.compile(r"[a-z0-9-]+\.execute-api\.([a-z0-9-]+)\.(.+)")
 # The host of the run on this machine.
 HERE = "127.0.0.1"
 _CHECK = "Is the address right (--url, STREAMKEEPER_URL or PORT), and does the service run there?"
@@ -77,8 +78,8 @@ class Api:
             self._transport = Transport(url, key, TIMEOUT_S)
         self.url, self.session = self._transport.url, session
         match = _AWS.fullmatch(self._transport.address.host or "")
-        self._region = match[1] if match else None
-        self._is_signed = not key and (sign or match is not None)
+        self._region = match[1] if match and match[2] == dns_suffix(match[1]) else None
+        self._is_signed = not key and (sign or self._region is not None)
 
     def request(self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Reply:
         """Returns the answer; `path` begins with a slash, is percent-encoded, and may have a query.

@@ -10,11 +10,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from botocore.session import Session
 
 from states_language import Execution, load
 from states_language.clock import VirtualClock
 from tests.statemachines.connections import MINE, NAMES, OTHER, definition
 
+# Each partition that botocore knows, with the domain of its endpoints and a region.
+PARTITIONS = [
+    (one["id"], one["outputs"]["dnsSuffix"], max(one["regions"]))
+    for one in Session().get_data("partitions")["partitions"]
+]
 NUMBERS = {"wait_s": 40, "jitter_s": 10, "cool_down_s": 20, "throttle_max_delay_s": 300}
 MACHINE = definition("connections", "test", **NUMBERS)
 SHA_1 = hashlib.sha1(MINE.encode()).hexdigest()
@@ -212,13 +218,9 @@ CASES: dict[str, list[tuple[dict[str, Any], Any]]] = {
     "Send dead-letter message/Arguments/QueueUrl": [
         (
             {"context": {"Execution": {"Id": f"arn:{partition}:states:{region}:111111111111:execution:machine:mine"}}},
-            f"https://sqs.{region}.amazonaws.com{top}/111111111111/streamkeeper-test-dead-letters",
+            f"https://sqs.{region}.{suffix}/111111111111/streamkeeper-test-dead-letters",
         )
-        for partition, region, top in (
-            ("aws", "us-east-1", ""),
-            ("aws-cn", "cn-north-1", ".cn"),
-            ("aws-us-gov", "us-gov-west-1", ""),
-        )
+        for partition, suffix, region in PARTITIONS
     ],
     "Send dead-letter message/Assign/status": [({"status": ""}, "rejected"), ({"status": "handed_on"}, "handed_on")],
     "Already running/Output": [({"holder": OTHER}, {"status": "AlreadyRunning", "execution": OTHER})],

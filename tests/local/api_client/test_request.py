@@ -20,6 +20,7 @@ import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from botocore.session import Session
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -259,8 +260,10 @@ def test_an_address_of_aws_is_signed_for_its_region(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("streamkeeper.transport.Transport.send", send)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    for region, end in (("eu-central-1", "com"), ("cn-north-1", "com.cn"), ("us-gov-west-1", "com")):
-        url = f"https://abc123.execute-api.{region}.amazonaws.{end}/prod"
+    known = Session().get_data("partitions")["partitions"]
+    regions = {region: one["outputs"]["dnsSuffix"] for one in known for region in one["regions"]}
+    for region, suffix in ((name, regions[name]) for name in regions if not name.endswith("global")):
+        url = f"https://abc123.execute-api.{region}.{suffix}/prod"
         for key in ("", "k3y"):
             Api(url, key).request("GET", "/connections")
             headers = {name.lower(): value for name, value in sent[-1][1].items()}
