@@ -48,6 +48,13 @@ def test_tables_are_on_demand_encrypted_recoverable_and_kept(template: dict[str,
         assert properties["TimeToLiveSpecification"] == {"AttributeName": "expires_at", "Enabled": True}
 
 
+def test_no_bucket_can_be_made_public(template: dict[str, Any]) -> None:
+    """The bucket of bodies, and the one that osls makes for the code."""
+    buckets = [one["Properties"] for one in template["Resources"].values() if one["Type"] == "AWS::S3::Bucket"]
+    blocked = [[*one["PublicAccessBlockConfiguration"].values()] for one in buckets]
+    assert blocked == [[True] * 4] * 2
+
+
 def test_two_stages_have_nothing_in_common() -> None:
     """Every resource that has a name of its own has the stage's in it."""
     test, local = (Resources(osls.template(stage), {}) for stage in ("test", "local"))
