@@ -129,7 +129,7 @@ class Branch(Chain):
                 # A state's data is never written to, so the same object has the same text.
                 data, text = output, self.text(output)
             details = {"name": state.name, **payload("output", text)}
-            if self.staged:
+            if self.staged and self.alive:  # a redrive finds the variables as they were when the execution ended
                 details["assignedVariables"] = self.scope.assign(self.staged)
                 details["assignedVariablesDetails"] = {"truncated": False}
             self.staged = None
@@ -210,4 +210,4 @@ class Branch(Chain):
         work, self.work, self.group = self.work, None, None
         if work is not None and not work.done() and work is not asyncio.current_task(work.get_loop()):
             lanes = self.execution.lanes
-            work.cancel() if lanes is None else lanes.cancel(work)
+            work.cancel() if lanes is None else lanes.soon(work.cancel)

@@ -54,6 +54,7 @@ class RunningExecution(Protocol):
     def crash(self, branch: "Chain", problem: Exception) -> None: ...
     def task(self, line: Coroutine[Any, Any, None]) -> "asyncio.Task[None]": ...
     def ask(self, branch: "Chain", call: TaskCall) -> "asyncio.Future[Any]": ...
+    def complete(self) -> None: ...
 
 
 class Chain:
@@ -71,6 +72,11 @@ class Chain:
         """Return the name of the open state; "" between two states."""
         return self.state.name if self.state else ""
 
+    @property
+    def alive(self) -> bool:
+        """Return whether the line goes on: neither has it been killed nor has the execution ended."""
+        return not self.dead and self.execution.status == "RUNNING"
+
     def add(self, kind: str, details: dict[str, Any] | None = None, *, key: str | None = None) -> int:
         """Add the next event of this branch's chain and return its id; raises Halted after the end."""
         self.last_id = self.aside(kind, details, key=key)
@@ -85,9 +91,9 @@ class Chain:
         previous_id: int | None = None,
     ) -> int:
         """Add an event that does not advance the chain and return its id: *StateSucceeded, *StateAborted (recorded)."""
-        execution = self.execution
-        if self.dead or execution.status != "RUNNING":
+        if not self.alive:
             raise Halted
+        execution = self.execution
         if previous_id is None:
             previous_id = self.last_id
         if not execution.record.room:

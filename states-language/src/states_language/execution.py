@@ -95,7 +95,7 @@ class Execution:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.store = Store()
         self.map_runs: list[MapRunReport] = []
-        self._root = Branch(self, 0, Scope(self.store))
+        self._root: Branch | None = Branch(self, 0, Scope(self.store))
         self._line = line
         self.lanes = options.get("lanes")
         if redriven is None:
@@ -134,11 +134,20 @@ class Execution:
         await asyncio.shield(self.ended)
         return self
 
-    def stop(self, error: str | None = None, cause: str | None = None) -> None:
-        """Abort the execution at once; one that has ended stays as it is."""
+    def stop(self, error: str | None = None, cause: str | None = None, *, unwinds: bool = True) -> None:
+        """Abort the execution at once, unless it has ended; unwinds: whether to do now what `unwind` does."""
         if self.status == "RUNNING":
             error, cause = (None if text is None else well_formed(text) for text in (error, cause))
-            self._end("ABORTED", "ExecutionAborted", 0, failure(error, cause), error, cause)
+            self._end("ABORTED", "ExecutionAborted", 0, failure(error, cause), error, cause, unwinds=unwinds)
+
+    def unwind(self) -> None:
+        """Let go of what an execution that has ended holds, which takes 0.1 s for ten thousand of them."""
+        root, self._root = self._root, None  # each knows the other, so only the garbage collector would free them
+        if root is not None:
+            if self.status != "SUCCEEDED":
+                self.part = root.part() or self.part
+            root.kill()
+            self.complete()
 
     def left(self) -> dict[str, Any]:
         """Return as JSON what a redrive of its Map Run goes on from, once it has ended."""
@@ -186,7 +195,7 @@ class Execution:
 
         The future may be cancelled; the call itself runs on. Raises Halted after the end of the branch.
         """
-        if branch.dead:
+        if not branch.alive:
             raise Halted
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Any] = loop.create_future()
@@ -227,6 +236,11 @@ class Execution:
     def _fail(self, previous_id: int, error: str | None, cause: str | None) -> None:
         self._end("FAILED", "ExecutionFailed", previous_id, failure(error, cause), error, cause)
 
+    def complete(self) -> None:
+        """Complete `ended` if the execution has ended, and so have those of its Map Runs."""
+        if self._root is None and not any(run.running for run in self.map_runs):
+            self.ended.set_result(None)
+
     def _end(
         self,
         status: str,
@@ -235,17 +249,18 @@ class Execution:
         details: dict[str, Any] | None,
         error: str | None,
         cause: str | None,
+        *,
+        unwinds: bool = True,
     ) -> None:
         self.status, self.error, self.cause = status, error, cause
         self.stopped_ms = self.clock.now_ms()
         self._deadline.cancel()
-        if status != "SUCCEEDED":
-            self.part = self._root.part() or self.part
-        self._root.kill()
-        # Each knows the other, so only the garbage collector would free them.
-        del self._root
         self.record.add(kind, previous_id, details)
-        self.ended.set_result(None)
+        for run in self.map_runs:
+            for execution in run.running.values():
+                execution.stop(unwinds=False)
+        if unwinds:
+            self.unwind()
 
 
 def _as_json(data: Any) -> Document:

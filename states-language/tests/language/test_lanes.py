@@ -121,24 +121,38 @@ def test_each_item_of_a_map_run_counts_before_it_begins_and_when_it_is_written()
     assert (len(execution.output), sum(seen)) == (200, STATE + 200 * (1 + STATE + 1))
 
 
-def test_what_is_stopped_unwinds_a_few_at_a_time() -> None:
-    """Of a hundred executions of a Map Run no pass of the event loop ends more than a few tasks."""
-    waiting = machine(("M", distributed(("W", {"Type": "Wait", "Seconds": 100}))))
+def test_what_is_stopped_ends_at_once_and_unwinds_a_few_at_a_time() -> None:
+    """Of a hundred executions of a Map Run no pass of the event loop unwinds more than a few, in a Map Run of one, too.
 
-    async def main() -> list[int]:
-        execution = waiting.start([0] * 100, clock=RealClock(), perform=_nothing, lanes=Lanes(Pool()))
-        while sum(len(run.executions) for run in execution.map_runs) < 100:
+    All are aborted at once, and the execution that was stopped says where they stood.
+    """
+    many = distributed(("W", {"Type": "Wait", "Seconds": 100}))
+    waiting = machine(("M", distributed(("N", many), ItemsPath="$.one")))
+
+    async def main() -> tuple[list[int], list[str], Execution]:
+        data = {"one": [[0] * 100]}
+        execution = waiting.start(data, clock=RealClock(), perform=_nothing, lanes=Lanes(Pool()))
+        while sum(one.path == ["W"] for one in below(execution)) < 100:
             await asyncio.sleep(0)
         execution.stop()
+        statuses = [f"{one.status} {one.history[-1]['type']}" for one in below(execution)]
         left = [len(asyncio.all_tasks())]
         while left[-1] > 1:
             await asyncio.sleep(0)
             left.append(len(asyncio.all_tasks()))
-        return left
+        return left, statuses, execution
 
-    left = asyncio.run(main())
-    assert left[0] == 102
+    def below(one: Any) -> list[Execution]:
+        own = [inner for run in one.map_runs for inner in run.executions]
+        return [*own, *(deeper for inner in own for deeper in below(inner))]
+
+    left, statuses, execution = asyncio.run(main())
+    assert statuses == ["ABORTED ExecutionAborted"] * 101
+    assert left[0] == 103
     assert max(before - after for before, after in pairwise(left)) <= FEW
+    (child,) = execution.part["place"]["within"]["run"]["executions"]
+    stood = [one["part"]["place"]["state"] for one in child["part"]["place"]["within"]["run"]["executions"]]
+    assert (execution.ended.done(), stood) == (True, ["W"] * 100)
 
 
 def test_an_expression_that_nests_deeply_is_evaluated_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,8 +34,17 @@ class ChildExecution(Protocol):
     def event_count(self) -> int: ...
     @property
     def history(self) -> list[Event]: ...
-    def stop(self, error: str | None = None, cause: str | None = None) -> None: ...
     def left(self) -> dict[str, Any]: ...
+
+
+class RunningExecution(Protocol):
+    """An execution that this process runs."""
+
+    arn: str
+    stopped_ms: int | None
+
+    def stop(self, error: str | None = None, cause: str | None = None, *, unwinds: bool = True) -> None: ...
+    def unwind(self) -> None: ...
 
 
 class FormerExecution:
@@ -76,9 +85,6 @@ class FormerExecution:
         """Return how the execution ended; PENDING_REDRIVE while it waits to be redriven."""
         return "PENDING_REDRIVE" if self.pending else str(self.kept["status"])
 
-    def stop(self, error: str | None = None, cause: str | None = None) -> None:
-        """Do nothing: the execution has ended."""
-
     def left(self) -> dict[str, Any]:
         """Return what the execution was made of."""
         return self.kept
@@ -94,7 +100,8 @@ class MapRunReport:
 
     status: RUNNING, SUCCEEDED, FAILED or ABORTED. tolerated_count, tolerated_percentage: how many items may fail, None
     for an absent field. batched: whether an execution may have several items. express: whether the executions are
-    Express ones. total, failed: numbers of items. changed: called after `update`.
+    Express ones. total, failed: numbers of items. running: those of the executions that run, by their numbers.
+    changed: called after `update`.
     """
 
     name: str
@@ -114,6 +121,7 @@ class MapRunReport:
     total: int = 0
     failed: int = 0
     executions: list[ChildExecution] = field(default_factory=list)
+    running: dict[int, RunningExecution] = field(default_factory=dict, repr=False)
     changed: Callable[[], None] = field(default=lambda: None, repr=False)
 
     @property

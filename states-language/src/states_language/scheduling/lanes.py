@@ -24,7 +24,7 @@ TURN = 100
 STATE = 40
 """The steps of entering a state."""
 FEW = 20
-"""How many executions of a Map Run begin, and how many lanes end, in one pass: a millisecond or two."""
+"""How many executions of a Map Run begin, and how many of them or of lanes end, in one pass: a millisecond or two."""
 SHORT = 4_096
 """JSON texts of at most so many characters are not counted."""
 
@@ -56,7 +56,7 @@ class Lanes:
         self._by_use: list[tuple[int, int, Lane]] = []
         self.asking = 0
         self._entries = count()
-        self._ending: deque[asyncio.Task[Any]] = deque()
+        self._ending: deque[Callable[[], object]] = deque()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Return a coroutine that runs this one in a lane."""
@@ -71,17 +71,17 @@ class Lanes:
             self._renewing = True
             asyncio.get_running_loop().call_soon(self._renew)
 
-    def cancel(self, task: "asyncio.Task[Any]") -> None:
-        """Cancel a task soon, a few in each pass of the event loop: ten thousand would unwind for half a second."""
-        self._ending.append(task)
+    def soon(self, work: Callable[[], object]) -> None:
+        """Do this soon, a few in each pass of the event loop: to end ten thousand lanes takes half a second."""
+        self._ending.append(work)
         if len(self._ending) == 1:
-            asyncio.get_running_loop().call_soon(self._cancel)
+            asyncio.get_running_loop().call_soon(self._go_on)
 
-    def _cancel(self) -> None:
+    def _go_on(self) -> None:
         for _ in range(min(FEW, len(self._ending))):
-            self._ending.popleft().cancel()
+            self._ending.popleft()()
         if self._ending:
-            asyncio.get_running_loop().call_soon(self._cancel)
+            asyncio.get_running_loop().call_soon(self._go_on)
 
     @property
     def busy(self) -> bool:

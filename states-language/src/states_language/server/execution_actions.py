@@ -181,14 +181,16 @@ class ExecutionActions(Actions):
         shown = events[min(ids) - 1 : max(ids)] if ids else []
         return {"events": [_wire(event, with_data) for event in (shown[::-1] if backwards else shown)]} | rest
 
-    def _stop_execution(self, parameters: Parameters) -> Answer:
+    async def _stop_execution(self, parameters: Parameters) -> Answer:
         execution_arn = arn(parameters, "executionArn", "execution")
         error, cause = parameters.get("error"), parameters.get("cause")
         at_ms = stop_child(self._executions, execution_arn, error, cause)
         if at_ms is None:
-            closing = self._executions.stop(execution_arn, error, cause).closing
-            assert closing is not None
-            at_ms = closing.stopped_ms
+            known = self._executions.stop(execution_arn, error, cause)
+            if known.live is not None:
+                await known.live.wait()
+            assert known.closing is not None
+            at_ms = known.closing.stopped_ms
         return {"stopDate": at_ms}
 
     async def _redrive_execution(self, parameters: Parameters) -> Answer:

@@ -122,7 +122,10 @@ class Executions(Registry):
                     self._forget(known for known in self.all() if known.opening.machine_arn == arn)
 
     def stop(self, arn: str, error: str | None, cause: str | None) -> KnownExecution:
-        """Aborts the execution at once if it runs, and returns it; raises Refusal. Running functions are not killed."""
+        """Aborts the execution if it runs, and returns it; raises Refusal. Running functions are not killed.
+
+        It counts as running until the executions of its Map Runs have ended, a few in each pass of the event loop.
+        """
         known = self.get(arn)
         self._serves()
         if known.live is not None and known.closing is None:
@@ -249,7 +252,7 @@ class Executions(Registry):
 
     def _close(self, known: KnownExecution) -> None:
         live = known.live
-        if live is None or known.closing is not None or self._closed:
+        if live is None or not live.ended.done() or known.closing is not None or self._closed:
             return
         stopped_ms = live.stopped_ms or self._clock.now_ms()
         known.closing = Closing(

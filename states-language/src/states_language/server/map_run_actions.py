@@ -108,9 +108,9 @@ def _redrive_status(
 def stop_child(executions: Executions, execution_arn: str, error: str | None, cause: str | None) -> int | None:
     """Aborts an execution of a Map Run if it runs, and returns the time of its end; None for any other execution."""
     for run in _live(executions) if "/" in execution_arn else ():
-        for one in run.executions:
+        for one in run.running.values():
             if one.arn == execution_arn:
                 one.stop(error, cause)
-                return one.stopped_ms or one.started_ms
+                return one.stopped_ms
     ended = child(executions, execution_arn)
     return None if ended is None else int(ended[0]["stopDate"])

@@ -45,8 +45,8 @@ class Grouping(Retrying):
             branch.children = []
         if isinstance(outcome, StateError):
             raise outcome
-        branch.group = None
         branch.aside(f"{self.type}StateSucceeded")
+        branch.group = None  # an execution that has just ended stands in the group still
         return outcome
 
 
