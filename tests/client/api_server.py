@@ -18,7 +18,7 @@ def answers(body: dict[str, Any], status: int = 200, *headers: str) -> Script:
 
 
 def problem(kind: str, detail: str = "No.", field: str | None = None) -> dict[str, Any]:
-    """A problem of the API's."""
+    """A problem document as the API sends it."""
     return {
         "type": f"urn:problem-type:streamkeeper:{kind}", "detail": detail, "fix": "Fix it.", "field": field,
         "request_id": "r",
@@ -26,7 +26,7 @@ def problem(kind: str, detail: str = "No.", field: str | None = None) -> dict[st
 
 
 def event(number: int) -> dict[str, Any]:
-    """Returns an event in a log, whose position says nothing about its arrival."""
+    """Returns an event of a log, whose position does not show when the event arrived."""
     at = f"2026-11-24T00:00:{number:02d}.000Z"
     position = f"{number:015d}/{0:012d}/{0:012d}"
     key = str(number)
@@ -34,17 +34,17 @@ def event(number: int) -> dict[str, Any]:
 
 
 def page(*numbers: int, is_last: bool = True) -> Script:
-    """A page of events, the last one or not."""
+    """Returns a page of events; the last page has no `next`."""
     events = [event(number) for number in numbers]
     return answers({"stream": STREAM, "events": events, "next": None if is_last else events[-1]["position"]})
 
 
 def asked(server: Server) -> list[str]:
-    """The request lines in their order, without the version."""
+    """Returns the request lines that the server received, in order, without the HTTP version."""
     return [peer.request.partition(b" HTTP/")[0].decode() for peer in server.peers]
 
 
 def afters(server: Server) -> list[int | None]:
-    """Returns the `after` of each request."""
+    """Returns the parameter `after` of each request."""
     found = [re.search(r"[?&]after=(\d+)", line) for line in asked(server)]
     return [None if one is None else int(one[1]) for one in found]

@@ -1,4 +1,4 @@
-"""Reading across an archive and the tables or the API: each event once and in order, whatever has left the tables."""
+"""Reading across an archive and the tables or the API: each event once, in order, even if it left the tables."""
 
 import json
 import threading
@@ -28,7 +28,7 @@ NOWHERE = "http://127.0.0.1:1"
 
 
 def leave(rig: Rig, from_ms: int, before_ms: int) -> None:
-    """Makes the events of that time leave the tables, as `keep_days` does."""
+    """Deletes the events of that time from the tables, as `keep_days` does."""
     for item in list(rig.tables._tables["events"].values()):
         if "position" in item and from_ms <= int(item["position"]["S"].partition("/")[0]) < before_ms:
             rig.tables.delete_item(TableName="events", Key={name: item[name] for name in ("PK", "SK")})
@@ -36,12 +36,13 @@ def leave(rig: Rig, from_ms: int, before_ms: int) -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(times, st.sampled_from(STORES), st.integers(1, 4), st.data())
-def test_there_is_no_seam_between_the_archive_and_the_tables(
+def test_reading_crosses_from_the_archive_to_the_tables_without_a_hole(
     tmp_path_factory: pytest.TempPathFactory, offsets: list[int], store: str, jobs: int, data: st.DataObject
 ) -> None:
-    """This holds for any time and any archived hours, though archived events have left the tables.
+    """For any range of time and any archived hours, each event is read once, though archived events have left the
+    tables.
 
-    An archive that `--from` began has no events from before, which the tables still have.
+    An archive that began with `--from` lacks older events; those are read from the tables.
     """
     rig = Rig(tmp_path_factory.mktemp("archive"), offsets, store)
     until_ms = ORIGIN_MS + data.draw(st.integers(0, 8)) * HOUR_MS
@@ -64,9 +65,10 @@ def test_there_is_no_seam_between_the_archive_and_the_tables(
 def test_a_stream_in_parts_is_read_as_one(
     tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[list[int], str]], data: st.DataObject
 ) -> None:
-    """Each event comes once with its part, in the order of arrival, from the archive or from the tables.
+    """Each event of each part is read once, in the order of arrival, from the archive or from the tables.
 
-    A part that was never started has none; if none was, or no profile lists them, one sentence says so.
+    A part that was never started has no events. If no part was started, or no profile lists the parts, the reader gets
+    one sentence.
     """
     folder, labels = tmp_path_factory.mktemp("archive"), ["a", "b", "c", "d"][: len(parts) + 1]
     (folder / "feed.toml").write_text(f"parts = {json.dumps(labels)}")
@@ -92,8 +94,8 @@ def test_a_stream_in_parts_is_read_as_one(
         next(rig.source().pages("feed", 0, until_ms))
 
 
-def test_the_rest_comes_from_the_api(tmp_path: Path) -> None:
-    """It is requested from the instant on until which the archive is complete, and after the same position."""
+def test_the_api_is_asked_only_for_what_the_archive_lacks(tmp_path: Path) -> None:
+    """The client requests the events from the end of the archive on, and those after the caller's position."""
     clock, none = page(), page()
     with serving(clock, none, page(1), none, page(1, 2), page(1, 2), none, page(3, 4), page(4)) as server:
         assert main(["archive", OF_API, "--to", str(tmp_path), "--url", server.address]) == 0
@@ -109,15 +111,17 @@ def test_the_rest_comes_from_the_api(tmp_path: Path) -> None:
     assert f"after={first}" in lines[1]
 
 
-def test_a_place_that_has_no_archive_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A mistyped one would hide what has left the tables."""
+def test_a_folder_without_an_archive_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A mistyped folder would otherwise hide the events that have left the tables."""
     with serving(page(1)) as server:
         assert [one.key for one in Client(server.address, archive=tmp_path / "typo").events(OF_API)] == ["1"]
     assert caplog.messages == [f"{tmp_path}/typo is no archive of 'prices': all is read elsewhere."]
 
 
 def test_the_archive_may_grow_while_it_is_read(tmp_path: Path) -> None:
-    """What a slow reader has not reached leaves the tables once it is archived, and is read from there."""
+    """Events are archived and leave the tables while a slow reader is still before them. It reads them from the
+    archive.
+    """
     rig = Rig(tmp_path, [number * HOUR_MS for number in range(6)])
     rig.archive().run(ORIGIN_MS + 2 * HOUR_MS)
     found = iter(Client(NOWHERE, archive=rig.folder, tables=rig.source()).events(STREAM))
@@ -127,8 +131,8 @@ def test_the_archive_may_grow_while_it_is_read(tmp_path: Path) -> None:
     assert keys + [event.key for event in found] == [str(number) for number in range(6)]
 
 
-def test_a_table_has_an_event_whole() -> None:
-    """A part's `stream` is the column `part`, and an archive gives each event back as it was."""
+def test_an_arrow_table_keeps_every_field_of_an_event() -> None:
+    """The `stream` of a part becomes the column `part`, and an event from an archive equals the original."""
     events = [event(1) | {"stream": "prices:btc"}, event(2) | {"repaired": True}]
     batch = dataframes.batch(events)
     assert batch.column("part").to_pylist() == ["prices:btc", None]
@@ -136,8 +140,8 @@ def test_a_table_has_an_event_whole() -> None:
     assert [dataframes.raw(one) for one in batch.to_pylist()] == events
 
 
-def test_a_consumer_is_never_far_behind() -> None:
-    """Only a few chunks of each part wait, and a consumer that leaves ends all threads."""
+def test_readers_are_at_most_a_few_chunks_ahead_of_the_consumer() -> None:
+    """Each part's reader waits after a few chunks, and all threads end when the consumer stops."""
     read, before = [0] * 3, threading.active_count()
 
     def chunks(unit: int) -> Iterator[int]:
@@ -157,12 +161,12 @@ class Away(MemoryDynamoDB):
     """Tables that do not answer."""
 
     def get_item(self, **_: Any) -> Any:
-        """Raises what boto3 does."""
+        """Raises the error of boto3 for an endpoint that does not answer."""
         raise EndpointConnectionError(endpoint_url="")
 
 
-def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
-    """This holds whatever the tables or the archive raise."""
+def test_an_unreadable_archive_or_table_is_one_sentence(tmp_path: Path) -> None:
+    """The error is a sentence of the client, whatever the tables or the archive raise."""
     rig, away = Rig(tmp_path, [0]), Rig(tmp_path, [], tables=Away("events", "control")).source()
     rig.archive().run(ORIGIN_MS + HOUR_MS)
     for file in tmp_path.rglob("*.parquet"):

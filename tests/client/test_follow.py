@@ -1,4 +1,4 @@
-"""Following scripted pages: what is saved when, what comes again, and what drops it."""
+"""Following scripted pages: when the place is saved, which events come again, and which errors end the follower."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ HOLDER = "import sys; from streamkeeper.follower import FileCheckpoint as F; pri
 
 
 class Memory:
-    """A checkpoint that keeps all that was ever saved."""
+    """A checkpoint that keeps every saved place."""
 
     def __init__(self) -> None:
         self.saved: list[dict[str, Any]] = []
@@ -40,13 +40,13 @@ class Memory:
 
     @property
     def places(self) -> list[str]:
-        """Returns the keys of the events after which it stood."""
+        """Returns the keys of the events after which a place was saved."""
         return [str(int(state["after"][:15])) if state["after"] else "" for state in self.saved]
 
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The waits of the follower; no time passes, and each save is due at once."""
+    """Records the waits of the follower; no time passes, and each save is due at once."""
     waited: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -58,7 +58,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 async def taken(events: AsyncGenerator[Event, None], count: int) -> list[str]:
-    """Returns the keys of that many events; the consumer has not finished the last one."""
+    """Returns the keys of the first `count` events; the consumer leaves before it has finished the last one."""
     keys: list[str] = []
     async with contextlib.aclosing(events) as all_of_them:
         async for one in all_of_them:
@@ -69,7 +69,9 @@ async def taken(events: AsyncGenerator[Event, None], count: int) -> list[str]:
 
 
 def test_an_event_is_saved_once_the_next_is_requested(waits: list[float]) -> None:
-    """Before the first event the beginning is saved, so that a kill before that event loses none."""
+    """An event counts as done when the consumer requests the next. The start is saved too, so a kill before the first
+    event loses none.
+    """
     memory = Memory()
     with serving(page(1, 2, is_last=False), page(3, 4)) as server:
         follow = Client(server.address).follow(STREAM, since="2026-11-24", checkpoint=memory)
@@ -83,8 +85,8 @@ def test_an_event_is_saved_once_the_next_is_requested(waits: list[float]) -> Non
     assert (memory.places, waits) == (["", "1", "2", "3"], [])
 
 
-def test_it_waits_out_an_outage_and_a_start(waits: list[float], caplog: pytest.LogCaptureFixture) -> None:
-    """It waits for a stream that has just been started, and as long as needed for an API that has answered before."""
+def test_a_follower_waits_out_an_outage_and_a_start(waits: list[float], caplog: pytest.LogCaptureFixture) -> None:
+    """It waits for a stream that has just been started, and without limit for an API that has answered before."""
     starting, throttled = answers(problem("never-started"), 404), answers({}, 429, "Retry-After: 90")
     scripts = [starting, page(1), throttled, Peer.reset, page(2)]
     with serving(*scripts) as server:
@@ -94,8 +96,8 @@ def test_it_waits_out_an_outage_and_a_start(waits: list[float], caplog: pytest.L
     assert caplog.messages[0] == "The stream has not started yet; waiting 15 s."
 
 
-def test_an_answer_of_somebody_else_is_an_outage_of_a_known_api(waits: list[float]) -> None:
-    """A proxy's page comes with 200 too; at an address that has never answered as an API it is an error."""
+def test_a_foreign_answer_is_an_outage_if_the_api_has_answered_before(waits: list[float]) -> None:
+    """A proxy's error page may come with status 200. At an address that has never answered as an API it is an error."""
     foreign = sends(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n<html>Back soon</html>")
     with serving(page(1), foreign, answers({}), page(2)) as server:
         assert asyncio.run(taken(Client(server.address).follow(STREAM, since=SINCE), 2)) == ["1", "2"]
@@ -107,11 +109,11 @@ def test_an_answer_of_somebody_else_is_an_outage_of_a_known_api(waits: list[floa
 @pytest.mark.parametrize(
     ("ahead", "ago", "since"), [(7200, 0, None), (-7200, 0, None), (7200, 60, "1m"), (7200, 60, timedelta(minutes=1))]
 )
-def test_it_begins_by_the_clock_of_the_api(
+def test_relative_times_count_from_the_clock_of_the_api(
     waits: list[float], ahead: int, ago: int, since: str | timedelta | None
 ) -> None:
-    """A follower whose clock is ahead would see nothing for that long, and `events` and `gaps` would leave out hours;
-    the Date of an answer has the other clock.
+    """With the caller's own clock ahead, `follow` would show nothing for that long, and `events` and `gaps` would leave
+    out hours. The client takes the API's time from the Date of an answer.
     """
     there = datetime.now(UTC) - timedelta(seconds=ahead)
     date = f"Date: {email.utils.format_datetime(there, usegmt=True)}"
@@ -131,7 +133,7 @@ def test_it_begins_by_the_clock_of_the_api(
 
 
 def test_a_cancelled_follower_does_not_wait_for_an_answer() -> None:
-    """Neither does the end of the program: the API may be silent for half a minute."""
+    """A cancelled follower and an exiting program both end at once, though the API may be silent for half a minute."""
     with serving(page(1), Peer.wait_until_gone) as server:
 
         async def program() -> None:
@@ -144,8 +146,10 @@ def test_a_cancelled_follower_does_not_wait_for_an_answer() -> None:
         assert "streamkeeper-follow" in [one.name for one in threading.enumerate()]
 
 
-def test_it_ends_where_nothing_will_come(waits: list[float]) -> None:
-    """An unknown stream, one that nobody starts, an API that never answered: each has its own error."""
+def test_a_follower_raises_if_no_event_can_come(waits: list[float]) -> None:
+    """An unknown stream, a stream that nobody starts, and an API that has never answered each raise an error of their
+    own.
+    """
     for kind, requests in (("unknown-stream", 1), ("never-started", 16)):
         with serving(answers(problem(kind), 404)) as server:
             with pytest.raises(NotFound):
@@ -156,8 +160,8 @@ def test_it_ends_where_nothing_will_come(waits: list[float]) -> None:
     assert waits == [1.0] * 15
 
 
-def test_a_file_keeps_the_place(tmp_path: Path, waits: list[float]) -> None:
-    """It overrides `after`; the file of another stream, or an invalid one, is refused and left as it is."""
+def test_a_checkpoint_file_keeps_the_place(tmp_path: Path, waits: list[float]) -> None:
+    """The file overrides `after`. A file of another stream, or an invalid one, is refused and not changed."""
     file = tmp_path / "prices.checkpoint"
     with serving(page(7, 8)) as server:
         client = Client(server.address)
@@ -182,8 +186,8 @@ def test_a_file_keeps_the_place(tmp_path: Path, waits: list[float]) -> None:
     assert waits == []
 
 
-def test_a_full_disk_is_named_and_leaves_the_former_place(tmp_path: Path) -> None:
-    """The error is the client's own, as any other of `follow`."""
+def test_a_full_disk_raises_and_keeps_the_saved_place(tmp_path: Path) -> None:
+    """The error is one of the client's own, like any other error of `follow`."""
     checkpoint = FileCheckpoint(tmp_path / "prices.checkpoint")
     checkpoint.save({"stream": STREAM})
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -197,7 +201,9 @@ def test_a_full_disk_is_named_and_leaves_the_former_place(tmp_path: Path) -> Non
 
 
 def test_another_process_cannot_use_the_checkpoint(tmp_path: Path) -> None:
-    """Each would save over the other's place; it is free once that process has ended. In one, the later has it."""
+    """Two processes would overwrite each other's place. The file is free again once its process has ended. Within one
+    process the newer follower takes it over.
+    """
     file = tmp_path / "prices.checkpoint"
     command = [sys.executable, "-c", HOLDER, str(file)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
@@ -213,8 +219,8 @@ def test_another_process_cannot_use_the_checkpoint(tmp_path: Path) -> None:
         first.save({"stream": STREAM})
 
 
-def test_what_may_be_written_late_is_read_again(waits: list[float]) -> None:
-    """The saved place in the order of arrival is before the time in which more may be written."""
+def test_a_resumed_follower_rereads_the_time_of_late_writes(waits: list[float]) -> None:
+    """In the order of arrival, the saved place lies before the time in which events may still be written."""
     received_ms, came = 1_795_231_058_000, {"received_at": "2026-11-21T03:17:38.000Z"}
     position = f"{received_ms:015d}/{1:012d}/{0:012d}"
     events = [event(1) | came | {"position": position}, event(2) | came | {"position": position[:-1] + "1"}]
@@ -227,7 +233,9 @@ def test_what_may_be_written_late_is_read_again(waits: list[float]) -> None:
 
 
 def test_once_passes_each_key_on_once(tmp_path: Path) -> None:
-    """In order, and with a file across restarts; an event that was not finished comes again."""
+    """The first event of each key is passed on, in order. With a file this holds across restarts, except that an event
+    which the consumer had not finished comes again.
+    """
     file = tmp_path / "seen"
     with serving(page(1, 2, 3)) as server:
         events = Client(server.address).events(STREAM)
@@ -244,7 +252,7 @@ def test_once_passes_each_key_on_once(tmp_path: Path) -> None:
 
 
 def test_a_key_is_unique_within_its_stream() -> None:
-    """The same key of another stream, or of another part, is another event."""
+    """Events with the same key in two streams, or in two parts of a stream, are different events."""
     raw = [{"position": str(at), "key": "1", "stream": part} for at, part in enumerate(("a:1", "a:2", "a:1"))]
     events = [event_of(stream, one) for stream in "ab" for one in (*raw, event(1))]
     assert [(one.stream, one.part) for one in once(events)] == [("a", "a:1"), ("a", "a:2"), ("a", None), ("b", None)]

@@ -1,4 +1,4 @@
-"""What a follower requests next: it gets every event once, whenever it is written."""
+"""Which page a follower requests next, so that it gets every event once, however late it is written."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ from streamkeeper.following import LATE_MS, Following
 
 
 def event(at_ms: int, number: int) -> dict[str, Any]:
-    """Returns an event as a page has it, by when it came and how many came before it."""
+    """Returns an event of a page, given when it arrived and how many events arrived before it."""
     return {"position": f"{at_ms:015d}/{1:012d}/{number:012d}", "received_at": at(at_ms), "key": str(number)}
 
 
 def page(events: list[dict[str, Any]], after: str, limit: int) -> dict[str, Any]:
-    """Returns the page of these events behind a position."""
+    """Returns the page of these events after a position."""
     shown = sorted((one for one in events if one["position"] > after), key=lambda one: str(one["position"]))[:limit]
     return {"events": shown, "next": shown[-1]["position"] if len(shown) == limit else None}
 
@@ -27,10 +27,10 @@ def page(events: list[dict[str, Any]], after: str, limit: int) -> dict[str, Any]
     st.integers(1, 4),
     st.integers(0, 2_000),
 )
-def test_every_event_is_new_once_though_it_is_written_late(
+def test_every_event_is_taken_once_though_it_is_written_late(
     came: list[tuple[int, int]], polls: list[int], limit: int, takes_ms: int
 ) -> None:
-    """Events at any distance, each written up to 15 s after it came, however it is read: each comes once."""
+    """Each event is written up to 15 s after its arrival. At any rate of events and polls, it is taken once."""
     now_ms = at_ms = 1_000_000
     written = []
     for number, (wait_ms, late_ms) in enumerate(came):
@@ -61,8 +61,8 @@ def test_every_event_is_new_once_though_it_is_written_late(
     assert places == sorted(places)
 
 
-def test_a_slow_reader_gets_on() -> None:
-    """Of 20 events a second it reads 25: it gets new ones between the late ones, and misses none of either."""
+def test_a_reader_with_little_spare_capacity_misses_no_event() -> None:
+    """It reads 25 of 20 new events a second, so it takes new events between the late ones, and misses neither."""
     written = [(50 * number + (0, 0, LATE_MS)[number % 3], event(50 * number, number)) for number in range(1_500)]
     following, taken = Following(), 0
     for now_ms in range(0, 200_000, 800):
@@ -73,9 +73,10 @@ def test_a_slow_reader_gets_on() -> None:
 
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_events_written_late_in_an_outage_are_read_after_it(*, is_killed: bool) -> None:
-    """Each third of 5 events a second is 15 s late; the API is away for two minutes, and then a page has 4 s.
+    """One in three of 5 events a second is written 15 s late. The API is away for two minutes; then a page has 4 s of
+    events.
 
-    A follower that is killed after that page goes on at its place, and misses none.
+    A follower that is killed after that page resumes at its place and misses none.
     """
     written = [(200 * number + (0, 0, LATE_MS)[number % 3], event(200 * number, number)) for number in range(1_000)]
     following, taken, now_ms = Following(), set[str](), 0
@@ -90,8 +91,10 @@ def test_events_written_late_in_an_outage_are_read_after_it(*, is_killed: bool) 
     assert taken == {str(number) for number in range(1_000)}
 
 
-def test_it_notices_that_it_falls_behind() -> None:
-    """A follower that gets 50 s of events in a minute falls behind; one at the end, or that catches up, does not."""
+def test_a_follower_reports_that_it_falls_behind() -> None:
+    """A follower that takes 50 s of events in a minute falls behind. A follower at the end, or one that catches up,
+    does not.
+    """
     for step_ms, is_behind, noticed in (
         (830, True, [(60, 50), (60, 50)]), (990, True, []), (5_000, True, []), (830, False, []),
     ):  # fmt: skip
@@ -104,9 +107,10 @@ def test_it_notices_that_it_falls_behind() -> None:
 
 
 def test_a_log_and_events_by_key_are_read_once() -> None:
-    """The positions of neither show when an event came, so no request goes back; those of keys do not sort as text.
+    """Positions of a log and of events by key do not show when an event arrived, so the follower never requests earlier
+    ones.
 
-    M0E, of the key 3A, comes after MkE, of 2A.
+    Positions by key do not sort as text: M0E (of the key 3A) comes after MkE (of 2A).
     """
     log = [f"{number:015d}/{1:012d}/{0:012d}" for number in (7, 8)]
     for positions, more in ((log, {}), (["key.MkE", "key.M0E"], {"order": "by key, not by arrival"})):

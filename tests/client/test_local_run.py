@@ -1,4 +1,4 @@
-"""The client with a run: its answers, and a consumer that is killed and goes on from its checkpoint."""
+"""The client with a real run: every method's answer, and a consumer that is killed and resumes from its checkpoint."""
 
 import asyncio
 import contextlib
@@ -42,16 +42,16 @@ def client_of(local_run: LocalRun) -> Client:
     ("kind", "name"),
     [(Status, "Stream"), (StreamRow, "BriefStream"), (Gap, "Gap"), (Started, "Started"), (Stopped, "Stopped")],
 )
-def test_the_types_are_those_of_the_apis_document(kind: Any, name: str) -> None:
-    """Each has the members that the document names, to which every answer conforms, and requires no other."""
+def test_the_clients_types_match_the_document_of_the_api(kind: Any, name: str) -> None:
+    """Each type has the members that the document names, requires no others, and fits every answer."""
     described = document()["components"]["schemas"][name]
     # The type of a status is that of a list's row and more, though the row alone has a lag.
     assert (kind.__required_keys__ | kind.__optional_keys__) ^ set(described["properties"]) <= {"lag_ms"}
     assert kind.__required_keys__ <= set(described["required"])
 
 
-def test_a_stream_from_its_start_to_its_stop(local_run: LocalRun) -> None:
-    """Each method in turn; an unknown stream has its own error."""
+def test_each_method_works_from_start_to_stop(local_run: LocalRun) -> None:
+    """The methods are called in turn. An unknown stream raises an error of its own."""
     stream, client = "demo:client", client_of(local_run)
     with pytest.raises(NotFound) as unknown:
         client.status("nobody")
@@ -75,7 +75,9 @@ def test_a_stream_from_its_start_to_its_stop(local_run: LocalRun) -> None:
 
 
 def test_events_come_in_the_order_of_their_own_time(local_run: LocalRun) -> None:
-    """Pages fit together; the command prints when events happened; a profile without a time is refused."""
+    """Successive pages have no hole and no overlap, the command prints when events happened, and a profile without
+    `time` is refused.
+    """
     stream, client = "demo-trades:ordered", client_of(local_run)
     client.start(stream)
     assert until(lambda: any(one["stream"] == stream and one["last_event_at"] for one in client.streams()), 60)
@@ -102,7 +104,7 @@ def test_events_come_in_the_order_of_their_own_time(local_run: LocalRun) -> None
 
 @pytest.mark.cpu(6)
 def test_a_killed_consumer_misses_nothing(local_run: LocalRun, tmp_path: Path) -> None:
-    """It is killed twice amid a stream: every stored event is consumed, and one comes twice after each kill."""
+    """The consumer is killed twice amid a stream. It consumes every event, and one of them again after each kill."""
     stream, client, kills = "demo:consumer", client_of(local_run), 2
     printed = tmp_path / "printed"
     url = f"http://127.0.0.1:{local_run.port}"
@@ -137,8 +139,8 @@ def test_a_killed_consumer_misses_nothing(local_run: LocalRun, tmp_path: Path) -
 
 
 @pytest.mark.long
-def test_how_late_an_event_comes_is_measured(local_run: LocalRun, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is measured by the events' own instants: `python -m bench.follow` has a row for each interval."""
+def test_bench_follow_measures_how_late_events_arrive(local_run: LocalRun, capsys: pytest.CaptureFixture[str]) -> None:
+    """`python -m bench.follow` prints a row for each interval, measured by the events' own instants."""
     arguments = ["--json", "--url", f"http://127.0.0.1:{local_run.port}", "--seconds", "2", "--every", "0.1", "0.2"]
     assert bench.follow.main(arguments) == 0
     rows = json.loads(capsys.readouterr().out)["follow"]
@@ -147,15 +149,15 @@ def test_how_late_an_event_comes_is_measured(local_run: LocalRun, capsys: pytest
 
 
 def examples() -> list[str]:
-    """The programs of docs/client.md that need no package but this one."""
+    """Returns the programs of docs/client.md that need no other package."""
     page = (PROJECT / "docs" / "client.md").read_text(encoding="utf-8")
     programs: list[str] = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     return [program for program in programs if not re.search("duckdb|to_pandas|fastapi", program)]
 
 
 @pytest.mark.cpu(5)
-def test_the_programs_of_the_page_run(local_run: LocalRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each prints something; those that follow are cancelled then."""
+def test_the_programs_of_docs_client_run(local_run: LocalRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each program prints something; the programs that follow a stream are then cancelled."""
     monkeypatch.chdir(tmp_path)
     client_of(local_run).start("demo")
     assert until(lambda: len(local_run.events("demo")) > 1, 60)
@@ -177,7 +179,7 @@ def test_the_programs_of_the_page_run(local_run: LocalRun, tmp_path: Path, monke
 
 
 async def printed_some(program: Coroutine[Any, Any, None], lines: list[Any]) -> None:
-    """Returns once the program has printed, and cancels it; raises what it raises."""
+    """Cancels the program once it has printed something; raises what the program raises."""
     task = asyncio.create_task(program)
     while not lines and not task.done():
         await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""The client with an API that refuses, is throttled, or is away, on its own socket."""
+"""The client with an API that refuses, throttles or is away, on a socket of its own."""
 
 import email.utils
 import logging
@@ -24,14 +24,16 @@ AWAY = answers({}, 503)
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The waits of the client; no time passes."""
+    """Records the waits of the client; no time passes."""
     waited: list[float] = []
     monkeypatch.setattr("time.sleep", waited.append)
     return waited
 
 
-def test_a_page_is_asked_for_until_it_comes(waits: list[float], caplog: pytest.LogCaptureFixture) -> None:
-    """After a throttle it waits for Retry-After; after an outage or a broken connection, longer each time."""
+def test_a_page_is_requested_until_it_comes(waits: list[float], caplog: pytest.LogCaptureFixture) -> None:
+    """After a throttle the client waits for Retry-After. After an outage or a broken connection it waits longer each
+    time.
+    """
     with serving(page(1, is_last=False), THROTTLED, AWAY, Peer.reset, page(2)) as server:
         keys = [event.key for event in Client(server.address).events(STREAM)]
         assert (keys, afters(server)) == (["1", "2"], [None, 1, 1, 1, 1])
@@ -40,8 +42,8 @@ def test_a_page_is_asked_for_until_it_comes(waits: list[float], caplog: pytest.L
     assert caplog.messages[0] == "429 Too Many Requests: No. Fix it. Trying again in 7 s."
 
 
-def test_it_gives_up_in_the_end(waits: list[float]) -> None:
-    """It does so after a minute, or after the chosen time; a start is repeated as well."""
+def test_the_client_gives_up_after_its_patience(waits: list[float]) -> None:
+    """It tries for a minute, or for the chosen time. It repeats the start of a stream as well."""
     with serving(AWAY) as server:
         with pytest.raises(Unavailable, match=r"503 Service Unavailable\."):
             Client(server.address).status(STREAM)
@@ -53,8 +55,10 @@ def test_it_gives_up_in_the_end(waits: list[float]) -> None:
     assert asked(server)[-3:] == [f"POST /connections/{STREAM}"] * 3
 
 
-def test_it_does_not_wait_for_what_is_too_late_or_lasts(waits: list[float]) -> None:
-    """A Retry-After beyond its patience, an unknown layout, and an address that never answered."""
+def test_the_client_does_not_retry_in_vain(waits: list[float]) -> None:
+    """It raises at once after a Retry-After beyond its patience, for an unknown layout, and at an address that never
+    answered.
+    """
     with serving(answers({}, 429, "Retry-After: 3600")) as server:
         with pytest.raises(Throttled) as throttled:
             Client(server.address).status(STREAM)
@@ -74,8 +78,8 @@ def test_it_does_not_wait_for_what_is_too_late_or_lasts(waits: list[float]) -> N
         *((429, "throttled", "Throttled"), (502, "bad-answer", "Unavailable"), (302, "", "Refused")),
     ],
 )
-def test_an_error_says_what_is_wrong(status: int, kind: str, name: str) -> None:
-    """Each has its type, with the problem's kind, field and fix; no redirect is followed."""
+def test_an_error_has_the_problem_of_the_answer(status: int, kind: str, name: str) -> None:
+    """Each error has its type and the problem's kind, field and fix. The client follows no redirect."""
     with serving(answers(problem(kind, "It is wrong.", "limit"), status, "Location: http://127.0.0.1:9/")) as server:
         with pytest.raises(streamkeeper.StreamkeeperError) as raised:
             Client(server.address, KEY, patient_s=0).status(STREAM)
@@ -88,8 +92,8 @@ def test_an_error_says_what_is_wrong(status: int, kind: str, name: str) -> None:
     assert KEY not in f"{error!r} {vars(error)}"
 
 
-def test_what_is_no_api_is_told_apart() -> None:
-    """That is an answer of 200 with HTML, a list, another service's object, or JSON that nobody could read."""
+def test_an_answer_that_is_not_the_apis_is_recognized() -> None:
+    """Such an answer of 200 is HTML, a list, an object of another service, or JSON that no parser reads."""
     for body in (b"<html>", b"[]", b'{"status": "ok"}', b"[" * 100_000):
         reply = b"HTTP/1.1 200 X\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
         with serving(sends(reply)) as server, pytest.raises(streamkeeper.StreamkeeperError, match="is not that of a"):
@@ -99,8 +103,8 @@ def test_what_is_no_api_is_told_apart() -> None:
             list(listed(Client(server.address)))
 
 
-def test_a_key_goes_over_tls_or_to_this_machine_alone() -> None:
-    """It is sent as x-api-key; no message and no representation contains it."""
+def test_a_key_is_sent_only_over_tls_or_to_this_machine() -> None:
+    """The client sends it as x-api-key; no message and no representation contains it."""
     with serving(answers({"stream": STREAM})) as server:
         client = Client(server.address, KEY)
         client.status(STREAM)
@@ -113,7 +117,7 @@ def test_a_key_goes_over_tls_or_to_this_machine_alone() -> None:
 
 
 def test_a_forked_process_opens_its_own_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On its parent's, each would read answers to the other's requests."""
+    """On a shared connection, parent and child would read each other's answers."""
 
     def keeps_alive(peer: Peer) -> None:
         while peer.request:
@@ -129,7 +133,7 @@ def test_a_forked_process_opens_its_own_connection(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It needs no scheme, as for curl; one that cannot be used is a sentence without its password."""
+    """The variable needs no scheme, as with curl. For an unusable proxy the error is a sentence without a password."""
     monkeypatch.delenv("no_proxy", raising=False)
     with serving(answers({"stream": STREAM})) as server:
         monkeypatch.setenv("http_proxy", server.address.replace("http://", "me:p%20w@"))
@@ -143,14 +147,14 @@ def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_body_that_is_no_json_is_a_value_error() -> None:
-    """Binary bodies and JSON that is nested too deeply are no exceptions."""
+    """Neither a binary body nor JSON that is nested too deeply raises another exception."""
     for body in ({"data": "{"}, {"data": "[" * 100_000}, {"data_base64": "AA=="}):
         with pytest.raises(ValueError, match=r"no text body|nested too deeply|Expecting property name"):
             event_of(STREAM, event(1) | {"data": None} | body).json()
 
 
 def test_wrong_arguments_send_nothing() -> None:
-    """Each is a sentence that says what would be right."""
+    """The error for each wrong argument is a sentence that says what would be right."""
     client = Client("http://127.0.0.1:9")
     for since in ("yesterday", "999999d", "0001-01-01T00:00:00+05:00", timedelta(days=1_000_000)):
         with pytest.raises(InvalidRequest, match=re.escape(f"'{since}' is not an instant: write 2026-")):
@@ -169,8 +173,8 @@ def test_wrong_arguments_send_nothing() -> None:
     assert [*client.events(STREAM, limit=0)] == []
 
 
-def test_what_is_asked_for() -> None:
-    """An id is one segment of the path, an instant is in UTC, `limit` counts over all pages."""
+def test_the_request_that_each_call_sends() -> None:
+    """An id is one segment of the path, an instant is in UTC, and `limit` counts over all pages."""
     at = datetime(2026, 11, 24, 12, tzinfo=UTC)
     with serving(page(1, 2, is_last=False), page(3)) as server:
         events = Client(f"{server.address}/").events("p:a/b ..", since=at, until=date(2026, 11, 25), limit=3)
@@ -187,7 +191,7 @@ def test_what_is_asked_for() -> None:
 
 
 def test_a_retry_after_may_be_a_date() -> None:
-    """RFC 9110 has both forms; any other text, and a date in the past, mean no wait."""
+    """RFC 9110 allows seconds and a date. The client does not wait for any other text, nor for a date in the past."""
     later = email.utils.format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
     assert 55 < wanted_rest_s(later) <= 60
     # Its clock is an hour ahead of this machine's.
@@ -198,8 +202,8 @@ def test_a_retry_after_may_be_a_date() -> None:
     assert [wanted_rest_s(text) for text in ("7", *others)] == [7, 0, 0, 0, 0, 0]
 
 
-def test_a_table_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is found before anything is requested; our code imports neither package before."""
+def test_a_missing_package_is_named_before_any_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to install. Until then the client imports neither package."""
     monkeypatch.setitem(sys.modules, "pandas", None)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     events = Client("http://127.0.0.1:9").events(STREAM)

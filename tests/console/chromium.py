@@ -1,7 +1,4 @@
-"""A real Chromium for tests, by Playwright: a process of Node (`chromium.mjs`) carries out pieces of JavaScript.
-
-Invariant: where there is no browser the tests are skipped with one line that says why, and none passes for that.
-"""
+"""A real Chromium for tests: a Node process with Playwright (`chromium.mjs`) runs pieces of JavaScript."""
 
 import contextlib
 import json
@@ -27,7 +24,7 @@ class Chromium:
         self._process = process
 
     def do(self, code: str, input_: Any = None) -> Any:
-        """Returns what the code returned; what it raised fails the test."""
+        """Returns what the code returned; fails the test with what the code raised."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"code": code, "input": input_}) + "\n")
         self._process.stdin.flush()
@@ -36,7 +33,7 @@ class Chromium:
         return answer.get("value")
 
     def read(self) -> dict[str, Any]:
-        """The next answer; a driver that has none within five minutes is stopped."""
+        """Returns the next answer; stops a driver that has none within five minutes."""
         assert self._process.stdout is not None
         if not select.select([self._process.stdout], [], [], LONGEST_S)[0]:
             self._process.kill()
@@ -48,7 +45,7 @@ class Chromium:
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Chromium]:
-    """A browser with one empty page; skips the test where there is none."""
+    """A browser with one empty page; skips the test on a machine without Chromium."""
     command = ["node", str(DRIVER)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=support.PROJECT

@@ -11,14 +11,16 @@ from tests.local_run import LocalRun
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Chromium]:
-    """A real Chromium; tests open the page in contexts of their own. A file leaves no page that goes on asking."""
+    """A real Chromium in which each test opens contexts of its own. No page stays open after its file, so none polls
+    on.
+    """
     with chromium() as one:
         yield one
 
 
 @pytest.fixture(scope="module")
 def service(local_run: LocalRun, browser: Chromium) -> Iterator[LocalRun]:
-    """The shared run; what a test has put into its table is removed."""
+    """The shared run; records that a test puts into its table are removed."""
     assert browser  # without one nothing is started
     yield local_run
     browser.do("await page.goto('about:blank')")
@@ -27,7 +29,7 @@ def service(local_run: LocalRun, browser: Chromium) -> Iterator[LocalRun]:
 
 @pytest.fixture(scope="module")
 def demo(request: pytest.FixtureRequest, service: LocalRun) -> str:
-    """A stream of the file's own, which runs: `demo:stream` for test_stream.py."""
+    """A running stream of the test file's own: `demo:stream` for test_stream.py."""
     stream_id = f"demo:{request.path.stem.removeprefix('test_')}"
     service.post(stream_id)
     return stream_id

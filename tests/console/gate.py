@@ -1,4 +1,4 @@
-"""An HTTP server before the service: it asks for a key as API Gateway does, or is lost as a server is."""
+"""An HTTP server before the service: it requires a key, as API Gateway does, or drops every connection."""
 
 import contextlib
 import http.client
@@ -13,8 +13,8 @@ PASSED = ("accept", "last-event-id", "if-none-match")
 class Gate(ThreadingHTTPServer):
     """Passes requests below /prod on to the service at `to_port`, as a stage does.
 
-    Where there is a `key`, the header `x-api-key` must have it but for the page's files. `lost` ends every connection,
-    those that are open and those that come.
+    If there is a `key`, requests for anything but the page's files need it in `x-api-key`. While `lost` is set, every
+    open and every new connection is dropped.
     """
 
     daemon_threads = True
@@ -28,7 +28,7 @@ class Gate(ThreadingHTTPServer):
 
     @contextlib.contextmanager
     def lost(self) -> Iterator[None]:
-        """The service cannot be reached."""
+        """Makes the service unreachable inside the block."""
         self.is_lost = True
         for each in set(self.open):
             with contextlib.suppress(OSError):
@@ -74,7 +74,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def gate(to_port: int, key: str = "") -> Iterator[Gate]:
-    """A gate before the service at this port."""
+    """Runs a gate before the service at this port."""
     server = Gate(to_port, key)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()

@@ -1,4 +1,4 @@
-"""What the tests of the page share: how it is opened and judged, and what is put into the table for it."""
+"""Helpers for tests of the page: they open it, judge it, and put records into its tables."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,12 +21,12 @@ ALL_WAYS = pytest.param(WAYS, marks=pytest.mark.long)
 
 
 def address(service: LocalRun, stream_id: str = "") -> str:
-    """Where the page shows the list, or a stream."""
+    """Returns the address at which the page shows the list, or a stream."""
     return f"http://127.0.0.1:{service.port}/console#/{view(stream_id)}"
 
 
 def view(stream_id: str) -> str:
-    """What follows the page's address for a stream, or for the list."""
+    """Returns the fragment of the page's address for a stream, or for the list."""
     return f"streams/{quote(stream_id, safe='')}" if stream_id else ""
 
 
@@ -44,7 +44,7 @@ def shown(browser: Chromium, url: str) -> None:
 
 
 def seen_as(browser: Chromium, scheme: str, viewport: dict[str, int]) -> None:
-    """Shows the page that is open light or dark, in a window of this size, in which it fits."""
+    """Switches the open page to light or dark and to this size, and checks that it fits."""
     browser.do(
         "await page.setViewportSize(input[0]); await page.emulateMedia({ colorScheme: input[1] })", [viewport, scheme]
     )
@@ -54,7 +54,9 @@ def seen_as(browser: Chromium, scheme: str, viewport: dict[str, int]) -> None:
 
 
 def violations(browser: Chromium, part: str = "html") -> Any:
-    """What axe finds in a part of the page as it is; it is run from outside: the page's policy lets no script in."""
+    """Returns what axe finds in a part of the page. It runs from outside, because the page's policy allows no other
+    script.
+    """
     return browser.do(
         """const session = await context.newCDPSession(page);
         await session.send('Runtime.evaluate', { expression: axe });
@@ -70,7 +72,7 @@ def violations(browser: Chromium, part: str = "html") -> Any:
 
 
 def store(service: Service) -> Store:
-    """The tables of the service, to write what no demonstration upstream sends."""
+    """Returns the service's tables, for records that no demonstration upstream produces."""
     names = stages.names(STAGE)
     return Store(
         service.aws("dynamodb"),
@@ -84,7 +86,7 @@ def store(service: Service) -> Store:
 
 
 def listed(service: Service, ids: Sequence[str], **more: Any) -> None:
-    """Streams that were started once and that no execution runs."""
+    """Writes records of streams that were started once and have no execution any more."""
     LISTED.extend(ids)
     lease = {"SK": {"S": "lease"}, "generation": {"N": "1"}, "fence": {"N": "0"}} | more
     puts = [{"PutRequest": {"Item": {"PK": {"S": each}, **lease}}} for each in ids]
@@ -95,7 +97,7 @@ def listed(service: Service, ids: Sequence[str], **more: Any) -> None:
 
 
 def unlisted(service: Service) -> None:
-    """Removes the records of the streams that `listed` has put there."""
+    """Removes the records that `listed` has written."""
     table, client = stages.names(STAGE)["control_table"], service.aws("dynamodb")
     for stream_id in LISTED:
         client.delete_item(TableName=table, Key={"PK": {"S": stream_id}, "SK": {"S": "lease"}})

@@ -1,8 +1,4 @@
-"""Records the page that is open as an animated PNG, which browsers, GitHub and PyPI play: a frame a second.
-
-The browser itself compares the frames, so a file has of each what differs from the one before; PNG's third edition
-(W3C, 2025) describes the chunks. Invariant: every frame was seen; none is made up, repeated or left out.
-"""
+"""Records the open page as an animated PNG, one frame a second, which browsers, GitHub and PyPI play."""
 
 import base64
 import struct
@@ -61,7 +57,7 @@ _COMPARE = """const blank = await context.newPage();
 
 
 class Frame(NamedTuple):
-    """A part of the picture: where it is drawn, and its PNG."""
+    """A part of the picture: its place and its PNG."""
 
     x: int
     y: int
@@ -69,13 +65,13 @@ class Frame(NamedTuple):
 
 
 def handover(browser: Chromium) -> bytes:
-    """Returns SECONDS of the stream's page that is open, at the end of which lanes have handed over."""
+    """Returns SECONDS of the open page of a stream; the lanes hand over at its end."""
     shots = browser.do(_TAKE, {"count": SECONDS, "after": AFTER})
     return animated([Frame(x, y, base64.b64decode(png)) for x, y, png in browser.do(_COMPARE, shots)])
 
 
 def animated(frames: list[Frame]) -> bytes:
-    """Returns an animated PNG of these frames, a second each, for ever; the last stays for three."""
+    """Returns an animated PNG that shows each frame for a second, the last for three, and repeats for ever."""
     head = next(chunks(frames[0].png))[1]
     made = [SIGNATURE, chunk(b"IHDR", head), chunk(b"acTL", struct.pack(">II", len(frames), 0))]
     number = 0

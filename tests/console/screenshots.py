@@ -29,7 +29,7 @@ MOST_BYTES, MOST_RECORDED_BYTES = 200_000, 1_000_000
 
 
 def taken(browser: Chromium, name: str, scheme: str, width: int, height: int) -> None:
-    """Makes a picture of the page that is open."""
+    """Takes a picture of the open page."""
     path = DOCS / f"{name}.png"
     browser.do(
         """await page.emulateMedia({ colorScheme: input.scheme, reducedMotion: 'reduce' });
@@ -55,7 +55,7 @@ def recorded(browser: Chromium, address: str) -> None:
 
 
 def main() -> None:
-    """Starts a run as everybody has it, with lanes of half a minute, waits, and makes the pictures."""
+    """Starts an ordinary run whose lanes last half a minute, waits, and makes the pictures."""
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         service = Service(Path(folder), STREAMKEEPER_STAGE="local")
         service.start()
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def pictures(port: int, browser: Chromium) -> None:
-    """All of VIEWS, and the page when its server is lost."""
+    """Makes the pictures of all VIEWS, and of the page after its server is lost."""
     with gate(port) as server:
         page = f"http://127.0.0.1:{server.port}/prod/console"
         for name, scheme, width, height, view in VIEWS:

@@ -1,4 +1,4 @@
-"""What a person does in the page, in a real Chromium served by the real service; and the run's metrics."""
+"""What a person does in the page, in a real Chromium with the real service; and the metrics of the run."""
 
 import json
 import urllib.request
@@ -17,8 +17,10 @@ from tests.local_run import LocalRun
 
 
 @pytest.mark.usefixtures("demo")  # a list without a stream has no table
-def test_a_key_is_asked_for_and_kept_by_the_tab_alone(service: LocalRun, browser: Chromium) -> None:
-    """Where the API asks for one; a wrong one is refused in words; only the session storage has the right one."""
+def test_only_the_tab_keeps_the_api_key(service: LocalRun, browser: Chromium) -> None:
+    """The page asks for a key if the API requires one, and rejects a wrong key in words. Only the session storage keeps
+    a right one.
+    """
     with gate(service.port, "right") as server:
         browser.do("await (await open({})).goto(input)", f"http://127.0.0.1:{server.port}/prod/console")
         browser.do("await page.getByLabel('API key').waitFor()")
@@ -44,8 +46,8 @@ def test_a_key_is_asked_for_and_kept_by_the_tab_alone(service: LocalRun, browser
         assert browser.do("return page.evaluate(() => sessionStorage.length)") == 0
 
 
-def test_all_of_it_can_be_done_by_keyboard(service: LocalRun, browser: Chromium, demo: str) -> None:
-    """Tab reaches every button, Escape answers the question with no, and a button leads past the list of events."""
+def test_the_keyboard_reaches_everything(service: LocalRun, browser: Chromium, demo: str) -> None:
+    """Tab reaches every button, Escape answers a question with no, and a skip button leads past the list of events."""
     shown(browser, address(service, demo))
     steps = browser.do(
         """const names = [];
@@ -72,7 +74,7 @@ def test_all_of_it_can_be_done_by_keyboard(service: LocalRun, browser: Chromium,
 
 
 def stored_by_metrics(service: Service, stream_id: str) -> float:
-    """How many events of the stream were stored, by the run's metrics; 0 as long as no stream has any."""
+    """Returns how many events of the stream were stored, by the run's metrics; 0 if the stream has no metrics yet."""
     with urllib.request.urlopen(f"http://127.0.0.1:{service.port}/metrics", timeout=120) as answer:
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         families = {one.name: one.samples for one in text_string_to_metric_families(answer.read().decode())}
@@ -83,7 +85,7 @@ def stored_by_metrics(service: Service, stream_id: str) -> float:
 @pytest.mark.long
 @pytest.mark.cpu(4)
 def test_the_metrics_are_sent_to_opentelemetry(tmp_path: Path) -> None:
-    """A run that has a collector's address sends it the same names."""
+    """A run that knows a collector's address sends it the metrics under the same names."""
     with (
         receiver() as (collector, received),
         running(tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=collector, OTEL_METRIC_EXPORT_INTERVAL="1000") as service,
@@ -97,8 +99,8 @@ def test_the_metrics_are_sent_to_opentelemetry(tmp_path: Path) -> None:
     assert (path, "streamkeeper.events.stored" in names) == ("/v1/metrics", True)
 
 
-def test_dead_letters_are_put_back_as_far_as_they_can_be(service: LocalRun, browser: Chromium, demo: str) -> None:
-    """Redrive says before what it cannot do, and after it what was left and why."""
+def test_redrive_puts_back_the_dead_letters_that_can_be_stored(service: LocalRun, browser: Chromium, demo: str) -> None:
+    """Before it starts, the page says which letters it cannot put back; afterwards how many were left and why."""
     event = {"size_bytes": 5_000_000, "head": "YQ=="}
     fields = {"stream": demo, "key": "large", "reason": "the event is too large", "fence": 1, "event": event}
     sqs = service.aws("sqs")
@@ -119,7 +121,7 @@ def test_dead_letters_are_put_back_as_far_as_they_can_be(service: LocalRun, brow
 
 
 def test_a_replay_asks_first(service: LocalRun, browser: Chromium) -> None:
-    """An empty field means all events, and the question says so; to go back, or half an instant, sends nothing."""
+    """An empty field means all events, and the question says so. Going back or an incomplete instant sends nothing."""
     shown(browser, address(service))
     browser.do("await page.evaluate(() => { location.hash = '#/runbook'; })")
     said, asked = browser.do(
@@ -143,9 +145,9 @@ def test_a_replay_asks_first(service: LocalRun, browser: Chromium) -> None:
 
 
 def test_a_stream_is_stopped(service: LocalRun, browser: Chromium, demo: str) -> None:
-    """Stop asks first, and nothing follows a no; a yes stops the stream, which the list still has.
+    """Stop asks first. After a no nothing happens; after a yes the stream is stopped and stays in the list.
 
-    Until the API has answered, however late, the page says what is under way.
+    Until the API has answered, the page says what is under way.
     """
     shown(browser, address(service, demo))
     browser.do(

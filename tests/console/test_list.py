@@ -1,4 +1,4 @@
-"""The list of streams in a real Chromium, served by the real service."""
+"""The list of streams, in a real Chromium with the real service."""
 
 import json
 import time
@@ -31,7 +31,7 @@ LETTERS = """return page.evaluate((selector) => [...document.querySelectorAll(se
 
 @pytest.mark.parametrize("ways", [WAYS[:1], ALL_WAYS], ids=len)
 def test_axe_finds_nothing_in_the_list(service: LocalRun, browser: Chromium, ways: tuple[tuple[str, int], ...]) -> None:
-    """Light and dark, wide and on a telephone, where it fits."""
+    """The list is accessible and fits in light and dark, in a wide window and on a telephone."""
     listed(service, ["demo:listed"])
     shown(browser, address(service))
     browser.do("await page.locator('.streams tbody tr').first().waitFor()")
@@ -42,7 +42,7 @@ def test_axe_finds_nothing_in_the_list(service: LocalRun, browser: Chromium, way
 
 
 def test_hostile_ids_and_events_are_text(service: LocalRun, browser: Chromium) -> None:
-    """Nothing of an id or a body is run or becomes an element, in the list and in the stream's own view."""
+    """The page shows ids and bodies as text, in the list and in a stream's view: none is run or becomes an element."""
     own = store(service)
     # No execution runs it: what an upstream sends meanwhile might push the event out of the newest.
     listed(service, [HOSTILE])
@@ -60,10 +60,11 @@ def test_hostile_ids_and_events_are_text(service: LocalRun, browser: Chromium) -
     assert seen == [BODY, 0, f"{VISIBLE} · Streamkeeper", [one for one in seen[3] if "Failed to load resource" in one]]
 
 
-def test_the_streams_of_a_function(service: LocalRun, browser: Chromium) -> None:
-    """The list names their group, by which it can be searched; the page of one has the gaps of all, a mark for each.
+def test_streams_that_share_a_function_are_listed_together(service: LocalRun, browser: Chromium) -> None:
+    """The list shows each stream's group, by which it can be searched. The page of one stream has a mark for each gap
+    of all.
 
-    A loss that an upstream announced may begin where a pause does.
+    A loss that an upstream announced may begin at the same instant as a pause.
     """
     times = {"from_ms": {"N": str(NOW_MS - 90_000)}, "to_ms": {"N": str(NOW_MS - 60_000)}}
     gap = {"SK": {"S": "gap#000000000002"}, "cause": {"S": "dropped"}, "state": {"S": "open"}} | times
@@ -93,7 +94,7 @@ def test_the_streams_of_a_function(service: LocalRun, browser: Chromium) -> None
 
 
 def test_the_empty_first_page_offers_a_button_for_each_demonstration(service: LocalRun, browser: Chromium) -> None:
-    """A press starts the stream; one whose profile serves many has a name."""
+    """A click starts the stream; a stream whose profile serves many gets a name."""
     browser.do("await page.route(/limit=100$/, (route) => route.fulfill({ json: { streams: [], next: null } }))")
     shown(browser, address(service))
     names, url = browser.do(
@@ -114,8 +115,10 @@ def test_the_empty_first_page_offers_a_button_for_each_demonstration(service: Lo
 
 
 @pytest.mark.parametrize("many", [105, pytest.param(1_000, marks=pytest.mark.long)])
-def test_many_streams_are_listed_found_and_left_in_place(service: LocalRun, browser: Chromium, many: int) -> None:
-    """The worst come first, a part at a time; an update makes no row anew and keeps the focus; chips filter."""
+def test_a_long_list_is_paged_filtered_and_updated_in_place(service: LocalRun, browser: Chromium, many: int) -> None:
+    """The streams in the worst state come first, a page at a time. An update keeps rows and focus; chips filter by
+    status.
+    """
     listed(service, ["zzz:worst"], ending={"S": "Broken"})
     listed(service, [f"many:{number:04d}" for number in range(many)])
     shown(browser, address(service))
@@ -160,8 +163,8 @@ def test_many_streams_are_listed_found_and_left_in_place(service: LocalRun, brow
     assert found == [f"{SHOWN + 1} to {2 * SHOWN} of {rows:,}", ["zzz:worst"], ["many:0102"]]
 
 
-def test_a_count_of_open_gaps_says_where_there_may_be_more(service: LocalRun, browser: Chromium) -> None:
-    """The list reads a stream's last four connections; this one has had nine."""
+def test_a_stream_with_older_connections_shows_no_gaps_lately(service: LocalRun, browser: Chromium) -> None:
+    """The list reads a stream's last four connections. This stream has had nine, so there may be older gaps."""
     ledger = store(service).ledger
     for fence in range(6, 10):
         one = Progress(fence, NOW_MS, NOW_MS, NOW_MS + fence, NOW_MS + fence, "taken_over")
@@ -174,7 +177,9 @@ def test_a_count_of_open_gaps_says_where_there_may_be_more(service: LocalRun, br
 
 
 def test_a_telephone_and_a_tablet_show_whole_lines(service: LocalRun, browser: Chromium) -> None:
-    """A reason has thirty letters a line, and a long id two lines at most, but where it is focused."""
+    """A reason gets at least thirty letters a line. A long id gets two lines, and all of its lines while it has the
+    focus.
+    """
     long_id = "many:" + "a-long-id-" * 24
     cause = json.dumps(
         {"errorMessage": "the profile has a field that nobody knows, and says more than a line about it"}
@@ -199,7 +204,9 @@ def test_a_telephone_and_a_tablet_show_whole_lines(service: LocalRun, browser: C
 
 
 def test_long_names_leave_room_for_the_rest(service: LocalRun, browser: Chromium) -> None:
-    """A part's verdict, a function's figures, a sink's commands in a narrow window, and the answers to a question."""
+    """In a narrow window a long id hides neither a part's verdict, nor a function's figures, nor a sink's commands, nor
+    the answers to a question.
+    """
     shown(browser, address(service))
     browser.do("await page.evaluate(() => { location.hash = '#/runbook'; })")
     browser.do(

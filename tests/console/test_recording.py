@@ -1,4 +1,4 @@
-"""README's recording is an animated PNG that every reader of PNG takes, and no shorter than what README says."""
+"""README's recording is a valid animated PNG, and as long as README says."""
 
 import struct
 import zlib
@@ -8,7 +8,7 @@ from tests.console.screenshots import DOCS, MOST_RECORDED_BYTES
 
 
 def test_the_recording_is_whole() -> None:
-    """Its chunks have their checksums, its frames their numbers, one after the other, and each lies in the picture."""
+    """Its chunks have right checksums, its frames are numbered in order, and each frame lies within the picture."""
     png = (DOCS / "handover.png").read_bytes()
     found = list(recording.chunks(png))
     assert b"".join([recording.SIGNATURE, *(recording.chunk(*each) for each in found)]) == png

@@ -1,12 +1,12 @@
-"""What a refresh of the page, or an answer that comes late, leaves as it is, in a real Chromium."""
+"""A refresh of the page, or a late answer, keeps what the viewer is doing; in a real Chromium."""
 
 from tests.console.chromium import Chromium
 from tests.console.page import address, listed, shown
 from tests.local_run import LocalRun
 
 
-def test_an_answer_that_comes_late_changes_no_other_view(service: LocalRun, browser: Chromium) -> None:
-    """Its view was left: a stream that is not there, or one whose group is read a stream at a time."""
+def test_a_late_answer_does_not_change_another_view(service: LocalRun, browser: Chromium) -> None:
+    """The viewer has left the view of an unknown stream, or of a group whose streams are read one at a time."""
     listed(service, ["late:a", "late:b"], group={"S": "#late"})
     shown(browser, address(service))
     seen = browser.do(
@@ -36,8 +36,8 @@ def test_an_answer_that_comes_late_changes_no_other_view(service: LocalRun, brow
     assert seen == [True, 1]
 
 
-def test_what_has_the_focus_keeps_it(service: LocalRun, browser: Chromium) -> None:
-    """A row that stays, wherever the others go; the links beside a reason and a number that change."""
+def test_a_refresh_keeps_the_focus(service: LocalRun, browser: Chromium) -> None:
+    """A row keeps it though other rows move, and so do the links beside a reason and a number that change."""
     shown(browser, address(service))
     seen = browser.do(
         """return page.evaluate(async () => {
@@ -73,9 +73,9 @@ def test_what_has_the_focus_keeps_it(service: LocalRun, browser: Chromium) -> No
 
 
 def test_ages_count_by_the_servers_clock(service: LocalRun, browser: Chromium) -> None:
-    """The viewer's may be an hour off; a line of time across midnight has times of day alone.
+    """The viewer's clock may be an hour off. The ticks of a timeline across midnight show times of day only.
 
-    Without an answer the line goes on for 10 s and then stands still: nobody knows whether the connection is open.
+    Without an answer the timeline goes on for 10 s and then stops: nobody knows whether the connection is open.
     """
     shown(browser, address(service))
     ages, ticks, lengths = browser.do(
@@ -108,8 +108,8 @@ def test_ages_count_by_the_servers_clock(service: LocalRun, browser: Chromium) -
     assert lengths == ["1\u00a0min", "1\u00a0min 10\u00a0s", "1\u00a0min 10\u00a0s"]
 
 
-def test_a_slow_server_is_asked_for_a_part_of_a_long_list_each_time(service: LocalRun, browser: Chromium) -> None:
-    """Fifty pages take 3 s each. The page is live at the first; then one follows the other, 15 s apart."""
+def test_a_slow_server_is_asked_for_one_page_of_a_long_list_at_a_time(service: LocalRun, browser: Chromium) -> None:
+    """Each of fifty pages takes 3 s. The page is live after the first; then it requests another page every 15 s."""
     shown(browser, address(service))
     live, first, later = browser.do(
         """await page.evaluate(() => { location.hash = '#/runbook'; });

@@ -1,4 +1,4 @@
-"""The button beside a gap, in a real Chromium: it has the gap repaired by the real function, if the profile has one."""
+"""The button beside a gap, in a real Chromium: it starts the real repair function if the profile has a repair."""
 
 import json
 import urllib.request
@@ -17,7 +17,7 @@ STREAM = "demo-trades:button"
 
 
 def test_a_gap_is_repaired_by_its_button(service: LocalRun, browser: Chromium) -> None:
-    """The row says so once the function has fetched what was missed, the button goes, and the picture has its mark."""
+    """Once the function has fetched the missed events, the row says so, the button is gone, the picture is marked."""
     # Old enough that the address has them, and so young that it does not forget them meanwhile.
     newest = (now_ms() - 2 * TRADES_LATE_MS) // DEMOS["demo-trades"].interval_ms
     rest = f"{service.variables['UPSTREAM_DEMO']}{TRADES}?after={newest - 6}&before={newest + 1}"

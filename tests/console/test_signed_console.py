@@ -1,4 +1,4 @@
-"""`streamkeeper console`: the page of an API that asks for signatures, in a real Chromium."""
+"""`streamkeeper console`: the page of an API that requires signatures, in a real Chromium."""
 
 import contextlib
 import json
@@ -41,13 +41,13 @@ STORY = """await page.locator('#link[data-state=live]').waitFor();
 
 
 def command(url: str) -> list[str]:
-    """The command that serves the page of the API at this address."""
+    """Returns the command that serves the page of the API at this address."""
     return [sys.executable, "-m", "local.cli", "console", "--sign", "--url", url]
 
 
 @contextlib.contextmanager
 def console(url: str, project: Path) -> Iterator[str]:
-    """The address that the command prints; Ctrl-C ends it."""
+    """Yields the address that the command prints; ends the command by Ctrl-C."""
     known = environment(**CREDENTIALS)
     with subprocess.Popen(
         command(url), cwd=project, env=known, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -64,7 +64,7 @@ def console(url: str, project: Path) -> Iterator[str]:
 
 
 def status_of(url: str) -> int:
-    """What the address answers to somebody else."""
+    """Returns the status with which the address answers another client."""
     try:
         with urllib.request.urlopen(url, timeout=120) as answer:
             return int(answer.status)
@@ -74,7 +74,7 @@ def status_of(url: str) -> int:
 
 
 def used(browser: Chromium, service: Service, project: Path) -> None:
-    """A stream is started, seen and stopped, and no credential is in the browser."""
+    """Starts, shows and stops a stream, and checks that the browser has no credential."""
     with console(f"http://127.0.0.1:{service.port}", project) as address:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[A-Za-z0-9_-]{22}/console", address)
         origin, _, rest = address.removeprefix("http://").partition("/")
@@ -90,7 +90,7 @@ def used(browser: Chromium, service: Service, project: Path) -> None:
 @pytest.mark.long
 @pytest.mark.cpu(8)
 def test_the_page_of_a_stage_with_signatures(browser: Chromium, tmp_path: Path) -> None:
-    """Where the gateway checks every signature; with another's credentials nothing is served."""
+    """The gateway checks every signature. With the credentials of another account the command serves nothing."""
     project = with_settings(copied(tmp_path / "project"), api_auth="iam")
     with running(tmp_path, project) as service:
         direct = f"http://127.0.0.1:{service.port}"

@@ -1,4 +1,4 @@
-"""A stream's own view in a real Chromium, served by the real service."""
+"""A stream's own view, in a real Chromium with the real service."""
 
 import json
 import re
@@ -35,7 +35,7 @@ READY = """await page.locator('.handover', { hasText: 'Last handover' }).waitFor
 
 
 def test_a_stream_is_started_and_watched(service: LocalRun, browser: Chromium) -> None:
-    """Start leads to the stream, and its handover is seen as it happens."""
+    """Start leads to the stream's view, which shows its handover as it happens."""
     shown(browser, address(service))
     browser.do(
         """await page.getByLabel('Start a stream').fill(input);
@@ -63,9 +63,10 @@ def test_a_stream_is_started_and_watched(service: LocalRun, browser: Chromium) -
 
 
 def test_an_event_is_read_and_found(service: LocalRun, browser: Chromium, demo: str) -> None:
-    """The newest events come by themselves; one that is opened stays, and is what the API has; a search finds it.
+    """The newest events appear by themselves. An opened event stays, shows what the API has, and a search finds it.
 
-    It is laid out, and as it came at the press of a button; the file that Export saves has it.
+    The page formats its body, and shows it unformatted at the press of a button. The file that Export saves contains
+    it.
     """
     shown(browser, address(service, demo))
     key, laid_out, body, (later, name, lines), left = browser.do(
@@ -112,8 +113,8 @@ def test_an_event_is_read_and_found(service: LocalRun, browser: Chromium, demo: 
     assert (name, [json.loads(line) for line in lines.splitlines()]) == ("demo-stream.ndjson", [stored])
 
 
-def test_json_is_laid_out_as_it_was_written(service: LocalRun, browser: Chromium) -> None:
-    """A number keeps its digits; what is no object and no list, or is too deep for a line, stays as it came."""
+def test_formatted_json_keeps_the_original_numbers(service: LocalRun, browser: Chromium) -> None:
+    """A number keeps its digits. A body that is no object or list, or is nested too deeply, is shown unchanged."""
     deep, text = "[" * 30_000 + "]" * 30_000, '{"n": 17952311063000000001, "a": [1.50, {}, [], "x,{}\\""], "e": 1E5}'
     texts = [text, "[]", "12", "a, b", '{"a": 1', deep]
     shown(browser, address(service))
@@ -137,8 +138,8 @@ EVENTS = """const { eventsPart } = await import('./console/events.js');
           await load();"""
 
 
-def test_what_is_copied_is_what_came(service: LocalRun, browser: Chromium) -> None:
-    """Of bytes their Base64; an event whose body is elsewhere says where, and has nothing to copy."""
+def test_copy_copies_the_original_body(service: LocalRun, browser: Chromium) -> None:
+    """A binary body is copied as Base64. An event whose body lies elsewhere says where, and offers no copy."""
     there, gone = [{"data": ""}, {"data_base64": "AAE="}], [{"left_out": "table"}, {"left_out": "a/b"}]
     bodies = [*there, *gone, {"dead_letter": "long"}]
     events = [{"position": str(at), "key": "k", "received_at": None, **body} for at, body in enumerate(bodies)]
@@ -170,8 +171,8 @@ def test_what_is_copied_is_what_came(service: LocalRun, browser: Chromium) -> No
     ]
 
 
-def test_the_last_events_have_no_hole(service: LocalRun, browser: Chromium) -> None:
-    """A list that falls too far behind begins anew with the newest events; an export has no hidden hole either."""
+def test_a_list_of_events_never_hides_a_hole(service: LocalRun, browser: Chromium) -> None:
+    """A list that falls too far behind begins anew with the newest events. An export says if events are missing."""
     shown(browser, address(service))
     counts = browser.do(
         f"""return page.evaluate(async () => {{
@@ -190,8 +191,10 @@ def test_the_last_events_have_no_hole(service: LocalRun, browser: Chromium) -> N
     assert counts == [10, 1]
 
 
-def test_events_come_by_themselves_until_the_list_is_paused(service: LocalRun, browser: Chromium, demo: str) -> None:
-    """Without a key one open answer brings them; paused, the list stays as it is, and what came is there after."""
+def test_events_appear_by_themselves_until_the_list_is_paused(service: LocalRun, browser: Chromium, demo: str) -> None:
+    """If no key is required, one open answer brings all events. A paused list does not change, and has the rest
+    afterwards.
+    """
     shown(browser, address(service, demo))
     browser.do("await page.locator('.events li').first().waitFor()")
     before, paused, after, asked = browser.do(
@@ -216,10 +219,11 @@ def test_events_come_by_themselves_until_the_list_is_paused(service: LocalRun, b
     assert asked == 1
 
 
-def test_a_server_that_is_lost_and_comes_back(service: LocalRun, browser: Chromium, demo: str) -> None:
-    """The page says so, keeps what it shows, and goes on by itself; nothing is asked of anybody else.
+def test_the_page_survives_the_loss_of_its_server(service: LocalRun, browser: Chromium, demo: str) -> None:
+    """The page says that the server is lost, keeps what it shows, and goes on by itself. It requests nothing from other
+    hosts.
 
-    Its EventSource goes on behind the last event: none is missing and none comes twice.
+    Its EventSource resumes after the last event, so no event is missing or shown twice.
     """
     with gate(service.port) as server:
         shown(browser, f"http://127.0.0.1:{server.port}/prod/console#/{view(demo)}")
@@ -247,10 +251,10 @@ def test_a_server_that_is_lost_and_comes_back(service: LocalRun, browser: Chromi
     assert {url.split("/")[2] for url in asked} == {f"127.0.0.1:{server.port}"}
 
 
-def test_why_a_stream_is_not_connected(service: LocalRun, browser: Chromium) -> None:
-    """The verdict says why; a panel has since when, the next try and what to do, and leads to the runbook.
+def test_the_page_explains_why_a_stream_is_not_connected(service: LocalRun, browser: Chromium) -> None:
+    """The verdict has the reason. A panel has since when, the next try and what to do, and links to the runbook.
 
-    Each failed attempt is a tick, and the time since the start is a gap. The panel is gone when the stream is stopped.
+    Each failed attempt is a tick, and the time since the start is a gap. The panel is gone once the stream is stopped.
     """
     service.post(AWAY)
     assert support.until(lambda: service.ask("GET", AWAY)[1].get("last_error"), 30)
@@ -279,7 +283,7 @@ def test_why_a_stream_is_not_connected(service: LocalRun, browser: Chromium) -> 
 
 
 def test_advice_fits_the_cause(service: LocalRun, browser: Chromium) -> None:
-    """The panel says what to do in that order, and the verdict has an instant in place of any length."""
+    """The panel says in order what to do, and the verdict has an instant instead of a duration."""
     error = {"cause": "refused", "http_status": 401, "failures": 1, "at": "2026-11-24T00:00:00Z"}
     over = {"cause": "over_budget", "failures": 1, "tried_again_at": "2026-11-25T00:00:00Z"}
     once = "the last execution failed: StreamBroken; for another answer start another id, such as name:2"
@@ -320,7 +324,7 @@ def test_advice_fits_the_cause(service: LocalRun, browser: Chromium) -> None:
 
 
 def test_gaps_that_begin_together_have_a_row_each(service: LocalRun, browser: Chromium) -> None:
-    """Each has its own button, once the profile names a repair: a loss may begin where a connection's pause does."""
+    """A loss and a pause may begin at the same instant. Each has its own button once the profile names a repair."""
     shown(browser, address(service))
     cells, marks = browser.do(
         """return page.evaluate(async () => {
@@ -339,8 +343,8 @@ def test_gaps_that_begin_together_have_a_row_each(service: LocalRun, browser: Ch
     assert (cells, marks) == (["its profile has no repair"] * 2 + ["Repair"] * 2, 2)
 
 
-def test_a_defect_of_the_page_is_said(service: LocalRun, browser: Chromium, demo: str) -> None:
-    """What it shows grows old, so it does not claim to be live; it goes on by itself."""
+def test_a_page_with_a_defect_does_not_claim_to_be_live(service: LocalRun, browser: Chromium, demo: str) -> None:
+    """What it shows grows old, so it says so; it goes on by itself."""
     shown(browser, address(service, demo))
     said = browser.do(
         """await page.locator('#link[data-state=live]').waitFor();
@@ -355,7 +359,7 @@ def test_a_defect_of_the_page_is_said(service: LocalRun, browser: Chromium, demo
 
 
 def test_a_stream_without_an_order_says_so(service: LocalRun, browser: Chromium) -> None:
-    """Its events stand by key."""
+    """Its events are sorted by key."""
     own = store(service)
     own.claim("demo:unordered", execution="", holder="B/request-1", order="none")
     events = [StreamEvent(key, f"body of {key}", None, None, None, 1) for key in ("c", "a", "b")]
@@ -370,7 +374,9 @@ def test_a_stream_without_an_order_says_so(service: LocalRun, browser: Chromium)
 
 @pytest.mark.parametrize("ways", [WAYS[3:], ALL_WAYS], ids=len)
 def test_axe_finds_nothing(service: LocalRun, browser: Chromium, ways: tuple[tuple[str, int], ...], demo: str) -> None:
-    """In a stream's view with everything open, in the question before a stop, light and dark, wide and narrow."""
+    """This holds for a stream's view with everything open and for the question before a stop, light and dark, wide and
+    narrow.
+    """
     shown(browser, address(service, demo))
     browser.do(READY)
     browser.do(
@@ -396,8 +402,8 @@ def test_axe_finds_nothing(service: LocalRun, browser: Chromium, ways: tuple[tup
     assert browser.do("return page.said") == []
 
 
-def test_a_stream_that_no_profile_describes_has_a_view_of_its_own(service: LocalRun, browser: Chromium) -> None:
-    """It has a link to the stream of the profile that may be meant, and offers no start."""
+def test_a_stream_without_a_profile_has_a_view_of_its_own(service: LocalRun, browser: Chromium) -> None:
+    """The view links to the stream of a similar profile, and offers no start."""
     shown(browser, address(service, "dmeo:x"))
     said = browser.do(
         """await page.getByRole('region', { name: 'Unknown stream' }).waitFor();
@@ -413,8 +419,10 @@ def test_a_stream_that_no_profile_describes_has_a_view_of_its_own(service: Local
         browser.do("await page.getByText(/^The stream id '.*' is malformed: .*\\.$/).waitFor()")
 
 
-def test_nothing_stays_of_a_stream_whose_records_are_gone(service: LocalRun, browser: Chromium, demo: str) -> None:
-    """It may be started, and has no status any more: the run's folder was removed, or the table restored."""
+def test_the_page_shows_nothing_of_a_stream_whose_records_are_gone(
+    service: LocalRun, browser: Chromium, demo: str
+) -> None:
+    """The run's folder was removed, or the table restored. The stream may be started, and has no status."""
     shown(browser, address(service, demo))
     browser.do("await page.locator('h1 + .status', { hasText: 'Running' }).waitFor()")
     never = f"http://127.0.0.1:{service.port}/connections/demo%3Anever"

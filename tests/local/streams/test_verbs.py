@@ -32,7 +32,7 @@ from tests.local_run import LocalRun
 CUTS = (3, 1, 7)
 
 
-def test_a_stream_from_its_start_to_its_stop(local_run: LocalRun, tmp_path: Path) -> None:
+def test_each_method_works_from_start_to_stop(local_run: LocalRun, tmp_path: Path) -> None:
     """Each verb in turn: its words, its JSON, its exit status; without a terminal nothing is coloured."""
     for verb in ("status", "events", "gaps", "follow", "stop", "start"):
         done = local_run.typed(verb, "nobody")
