@@ -1,6 +1,6 @@
 """Sets apart what a sink without an order refuses while it takes later events, so that nothing waits behind it.
 
-The sink's record passes such an event and names it; each minute it is sent again. Pure except for its ports.
+The sink's record passes such an event and names it; each minute some are sent again. Pure except for its ports.
 Invariants: an event leaves the record once the sink or the dead-letter queue has it, or it is gone from the table; a
 refused one goes to the queue only if the sink has taken a newer one since, so a sink that is away keeps everything.
 """
@@ -14,8 +14,10 @@ from handlers.deliver.feed import Page
 from handlers.deliver.sending import LATE, PARALLEL, SHORT_RESTS_MS, Outcomes
 from handlers.values import dataclass
 
-# How many events may be set apart before others wait for them, how often those are sent again, and for how long.
-MOST_APART = 50
+# How many events may be set apart before others wait for them if the sink refuses most, and else how many characters
+# they may have in the record: those of a thousand events, and DynamoDB refuses an item of 400 KB. How often they are
+# sent again, and for how long.
+MOST_APART, MOST_CHARACTERS = 50, 100_000
 AGAIN_MS, REFUSED_MS = 60_000, 86_400_000
 Name = tuple[str, str]
 
@@ -29,7 +31,8 @@ class Refused:
     def passed(self, page: Page, outcomes: Outcomes, finished: Container[Name], now_ms: int) -> list[Message]:
         """Returns the first events that the sink refused during all short rests, while it took later ones.
 
-        `finished` are those that it took. In a replay, which a person watches, none is passed.
+        `finished` are those that it took. In a replay, which a person watches, none is passed. A sink that refuses more
+        than it takes may have too much to do, so there more of them wait.
         """
         for one, refusal in outcomes.waiting:
             if refusal is not LATE:
@@ -42,7 +45,9 @@ class Refused:
                 if page.begin.is_replaying or now_ms - self._since_ms.get(name, now_ms) < sum(SHORT_RESTS_MS):
                     break
                 passed.append(one)
-        return passed[: MOST_APART - len(page.begin.set_apart)]
+        took_most = len(passed) <= sum(name in finished for name in names)
+        known = 0 if took_most and len(page.begin.apart) < MOST_CHARACTERS else len(page.begin.set_apart)
+        return passed[: max(0, MOST_APART - known)]
 
 
 def sent_again(
@@ -54,8 +59,8 @@ def sent_again(
 ) -> SinkRecord:
     """Sends the events whose last try is longest ago, as many as one round of requests may have; returns the record.
 
-    `read` leaves out events that are gone, and has None for one that cannot be read; `bury` returns whether the
-    dead-letter queue took an event.
+    Once none of them waits, the next are due at once. `read` leaves out events that are gone, and has None for one that
+    cannot be read; `bury` returns whether the dead-letter queue took an event.
     """
     several = record.set_apart
     found = list(read(several[:PARALLEL]))
@@ -67,9 +72,10 @@ def sent_again(
         if since_ms[message] < min(now_ms - REFUSED_MS, record.newest_ms)
     ]
     buried = [message for message, reason in (*outcomes.poison, *over) if bury(message, reason)]
-    left = [*several[PARALLEL:], *(one for one, message in found if message not in (*outcomes.taken, *buried))]
+    waits = [one for one, message in found if message not in (*outcomes.taken, *buried)]
+    left = [*several[PARALLEL:], *waits]
     return replace(
-        record.setting_apart(left, now_ms + AGAIN_MS),
+        record.setting_apart(left, now_ms + AGAIN_MS if waits else now_ms),
         delivered=record.delivered + len(outcomes.taken),
         dead_lettered=record.dead_lettered + len(buried),
         failed=record.failed + len(outcomes.waiting),

@@ -244,7 +244,8 @@ class Delivery:
             self.bells.ring([Bell(bell.place.later, worked.record.again_ms, 0)])
         self.bells.end(bell)
         try:
-            has_more = worked.end != "paused" and self.feed.has_more(bell.place.stream_id, worked.record)
+            is_due = worked.record.has_due(self.ports.now_ms())
+            has_more = worked.end != "paused" and (is_due or self.feed.has_more(bell.place.stream_id, worked.record))
         except StoreUnavailable:
             has_more = True  # It may have: nobody else would ring.
         if not has_more:

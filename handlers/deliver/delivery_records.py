@@ -81,6 +81,10 @@ class SinkRecord:
         """What the place has passed and the sink has not taken, the next to be sent first."""
         return [Apart(Entry(*entry), *more) for entry, *more in json.loads(self.apart or "[]")]
 
+    def has_due(self, now_ms: int) -> bool:
+        """Whether some of it is to be sent now; not to a sink that takes nothing."""
+        return bool(self.apart) and not self.failures and self.again_ms <= now_ms
+
     def setting_apart(self, several: Iterable[Apart], again_ms: int) -> SinkRecord:
         """Returns the record with just these events set apart."""
         text = json.dumps(list(several), ensure_ascii=False, separators=(",", ":"))

@@ -131,7 +131,7 @@ class Worker:
                 return self._ends("waits", record.rest_until_ms)
             if self.ports.left_ms() < self.promises.longest_ms:
                 return self._ends("more")
-            if record.apart and not record.failures and record.again_ms <= self.ports.now_ms():
+            if record.has_due(self.ports.now_ms()):
                 if (again := self._sent_again(record)) is None:
                     break
                 record = again

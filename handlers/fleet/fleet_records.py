@@ -78,18 +78,7 @@ class FleetRecords:
         begun_ms, expiry = max(now_ms, self.read().begun_ms + 1), typed_values.expiry(now_ms, KEEP_DAYS)
         for number, part in enumerate(parts):
             self._table.set(_part(digest, number), {"data": part, **expiry})
-        counts = wanted.counts()
-        fleet = Fleet(
-            execution,
-            digest,
-            APPLYING,
-            "",
-            len(parts),
-            counts["connected"],
-            counts["stopped"],
-            counts["patterns"],
-            begun_ms=begun_ms,
-        )
+        fleet = Fleet(execution, digest, APPLYING, "", len(parts), *wanted.counts(), begun_ms=begun_ms)
         self._table.set(typed_values.key(GROUP, self._prepared(execution)), asdict(fleet) | expiry)
 
     def begin(self, execution: str) -> Fleet:

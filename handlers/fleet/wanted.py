@@ -74,10 +74,10 @@ class Wanted:
         matching = [one for one in self.patterns if one.matches(stream_id)]
         return max(matching, key=lambda one: one.rank).is_connected if matching else None
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> tuple[int, int, int]:
         """Returns how many ids should be connected and how many not, and how many patterns there are."""
         connected = sum(self.ids.values())
-        return {"connected": connected, "stopped": len(self.ids) - connected, "patterns": len(self.patterns)}
+        return connected, len(self.ids) - connected, len(self.patterns)
 
     def text(self) -> str:
         """Returns the document in its shortest form."""

@@ -90,15 +90,17 @@ def test_a_pause_keeps_what_was_set_apart_and_a_skip_passes_over_it(*, is_all: b
     assert (sorted(stage.keys()), stage.is_over) == (taken, True)
 
 
-def test_a_sink_that_refuses_many_gets_no_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only so many of its events are set apart; the others wait, and none is lost."""
+@pytest.mark.parametrize(("every", "most", "count"), [(2, 100_000, 20), (2, 500, 14), (4, 100_000, 5)])
+def test_many_are_set_apart_unless_most_are(every: int, most: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the sink refuses most, or the record has no room, later ones wait. None is lost, and all come soon after."""
     monkeypatch.setattr(apart, "MOST_APART", 5)
-    stage = refusing(*(str(n) for n in range(0, 40, 2)), request_ms=10)
-    stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(40)))
-    stage.run(600)
-    assert len(of(stage).set_apart) == 5
+    monkeypatch.setattr(apart, "MOST_CHARACTERS", most)
+    taken = range(1, 40, every)
+    stage = refusing(*(str(n) for n in range(40) if n not in taken), request_ms=10)
+    come(stage, *range(40), every_s=1, for_s=600)
+    assert (len(of(stage).set_apart), {*map(int, stage.keys())} == {*taken}) == (count, every == 2)
     stage.answer = lambda _target, _batch: TAKE
-    stage.run(600)
+    stage.run(130)
     assert (sorted({*map(int, stage.keys())}), stage.letters, stage.is_over) == ([*range(40)], [], True)
 
 
