@@ -2,7 +2,7 @@
 
 A page in the user's browser can send requests to the loopback. It sends its Origin; a page whose name was rebound to
 127.0.0.1 (DNS rebinding) sends that name in Host; for an image or a link, a browser sends Sec-Fetch-Site. SDKs, curl
-and functions send the Host of their address, and neither of the others.
+and functions send the Host of their address, but no Origin and no Sec-Fetch-Site.
 
     for port 3000: localhost:3000, 127.0.0.1:3000 and [::1]:3000, whatever their case, with a dot at the end or without
 

@@ -31,7 +31,7 @@ except ImportError:  # Windows
 
 # Within a page, a checkpoint is saved at most this often; at the end of a page it is always saved.
 SAVE_EVERY_S = 0.2
-# Who uses each file that this process has locked; its id is in the name, because a fork inherits no lock.
+# The checkpoint that uses each file that a process has locked, by the process too: a fork inherits no lock.
 _RESERVED: "dict[tuple[int, Path], FileCheckpoint]" = {}
 _LOG = logging.getLogger("streamkeeper")
 Sender = Callable[[Send], Outcome]
@@ -52,7 +52,7 @@ class Checkpoint(Protocol):
 
 
 class FileCheckpoint:
-    """A checkpoint in a file; only one process may use it, until it ends, and there the one that loaded it last."""
+    """A checkpoint in a file, for one process until that ends; of several in this process, for the last that loaded."""
 
     def __init__(self, path: "str | os.PathLike[str]") -> None:
         self.path = Path(path)
@@ -172,7 +172,7 @@ async def follow(send: Sender, path: PagePath, place: Place, every_s: float) -> 
             place.after = following.later(place.after, following.resume(following.place))
             await place.save()
     finally:
-        # What is not saved comes again. A later follower may use the file by now.
+        # A later follower may use the file by now. Events that are not saved come again.
         with contextlib.suppress(StreamkeeperError):
             place.save_now()
 

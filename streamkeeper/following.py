@@ -51,7 +51,7 @@ class Following:
         # When the latest events are read again, when that began and where it ends.
         self._again_ms, self._until = 0, ""
         self._began_ms: int | None = None
-        # What came LATE_MS before this time has been read once it was certainly written; the time of the last answer.
+        # All events that came LATE_MS before this time were written by then, and are read; the time of the last answer.
         self._sure_ms, self._answered_ms = 10**18, 0
         # Since when there were always more events, and when the newest that was taken by then came.
         self._busy: tuple[int, int] | None = None
@@ -77,7 +77,7 @@ class Following:
         self._sure_ms = min(self._sure_ms, now_ms)
         if self._by_arrival and self._next == self.place:
             if self._began_ms is not None:
-                # It is over. What came meanwhile is read again next time, and before that new events have their turn.
+                # That is over. New events have their turn now; those that came meanwhile are read again next time.
                 self._start = _later(self._start, _earlier(self._until, LATE_MS))
                 self._sure_ms, self._again_ms, self._began_ms = self._began_ms, now_ms + AGAIN_MS, None
             if now_ms >= self._again_ms:

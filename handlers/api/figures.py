@@ -31,9 +31,9 @@ from handlers.values import dataclass
 class Coverage:
     """What the connections since the last start covered, in [since_ms, to_ms).
 
-    `spans` are the intervals of the connections, `gaps` all that have ended, oldest first, and `away` the one that has
-    not, or that ended because no connection was wanted any more: then it `is_over`. `connected_since_ms` is None while
-    no connection is open. `waiting_since_ms` is since when what came waits to be stored, None if that is not for long.
+    `spans` are the intervals of the connections, `gaps` the ended gaps, oldest first. `away` is the gap that still
+    lasts, or the last one if the stream needs no connection any more: then it `is_over`. `connected_since_ms` is None
+    while no connection is open. Events have waited to be stored since `waiting_since_ms`, None if not for long.
     """
 
     since_ms: int
@@ -115,8 +115,8 @@ def coverage(status: str, connections: Connections, records: Records) -> Coverag
 def _waiting_since_ms(connections: Connections) -> int | None:
     """Returns since when received events wait to be stored; None if no connection is open, or its store keeps up.
 
-    A connection that counts as alive by its writes, and was known good only long before, has not stored what came. That
-    does not count if another one that has caught up brings the same.
+    A connection that still writes, but was known to be good only long ago, has not stored what came since. It does not
+    count if another connection has caught up, which brings the same events.
     """
     late_ms = connections.now_ms - connections.dead_after_ms
     written = [one for one in connections.open if (one.saved_ms or 0) >= late_ms]

@@ -35,7 +35,7 @@ def put(
         # The commands that sent the same document recognize it by the digest.
         name = f"{digest[:16]}-{now_ms}{'-dry' if is_dry else ''}"
         execution = machine_arn.replace(":stateMachine:", ":execution:") + f":{name}"
-        # What runs is replaced once the other execution has started, which itself begins if this is killed.
+        # The new execution replaces the running one once it has started, even if this function is killed by then.
         records.prepare(wanted, execution, now_ms)
         states().start_execution(stateMachineArn=machine_arn, name=name, input=json.dumps({"is_dry": is_dry}))
     return shown(records.begin(execution), now_ms, is_dry=is_dry)

@@ -3,10 +3,10 @@
     part 1, share of the page   10:00:01  10:00:04 | more        page   10:00:01 (1)  10:00:02 (2)  10:00:04 (1)
     part 2                      10:00:02  10:00:07               next page begins behind these
 
-It reads a share of each part, from the part's own place on. The page has what came up to the last entry of the part
-that is furthest behind, so it is in the order of arrival as far as each part's own pages are. Invariants: every entry
-of a part is on one page of a walk, in the part's order, however late it was stored in the part and wherever the walk
-was interrupted: a place holds each part's own. While there is more, a page moves on in at least one part.
+It reads a share of each part, from the part's own place on, and stops at the last entry of the part that is furthest
+behind. So the page is in the order of arrival as far as each part's own pages are. Invariants: every entry of a part is
+on one page of a walk, in the part's order, however late it was stored and wherever the walk was interrupted, because a
+place holds each part's own. While there is more, a page moves on in at least one part.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _page(parts: Sequence[_Part], places: dict[str, str], limit: int) -> list[Pa
     keyed = ([(key, number, entry) for key, entry in part.entries] for number, part in enumerate(parts))
     for key, number, entry in heapq.merge(*keyed, key=lambda one: one[:2]):
         part = parts[number]
-        # What has not ended has no place, so it is on the last page alone.
+        # A gap that lasts has no place, so only the last page has it.
         is_last = entry["position"] is None
         if key > horizon or (is_last and any(one.next is not None for one in parts)):
             break

@@ -166,7 +166,7 @@ class Arrivals:
         if not end.is_newest(now_ms):
             before, following = 0, max(now_ms, following)
         total = end.total + sum(entry.events for entry in entries)
-        # Where another call noted something since, a sink must have taken that too.
+        # If another call has noted events since, a sink must have taken those too.
         taken = {
             label: end.taken.get(label, one.before) + one.messages
             for label, one in sent.took.items()

@@ -185,7 +185,7 @@ class Feed:
         waiting = self._waiting(stream_id, record)
         for read, (position, event) in enumerate(self._between(stream_id, record, now_ms), 1):
             place = position
-            # What waits as an arrival is sent from there.
+            # An event that waits as an arrival is sent from the arrivals.
             if event is not None and not waiting.keys() & {event.key, position.partition("/")[0]}:
                 message = message_of(stream_id, event, {} if record.is_backfill else {"replayed": True})
                 messages.append(message._replace(step=position))

@@ -107,7 +107,7 @@ class Asking:
         self._waiting: dict[str, str] = {}
         self._last = position
         self._under_way = 0
-        # What was done for streams behind `position`: a later step begins there, and requests those again.
+        # The streams behind `position` that are done: a later step begins there, and requests them again.
         self._done: list[tuple[bytes, str]] = []
         self._counts: Counter[str] = Counter()
         self.left: dict[str, str] = {}

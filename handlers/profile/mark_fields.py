@@ -21,7 +21,7 @@ _MARK = (
 _PARTS = frozenset({"event", "data", "comment", "json", "absent"})
 # Which kinds may have paths of their own: to a cursor, or to a number of events.
 _PLACES = {Kind.HEARTBEAT: ("cursor", "first_cursor"), Kind.DISCONNECT: ("cursor",), Kind.LOSS: ("count",)}
-# Whatever is filled in for each stream elsewhere would never fit here.
+# A mark is the same for all streams of a profile, so a placeholder in it would never match.
 NOT_FILLED = "no placeholder and no reference to a secret, which nothing fills in there"
 _FILLED = re.compile(r"\$\{|\{(?:streamId|name|cursor|token|ticket)[}|.]")
 _WHO = ("only a heartbeat may, and a disconnect may contain cursor", "only a loss may")

@@ -5,8 +5,8 @@ stream is connected, and a gap from before its profile had a repair can be repai
 (docs/decisions/0116-read-the-edges-of-a-gap.md). Invariants: an event before the gap came when its connection was known
 to be good, so everything before it is stored or lies in an earlier gap. An event after the gap came on the connection
 that ended the gap or on a later one, because an older connection may bring earlier events after a standstill. It came
-once that connection had caught up, because what came earlier on it happened in the gap, and while the connection was
-known to be good, because what its function read after a standstill had come before.
+after that connection had caught up, because the events before that happened in the gap. It came while the connection
+was known to be good, because events that a function reads after a standstill came earlier.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +58,7 @@ def repaired_spans(gaps: Sequence[Gap]) -> list[Interval]:
 def to_repair(gaps: Sequence[Gap], now_ms: int) -> list[tuple[int, Gap]]:
     """Returns the gaps that are neither repaired nor given up, each with when it is due, the most urgent first.
 
-    What a budget has left out, or what was dropped as known, is fetched only if a person wants it.
+    Events that a budget left out, or that were dropped as known, are fetched only on request.
     """
     wanted = [gap for gap in left(gaps) if gap.cause not in (OVER_BUDGET, IDS_RESTARTED) or gap.repair is not None]
     due = [(repair.next_ms or now_ms, gap) for gap in wanted if not (repair := begun(gap)).is_over]

@@ -60,7 +60,7 @@ def repair_gap(ports: GapPorts, gap: Gap) -> Steps:
         if problem or proof.proves(ports.field, repair) or repair.walk == WIDE or max(map(len, borders[:2])) < 2:
             break
         repair = replace(repair, walk=WIDE, at="")
-        uncounted = None  # What the first walk has counted would count again.
+        uncounted = None  # The first walk has counted its events.
     if problem != UNFINISHED:
         repair = proof.judged(ports.field, repair, borders, problem, retry_s, ports.deps.now_ms())
     if repair.is_over and repair.state != REPAIRED:
@@ -83,7 +83,7 @@ UNFINISHED = "unfinished"
 class _Walk:
     """One walk over the pages: LITERAL asks between the events at the edges, WIDE between those beyond them.
 
-    What a killed function has stored in the interval `uncounted` was not counted.
+    Events that a killed function stored in the interval `uncounted` are not in its counts.
     """
 
     def __init__(self, ports: GapPorts, gap: Gap, borders: Borders, number: int, uncounted: Interval | None) -> None:

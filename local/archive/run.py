@@ -163,7 +163,7 @@ class Archive:
         for _ in range(self.jobs):
             if from_ms >= until_ms:
                 return
-            # Where each run reads all events, it reads the rest of the day.
+            # A run by key reads all events of the stream, so it archives the rest of the day at once.
             end_ms = min(from_ms - from_ms % DAY_MS + DAY_MS if by_key else from_ms + HOUR_MS, until_ms)
             yield from_ms, end_ms
             from_ms = end_ms

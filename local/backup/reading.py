@@ -1,7 +1,7 @@
 """Reads a stream from its tables so that the copy can go on as a stream.
 
 The lease is read first, then the ledger, then the events. So the copy has every event that the cursor has passed, and
-perhaps later ones; a stream that goes on from it requests the rest and recognizes what it has. Connections that came
+perhaps later ones; a stream that continues from it requests the rest, and recognizes what it has. Connections that came
 after the lease was read are left out of the ledger, because their fencing tokens will be used again. Invariants: every
 read is consistent; nothing is written.
 """

@@ -184,7 +184,7 @@ class Restoring:
         lease, *records = control
         requests: list[Any] = [{"PutRequest": {"Item": item}} for item in records]
         if there is not None and self._replace:
-            # What later connections have brought may be gone, so their records prove nothing.
+            # Events of later connections may be gone, so the records of those connections prove nothing.
             fence_here, known = count(lease, "fence") or 0, {item["SK"]["S"] for item in records}
             since = [item for item in self.tables.records(lease["PK"]["S"]) if token(item) >= fence_here]
             since = [item for item in since if item["SK"]["S"] not in known]

@@ -41,7 +41,7 @@ EXTEND_S = 20
 RETENTION_S = 14 * 86_400
 # A message older than this share of the retention is replaced by a new one.
 FRESH = 13 / 14
-# What a handler without a machine does after an ending, like the deployed machine.
+# What a handler without a machine does after an ending, as the deployed machine does.
 MOST_REST_S = 20
 AT_ONCE = frozenset({"ConnectionExpired", "Sandbox.Timedout", "Runtime.ExitError"})
 FINAL = frozenset({"StreamRejected", "InvalidRequest"})

@@ -33,10 +33,10 @@ SEGMENTS, MOST_EVENTS = 20, 150_000
 # For a group: all its streams without events for one cycle of its function, and a few with events for two; ten if
 # events are rare.
 IDLE_CYCLES, FLOW_CYCLES, OFTEN_PER_S = 1, 2, 0.2
-# A run would have no rarer events; each of them costs as much as one of these.
+# Rarer events than these would be missing from a run; each costs as much as one of these.
 RAREST_PER_S = 20 / STRETCH_S
-# Nor denser ones: each item costs the same, and so does a log's event once its segments are full, because so many come
-# in the time that events wait for one. A log that does not wait writes what came at once.
+# Denser events than these cost no less each: an item always costs the same, and so does a log's event once segments
+# are full, because enough events come while a segment waits. A log that does not wait writes events as they come.
 DENSEST_PER_S, FULL_SEGMENTS, LEAST_WAIT_S = 1_000, 2, TICK_MS / 1000
 # "A partition … 1,000 write units a second"; an event takes one there, besides those of its index.
 PARTITION_UNITS = 1000
@@ -171,10 +171,9 @@ def _delivered(load: Load, flow: Counted) -> delivered.Flow:
 
 
 def counted(source: Scenario, load: Load, known: Usage | None = None) -> Usage:
-    """The counts of the streams without events, and what events add to them, neither too rare nor too dense to run.
+    """The counts of the streams without events, and what events add, at a rate that a run can have.
 
-    What events add is counted for one stream, or for a few of a group. If counts are `known`, those of the streams
-    without events are reused.
+    One stream, or a few of a group, have events. If counts are `known`, those of the streams without events are reused.
     """
     machine, rate = machine_of(source), max(min(load.events_per_s, most_counted_per_s(load)), RAREST_PER_S)
     asked, is_clocked = profile(source, load), load.arrivals == "clock"

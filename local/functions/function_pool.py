@@ -21,8 +21,8 @@ from states_language.server import TooManyRequests, UnknownFunction
 from states_language.tasks.lambda_answers import RESPONSE_LIMIT_BYTES, too_large
 
 IDLE_S = 120.0
-# How long a call may wait for others to start: less than a Task waits for its function. What waits longer would be
-# started for a caller who has given up and called again, and a queue of such calls never ends.
+# How long a call may wait for others to start: less than a Task waits for its function. After that its caller has given
+# up and called again, and a queue of such calls would never end.
 STARTS_WITHIN_S = 30.0
 _LOG_BYTES = 5_000_000
 _FUNCTION_NAME = re.compile(

@@ -17,9 +17,9 @@ DEPLOYMENT = "ApiGatewayDeployment"
 _CODE = {"S3Bucket": {"Ref": "CodeBucket"}, "S3Key": {"Ref": "CodeKey"}}
 _OWN_TOOL = ("ServerlessDeploymentBucket", "ServerlessDeploymentBucketPolicy")
 _CONCURRENCY = ("ConnectionConcurrency", "ControlConcurrency", "WatchConcurrency")
-# CloudFormation neither adds nor compares, it only looks for a text in a list. So the settings that one rule joins have
-# few values here (`handover_rules`), or bounds that keep the rule whatever is chosen: jitter_s is less than any wait_s,
-# a first back-off no longer than the longest, and renew_after less than give_up_after.
+# CloudFormation cannot add or compare numbers: it can only look for a text in a list. So settings that depend on each
+# other have few values here (`handover_rules`), or bounds within which every choice is valid: jitter_s is less than any
+# wait_s, a first back-off no longer than the longest, and renew_after less than give_up_after.
 _MARGINS = (5, 10, 15, 20, 30, 45, 60)
 BOUNDS: dict[str, dict[str, Any]] = {
     "function_timeout_s": {"enum": [*range(120, 901, 60)]}, "wait_s": {"enum": [*range(60, 851, 10)]},

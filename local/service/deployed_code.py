@@ -22,8 +22,8 @@ from local.profiles.profile_files import placeholders
 from local.stack import ProxyRoute, Route
 
 CODE, STREAMS = "handlers", "env/streams"
-# The names of profiles in the request template, as packaging/profile-names.cjs writes them. Where there is a bucket of
-# profiles it writes an expression for any name, which stays.
+# The names of profiles in the request template, as packaging/profile-names.cjs writes them. With a bucket of profiles
+# it writes an expression for any name, which stays as it is.
 _NAMES = re.compile(r"(?<=#set\(\$known = ')[A-Za-z0-9._|\[\]-]*(?=')")
 # The streams that are read in parts, as packaging/parts.cjs writes them.
 _PARTS = re.compile(r"(?<=#set\(\$parts = )\{[^}]*\}")

@@ -49,7 +49,7 @@ def stream_of(known: KnownExecution) -> str:
 def first_input(text: str) -> str:
     """Returns the input without the execution that started this one: a POST's, or a renewal's predecessor.
 
-    That one is also dead, and its lease is taken over.
+    The predecessor is dead too, and its lease is taken over.
     """
     data = json.loads(text)
     if not isinstance(data, dict) or not {"renews", _STARTED_BY} & data.keys():

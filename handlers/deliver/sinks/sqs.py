@@ -22,7 +22,7 @@ PROMISES = Promises(
     most_message_bytes=1024 * 1024,
     final=frozenset({"InvalidMessageContents", "InvalidParameterValue", "BatchRequestTooLong"}),
 )
-# Of the characters that JSON may have, a message may have all but these: "#x9 | #xA | #xD | #x20 to #xD7FF | …".
+# A message may have the characters "#x9 | #xA | #xD | #x20 to #xD7FF | …": all of JSON's but these.
 _ESCAPED = {0xFFFE: "\\ufffe", 0xFFFF: "\\uffff"}
 # The two ids may have "alphanumeric characters and punctuation", 128 of them.
 _ID = re.compile(r"[A-Za-z0-9!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]{1,128}")
