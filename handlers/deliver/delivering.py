@@ -137,11 +137,7 @@ class Delivery:
         for _ in range(TRIES):
             now_ms = self.ports.now_ms()
             record = self.records.read(place) or new(
-                self.arrivals,
-                place,
-                *self._first(place, 0 if rung is None else rung.arrival),
-                command.first_ms(target),
-                now_ms,
+                self.arrivals, place, *self._first(rung or Bell(place, 0, 0)), command.first_ms(target), now_ms
             )
             came = current(self.arrivals, place.stream_id, record)
             changed = command.changed(place, came, self.arrivals, self.feed, now_ms)
@@ -257,20 +253,19 @@ class Delivery:
         """Returns the record; a new sink begins with the arrival that rang first, after what its `from` replays."""
         known = self.records.read(bell.place)
         while known is None:
-            first = self._first(bell.place, bell.arrival)
-            made = new(self.arrivals, bell.place, *first, target.from_ms, self.ports.now_ms())
+            made = new(self.arrivals, bell.place, *self._first(bell), target.from_ms, self.ports.now_ms())
             known = self.records.save(bell.place, made) or self.records.read(bell.place)
         return settled(known, self.arrivals.preceding(bell.place.stream_id, bell.arrival))
 
-    def _first(self, place: Place, arrival: int) -> tuple[int, int]:
-        """Returns with which arrival a new sink begins, and when that was noted, 0 if it is not known.
+    def _first(self, bell: Bell) -> tuple[int, int]:
+        """Returns with which arrival a bell's new sink begins, and when that was noted, 0 if it is not known.
 
         It is an earlier one if the profile was wrong when that came. Without a bell (`arrival` is 0) it is one of the
         last seconds, because the call that noted it may have been killed before it rang.
         """
-        earlier = self.bells.at(Place(place.stream_id, ""))
-        if earlier is not None and not 0 < arrival < earlier.arrival:
-            return earlier.arrival, earlier.rung_ms - ANSWERED_MS
-        end = None if arrival else self.arrivals.end(place.stream_id)
+        earlier = self.bells.at(Place(bell.place.stream_id, ""))
+        if earlier is not None and not 0 < bell.arrival < earlier.arrival:
+            bell = earlier
+        end = None if bell.arrival else self.arrivals.end(bell.place.stream_id)
         is_unrung = end is not None and self.ports.now_ms() < end.at_ms + ANSWERED_MS
-        return (end.number if end is not None and is_unrung else arrival), 0
+        return (end.number if end is not None and is_unrung else bell.arrival), max(0, bell.rung_ms - ANSWERED_MS)
