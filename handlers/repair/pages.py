@@ -25,10 +25,12 @@ from handlers.values import dataclass
 
 # RFC 8288, section 3: a link's target, and its parameters up to the next link.
 _LINK = re.compile(r"<([^>]*)>((?:\s*;\s*[^;,=\s]+(?:\s*=\s*(?:\"[^\"]*\"|[^;,\s]*))?)*)")
+# RFC 9110, section 14.4, in any unit: the first item, the last one, and how many there are.
+_RANGE = re.compile(r"(\d+)-(\d+)/(\d+)\s*$")
 # A part of a path, or a value of a query.
 _VALUE = re.compile(r"(?<=[/=])[^/&;?#]+")
 _REL = re.compile(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^;,\s]*))", re.IGNORECASE)
-NOT_FOUND = 404
+PARTIAL, NOT_FOUND = 206, 404
 # How a page was requested; an instant may be in a unit as coarse as minutes.
 COUNT, INSTANT, COARSE_MS = "count", "instant", 60_000
 # An address that is longer would fit into no record, and most servers refuse it.
@@ -83,6 +85,15 @@ def request(profile: Profile, repair: Repair, address: str, secrets: Secrets) ->
 def is_end(repair: Repair, pages: int, answer: Fetched) -> bool:
     """Returns whether numbered pages end here: after the last one, many addresses answer 404, others an empty page."""
     return answer.status == NOT_FOUND and pages > 0 and repair.next is not None and bool(repair.next.number)
+
+
+def is_part(repair: Repair, answer: Fetched) -> bool:
+    """Returns whether the answer itself says that there are more items, and no next page has them."""
+    headers = answer.headers or {}
+    if said := _RANGE.search(headers.get("content-range", "")):
+        first, last, total = map(int, said.groups())
+        return last - first + 1 < total
+    return answer.status == PARTIAL or (repair.next is None and linked(headers.get("link", ""), "next") != "")
 
 
 def page(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int) -> Page:

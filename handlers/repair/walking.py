@@ -137,6 +137,8 @@ class _Walk:
                 if self._is_same(repair, read) or is_stuck or (way_to and not self._continues(repair, read, way_to)):
                     repair = replace(repair, way=NO_ORDER)
                 repair, address = yield from self._take(repair, read, begin, address)
+                if not address and repair.way == NO_ORDER and pages.is_part(field, answer):
+                    raise BadPage("the answer says that it is a part, and its items have no order")
             except (BadPage, Unstorable) as problem:
                 return replace(repair, at=""), str(problem), 0
         return repair, "", 0

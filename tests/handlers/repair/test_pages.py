@@ -32,6 +32,25 @@ def test_an_address_without_an_order_hides_nothing(address: str, limit: int) -> 
     assert rig.repaired.state == (REPAIRED if limit == 100 else PARTLY)
 
 
+@pytest.mark.parametrize(
+    ("status", "headers", "state"),
+    [
+        (206, {}, PARTLY), (206, {"content-range": "0-9/10"}, REPAIRED), (200, {"content-range": "0-9/*"}, REPAIRED),
+        (200, {"content-range": "items 0-9/11"}, PARTLY), (200, {"link": '<?page=2>; rel="next"'}, PARTLY),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("is_shuffled", [True, False])
+def test_an_answer_that_says_that_it_is_a_part_proves_nothing_without_an_order(
+    status: int, headers: dict[str, str], state: str, is_shuffled: bool
+) -> None:
+    """Its items may be any of them. In an order, all between the edges are there; the profile names no next page."""
+    rig = Rig(RestWays(limit=100, is_inclusive=True, is_shuffled=is_shuffled), next=None)
+    fetch = rig.rest.fetch
+    rig.rest.fetch = lambda request: replace(fetch(request), status=status, headers=headers)  # type: ignore[method-assign]
+    rig.run(left_ms=1_000)
+    assert rig.repaired.state == (state if is_shuffled else REPAIRED)
+
+
 class Numbered(VirtualRest):
     """An address of numbered pages of three: behind the last, or behind page `ends_after`, it has none.
 
