@@ -7,13 +7,16 @@ shown.
 import argparse
 import json
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from handlers.api.verdict import spelled
 from local.printable import padded, printable, wrapped
 from local.streams import asking
 from local.streams.asking import DONE, in_colour
+from streamkeeper.following import by_its_clock
+from streamkeeper.instants import NOW
 
 # As the page has it (handlers/console/streams.js); "unwell" is a running stream with a problem or an open gap.
 WORST_FIRST = (
@@ -24,7 +27,8 @@ _RANKS = {status: rank for rank, status in enumerate(WORST_FIRST)}
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns the exit status."""
-    streams = (one for page in asking.streams(arguments).pages("/connections", {}) for one in page["streams"])
+    api = asking.streams(arguments)
+    streams = (one for page in api.pages("/connections", {}) for one in page["streams"])
     if arguments.json:
         for one in streams:
             print(json.dumps(one))
@@ -35,11 +39,11 @@ def run(arguments: argparse.Namespace) -> int:
     if not groups:
         print("streamkeeper: no stream was started yet.", file=sys.stderr)
         return DONE
-    print(
-        "\n".join([f"{'status':<12}  {'stream':<24}  {'for':<7}  last event  why", *map(_listed, groups.pop("", []))])
-    )
+    [now] = api.performed(by_its_clock(NOW))
+    listed = partial(_listed, datetime.fromisoformat(now or ""))
+    print("\n".join([f"{'status':<12}  {'stream':<24}  {'for':<7}  last event  why", *map(listed, groups.pop("", []))]))
     for group, members in groups.items():
-        print("\n".join(["", _group_words(group, members), *map(_listed, members)]))
+        print("\n".join(["", _group_words(group, members), *map(listed, members)]))
     return DONE
 
 
@@ -49,21 +53,21 @@ def _rank(stream: dict[str, Any]) -> int:
     return _RANKS.get("unwell" if is_unwell else stream["status"], 0)
 
 
-def _listed(stream: dict[str, Any]) -> str:
+def _listed(now: datetime, stream: dict[str, Any]) -> str:
     """A stream's line: its status, its id, for how long it has had the status, its last event, and what is wrong."""
-    lasted, last = _age(stream["since_at"]), _age(stream["last_event_at"])
+    lasted, last = _age(stream["since_at"], now), _age(stream["last_event_at"], now)
     # The connections that a list reads may not go back to the last pause.
     if stream["since_before_at"]:
-        lasted = f">{_age(stream['since_before_at'])}"
+        lasted = f">{_age(stream['since_before_at'], now)}"
     word, why = stream["status"], "" if stream["status"] == "stopped" else stream["reason"] or ""
     line = f"{word:<12}  {padded(printable(stream['stream']), 24)}  {lasted:<7}  {last:<10}  {printable(why)}".rstrip()
     return in_colour(word) + "\n".join(wrapped(line, 14)).removeprefix(word)
 
 
-def _age(instant: str | None) -> str:
+def _age(instant: str | None, now: datetime) -> str:
     if instant is None:
         return "–"
-    return spelled(int((datetime.now(UTC) - datetime.fromisoformat(instant)).total_seconds() * 1000), 1)
+    return spelled(int((now - datetime.fromisoformat(instant)).total_seconds() * 1000), 1)
 
 
 def _group_words(group: str, streams: list[dict[str, Any]]) -> str:
