@@ -21,7 +21,7 @@ NOW_MS = 1_000_000
 
 @contextmanager
 def unanswered(client: Client, way: Callable[..., Any]) -> Iterator[None]:
-    """Requests inside are refused, or carried out with a lost answer: the store is unavailable."""
+    """Refuse the requests inside, or carry them out and lose the answers: the store is unavailable."""
     client.way = way
     with pytest.raises(StoreUnavailable):
         yield
@@ -54,7 +54,7 @@ def claim(store: GroupedStore) -> int:
 
 
 def shown() -> typed_values.Item:
-    """Return what a heartbeat shows."""
+    """Return the attributes that a heartbeat writes."""
     live = {"fence": {"N": "1"}, "request_id": {"S": REQUEST}, "seen_ms": {"N": str(NOW_MS)}}
     return {"live": {"M": live}}
 
@@ -73,7 +73,7 @@ def connected(client: Client) -> GroupedStore:
 
 
 def late(client: Client) -> GroupedStore:
-    """Return the store of the same function when its heartbeat has just run out, and nobody has ended it."""
+    """Return the store of the same function just after its heartbeat has run out, before anything has ended it."""
     GroupStore(client, CONTROL, GROUP).first_heartbeat(REQUEST, EXECUTION, store_of(client).lease.heartbeats[REQUEST])
     store = store_of(client, NOW_MS + 8_000)
     store.refreshed([record(client)])

@@ -34,7 +34,7 @@ def bodies(memory: Memory, stream_id: str = STREAM) -> dict[str, Any]:
 
 
 def test_the_first_body_stays_and_another_one_is_counted(memory: Memory) -> None:
-    """It counts among the duplicates each time: alone, in a batch, and within one write."""
+    """Another body of a known key counts as a duplicate each time: alone, in a batch, and within one write."""
     store = memory.store()
     assert store.write(STREAM, 1, 0, [event("1", "a"), event("2", "b"), event("1", "c")], FIRST) == Written(2, 1, 0, 1)
     assert store.write(STREAM, 2, 0, [event("1", "d")], FIRST) == Written(0, 1, 0, 1)
@@ -44,7 +44,7 @@ def test_the_first_body_stays_and_another_one_is_counted(memory: Memory) -> None
 
 
 @pytest.mark.parametrize("policy", [FIRST, BOTH])
-def test_what_is_only_spelled_or_delivered_otherwise_is_no_conflict(memory: Memory, policy: StoragePolicy) -> None:
+def test_a_body_that_differs_only_in_spelling_or_delivery_is_no_conflict(memory: Memory, policy: StoragePolicy) -> None:
     """White space, order of names, spelling of numbers, time of arrival and id do not matter."""
     store = memory.store()
     assert store.write(STREAM, 1, 0, [event("1", '{"a": 1.0, "b": "\\u00e4"}')], policy) == Written(1, 0)
@@ -55,7 +55,7 @@ def test_what_is_only_spelled_or_delivered_otherwise_is_no_conflict(memory: Memo
 
 
 def test_both_bodies_are_stored_once_each(memory: Memory) -> None:
-    """The second has a key that names the first; a third delivery is a duplicate of the right one."""
+    """The second body has a key of its own that names the first; a third delivery is a duplicate of the right body."""
     store = memory.store()
     assert store.write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
     assert store.write(STREAM, 2, 0, [event("1", "b"), event("1", "a"), event("1", "b")], BOTH) == Written(1, 2, 0, 1)
@@ -71,8 +71,8 @@ def test_both_bodies_are_stored_once_each(memory: Memory) -> None:
     assert len({item["position"] for item in items.values()}) == 3
 
 
-def test_a_key_that_is_made_of_the_body_has_no_conflict_and_costs_no_read(memory: Memory) -> None:
-    """Nothing new costs a read either: only refused keys are read back, up to a hundred a request."""
+def test_a_key_made_of_the_body_has_no_conflict_and_costs_no_read(memory: Memory) -> None:
+    """Keys made of the body cost no read, and new events cost none: only refused keys are read, up to 100 a request."""
     counted = Counted(memory.dynamodb)
     store = memory.store(counted)
     sent = [event(str(number), "a") for number in range(60)]
@@ -83,8 +83,8 @@ def test_a_key_that_is_made_of_the_body_has_no_conflict_and_costs_no_read(memory
     assert counted.requests[6:] == ["batch_execute_statement"] * 3 + ["batch_get_item"]
 
 
-def test_what_another_connection_wrote_a_moment_ago_is_read_again(memory: Memory) -> None:
-    """The cheaper read may not show it; the consistent one does, and reads only what is missing."""
+def test_an_item_that_another_connection_has_just_written_is_read_consistently(memory: Memory) -> None:
+    """The eventually consistent read may miss a fresh item; the consistent read requests only what is missing."""
     asked: list[tuple[bool, int]] = []
 
     def behind(call: Callable[..., Any], RequestItems: Any) -> Any:
@@ -101,7 +101,7 @@ def test_what_another_connection_wrote_a_moment_ago_is_read_again(memory: Memory
 
 
 def test_a_read_that_is_refused_ends_the_function(memory: Memory) -> None:
-    """The events come again then: no unread event counts as a duplicate."""
+    """If the read is refused, the function ends and the events come again: no unread event counts as a duplicate."""
     assert memory.store().write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
     refused = memory.store(Client(memory.dynamodb, "batch_get_item", fails_with("ThrottlingException")))
     with pytest.raises(StoreUnavailable, match=r"^AWS refused BatchGetItem after its retries: ThrottlingException$"):
@@ -109,8 +109,8 @@ def test_a_read_that_is_refused_ends_the_function(memory: Memory) -> None:
     assert memory.store().write(STREAM, 3, 0, [event("1", "b")], BOTH) == Written(1, 0, 0, 1)
 
 
-def test_a_put_whose_answer_was_lost_was_new(memory: Memory) -> None:
-    """The client's second try meets its own item, which is neither a duplicate nor a conflict."""
+def test_a_put_whose_answer_was_lost_counts_as_new(memory: Memory) -> None:
+    """The client's second try finds its own item, which is neither a duplicate nor a conflict."""
     assert memory.store().write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
     twice = memory.store(Client(memory.dynamodb, "put_item", is_sent_twice))
     assert twice.write(STREAM, 2, 0, [event("1", "b")], BOTH) == Written(1, 0, 0, 1)
@@ -130,7 +130,7 @@ def test_large_bodies_are_compared_by_their_objects(memory: Memory) -> None:
 
 
 def test_an_object_that_is_gone_is_another_body(memory: Memory) -> None:
-    """A lifecycle rule may have deleted it: its name shows the difference, and nobody waits for it."""
+    """A lifecycle rule may have deleted the object. Its name shows the difference, and the write does not wait."""
     store = memory.store(bucket=BUCKET)
     assert store.write(STREAM, 1, 0, [event("1", noise(MAX_ITEM_BYTES))], FIRST) == Written(1, 0)
     for key in memory.objects():
@@ -138,8 +138,8 @@ def test_an_object_that_is_gone_is_another_body(memory: Memory) -> None:
     assert store.write(STREAM, 2, 0, [event("1", b"a")], FIRST) == Written(0, 1, 0, 1)
 
 
-def test_what_lies_in_the_dead_letter_queue_is_compared_by_its_checksum(memory: Memory) -> None:
-    """Nobody can compare a frame that was too long, so it does not count as a conflict."""
+def test_an_event_in_the_dead_letter_queue_is_compared_by_its_checksum(memory: Memory) -> None:
+    """An event in the dead-letter queue is compared by its checksum; a frame that was too long is no conflict."""
     large, long = event("1", noise(MAX_ITEM_BYTES)), event("2", Oversize(9_000_000, "0" * 64, b"a"))
     assert memory.store().write(STREAM, 1, 0, [large, long], BOTH) == Written(0, 0, 2)
     assert memory.store().write(STREAM, 2, 0, [large, long, event("2", b"a")], BOTH) == Written(0, 3)
@@ -147,14 +147,14 @@ def test_what_lies_in_the_dead_letter_queue_is_compared_by_its_checksum(memory: 
 
 
 def test_a_second_body_that_no_item_holds_goes_to_the_queue(memory: Memory) -> None:
-    """It goes whole, and once: its mark has a key of its own."""
+    """A second body that is too large goes to the queue whole, and once: its mark has a key of its own."""
     assert memory.store().write(STREAM, 1, 0, [event("1", b"a")], BOTH) == Written(1, 0)
     for fence, expected in ((2, Written(0, 0, 1, 1)), (3, Written(0, 1))):
         assert memory.store().write(STREAM, fence, 0, [event("1", noise(MAX_ITEM_BYTES))], BOTH) == expected
     assert len({message["key"] for message in memory.dead_letters()}) == 1
 
 
-def test_a_long_key_has_a_second_one_that_dynamodb_takes(memory: Memory) -> None:
+def test_a_long_key_has_a_second_key_that_dynamodb_accepts(memory: Memory) -> None:
     """The item holds the common key in full."""
     key = "é" * (MAX_KEY_BYTES // 2)
     sent = [event(key, "a"), event(key, "b")]
@@ -164,7 +164,10 @@ def test_a_long_key_has_a_second_one_that_dynamodb_takes(memory: Memory) -> None
 
 
 def test_ids_that_look_like_second_keys_are_ids(memory: Memory) -> None:
-    """An upstream may invent them: after a few such ids another counts as a conflict, and stays one."""
+    """An upstream may send ids that equal second keys.
+
+    After a few of them another body is a conflict and is not stored.
+    """
     made_up = ["1"]
     for _ in range(MOST_KEYS):
         made_up.append(_own_key(made_up[-1], event("1", "b")))
@@ -204,7 +207,7 @@ def test_each_content_of_a_key_is_stored_once(
     assert sorted(stored, key=str) == sorted(every, key=str)
     assert sum(one.stored for one in written) == len(every)
     assert sum(one.stored + one.duplicates for one in written) == sum(map(len, writes))
-    # An id that is a second key already counts as well: it came under a key that something else has.
+    # An id that equals a second key is counted too: its key was already taken by another body.
     assert sum(one.conflicts for one in written) >= len(every) - len({key for key, _, _ in every})
 
 
@@ -215,7 +218,7 @@ def _plain(data: Any) -> str:
 
 
 def test_a_body_that_was_too_long_is_compared_by_its_hash(memory: Memory) -> None:
-    """Equal SHA-256 means the same event; otherwise its rest goes to the queue, once."""
+    """A body that was too long is the same event if its SHA-256 is equal; otherwise its head goes to the queue once."""
     store = memory.store()
     assert store.write(STREAM, 1, 0, [event("1", "a")], BOTH) == Written(1, 0)
     same, other = (

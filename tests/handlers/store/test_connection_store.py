@@ -27,7 +27,7 @@ def claim(memory: Memory, execution: str = "", holder: str = "A/1") -> Lease:
 
 
 def test_a_claim_raises_the_fence_and_names_the_holder(memory: Memory) -> None:
-    """The first fence is 1; a read right after finds the claim's answer."""
+    """The first claim has fence 1, and a read right after returns the claim's lease."""
     assert claim(memory) == Lease(fence=1, holder="A/1")
     assert claim(memory, holder="B/2") == Lease(fence=2, holder="B/2")
     assert memory.store().read_lease(STREAM) == Lease(fence=2, holder="B/2")
@@ -35,7 +35,7 @@ def test_a_claim_raises_the_fence_and_names_the_holder(memory: Memory) -> None:
 
 
 def test_a_claim_is_for_the_execution_that_holds_the_stream(memory: Memory) -> None:
-    """Unclaimed, or claimed by its own execution, it is granted; else refused, and the lease says whose it is."""
+    """An unclaimed stream or one of the own execution is claimed; otherwise the refusal shows the lease's execution."""
     assert claim(memory, "arn:1").fence == 1
     memory.put_control(STREAM, "lease", execution={"S": "arn:1"}, generation={"N": "4"})
     assert claim(memory, "arn:1") == Lease(fence=2, execution="arn:1", generation=4, holder="A/1")
@@ -45,8 +45,8 @@ def test_a_claim_is_for_the_execution_that_holds_the_stream(memory: Memory) -> N
     assert claim(memory, "").fence == 3
 
 
-def test_what_is_over_is_not_claimed_for_a_predecessor(memory: Memory) -> None:
-    """A successor has released the stream. Its predecessor goes on where it broke, not where the stream ended."""
+def test_a_predecessor_does_not_claim_a_stream_that_has_ended(memory: Memory) -> None:
+    """A stream that its successor's execution ended is not claimed. After States.Runtime the predecessor goes on."""
     for ending in ("StreamEnded", "StreamRejected", "InvalidRequest"):
         memory.put_control(STREAM, "lease", ending={"S": ending}, ended_at={"S": "2026-01-01T00:00:00Z"})
         assert not memory.store().claim(STREAM, execution="arn:1", holder="A/1").is_done
@@ -56,7 +56,7 @@ def test_what_is_over_is_not_claimed_for_a_predecessor(memory: Memory) -> None:
 
 
 def test_a_claim_is_refused_while_a_stop_is_requested(memory: Memory) -> None:
-    """A stop that is false or absent does not prevent it."""
+    """A requested stop refuses each claim; a stop that is false or absent does not."""
     memory.put_control(STREAM, "lease", stop={"BOOL": False})
     assert claim(memory).fence == 1
     memory.put_control(STREAM, "lease", stop={"BOOL": True})
@@ -65,14 +65,14 @@ def test_a_claim_is_refused_while_a_stop_is_requested(memory: Memory) -> None:
 
 
 def test_a_claim_whose_answer_was_lost_is_recognised_by_its_holder(memory: Memory) -> None:
-    """The lease names this invocation, so the claim was made."""
+    """If the answer is lost and the lease names this invocation, the claim was made."""
     lost = memory.store(Client(memory.dynamodb, "update_item", answer_is_lost))
     reply = lost.claim(STREAM, execution="", holder="A/1")
     assert (reply.is_done, reply.record.lease) == (True, Lease(fence=1, holder="A/1"))
 
 
-def test_a_claim_that_never_arrived_is_none(memory: Memory) -> None:
-    """The lease names another, or an earlier claim of this invocation: the store is unavailable."""
+def test_a_claim_that_never_arrived_is_store_unavailable(memory: Memory) -> None:
+    """If the lease names another holder, or this holder's earlier claim, the store is unavailable."""
     claim(memory, holder="A/1")
     never = memory.store(Client(memory.dynamodb, "update_item", never_arrives))
     for holder, after in (("B/2", 0), ("A/1", 1)):
@@ -81,14 +81,14 @@ def test_a_claim_that_never_arrived_is_none(memory: Memory) -> None:
     deaf = Client(never._dynamodb, "get_item", never_arrives)
     with pytest.raises(StoreUnavailable, match="UpdateItem"):
         memory.store(deaf).claim(STREAM, execution="", holder="A/1")
-    # The stream left its group and joins it again in the same function, which begins anew.
+    # The stream left its group, joins it again in the same function, and its connections begin anew.
     memory.store().mark_connected(STREAM, 1, 900)
     with pytest.raises(StoreUnavailable, match="UpdateItem"):
         never.claim(STREAM, execution="", holder="A/1")
 
 
-def test_a_claim_takes_the_turn_where_nobody_came_since(memory: Memory) -> None:
-    """It fails if another has claimed or connected meanwhile; made twice after a lost answer, it is one claim."""
+def test_a_claim_takes_the_turn_if_no_other_connection_came_since(memory: Memory) -> None:
+    """A claim takes no turn if another connection has claimed or connected since. Made twice, it is one claim."""
     store = memory.store()
     claim(memory)
     store.mark_connected(STREAM, 1, 900)
@@ -106,8 +106,8 @@ def test_a_claim_takes_the_turn_where_nobody_came_since(memory: Memory) -> None:
     assert (reply.record.lease.fence, reply.record.lease.connected_token) == (5, 3)
 
 
-def test_connected_only_grows_and_never_passes_the_fence(memory: Memory) -> None:
-    """A late mark of an older connection changes nothing, nor does one whose lease is gone."""
+def test_the_connected_token_only_grows_and_never_passes_the_fence(memory: Memory) -> None:
+    """A late mark of an older connection changes nothing, nor does a mark without a lease."""
     store = memory.store()
     claim(memory), claim(memory)
     assert store.mark_connected(STREAM, 2, 900).is_done
@@ -121,8 +121,8 @@ def test_connected_only_grows_and_never_passes_the_fence(memory: Memory) -> None
     assert store.read_lease("other") == Lease()
 
 
-def test_released_only_grows(memory: Memory) -> None:
-    """The same rules hold for the mark of a closed connection."""
+def test_the_released_token_only_grows(memory: Memory) -> None:
+    """The release of an older connection changes nothing, nor does a release without a lease."""
     store = memory.store()
     claim(memory), claim(memory)
     assert store.release(STREAM, 2, {}).is_done
@@ -132,8 +132,8 @@ def test_released_only_grows(memory: Memory) -> None:
     assert store.read_lease(STREAM).released_token == 2
 
 
-def test_only_the_connected_one_renews_and_only_forward(memory: Memory) -> None:
-    """A renewal of an older connection, or a late one, changes nothing."""
+def test_only_the_newest_connected_connection_renews_and_only_forward(memory: Memory) -> None:
+    """Only the newest connected connection renews its lease, and never to an earlier time."""
     store = memory.store()
     claim(memory), claim(memory)
     store.mark_connected(STREAM, 1, 100)
@@ -150,12 +150,12 @@ def test_only_the_connected_one_renews_and_only_forward(memory: Memory) -> None:
 
 
 def saved(cursor: str, fence: int, now_ms: int) -> dict[str, Any]:
-    """Return the attributes of a cursor."""
+    """Return the attributes of a saved cursor."""
     return control_record.cursor(cursor, fence, now_ms)
 
 
 def test_the_cursor_is_never_moved_back_by_an_older_connection(memory: Memory) -> None:
-    """The newest connected one moves it by its heartbeat and its release; an older or late one does not."""
+    """The newest connection moves the cursor by heartbeats and release; an older connection or late write does not."""
     store = memory.store()
     claim(memory), claim(memory)
     store.mark_connected(STREAM, 1, 100)
@@ -172,7 +172,7 @@ def test_the_cursor_is_never_moved_back_by_an_older_connection(memory: Memory) -
 
 
 def test_a_cursor_that_the_upstream_refused_is_replaced_once(memory: Memory) -> None:
-    """It is replaced if it is still the cursor of the request; a cursor that another connection saved since stays."""
+    """A refused cursor is replaced if it is still the request's; a cursor that was saved since stays."""
     store = memory.store()
     claim(memory)
     store.mark_connected(STREAM, 1, 100)
@@ -186,7 +186,7 @@ def test_a_cursor_that_the_upstream_refused_is_replaced_once(memory: Memory) -> 
 
 
 def test_the_ledger_records_a_connection(memory: Memory) -> None:
-    """There is one record a fence; what the last write does not have is absent, and counts are the latest."""
+    """Each fence has one record with the newest counts; attributes that the last write lacks are absent."""
 
     def save(progress: Progress) -> bool:
         return save_connection(memory.store(), STREAM, progress, lane="A", execution="arn:1", request_id="r")
@@ -209,7 +209,7 @@ def test_the_ledger_records_a_connection(memory: Memory) -> None:
 
 
 def keep(store: Store, *connections: Progress) -> None:
-    """Let the ledger take their records."""
+    """Save the connections' records in the ledger."""
     for progress in connections:
         save_connection(store, STREAM, progress, lane="A", execution="", request_id="r")
 
@@ -219,14 +219,14 @@ def gaps_of(memory: Memory) -> dict[str, dict[str, Any]]:
     return {key: item for key, item in memory.items(CONTROL, STREAM).items() if key.startswith("gap#")}
 
 
-# A connection that was reset, and the next, which asks for what came since.
+# A connection that was reset, and the next one, which requests what came since.
 FIRST = Progress(fence=1, claimed_ms=5, opened_ms=10, seen_ms=90, closed_ms=90, ended_by="reset", live_ms=10)
 SECOND = Progress(fence=2, claimed_ms=95, opened_ms=100, seen_ms=110, resumed=True, since_ms=90, live_ms=130)
 BROKEN = replace(SECOND, seen_ms=114, closed_ms=114, ended_by="reset")
 
 
-def test_a_turn_is_taken_when_nobody_elses_lasts(memory: Memory) -> None:
-    """A free, released, expired or own turn is taken, but not another's that lasts, or one that a newer took."""
+def test_a_turn_is_taken_if_no_other_connection_holds_one(memory: Memory) -> None:
+    """A connection takes a free, released, expired or own turn, but not one that lasts or is a newer connection's."""
     store = memory.store()
     for number in (1, 2, 3):
         assert store.claim(STREAM, execution="", holder=f"A/{number}").is_done
@@ -246,7 +246,7 @@ def test_a_turn_is_taken_when_nobody_elses_lasts(memory: Memory) -> None:
 
 
 def test_records_of_the_ledger_may_expire(memory: Memory) -> None:
-    """They expire so many days after the last sign of life or the gap's end; the lease and the cursor never do."""
+    """Records expire so many days after the last sign of life or the gap's end; the lease and the cursor never do."""
     store = memory.store(ledger_keep_days=2)
     store.claim(STREAM, execution="", holder="A/1")
     first = Progress(fence=1, claimed_ms=0, opened_ms=1_000, seen_ms=5_999, closed_ms=5_999, ended_by="reset")
@@ -261,8 +261,8 @@ def test_records_of_the_ledger_may_expire(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("gone", [(), (2,), (1, 3), (1, 2, 3)])
-def test_records_that_expire_leave_no_gap_in_whatever_order_they_go(memory: Memory, gone: tuple[int, ...]) -> None:
-    """The stream was stopped for three days, and its records expire after two; DynamoDB deletes them when it likes."""
+def test_expired_records_leave_no_gap_in_any_order(memory: Memory, gone: tuple[int, ...]) -> None:
+    """Records that expire in any order add no gap. The stream was stopped for three days; its records last two."""
     store, day_ms = memory.store(ledger_keep_days=2), 86_400_000
     handed = Progress(fence=0, claimed_ms=0, ended_by="taken_over", resumed=True, reach_ms=100)
     for fence, at_ms in ((1, 1_000), (2, 1_400), (3, 1_800)):
@@ -277,7 +277,7 @@ def test_records_that_expire_leave_no_gap_in_whatever_order_they_go(memory: Memo
 
 
 def test_gaps_are_written_down_once(memory: Memory) -> None:
-    """A gap is an item under the connection that ended it; writing it again changes nothing."""
+    """A gap is an item under the connection that ended it, and recording it again changes nothing."""
     store = memory.store()
     first = Progress(fence=1, claimed_ms=5, opened_ms=10, seen_ms=80, closed_ms=90, ended_by="reset")
     never_answered = Progress(fence=2, claimed_ms=91, seen_ms=91)
@@ -294,7 +294,7 @@ def test_gaps_are_written_down_once(memory: Memory) -> None:
 
 
 def test_a_gap_is_written_again_once_it_is_proved(memory: Memory) -> None:
-    """The item is open, then longer by what broke off in it, and delivered in the end."""
+    """A gap's item is open at first, longer after the next drop, and delivered in the end."""
     store = memory.store()
     shown = []
     third = replace(SECOND, fence=3, opened_ms=117, seen_ms=117, live_ms=160)
@@ -309,8 +309,8 @@ def test_a_gap_is_written_again_once_it_is_proved(memory: Memory) -> None:
     assert [row["seen_ms"] for row in rows] == [90, 114, 300]
 
 
-def test_a_gap_behind_one_that_only_counted_as_dead_is_none(memory: Memory) -> None:
-    """It recorded a later end; the one that had ended the gap looks again at its own end."""
+def test_a_gap_after_a_connection_that_only_counted_as_dead_is_delivered(memory: Memory) -> None:
+    """A gap ends as delivered if the connection before it recorded a later end and the search runs again."""
     store = memory.store()
     slow = Progress(fence=1, claimed_ms=5, opened_ms=10, seen_ms=60)
     own = Progress(fence=2, claimed_ms=95, opened_ms=100, seen_ms=300)
@@ -325,8 +325,8 @@ def test_a_gap_behind_one_that_only_counted_as_dead_is_none(memory: Memory) -> N
     assert shown == [(60, 100, OPEN), (60, 100, DELIVERED)]
 
 
-def test_a_gap_behind_one_that_was_relieved_is_none_once_its_successor_has_caught_up(memory: Memory) -> None:
-    """It still lacked 70 ms, and its successor recorded that before it had caught up itself."""
+def test_a_gap_of_a_relieved_connection_is_delivered_once_its_successor_has_caught_up(memory: Memory) -> None:
+    """A gap of 70 ms that a relieved connection left is delivered once its successor has caught up."""
     store, first = memory.store(), Progress(1, 5, opened_ms=10, seen_ms=320, closed_ms=320, ended_by="taken_over")
     default = Progress(2, 310, resumed=True, reach_ms=0, since_ms=300, live_ms=430)
     relieved = replace(default, opened_ms=320, seen_ms=350, closed_ms=360, ended_by="taken_over")
@@ -340,8 +340,8 @@ def test_a_gap_behind_one_that_was_relieved_is_none_once_its_successor_has_caugh
     assert shown == [(330, 360, OPEN), (330, 360, DELIVERED)]
 
 
-def test_a_loss_that_grows_is_recorded_so(memory: Memory) -> None:
-    """Ids start over: the row of dropped events goes on, perhaps at once, and a late answer takes nothing back."""
+def test_a_loss_that_grows_updates_its_record(memory: Memory) -> None:
+    """A growing loss updates its record, perhaps within the same millisecond, and a late write takes nothing back."""
     for to_ms, events in ((110, 3), (150, 10), (150, 20), (120, 5)):
         memory.store().ledger.record_loss(STREAM, RecordLoss(2, 1, 100, to_ms, "ids_restarted", events))
     item = memory.items(CONTROL, STREAM)["gap#000000000002#000001"]
@@ -355,10 +355,10 @@ LIVES, RESUMED = Progress(3, 390, opened_ms=400, seen_ms=410), replace(OWN, resu
 @pytest.mark.parametrize(
     ("own", "later", "states"),
     [
-        # Both broke off at once, and the older recorded last that it had lasted, or was killed then.
+        # Both broke off at once. The older one recorded its late end after the search, or was killed then.
         (OWN, (replace(SLOW, seen_ms=108, closed_ms=108), LIVES), {2: DELIVERED, 3: OPEN}),
         (OWN, (replace(SLOW, seen_ms=108), LIVES), {2: DELIVERED, 3: OPEN}),
-        # Two opened at once after an outage, and the newer, which was answered first, left its record later.
+        # Two opened at once after an outage. The newer one was answered first and left its record later.
         (
             RESUMED,
             (replace(RESUMED, fence=3, opened_ms=97), replace(RESUMED, fence=4, opened_ms=190, seen_ms=400)),
@@ -366,10 +366,10 @@ LIVES, RESUMED = Progress(3, 390, opened_ms=400, seen_ms=410), replace(OWN, resu
         ),
     ],
 )
-def test_a_later_gap_shows_that_an_older_one_was_none(
+def test_the_search_for_a_later_gap_closes_an_older_one(
     memory: Memory, own: Progress, later: tuple[Progress, ...], states: dict[int, str]
 ) -> None:
-    """An older connection lasted throughout, or a newer one ended the gap, and all of it came."""
+    """A later search finds an older gap covered by an older connection that lasted, or proved by a newer one."""
     keep(store := memory.store(), SLOW, replace(own, closed_ms=110, ended_by="reset"))
     assert record_gaps(store, STREAM, 310, dead_after_ms=20).is_open
     keep(store, *later)
@@ -377,8 +377,8 @@ def test_a_later_gap_shows_that_an_older_one_was_none(
     assert {int(key[4:]): gap["state"] for key, gap in gaps_of(memory).items()} == states
 
 
-def test_a_gap_that_a_connection_answered_earlier_has_ended_stays_delivered(memory: Memory) -> None:
-    """Its record is only in the control record when the older one, by another clock, looks again at its end."""
+def test_a_delivered_gap_stays_delivered_when_an_older_connection_searches_again(memory: Memory) -> None:
+    """A delivered gap stays delivered when an older connection searches again after the newer one left its record."""
     store, shown = memory.store(), list[str]()
     older, newer = replace(SECOND, resumed=False, live_ms=100), Progress(3, 97, opened_ms=88, seen_ms=118)
     keep(store, FIRST, older)
@@ -389,8 +389,8 @@ def test_a_gap_that_a_connection_answered_earlier_has_ended_stays_delivered(memo
     assert shown == [OPEN, DELIVERED, DELIVERED]
 
 
-def test_a_loss_that_the_connection_beside_it_did_not_have_becomes_delivered(memory: Memory) -> None:
-    """Two hot connections were open; the next one looks back, though nothing else is in doubt."""
+def test_a_loss_that_the_other_hot_connection_did_not_have_becomes_delivered(memory: Memory) -> None:
+    """A loss on one of two hot connections becomes delivered with the next search, though no gap is in doubt."""
     store, quiet = memory.store(), Progress(1, 900, opened_ms=1_000, seen_ms=90_000, heard_ms=90_000)
     lossy = replace(quiet, fence=2, missing=2, closed_ms=90_000, ended_by="expired")
     keep(store, quiet, lossy, replace(quiet, fence=3))
@@ -408,7 +408,7 @@ def test_a_loss_that_the_connection_beside_it_did_not_have_becomes_delivered(mem
 
 
 def test_a_gap_is_written_again_however_many_losses_were_announced_since(memory: Memory) -> None:
-    """A look back reads fewer losses than there are, and still finds the gap before them."""
+    """A search reads fewer losses than there are, and still finds the gap before them."""
     store = memory.store()
     keep(store, FIRST, SECOND)
     record_gaps(store, STREAM, 119, dead_after_ms=20)
@@ -421,10 +421,10 @@ def test_a_gap_is_written_again_however_many_losses_were_announced_since(memory:
 
 
 @pytest.mark.parametrize(("over_ms", "live_ms"), [(20, 900), (60, 20)])
-def test_a_gap_keeps_its_beginning_when_the_connection_before_it_is_no_longer_read(
+def test_a_gap_keeps_its_beginning_once_the_record_that_sets_it_is_no_longer_read(
     memory: Memory, over_ms: int, live_ms: int
 ) -> None:
-    """The oldest connection that a look back reads broke off, at once or later; an older one lasted until the gap."""
+    """A gap keeps its beginning, the end of an older connection that lasted, once the search reads that one no more."""
     store = memory.store()
     lasted = Progress(1, 5, opened_ms=10, seen_ms=95, closed_ms=95, ended_by="let_go")
     stalled = Progress(
@@ -441,8 +441,11 @@ def test_a_gap_keeps_its_beginning_when_the_connection_before_it_is_no_longer_re
     assert set(shown) == {(95, 100, "let_go")}
 
 
-def test_no_gap_comes_up_once_the_connection_that_covered_it_is_no_longer_read(memory: Memory) -> None:
-    """A hot standby outlived one that was killed: whoever looked back first saw that, later ones see the hole alone."""
+def test_no_gap_appears_once_the_connection_that_covered_it_is_no_longer_read(memory: Memory) -> None:
+    """A hot standby outlived a killed connection.
+
+    The first search saw both records; later searches read only the records around the hole.
+    """
     store = memory.store()
     lasted = Progress(1, 5, opened_ms=10, seen_ms=150, closed_ms=150, ended_by="expired")
     killed = Progress(2, 15, opened_ms=20, seen_ms=90)
@@ -456,8 +459,8 @@ def test_no_gap_comes_up_once_the_connection_that_covered_it_is_no_longer_read(m
     assert gaps_of(memory) == {}
 
 
-def test_a_gap_behind_a_first_connection_that_was_killed_at_once_is_recorded(memory: Memory) -> None:
-    """The next one was stopped before that counted as dead, so only the one after it can record the gap."""
+def test_a_gap_after_a_first_connection_that_was_killed_at_once_is_recorded(memory: Memory) -> None:
+    """The second connection was stopped before the first counted as dead, so only the third can record the gap."""
     store = memory.store()
     stopped = Progress(2, 35, opened_ms=40, seen_ms=50, closed_ms=50, ended_by="stopped")
     keep(store, Progress(1, 5, opened_ms=10, seen_ms=10), stopped)
@@ -467,8 +470,8 @@ def test_a_gap_behind_a_first_connection_that_was_killed_at_once_is_recorded(mem
     assert [gap.get(name) for name in ("from_ms", "to_ms", "state")] == [10, 40, OPEN]
 
 
-def test_a_gap_that_is_known_costs_no_write(memory: Memory) -> None:
-    """The next look back finds it: with any number of gaps, a stream that is down costs two queries."""
+def test_a_known_gap_costs_no_write(memory: Memory) -> None:
+    """The next search finds known gaps recorded: with any number of gaps, a stream that is down costs two queries."""
     for fence in range(1, 6):
         at_ms = fence * 100
         progress = Progress(fence, at_ms, opened_ms=at_ms, seen_ms=at_ms + 50, closed_ms=at_ms + 50, ended_by="reset")

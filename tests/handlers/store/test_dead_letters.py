@@ -1,4 +1,4 @@
-"""Events that no item holds, in memory: each goes whole to the dead-letter queue."""
+"""Events that are too large for an item, in memory: each goes whole to the dead-letter queue."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ from tests.handlers.store.events import STREAM, an_event, noise, put
 
 
 def joined(messages: list[dict[str, Any]]) -> Any:
-    """Return the event that the parts of one message spell."""
+    """Return the event that the parts of one message make up."""
     parts = sorted(messages, key=lambda message: message["part"])
     assert [message["part"] for message in parts] == list(range(1, parts[0]["parts"] + 1))
     return json.loads(b"".join(base64.b64decode(message["event_base64"]) for message in parts))
@@ -31,7 +31,7 @@ def letter(fence: int, key: str, reason: str, event: dict[str, Any]) -> dict[str
 
 
 def test_an_event_that_no_item_holds_goes_whole_to_the_queue(memory: Memory) -> None:
-    """It goes in parts, and a mark takes its place; an event that fits is stored."""
+    """A large event goes to the queue in parts, and a mark takes its place; an event that fits is stored."""
     fits, too_large = "é" * 200_000, "\x00é😀" + noise(600_000).hex()
     assert put(memory.store(), STREAM, 1, 0, an_event("fits", fits)) == STORED
     over = an_event("over", too_large, id="7", name="big")
@@ -48,7 +48,7 @@ def test_an_event_that_no_item_holds_goes_whole_to_the_queue(memory: Memory) -> 
 
 
 def test_an_items_size_is_its_names_and_values_in_utf_8() -> None:
-    """DynamoDB counts so; a number counts with its largest size, so the result is never too small."""
+    """A size counts names and values in UTF-8, as DynamoDB does, and each number at its largest."""
     fields = {"PK": "demo", "SK": "ü", "data": "é😀", "position": "0" * 41, "id": "1", "name": "add"}
     texts = sum(len(name) + len(value.encode()) for name, value in fields.items())
     numbers = len("received_at_ms") + 21 + len("fence") + 21
@@ -68,7 +68,7 @@ def test_a_dead_letter_message_is_sent_once(memory: Memory) -> None:
 
 
 def test_an_event_that_dynamodb_refuses_goes_to_the_queue(memory: Memory) -> None:
-    """Refused by validation, a small event is one readable message."""
+    """A small event that DynamoDB refuses as invalid becomes one readable message."""
     store = memory.store(Client(memory.dynamodb, "put_item", fails_with("ValidationException")))
     assert put(store, STREAM, 3, 0, an_event(data="é")) == DEAD_LETTERED
     (message,) = memory.dead_letters()
@@ -76,8 +76,8 @@ def test_an_event_that_dynamodb_refuses_goes_to_the_queue(memory: Memory) -> Non
     assert message == letter(3, "1", "refused by DynamoDB: ValidationException", event)
 
 
-def test_of_a_frame_that_was_too_long_what_is_left_goes_to_the_queue(memory: Memory) -> None:
-    """One message has size, SHA-256 and beginning, with any id and name; a mark takes its place."""
+def test_the_head_of_a_frame_that_was_too_long_goes_to_the_queue(memory: Memory) -> None:
+    """One message has the frame's size, SHA-256 and beginning, with any id and name; a mark takes the event's place."""
     body = Oversize(5_000_000, "ab" * 32, noise(HEAD_BYTES))
     event = StreamEvent("7", body, "7", "big", "7", 5)
     assert memory.store().write(STREAM, 1, 0, [event, an_event("8")]) == Written(1, 0, 1)
@@ -91,8 +91,8 @@ def test_of_a_frame_that_was_too_long_what_is_left_goes_to_the_queue(memory: Mem
     assert memory.dead_letters() == []
 
 
-def test_one_that_had_not_ended_says_so(memory: Memory) -> None:
-    """The reason and the message say it, even if an id fills the message."""
+def test_the_letter_of_a_frame_that_had_not_ended_says_so(memory: Memory) -> None:
+    """The reason and the message say that the frame had not ended, even if an id fills the message."""
     event = StreamEvent("k", Oversize(9, "c" * 64, b"\0" * 9, is_whole=False), "é" * 70_000, None, None, 5)
     assert memory.store().write(STREAM, 1, 0, [event]) == Written(0, 0, 1)
     messages = memory.dead_letters()
@@ -102,7 +102,7 @@ def test_one_that_had_not_ended_says_so(memory: Memory) -> None:
 
 
 def test_without_a_queue_the_event_is_not_dropped(aws: Aws) -> None:
-    """A queue that refuses is StoreUnavailable, and no mark claims that the event was handled."""
+    """If the queue refuses the message, the store is unavailable and no mark claims that the event was handled."""
     aws.sqs.delete_queue(QueueUrl=aws.queue_url)
     with pytest.raises(StoreUnavailable, match=r"^AWS refused SendMessage after its retries: "):
         put(aws.store(), STREAM, 1, 0, an_event(data=noise(MAX_ITEM_BYTES)))

@@ -1,4 +1,4 @@
-"""Ids that start over: recognised in a row, reported in the control record, stored once if the profile says so."""
+"""Ids that start over: the store recognises them, reports them, and stores each event once if the profile says so."""
 
 import json
 import random
@@ -41,7 +41,7 @@ START_MS = 1_700_000_000_000
 
 
 class Refusing(MemoryDynamoDB):
-    """Refuses bodies for good, as DynamoDB refuses an invalid item."""
+    """Refuse chosen bodies for good, as DynamoDB refuses an invalid item."""
 
     def __init__(self, *tables: str, on_change: Listener) -> None:
         super().__init__(*tables, on_change=on_change)
@@ -54,7 +54,7 @@ class Refusing(MemoryDynamoDB):
         return super().put_item(**request)
 
     def batch_execute_statement(self, **request: Any) -> dict[str, Any]:
-        """Execute a batch, as the table does; one refused statement refuses all."""
+        """Execute a batch, as the table does; one refused statement fails the whole batch."""
         if any(value.get("S") in self.refused for one in request["Statements"] for value in one["Parameters"]):
             raise _invalid("BatchExecuteStatement")
         return super().batch_execute_statement(**request)
@@ -88,7 +88,7 @@ class World:
         self.letters.append(MessageBody)
 
     def redrive(self) -> list[str]:
-        """Put back the queue's content, which nothing refuses any more; return the result of each message."""
+        """Put back the queue's content, now that nothing is refused; return the result of each message."""
         self.tables.refused.clear()
         events = Events(self.tables, "events", Objects(dict, ""))
         read, outcomes = [Reader().read(Message(body, body, body)) for body in self.letters], []
@@ -131,7 +131,7 @@ class World:
 
 
 class Connection:
-    """A connection that has claimed; its deliveries are stored."""
+    """A connection that has claimed the stream and whose deliveries are stored."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -162,15 +162,16 @@ class Connection:
 
 
 def of(which: int, *ids: int) -> list[tuple[object, str]]:
-    """Return the events of the server's life with the number `which`."""
+    """Return the events with these ids from the server's life with the number `which`."""
     return [(one, f"{which}-{one}") for one in ids]
 
 
 @pytest.mark.parametrize("store", STORES)
 def test_three_known_keys_in_a_row_with_other_bodies_begin_an_epoch(store: str) -> None:
-    """Events before the third are stored too; from then on a body of a former epoch is another event.
+    """Three known keys in a row with other bodies begin an epoch, in which a body of a former epoch is another event.
 
-    A number that was never reached before is its own key again; a handover and a kill store nothing twice.
+    The events before the third are stored too. A number that was never reached before stays its own key. A handover and
+    a kill store nothing twice.
     """
     world = World(store)
     assert world.connection().sends(*of(0, 1, 2, 3, 4, 5)) == Written(5, 0)
@@ -187,8 +188,8 @@ def test_three_known_keys_in_a_row_with_other_bodies_begin_an_epoch(store: str) 
 
 
 @pytest.mark.parametrize(("store", "on_conflict"), [("items", "first"), ("log", "first"), ("items", "both")])
-def test_ids_that_start_over_are_told_where_no_epoch_may_begin(store: str, on_conflict: str) -> None:
-    """If the first body stays, no more is stored; while it lasts the control record says so once a minute."""
+def test_ids_that_start_over_are_reported_if_no_epoch_may_begin(store: str, on_conflict: str) -> None:
+    """If no epoch may begin, the control record reports the restart, at most once a minute while it lasts."""
     world = World(store, on_conflict)
     world.connection().sends(*of(0, *range(1, 9)))
     connection = world.connection()
@@ -208,8 +209,11 @@ def test_ids_that_start_over_are_told_where_no_epoch_may_begin(store: str, on_co
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_a_row_goes_on_over_connections(store: str) -> None:
-    """A slow stream brings an event on each. If one is repeated it counts once; a new one, or a known one, ends it."""
+def test_known_keys_in_a_row_are_counted_across_connections(store: str) -> None:
+    """A restart is found although each connection brings one event.
+
+    Repeats count once; a new or known event ends the row.
+    """
     world = World(store, "first")
     world.connection().sends(*of(0, *range(1, 9)))
 
@@ -231,7 +235,7 @@ def test_a_row_goes_on_over_connections(store: str) -> None:
 
 @pytest.mark.parametrize("store", ["items", "log"])
 def test_two_open_connections_may_bring_one_event_with_two_bodies(store: str) -> None:
-    """An upstream may write its time into each: ids start over only if that goes on once the older one is closed."""
+    """Other bodies are no restart while two connections are open, but are if they go on after the older one closes."""
     world = World(store, "first")
     older = world.connection()
     older.performs(MarkConnected)
@@ -248,27 +252,27 @@ def test_two_open_connections_may_bring_one_event_with_two_bodies(store: str) ->
     assert world.epoch.seen_ms == world.now_ms
     newer.sends(*of(1, 9))
     assert world.connection().sends(*of(2, 9)) == Written(0, 1, 0, 1, is_beside=True)
-    # Where two are forbidden, the older is over when the newer opens, even if that is not known yet.
+    # If two are forbidden, the older one is over when the newer one opens, even if that is not known yet.
     world.fields["overlap"] = "forbids"
     written = world.connection().sends(*of(2, 9))
     assert (written.lost, written.is_beside) == (1, False)
 
 
-def test_a_log_s_cursor_passes_nothing_that_is_dropped_until_its_record_can_count_it() -> None:
-    """A kill may come first: then the upstream sends it again, and the next connection counts it."""
+def test_a_logs_cursor_passes_a_dropped_event_only_once_its_loss_can_be_recorded() -> None:
+    """After a kill before the record, the upstream sends the dropped event again and the next connection counts it."""
     world = World("log", "first")
     world.connection().sends(*of(0, *range(1, 9)))
     killed = world.connection()
     assert killed.sends(*of(1, 9, 1, 2, 10)) == Written(2, 2, 0, 2)
     assert world.connection().after == "9"
-    # Between two writes a loss is recorded, and a heartbeat may save a row and the cursor after it.
+    # A loss is recorded between two writes, and a heartbeat may save a row and the cursor after it.
     killed.sends(*of(1, 11))
     assert world.connection().after == "11"
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_ids_start_over_at_once_where_the_others_came_before_the_older_connection_opened(store: str) -> None:
-    """The restart ended whatever had brought them. The older one may be dead; its lease is not over yet."""
+def test_a_restart_is_found_at_once_if_the_known_events_are_older_than_both_connections(store: str) -> None:
+    """A restart is found at once if the known events came before the older connection opened, whose lease lasts."""
     world = World(store, "first")
     world.connection().sends(*of(0, *range(1, 9)))
     world.now_ms += 1
@@ -284,7 +288,7 @@ def test_ids_start_over_at_once_where_the_others_came_before_the_older_connectio
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("on_conflict", ["first", "epoch"])
 def test_an_event_that_a_newer_connection_stored_first_is_no_conflict(store: str, on_conflict: str) -> None:
-    """At a handover both bring it, and an upstream may write its subscription's name into each body."""
+    """An older connection that brings an event with another body after a newer one stored it counts no conflict."""
     world = World(store, on_conflict)
     older = world.connection()
     assert older.sends(*of(0, 1)) == Written(1, 0)
@@ -295,7 +299,7 @@ def test_an_event_that_a_newer_connection_stored_first_is_no_conflict(store: str
 
 @pytest.mark.parametrize("store", STORES)
 def test_corrections_and_repetitions_begin_no_epoch(store: str) -> None:
-    """Two other bodies in a row are corrections, and so are many with new or known ones between them."""
+    """Two other bodies in a row begin no epoch, nor do many with new or known events between them."""
     world = World(store)
     world.connection().sends(*of(0, 1, 2, 3, 4, 5, 6))
     world.connection().sends(*of(1, 1, 2), *of(0, 3), *of(1, 4, 5), *of(0, 7), *of(1, 6))
@@ -314,10 +318,10 @@ def test_corrections_and_repetitions_begin_no_epoch(store: str) -> None:
 def test_each_event_of_each_epoch_is_stored_once(
     store: str, lives: Sequence[tuple[int, set[int]]], deliveries: Sequence[tuple[int, int, int]]
 ) -> None:
-    """Connections deliver anything, from anywhere, and may know the newest epoch or only the last.
+    """Each event of each epoch is stored once, whatever connections deliver and whichever epoch they know.
 
     A life of the server counts from 1; some of its bodies are those of the life before. Connections overlap, are killed
-    and begin again at an earlier place, and one in three was there before the server was restarted.
+    and begin again at an earlier place. One in three was open before the server was restarted.
     """
     world, body_of, expected = World(store), dict[int, str](), list[str]()
     older = world.connection()
@@ -334,7 +338,7 @@ def test_each_event_of_each_epoch_is_stored_once(
             if events:
                 open_[who].sends(*events)
         older = world.connection()
-        for _ in range(2):  # who comes last asks for all there is, and once more
+        for _ in range(2):  # the last connection requests everything, twice
             world.connection().sends(*[(one, body_of[one]) for one in range(1, length + 1)])
     assert sorted(body for _, body in world.stored()) == sorted(expected)
 
@@ -342,7 +346,7 @@ def test_each_event_of_each_epoch_is_stored_once(
 @settings(max_examples=examples(60))
 @given(seed=st.integers(0, 2**32))
 def test_a_refused_event_of_a_new_epoch_is_put_back_under_its_key_and_delivered_once(seed: int) -> None:
-    """The queue has it once; a redrive, before or after the ids start over again, stores it once."""
+    """A refused event is in the queue once. A redrive before or after the next restart of the ids stores it once."""
     draw, world, expected = random.Random(seed), World(), dict[str, str]()
     lengths: list[int] = []
     redriven = 0
@@ -375,7 +379,7 @@ def test_a_refused_event_of_a_new_epoch_is_put_back_under_its_key_and_delivered_
     assert sorted(at_sink) == sorted(expected.items())
 
 
-def test_a_key_has_a_number_behind_it() -> None:
-    """A long key is hashed first."""
+def test_another_key_ends_with_a_number() -> None:
+    """Another key is the key, a number sign and a number; a long key is hashed first."""
     assert list(islice(other_keys("7"), 3)) == ["7#1", "7#2", "7#3"]
     assert len(next(other_keys("é" * (MAX_KEY_BYTES // 2)))) == 64 + 2

@@ -1,4 +1,4 @@
-"""An event as an item and back: nothing of it changes, and what is large takes less room."""
+"""An event becomes an item and back: nothing of it changes, and a large body is compressed."""
 
 import random
 from typing import Any
@@ -50,7 +50,7 @@ def an_event(data: str | bytes, key: str = "k") -> StreamEvent:
 
 
 @given(EVENTS, st.integers(1, 10**6), st.integers(0, 10**6), st.sampled_from([1, 7]), st.booleans())
-def test_what_is_read_is_what_was_written(
+def test_an_event_is_read_as_it_was_written(
     event: StreamEvent, fence: int, count: int, partitions: int, has_bucket: bool
 ) -> None:
     """Text stays text and bytes stay bytes, in the item, compressed, and in a bucket."""
@@ -75,7 +75,7 @@ def test_what_is_read_is_what_was_written(
     ],
 )
 def test_a_small_body_is_stored_as_it_is(data: str | bytes, attributes: dict[str, Any]) -> None:
-    """Text is stored as text, which a console shows and a query can read; bytes as binary."""
+    """Text is stored as text, which a console shows and a query can read, and bytes as binary."""
     item = event_item("demo", 1, 0, an_event(data))
     assert {name: item[name] for name in ("data", "encoding") if name in item} == attributes
 
@@ -89,8 +89,8 @@ def test_a_large_body_is_compressed_where_that_saves_a_write_unit() -> None:
     assert event_item("demo", 1, 0, an_event(b"\0" * 8192))["encoding"] == {"S": "binary+gzip"}
 
 
-def test_an_object_is_named_by_what_it_holds() -> None:
-    """The name has stream, key and content: other content under the same key is another object."""
+def test_an_object_is_named_by_its_stream_key_and_content() -> None:
+    """An object's name has stream, key and content: other content under the same key is another object."""
     one, other = (in_bucket(event_item("demo:x", 1, 0, an_event(data), StoragePolicy(4))) for data in ("one", "other"))
     first, second = one["object"]["S"].split("/"), other["object"]["S"].split("/")
     assert (first[1], len(first)) == ("demo:x", 4)
@@ -104,7 +104,7 @@ STREAM_IDS = st.lists(st.sampled_from(["a", "#", "#0", "%", "%23", "%25", "/", "
 
 @given(STREAM_IDS, STREAM_IDS, st.sampled_from([1, 3]), st.sampled_from([1, 3]))
 def test_two_streams_share_neither_a_partition_nor_an_object(one: str, other: str, parts: int, more_parts: int) -> None:
-    """This holds for any ids, even with a number sign or a percent sign."""
+    """Two streams share no partition and no object, whatever their ids, even with number signs or percent signs."""
     event = an_event("x")
     mine, theirs = (
         event_item(stream_id, 1, 0, event, StoragePolicy(count))
@@ -115,14 +115,14 @@ def test_two_streams_share_neither_a_partition_nor_an_object(one: str, other: st
     assert (object_key(mine) == object_key(theirs), not shared) == (one == other, one != other or parts != more_parts)
 
 
-def test_a_stream_may_be_called_as_a_partition_of_another() -> None:
-    """Its items are in other partitions."""
+def test_a_stream_may_be_named_like_a_partition_of_another() -> None:
+    """A stream named like a partition of another stream has its items in other partitions."""
     assert partition_keys("demo:b", 2) == ["demo:b#0", "demo:b#1"]
     assert partition_keys("demo:b#1", 1) == ["demo:b%231"]
 
 
 def test_the_longest_ids_fit_keys() -> None:
-    """They have 256 characters of four bytes; a partition key has at most 2,048 bytes, an object's 1,024."""
+    """An id of 256 four-byte characters fits a partition key of at most 2,048 bytes and an object's of 1,024."""
     longest = ["demo:" + 250 * "😀" + last for last in "ab"]
     items = [event_item(stream_id, 1, 0, an_event("x"), StoragePolicy(64)) for stream_id in longest]
     assert all(len(item["PK"]["S"].encode()) <= 2048 and len(object_key(item).encode()) <= 1024 for item in items)
@@ -130,7 +130,10 @@ def test_the_longest_ids_fit_keys() -> None:
 
 
 def test_keys_are_spread_evenly_and_for_good() -> None:
-    """One partition has the stream's own key; of several each gets its share, and a key always the same one."""
+    """A single partition has the stream's own key.
+
+    Of several, each gets its share, and a key stays in one partition.
+    """
     assert partition_keys("demo", 1) == [partition_key("demo", "any", 1)] == ["demo"]
     keys = [partition_key("demo", str(number), 8) for number in range(8000)]
     assert set(keys) == set(partition_keys("demo", 8))
@@ -142,7 +145,7 @@ def test_keys_are_spread_evenly_and_for_good() -> None:
     ("keep_days", "folder"), [(0, "kept"), (1, "kept-1d"), (2, "kept-3d"), (30, "kept-30d"), (400, "kept-730d")]
 )
 def test_an_object_lies_where_it_is_kept_for_as_long_as_its_event(keep_days: int, folder: str) -> None:
-    """The time is rounded up, so no body goes before its event."""
+    """An object's folder rounds the days up, so no body is deleted before its event."""
     event = StreamEvent("k", "text", None, None, None, 1_767_225_600_999)
     item = event_item("demo", 1, 1, event, StoragePolicy(keep_days=keep_days))
     assert object_key(item).split("/")[0] == folder
@@ -150,7 +153,7 @@ def test_an_object_lies_where_it_is_kept_for_as_long_as_its_event(keep_days: int
 
 
 def test_the_bucket_has_a_rule_for_each_folder() -> None:
-    """Three days later than the event: DynamoDB deletes within days."""
+    """Each folder's rule deletes three days after the event expires, because DynamoDB deletes within days."""
     rules = resources("storage")["EventsBucket"]["Properties"]["LifecycleConfiguration"]["Rules"]
     expected = {f"kept-{days}d/": days + 3 for days in KEPT_DAYS}
     assert {rule["Prefix"]: rule["ExpirationInDays"] for rule in rules if rule["Status"] == "Enabled"} == expected

@@ -35,7 +35,7 @@ def events(entries: Iterable[Entry]) -> list[StoredEvent]:
 
 
 def write(memory: Memory, count: int, policy: StoragePolicy) -> None:
-    """Write events of a connection, ten in each millisecond."""
+    """Write a connection's events, ten in each millisecond."""
     store = memory.store(bucket=BUCKET)
     store.claim(STREAM, execution="", holder="A/1", partitions=policy.partitions)
     events = [StreamEvent(f"k{n}", str(n), None, None, None, NOW_MS + n // 10) for n in range(count)]
@@ -43,7 +43,7 @@ def write(memory: Memory, count: int, policy: StoragePolicy) -> None:
 
 
 def test_an_object_is_not_missing_because_s3_does_not_answer() -> None:
-    """botocore's error has no response then."""
+    """If S3 does not answer, the store is unavailable; botocore's error has no response then."""
     silent = mock.Mock()
     silent.get_object.side_effect = ReadTimeoutError(endpoint_url="")
     with pytest.raises(StoreUnavailable, match="AWS did not answer GetObject: ReadTimeoutError"):
@@ -52,9 +52,9 @@ def test_an_object_is_not_missing_because_s3_does_not_answer() -> None:
 
 @pytest.mark.parametrize("partitions", [1, 5])
 def test_pages_follow_one_another_in_order(memory: Memory, partitions: int) -> None:
-    """Each page begins after the last position of the one before; together they have all events once.
+    """Each page begins after the last position of the page before; together they have all events once.
 
-    A long one asks the index for more places each time: of a thousand events it would be asked ten times.
+    A long page requests more places from the index each time; otherwise a thousand events would take ten requests.
     """
     write(memory, 230, StoragePolicy(partitions))
     read: list[Entry] = []
@@ -74,7 +74,7 @@ def test_pages_follow_one_another_in_order(memory: Memory, partitions: int) -> N
 
 
 def test_a_reader_sees_what_the_stream_delivered(memory: Memory) -> None:
-    """Compressed, in the bucket or in the queue: only a dead letter shows how it is stored."""
+    """Compressed events and those in the bucket are read as delivered; only a dead letter shows how it is stored."""
     bodies: list[str | bytes] = ["text", b"\xff", "long " * 2000, noise(500_000)]
     sent = [StreamEvent(f"k{n}", body, f"{n}", None, None, NOW_MS) for n, body in enumerate(bodies)]
     sent.append(StreamEvent("k9", noise(500_000), "i" * 500_000, None, None, NOW_MS))
@@ -88,8 +88,8 @@ def test_a_reader_sees_what_the_stream_delivered(memory: Memory) -> None:
     assert [small[3].object] == list(memory.objects())
 
 
-def test_what_has_expired_is_not_shown(memory: Memory) -> None:
-    """The reader does not wait until DynamoDB deletes it."""
+def test_an_expired_event_is_not_shown(memory: Memory) -> None:
+    """The reader leaves out expired events before DynamoDB deletes them."""
     write(memory, 2, StoragePolicy(1, 1))
     assert len(events(entries(memory))) == 2
     later = entries(memory, now_ms=NOW_MS + 86_400_000)
@@ -97,8 +97,8 @@ def test_what_has_expired_is_not_shown(memory: Memory) -> None:
     assert list(reader(memory).entries("other", Layout(), NOW_MS, "", 100)) == []
 
 
-def test_what_a_batch_leaves_out_is_asked_for_again(memory: Memory) -> None:
-    """An answer may hold a part; one that never holds anything is StoreUnavailable."""
+def test_the_reader_requests_again_what_a_batch_leaves_out(memory: Memory) -> None:
+    """An answer may hold a part of a batch; if every answer holds nothing, the store is unavailable."""
     write(memory, 5, StoragePolicy())
 
     def nothing(_call: Callable[..., Any], RequestItems: dict[str, Any]) -> Any:

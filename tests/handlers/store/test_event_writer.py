@@ -27,7 +27,7 @@ def events(*keys: object, data: str | bytes = "a") -> list[StreamEvent]:
 
 
 def answers(*rounds: Callable[[int], str]) -> Callable[..., Any]:
-    """Name in each round a statement's error by its place: "" carries it out, and so does "!…"."""
+    """Give each statement of a round an error by its place; "" and "!…" carry the statement out."""
     left = list(rounds)
 
     def way(call: Callable[..., Any], Statements: list[Statement]) -> Any:
@@ -46,8 +46,8 @@ def keys(memory: Memory) -> list[str]:
     return sorted(memory.items(EVENTS, STREAM), key=int)
 
 
-def test_an_event_is_stored_with_what_the_wire_said(memory: Memory) -> None:
-    """Data, id, name, instant, fence and a sortable position are stored; what the wire lacked is absent."""
+def test_an_event_is_stored_with_its_frames_fields(memory: Memory) -> None:
+    """Data, id, name, instant, fence and a sortable position are stored; what the frame lacked is absent."""
     said = an_event("1", "a\nb", id="1", name="add", received_at_ms=1_700_000_000_000)
     assert memory.store().write(STREAM, 7, 12, [said, an_event("2", b"\xff")]) == Written(2, 0)
     common = {"PK": STREAM, "fence": 7}
@@ -62,7 +62,7 @@ def test_an_event_is_stored_with_what_the_wire_said(memory: Memory) -> None:
     }  # fmt: skip
 
 
-def test_what_is_pending_goes_out_in_as_few_requests_as_may_be(memory: Memory) -> None:
+def test_pending_events_take_as_few_requests_as_possible(memory: Memory) -> None:
     """One event is a put; sixty are three batches of at most 25 statements, numbered in order."""
     counted = Counted(memory.dynamodb)
     assert memory.store(counted).write(STREAM, 1, 0, events(0)) == Written(1, 0)
@@ -76,15 +76,15 @@ def test_what_is_pending_goes_out_in_as_few_requests_as_may_be(memory: Memory) -
 
 
 def test_a_batch_stays_small_in_bytes(memory: Memory) -> None:
-    """Of 300 KB, 400 in base64, two go out in a request: a function of 128 MB holds several of its size."""
+    """A request holds two events of 300 KB, 400 in base64, because a function of 128 MB holds several of its size."""
     counted = Counted(memory.dynamodb)
     assert memory.store(counted).write(STREAM, 1, 0, events(*range(7), data=noise(300_000))) == Written(7, 0)
     assert counted.requests == ["batch_execute_statement"] * 3 + ["put_item"]
     assert counted.statements == [2, 2, 2, 1]
 
 
-def test_each_statement_answers_for_itself(memory: Memory) -> None:
-    """New events are stored beside duplicates of earlier writes and of the same one; the first delivery counts."""
+def test_each_statement_of_a_batch_has_its_own_outcome(memory: Memory) -> None:
+    """New events are stored beside duplicates of earlier writes and of the same write; the first delivery counts."""
     assert memory.store().write(STREAM, 1, 0, events(1, 2, data="first")) == Written(2, 0)
     again = events(2, 3, 4, 3, data="second") + events(4, data=noise(MAX_ITEM_BYTES))
     assert memory.store().write(STREAM, 2, 0, again) == Written(2, 3)
@@ -98,8 +98,8 @@ def test_each_statement_answers_for_itself(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("code", ["ThrottlingError", "ProvisionedThroughputExceeded", "InternalServerError"])
-def test_what_is_throttled_is_sent_again_alone(memory: Memory, code: str) -> None:
-    """Only refused statements go again, with full jitter; an unanswered success is no duplicate."""
+def test_only_throttled_statements_are_sent_again(memory: Memory, code: str) -> None:
+    """Only refused statements are sent again, with full jitter; a success without an answer is no duplicate."""
     odd = answers(lambda place: ("", code, f"!{code}")[place % 3], lambda place: code if place else "")
     counted = Counted(Client(memory.dynamodb, "batch_execute_statement", odd))
     assert memory.store(counted).write(STREAM, 1, 0, events(*range(9))) == Written(9, 0)
@@ -110,7 +110,7 @@ def test_what_is_throttled_is_sent_again_alone(memory: Memory, code: str) -> Non
 
 
 def test_a_store_that_throttles_for_ever_is_unavailable(memory: Memory) -> None:
-    """After TRIES requests with growing delays it names the last; what was stored stays, and is a duplicate."""
+    """After TRIES requests with growing delays the error names the last request. Stored events stay, as duplicates."""
     always = answers(lambda place: "ThrottlingError" if place else "", *[lambda _place: "ThrottlingError"] * TRIES)
     store = memory.store(Client(memory.dynamodb, "batch_execute_statement", always))
     refused = r"^AWS refused statements of BatchExecuteStatement in every try, request AWS2$"
@@ -123,8 +123,8 @@ def test_a_store_that_throttles_for_ever_is_unavailable(memory: Memory) -> None:
     assert memory.store().write(STREAM, 2, 0, events(*range(STATEMENTS))) == Written(STATEMENTS - 1, 1)
 
 
-def test_a_store_that_takes_a_few_at_a_time_gets_all(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it takes some, delays stay short and no try is used up; only all delays together are bounded."""
+def test_a_store_that_takes_a_few_statements_a_time_gets_all(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the store takes some statements, delays stay short and no try is used up; the sum of delays is bounded."""
     monkeypatch.setattr("random.uniform", lambda _least, most: most)
     few = answers(*[lambda place: "ThrottlingError" if place else ""] * STATEMENTS)
     store = memory.store(Client(memory.dynamodb, "batch_execute_statement", few))
@@ -138,7 +138,7 @@ def test_a_store_that_takes_a_few_at_a_time_gets_all(memory: Memory, monkeypatch
 
 
 def test_a_statement_that_is_refused_goes_to_the_queue_alone(memory: Memory) -> None:
-    """The others of its batch are stored."""
+    """If one statement is refused, its event goes to the queue and the rest of the batch is stored."""
     refused = answers(lambda place: "ValidationError" if place == 1 else "")
     store = memory.store(Client(memory.dynamodb, "batch_execute_statement", refused))
     assert store.write(STREAM, 1, 0, events(1, 2, 3)) == Written(2, 0, 1)
@@ -148,13 +148,13 @@ def test_a_statement_that_is_refused_goes_to_the_queue_alone(memory: Memory) -> 
 
 
 def test_a_batch_that_is_refused_as_a_whole_is_written_one_by_one(memory: Memory) -> None:
-    """Only an event that is refused alone is at fault."""
+    """If a batch is refused as a whole, each event is written alone, and only a refused one is at fault."""
     store = memory.store(Client(memory.dynamodb, "batch_execute_statement", fails_with("ValidationException")))
     assert store.write(STREAM, 1, 0, events(1, 2)) == Written(2, 0)
 
 
 def test_any_other_refusal_is_store_unavailable(memory: Memory) -> None:
-    """The sentence has AWS's code and request id, and nothing of the data, for statements, writes and reads."""
+    """The sentence has AWS's code and request id and no data, for statements, writes and reads."""
     codes = ("ProvisionedThroughputExceededException", "InternalServerError", "AccessDeniedException")
     ways = [(fails_with(code), f"refused PutItem after its retries: {code}") for code in codes]
     for way, words in (*ways, (never_arrives, "did not answer PutItem: ReadTimeoutError")):
@@ -173,7 +173,7 @@ def test_any_other_refusal_is_store_unavailable(memory: Memory) -> None:
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(st.integers(0, 40), max_size=60), min_size=1, max_size=4))
 def test_any_deliveries_are_stored_once_and_counted(memory: Memory, writes: list[list[int]]) -> None:
-    """Deliveries overlap and repeat; each event is one item, written by the first, and the counts add up."""
+    """Deliveries overlap and repeat; each event is one item, written by its first delivery, and the counts add up."""
     stream_id = f"demo:{uuid4().hex}"
     known: dict[str, int] = {}
     for fence, numbers in enumerate(writes, 1):
@@ -187,8 +187,8 @@ def test_any_deliveries_are_stored_once_and_counted(memory: Memory, writes: list
 # --- large events, partitions, expiry ---------------------------------------------------------------------------------
 
 
-def test_what_no_item_holds_goes_to_the_bucket(memory: Memory) -> None:
-    """The item names the object, which is the unchanged body; a second delivery puts nothing."""
+def test_an_event_that_no_item_holds_goes_to_the_bucket(memory: Memory) -> None:
+    """The item names the object, which is the unchanged body; a second delivery puts no object."""
     large = noise(MAX_ITEM_BYTES)
     store = memory.store(bucket=BUCKET)
     assert store.write(STREAM, 1, 0, events(1, data=large) + events(2)) == Written(2, 0)
@@ -208,7 +208,7 @@ def test_a_bucket_that_refuses_is_store_unavailable(aws: Aws) -> None:
 
 
 def test_a_hot_stream_is_spread_and_still_deduplicated(memory: Memory) -> None:
-    """The events have several partition keys, and a second delivery meets the first one's item."""
+    """The events of a hot stream have several partition keys, and a second delivery finds the first one's item."""
     spread = StoragePolicy(partitions=4, keep_days=1)
     assert memory.store().write(STREAM, 1, 0, events(*range(100)), spread) == Written(100, 0)
     assert memory.store().write(STREAM, 2, 0, events(*range(50, 120)), spread) == Written(20, 50)

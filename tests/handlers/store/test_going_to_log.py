@@ -1,4 +1,4 @@
-"""Streams that change to a log once a budget is used up: each event is stored once, and reading has no seam."""
+"""Streams that change to a log once a budget is used up: each event is stored once, and readers see no seam."""
 
 import random
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class World(test_log.World):
     """A stream, its connections, and its readers' view."""
 
     def connection(self, dynamodb: Any = None, **fields: Any) -> tuple[Requests, int]:
-        """Return a connection that has claimed the stream, and its token."""
+        """Return a connection that has claimed the stream, and its fencing token."""
         who = Invocation(STREAM, "A", "", f"r{random.random()}", 900_000, 4_000, 1_000, 1_000, 0)
         requests = Requests(profile(**(ASKED | fields)), self.store(dynamodb), who, lambda: self.now_ms)
         return requests, requests.of(Claim())[0]().lease.fence
@@ -81,8 +81,11 @@ def gone(**fields: Any) -> World:
 
 
 @pytest.mark.parametrize("fields", [{}, {"partitions": 5}])
-def test_what_was_an_item_is_known_in_the_log_and_all_is_read_as_one(fields: dict[str, Any]) -> None:
-    """At once and hours later, with any page and place; the next connection goes on with the log."""
+def test_the_log_knows_earlier_items_and_all_events_are_read_as_one_sequence(fields: dict[str, Any]) -> None:
+    """Known items are duplicates in the log and all events are read in order, at once and hours later.
+
+    This holds for any page size and place; the next connection continues the log.
+    """
     world = gone(**fields)
     keys = [f"k{n}" for n in range(1, 9)]
     assert world.layout == Layout(LOG, "index", fields.get("partitions", 1), NOW_MS + 1_000)
@@ -110,7 +113,7 @@ def test_what_was_an_item_is_known_in_the_log_and_all_is_read_as_one(fields: dic
 
 
 def test_the_log_is_read_once_the_items_have_settled() -> None:
-    """Until then a follower reads items again; then it goes on in the log, and reads nothing twice."""
+    """A follower reads the items until they have settled, then continues in the log; it reads nothing twice."""
     world = World()
     one, following, taken = world.connection(), Following(), list[str]()
 
@@ -139,8 +142,8 @@ def test_the_log_is_read_once_the_items_have_settled() -> None:
     assert taken == ["k1", "k2", "k3"]
 
 
-def test_a_connection_that_does_not_know_finds_its_events_promised() -> None:
-    """It changes too, and stores what a dead connection had promised."""
+def test_a_connection_that_does_not_know_of_the_change_finds_its_events_promised() -> None:
+    """A connection that does not know of the change finds its events promised, changes too, and stores them."""
     world = World()
     old = world.connection()
     world.write(old, 1)
@@ -158,15 +161,15 @@ def test_a_connection_that_does_not_know_finds_its_events_promised() -> None:
     assert world.write(world.connection(), 1, 2, 3, 4) == Written(0, 4)
     world.now_ms += SETTLES_MS
     assert sorted(world.shown()) == ["k1", "k2", "k3", "k4"]
-    # Promises are no news for sinks, nothing to put back, and stay out of counts.
+    # Sinks do not send promises, a redrive does not put them back, and counts leave them out.
     items = [item for item in world.tables._tables["events"].values() if PROMISED in item]
     assert {item["SK"]["S"] for item in items} == {"k2", "k3"}
     inserted = [{"eventName": "INSERT", "dynamodb": {"NewImage": one, "SequenceNumber": "1"}} for one in items]
     assert by_stream(inserted) == {}
 
 
-def test_a_heartbeat_says_that_another_connection_has_gone_over() -> None:
-    """Later events wait for one another and are appended."""
+def test_a_heartbeat_learns_that_another_connection_has_changed_to_a_log() -> None:
+    """A heartbeat's answer shows that another connection has changed to a log; later events are appended to it."""
     world = World()
     old = world.connection()
     world.write(old, 1)
@@ -180,7 +183,7 @@ def test_a_heartbeat_says_that_another_connection_has_gone_over() -> None:
 
 
 def test_items_without_an_order_stay_items() -> None:
-    """A stream that is a log already does not change either."""
+    """A stream whose items have no order stays with items."""
     world = World()
     one = world.connection()
     world.put_lease(order="none")
@@ -190,7 +193,7 @@ def test_items_without_an_order_stay_items() -> None:
 
 
 def test_a_letter_is_put_back_where_its_mark_is() -> None:
-    """That is among the items or in the log."""
+    """A redrive puts an event back where its mark is, among the items or in the log."""
     world = World()
     one = world.connection()
     large = [event._replace(data=noise(500_000)) for event in world.events(1, 2)]
@@ -210,10 +213,10 @@ def test_a_letter_is_put_back_where_its_mark_is() -> None:
 
 
 @given(st.integers(0, 10**9))
-def test_every_event_is_stored_once_whoever_writes_and_dies_when(seed: int) -> None:
+def test_every_event_is_stored_once_while_connections_write_freeze_and_die(seed: int) -> None:
     """Three connections write the same events; each may freeze or die before or after any request.
 
-    One or more change at some time. At last a connection brings all events again.
+    One or more of them change to a log at some time. At the end a connection brings all events again.
     """
     draw, world = random.Random(seed), World()
     depth = 0

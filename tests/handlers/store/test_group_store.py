@@ -1,4 +1,4 @@
-"""How streams join and leave a group, how its functions end, and what a stream's record says by their heartbeats."""
+"""How streams join and leave a group, how its functions end, and what heartbeats add to a stream's record."""
 
 from dataclasses import replace
 
@@ -33,8 +33,8 @@ from tests.handlers.store.grouped import (
 __all__ = ["client"]
 
 
-def test_a_connection_that_a_heartbeat_answers_for_was_heard_not_long_before() -> None:
-    """Otherwise its successor would count its whole life as the silence of a dead peer, and never catch up."""
+def test_a_heartbeat_moves_its_connections_last_sign_of_life() -> None:
+    """A heartbeat moves its connection's last sign of life too: otherwise its successor would never catch up."""
     live = {name: {"N": value} for name, value in (("seen_ms", "0"), ("lag_ms", "8000"), ("silent_ms", "37500"))}
     group = GroupLease(1, EXECUTION, heartbeats={REQUEST: GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000)})
     composed = live_of_member(live | {"request_id": {"S": REQUEST}}, group)
@@ -43,14 +43,14 @@ def test_a_connection_that_a_heartbeat_answers_for_was_heard_not_long_before() -
 
 
 @pytest.mark.parametrize("stop", [False, True])
-def test_a_stream_that_joins_a_group_that_was_stopped_is_not_asked_to_stop(stop: bool) -> None:
-    """A group is stopped when no member is left: until its next execution claims it, its status was "stopping"."""
+def test_a_stream_that_joins_a_stopped_group_is_not_asked_to_stop(stop: bool) -> None:
+    """The group's stop does not stop a stream that joins; it was "stopping" until the group's next execution."""
     item = {"group": {"S": GROUP}, "execution": {"S": GROUP}, "stop": {"BOOL": stop}}
     assert member_lease(item, GroupLease(1, EXECUTION, stop=True)).stop is stop
 
 
-def test_a_connection_that_a_heartbeat_answers_for_is_not_silent_for_its_lag() -> None:
-    """Otherwise one that catches up would count as dead, and the time since as a gap."""
+def test_a_connection_that_catches_up_does_not_count_as_dead_for_its_heartbeats_lag() -> None:
+    """The lag of a heartbeat is no silence: a connection that catches up would count as dead, and the time as a gap."""
     names = ("fence", "opened_ms", "since_ms", "live_ms", "seen_ms", "lag_ms")
     live = dict(zip(names, map(typed_values.number, (2, 900_000, 800_000, 1_100_000, 900_000, 8_000)), strict=True))
     live |= {"request_id": {"S": REQUEST}, "resumed": {"BOOL": True}}
@@ -66,8 +66,8 @@ def test_a_connection_that_a_heartbeat_answers_for_is_not_silent_for_its_lag() -
 @pytest.mark.parametrize(
     ("came", "behind_ms"), [([], 45_500), ([(6, NOW_MS)], 45_500), ([(6, NOW_MS), (7, NOW_MS - 500)], 500)]
 )
-def test_who_asks_from_a_log_is_behind_by_what_the_log_has_not_yet(came: list[tuple[int, int]], behind_ms: int) -> None:
-    """No heartbeat is written for such a stream: by its record alone each successor would be further behind."""
+def test_a_log_stream_is_behind_by_the_events_that_its_log_lacks(came: list[tuple[int, int]], behind_ms: int) -> None:
+    """No heartbeat is written for such a stream: its log's newest event tells how far it is behind, not its record."""
     live = {name: typed_values.number(value) for name, value in (("fence", 7), ("seen_ms", 992_000), ("lag_ms", 8_000))}
     live |= {"opened_ms": {"N": "0"}, "live_ms": {"N": "0"}, "heard_ms": {"N": "954500"}}
     record = to_record({"live": {"M": live}})
@@ -77,8 +77,8 @@ def test_who_asks_from_a_log_is_behind_by_what_the_log_has_not_yet(came: list[tu
 
 
 @pytest.mark.parametrize(("died_s", "status"), [(2, "stopping"), (8, "stopped")])
-def test_who_leaves_while_its_function_is_dead_is_connected_no_more(client: Client, died_s: int, status: str) -> None:
-    """Outside the group no heartbeat says that its function is dead, and the function's limit is minutes away."""
+def test_a_stream_that_leaves_a_dead_function_counts_as_disconnected(client: Client, died_s: int, status: str) -> None:
+    """The stream is connected until its last heartbeat runs out, not until the function's limit, minutes later."""
     store = connected(client)
     late(client)
     now_ms = NOW_MS + died_s * 1_000
@@ -87,12 +87,12 @@ def test_who_leaves_while_its_function_is_dead_is_connected_no_more(client: Clie
     assert later.lets_go(STREAM, "1", "StreamEnded", "stopped") == ""
     lease = control_record.lease(record(client))
     assert ("stopping" if now_ms < lease.expires_at_ms else "stopped") == status
-    # Nor does one that lives say so, where the store refuses its release.
+    # The same holds for a function that lives, if the store refuses its release.
     assert lease.expires_at_ms <= store.lease.heartbeats[REQUEST].until_ms
 
 
-def test_who_reads_on_after_the_end_renews_as_for_a_stream_alone(client: Client) -> None:
-    """Otherwise, if its release is refused, the ended stream counts as connected until the function's limit."""
+def test_a_connection_that_reads_on_after_the_end_renews_without_the_group(client: Client) -> None:
+    """The connection saves cursor and lease itself, or the ended stream would count as connected until the limit."""
     store = connected(client)
     other = store_of(client)
     other.refreshed([record(client)])
@@ -103,7 +103,7 @@ def test_who_reads_on_after_the_end_renews_as_for_a_stream_alone(client: Client)
 
 
 def test_a_function_whose_own_heartbeat_has_run_out_takes_no_turn(client: Client) -> None:
-    """The next function takes an ended one's turn at once, and would open beside it; so it waits."""
+    """A function whose heartbeat has run out takes no turn: the next function may take it at once and open too."""
     connected(client).release(STREAM, 1, shown())
     store, limit_ms = late(client), NOW_MS + 60_000
     turn = mark(2, limit_ms, REQUEST)
@@ -113,7 +113,7 @@ def test_a_function_whose_own_heartbeat_has_run_out_takes_no_turn(client: Client
 
 
 def test_a_function_does_not_end_itself(client: Client) -> None:
-    """Its heartbeat has run out, and a finished stream's connection is open because its release was refused."""
+    """A function whose own heartbeat has run out does not mark itself as ended when it lets a finished stream go."""
     store = connected(client)
     with unanswered(client, never_arrives):
         store.release(STREAM, 1, shown())
@@ -121,8 +121,8 @@ def test_a_function_does_not_end_itself(client: Client) -> None:
     assert not GroupStore(client, CONTROL, GROUP).read().heartbeats[REQUEST].is_ended
 
 
-def test_a_heartbeat_that_lands_late_sets_no_later_one_back(client: Client) -> None:
-    """Otherwise the function would count as dead while it reads, and its successor would open beside it."""
+def test_a_late_heartbeat_does_not_replace_a_newer_one(client: Client) -> None:
+    """A late heartbeat does not replace a newer one. Otherwise the function would count as dead while it reads."""
     groups, known = GroupStore(client, CONTROL, GROUP), GroupLease()
     first, second = GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000, 9, away=1), GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000, 10)
     groups.first_heartbeat(REQUEST, EXECUTION, first)
@@ -134,8 +134,9 @@ def test_a_heartbeat_that_lands_late_sets_no_later_one_back(client: Client) -> N
 
 @pytest.mark.parametrize(("group", "listed", "anew"), [(GROUP, "1", "2"), (GROUP, "2", "2"), ("#2", "1", "")])
 def test_a_stream_that_has_joined_anew_is_not_let_go(client: Client, group: str, listed: str, anew: str) -> None:
-    """Neither if it is in another group by now, nor if its connection was still being closed when the function read
-    the members with that POST.
+    """This holds too if the stream is in another group by now, or if the function had read the new POST already.
+
+    Its connection was still being closed then.
     """
     store = connected(client)
     client.put_item(TableName=CONTROL, Item=record(client) | {"group": {"S": group}, "joined": {"S": "2"}})
@@ -144,10 +145,10 @@ def test_a_stream_that_has_joined_anew_is_not_let_go(client: Client, group: str,
 
 
 @pytest.mark.parametrize(("is_stopped", "joined"), [(False, "1"), (True, "")])
-def test_what_a_newer_function_has_claimed_is_not_let_go_unless_it_is_stopped(
+def test_a_stream_that_a_newer_function_claimed_is_let_go_only_if_it_is_stopped(
     client: Client, is_stopped: bool, joined: str
 ) -> None:
-    """Its upstream refused the older function, and may have answered the newer one since."""
+    """A newer function's stream stays, because that function may be connected; a stopped stream is let go."""
     store = connected(client)
     claimed = {"group_fence": {"N": "2"}, "stop": {"BOOL": is_stopped}}
     client.put_item(TableName=CONTROL, Item=record(client) | claimed)
@@ -155,8 +156,8 @@ def test_what_a_newer_function_has_claimed_is_not_let_go_unless_it_is_stopped(
     assert ("group" in record(client), "ending" in record(client)) == (not is_stopped, is_stopped)
 
 
-def test_a_function_that_is_ended_sends_no_heartbeat_again(client: Client) -> None:
-    """Nobody ends a function that has sent another heartbeat since it was read."""
+def test_a_function_marked_as_ended_sends_no_more_heartbeats(client: Client) -> None:
+    """A function that was marked as ended sends no heartbeat; the mark fails if it has sent one since it was read."""
     groups = GroupStore(client, CONTROL, GROUP)
     first, later, last = (GroupHeartbeat(1, NOW_MS + at_ms, NOW_MS + 8_000 + at_ms) for at_ms in (0, 2_000, 4_000))
     groups.first_heartbeat(REQUEST, EXECUTION, first)
@@ -167,15 +168,15 @@ def test_a_function_that_is_ended_sends_no_heartbeat_again(client: Client) -> No
     assert (is_done, lease.heartbeats) == (False, {REQUEST: replace(later, is_ended=True)})
 
 
-def test_a_group_ends_at_the_version_at_which_nobody_is_a_member(client: Client) -> None:
-    """If somebody has joined since, it goes on."""
+def test_a_group_ends_only_at_the_version_without_members(client: Client) -> None:
+    """A group ends only at the version at which it had no member: if a stream has joined since, the group goes on."""
     groups = GroupStore(client, CONTROL, GROUP)
     assert [groups.changed().version for _ in range(2)] == [1, 2]
     assert [groups.ends(EXECUTION, version)[0] for version in (1, 2)] == [False, True]
 
 
 def test_the_heartbeats_of_functions_long_gone_are_removed(client: Client) -> None:
-    """Their limit passed a minute ago, so none of their connections is open; the item would grow for ever."""
+    """Heartbeats are removed a minute after their function's limit, so that the item does not grow for ever."""
     groups, old = GroupStore(client, CONTROL, GROUP), GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000)
     for request_id in ("r0", REQUEST):
         groups.first_heartbeat(request_id, EXECUTION, old)
@@ -186,8 +187,8 @@ def test_the_heartbeats_of_functions_long_gone_are_removed(client: Client) -> No
     assert left == [["r0", REQUEST], [REQUEST]]
 
 
-def test_all_members_are_read_however_many_pages_they_fill() -> None:
-    """DynamoDB answers a megabyte at a time."""
+def test_all_members_are_read_from_any_number_of_pages() -> None:
+    """The members are read from all pages, because DynamoDB returns a megabyte at a time."""
     tables = MemoryDynamoDB("events", CONTROL)
     tables.most_items = 1
     groups = GroupStore(tables, CONTROL, GROUP)
@@ -196,8 +197,8 @@ def test_all_members_are_read_however_many_pages_they_fill() -> None:
     assert groups.members() == dict.fromkeys("abc", "1")
 
 
-def test_places_are_counted_and_left_as_they_were_read(client: Client) -> None:
-    """If somebody has joined since, a later reading counts; a stream that joined anew keeps its place."""
+def test_members_are_counted_and_removed_only_as_they_were_read(client: Client) -> None:
+    """A count of members holds if no stream joined since it was read; a stream that joined again stays a member."""
     groups = GroupStore(client, CONTROL, GROUP)
     version = groups.changed().version
     for at, size in ((version - 1, 9), (version, 3), (version + 1, 7)):

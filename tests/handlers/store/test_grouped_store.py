@@ -1,4 +1,4 @@
-"""What a group's function owes the store after a refusal, and what its heartbeats answer for, on tables in memory."""
+"""How a group's function repeats refused writes, and which connections its heartbeats cover, on tables in memory."""
 
 from itertools import product
 
@@ -32,8 +32,8 @@ __all__ = ["client"]
 
 
 @pytest.mark.parametrize("was_connected", [True, False])
-def test_a_second_claim_of_a_function_is_not_answered_by_its_first(client: Client, was_connected: bool) -> None:
-    """Its name is the same; if the answer was lost, the recorded claim is the older one."""
+def test_a_lost_claim_is_not_taken_for_the_functions_earlier_claim(client: Client, was_connected: bool) -> None:
+    """Both claims have one name: if the second's answer is lost, the recorded claim may be the first."""
     store = connected(client) if was_connected else store_of(client)
     if not was_connected:
         claim(store)
@@ -43,7 +43,7 @@ def test_a_second_claim_of_a_function_is_not_answered_by_its_first(client: Clien
 
 
 def test_each_claim_turn_and_mark_is_counted(client: Client) -> None:
-    """The heartbeats have the count; if it changes, another function reads its streams' records again."""
+    """Each claim, turn and mark raises the heartbeats' count; another function then reads the records again."""
     store = store_of(client)
     turns, fence = [store.turns], claim(store)
     turns.append(store.turns)
@@ -53,8 +53,8 @@ def test_each_claim_turn_and_mark_is_counted(client: Client) -> None:
     assert [*turns, store.turns] == [0, 1, 2, 3]
 
 
-def test_a_release_that_was_refused_is_made_with_a_later_heartbeat(client: Client) -> None:
-    """Otherwise the function's heartbeats would say, as long as it lives, that the stream is connected."""
+def test_a_refused_release_is_repeated_with_a_later_heartbeat(client: Client) -> None:
+    """Otherwise the function's heartbeats would show the stream as connected for as long as the function lives."""
     store = connected(client)
     client.way = never_arrives
     with pytest.raises(StoreUnavailable):
@@ -67,7 +67,7 @@ def test_a_release_that_was_refused_is_made_with_a_later_heartbeat(client: Clien
 
 
 def test_a_connection_that_the_store_ended_is_released_with_a_later_heartbeat(client: Client) -> None:
-    """No request of it could fail: its record stays open, and no heartbeat answers for it any more."""
+    """A connection that the store ended is released later, with an open record, and no heartbeat covers it any more."""
     store = connected(client)
     store.over(STREAM)
     store.releases_again()
@@ -75,8 +75,8 @@ def test_a_connection_that_the_store_ended_is_released_with_a_later_heartbeat(cl
     assert set(record(client)["live"]["M"]) == {"fence", "request_id", "seen_ms"}
 
 
-def test_no_heartbeat_vouches_for_a_relieved_stream_whose_release_is_owed(client: Client) -> None:
-    """Another function keeps the stream, but its record has no end before the release: what came since may be lost."""
+def test_no_heartbeat_covers_a_relieved_stream_whose_release_is_owed(client: Client) -> None:
+    """Another function keeps the stream, but its record is open until the release: later events may be lost."""
     now = [NOW_MS]
     store = store_of(client, clock_ms=lambda: now[0])
     store.mark_connected(STREAM, claim(store), NOW_MS + 60_000, request_id=REQUEST, shown=shown())
@@ -89,8 +89,8 @@ def test_no_heartbeat_vouches_for_a_relieved_stream_whose_release_is_owed(client
     assert store.heartbeat_at_ms() == now[0]
 
 
-def test_one_that_was_never_connected_releases_no_older_one(client: Client) -> None:
-    """Otherwise the older one would count as closed: a refusal beside it would be final, or a second one opened."""
+def test_a_connection_that_was_never_connected_releases_no_older_one(client: Client) -> None:
+    """Without this the older connection would count as closed, and a refusal beside it would be final."""
     store = connected(client)
     assert claim(store) == 2
     store.over(STREAM)
@@ -98,8 +98,8 @@ def test_one_that_was_never_connected_releases_no_older_one(client: Client) -> N
     assert "released" not in record(client)
 
 
-def test_no_heartbeat_answers_for_a_connection_whose_mark_had_no_answer(client: Client) -> None:
-    """It ends by that, though its record may have the mark: later heartbeats would call it good."""
+def test_no_heartbeat_covers_a_connection_whose_mark_had_no_answer(client: Client) -> None:
+    """A connection whose mark had no answer ends, and its release removes the mark, so that no heartbeat covers it."""
     store = store_of(client)
     fence = claim(store)
     with unanswered(client, answer_is_lost):
@@ -111,7 +111,7 @@ def test_no_heartbeat_answers_for_a_connection_whose_mark_had_no_answer(client: 
 
 
 def test_each_connection_of_a_stream_owes_its_own_release(client: Client) -> None:
-    """A turn's answer was lost after a refused release: nobody else would get it while the function lives."""
+    """A turn without an answer is released beside an older owed release, or no connection would get it again."""
     store = connected(client)
     with unanswered(client, never_arrives):
         store.release(STREAM, 1, shown())
@@ -127,7 +127,7 @@ def test_each_connection_of_a_stream_owes_its_own_release(client: Client) -> Non
 
 
 def test_a_late_release_of_an_older_connection_leaves_the_newer_one_its_lag(client: Client) -> None:
-    """Otherwise the function's heartbeats would answer for the newer one for longer than its manager has said."""
+    """Otherwise the heartbeats would cover the newer connection for longer than its manager allows."""
     now_ms = NOW_MS
     store = store_of(client, clock_ms=lambda: now_ms)
     for is_older in (True, False):
@@ -141,8 +141,8 @@ def test_a_late_release_of_an_older_connection_leaves_the_newer_one_its_lag(clie
     assert store.heartbeat_at_ms() == NOW_MS + 8_000
 
 
-def test_what_a_connection_has_proved_is_written_at_once(client: Client) -> None:
-    """Heartbeats say until when it was good, but not that the gap before it is closed; so each connection does once."""
+def test_a_connection_writes_at_once_that_it_has_caught_up(client: Client) -> None:
+    """Each connection writes once, at once, that it has caught up, because heartbeats do not prove a gap closed."""
     store, times = store_of(client), {"opened_ms": NOW_MS - 500, "since_ms": 0, "live_ms": NOW_MS}
     behind = {"live": {"M": shown()["live"]["M"] | {name: typed_values.number(at) for name, at in times.items()}}}
     for fence, seen_ms in product((1, 2), (-500, -400, 0, 100)):
@@ -155,8 +155,8 @@ def test_what_a_connection_has_proved_is_written_at_once(client: Client) -> None
         assert record(client)["live"]["M"]["seen_ms"] == typed_values.number(NOW_MS + written_ms)
 
 
-def test_the_cursor_of_a_stream_that_is_evicted_is_saved_by_each_heartbeat(client: Client) -> None:
-    """If the upstream has forgotten the newer cursor, nobody can go back to the older connection."""
+def test_the_cursor_of_an_evicted_stream_is_saved_by_each_heartbeat(client: Client) -> None:
+    """Each heartbeat saves the cursor of an evicted stream: its upstream may have forgotten the newer cursor."""
     store = connected(client)
     store.evicting.add(STREAM)
     for number in ("1", "2", "3"):
@@ -168,7 +168,7 @@ def test_the_cursor_of_a_stream_that_is_evicted_is_saved_by_each_heartbeat(clien
 
 
 def test_the_count_of_a_budget_is_saved_at_each_hundredth(client: Client) -> None:
-    """What is less, and what comes beyond the budget, waits for the next write."""
+    """The count of a budget is saved at each hundredth; smaller steps, and events beyond the budget, wait."""
     store, saved = connected(client), []
     for events in (0, 3, 4, 7, 8, 399, 400, 500):
         live = shown()["live"]["M"] | {"spending": {"S": f"20000/{events}/0/0/400/0/pause/0/"}}
@@ -177,13 +177,14 @@ def test_the_count_of_a_budget_is_saved_at_each_hundredth(client: Client) -> Non
     assert saved == [0, 0, 4, 4, 8, 399, 399, 399]
 
 
-def test_a_log_s_cursor_is_saved_if_another_connection_brings_every_event_first(client: Client) -> None:
-    """Such a connection appends no segment, so its successor would resume from where it began, up to 15 min before."""
+def test_a_logs_cursor_is_saved_if_another_connection_brings_every_event_first(client: Client) -> None:
+    """Such a connection appends no segment: its successor would resume from its beginning, up to 15 min before."""
     now_ms, saved = NOW_MS, []
     store = store_of(client, clock_ms=lambda: now_ms)
     client.put_item(TableName=CONTROL, Item=record(client) | {"partitions": {"N": str(LOG)}})
     store.mark_connected(STREAM, claim(store), NOW_MS + 60_000, request_id=REQUEST, shown=shown())
-    # The first cursor is saved at once. For 20 s the connection stores an event a second, then another one is first.
+    # The first cursor is saved at once. For 20 s the connection stores an event a second; then another connection is
+    # first.
     for second in range(40):
         now_ms, stored = NOW_MS + 1_000 * second, min(second, 20)
         heartbeat = GroupHeartbeat(1, now_ms, now_ms + 8_000)
@@ -194,8 +195,8 @@ def test_a_log_s_cursor_is_saved_if_another_connection_brings_every_event_first(
     assert sorted(set(saved)) == [0, 21_000, 36_000]
 
 
-def test_one_that_was_released_owes_nothing(client: Client) -> None:
-    """Its record is written once."""
+def test_a_released_connection_is_not_released_again(client: Client) -> None:
+    """A connection that was released is not released again."""
     store = connected(client)
     store.release(STREAM, 1, shown())
     store.over(STREAM)
@@ -204,8 +205,8 @@ def test_one_that_was_released_owes_nothing(client: Client) -> None:
     assert record(client).get("released") == {"N": "1"}
 
 
-def test_what_a_function_may_not_keep_for_later_is_written_at_once(client: Client) -> None:
-    """This is a first cursor, a stream that is behind and has no heartbeat any more, or a rest, which others obey."""
+def test_a_function_writes_at_once_what_other_functions_depend_on(client: Client) -> None:
+    """A first cursor, a stream behind without a heartbeat, and a back-off that others obey are written at once."""
     store = connected(client)
     store.heartbeat(STREAM, 1, NOW_MS + 60_000, shown() | cursor("7", 1, NOW_MS))
     assert record(client).get("cursor") == {"S": "7"}
@@ -218,8 +219,8 @@ def test_what_a_function_may_not_keep_for_later_is_written_at_once(client: Clien
     assert record(client).get("retry_at") == {"S": "later"}
 
 
-def test_what_a_function_knows_holds_for_as_long_as_its_heartbeats_do(client: Client) -> None:
-    """It reads each lease from a quarter of their time before they run out; none says more than a stream's lag."""
+def test_a_functions_knowledge_of_a_lease_lasts_as_long_as_its_heartbeats(client: Client) -> None:
+    """A lease that a function has read is good until a quarter of the heartbeats' time before they run out."""
     now_ms = NOW_MS
     store = store_of(client, clock_ms=lambda: now_ms)
     store.mark_connected(STREAM, claim(store), NOW_MS + 60_000, request_id=REQUEST, shown=shown())
@@ -231,10 +232,10 @@ def test_what_a_function_knows_holds_for_as_long_as_its_heartbeats_do(client: Cl
     assert (stops, heartbeats) == ([False, True, True], [5_999, 6_000, 8_000])
 
 
-def test_a_stream_that_a_newer_function_has_claimed_is_its_own(client: Client) -> None:
-    """The older one's connection ends as superseded, unless both lanes of one execution stay connected.
+def test_a_stream_that_a_newer_function_claimed_belongs_to_that_function(client: Client) -> None:
+    """A stream that a newer function claimed is superseded here, unless both lanes of an execution stay connected.
 
-    One whose heartbeat has run out makes no second: no heartbeat would tell the newer function of it.
+    A function whose heartbeat has run out makes no second connection: no heartbeat would show it to the newer function.
     """
     store, newer = store_of(client), {"group_fence": {"N": "2"}, "execution": {"S": EXECUTION}}
     client.put_item(TableName=CONTROL, Item=record(client) | newer)
@@ -250,23 +251,23 @@ def test_a_stream_that_a_newer_function_has_claimed_is_its_own(client: Client) -
 
 
 def test_a_turn_that_outlasts_the_function_is_written(client: Client) -> None:
-    """Otherwise a heartbeat answers for it, which lasts until the function's limit at most."""
+    """A turn that outlasts the function is written; a heartbeat covers a shorter one until the function's limit."""
     store = connected(client)
     for expires_at_ms, written in ((NOW_MS + 60_000, NOW_MS + 60_000), (NOW_MS + 60_001, NOW_MS + 60_001)):
         assert store.renew(STREAM, 1, expires_at_ms).is_done
         assert typed_values.count(record(client), "expires_at_ms") == written
 
 
-def test_a_log_s_events_may_wait_beside_the_lag_of_the_heartbeats(client: Client) -> None:
-    """The record says by how much more the stream may be behind."""
+def test_the_waiting_time_of_a_log_adds_to_the_lag_of_the_heartbeats(client: Client) -> None:
+    """If a log's events may wait, the record's lag is longer than that of the heartbeats by that time."""
     store = store_of(client)
     store.lags[STREAM] = 500
     store.mark_connected(STREAM, claim(store), NOW_MS + 60_000, request_id=REQUEST, shown=shown())
     assert record(client)["live"]["M"]["lag_ms"] == {"N": "8500"}
 
 
-def test_what_waits_goes_with_its_own_connection(client: Client) -> None:
-    """The release writes it; without a release it is not written in the name of the next connection."""
+def test_a_waiting_cursor_is_written_only_for_its_own_connection(client: Client) -> None:
+    """A waiting cursor is written by its connection's release, and never in the name of the next connection."""
     store = connected(client)
     for number in ("7", "8"):
         store.heartbeat(STREAM, 1, NOW_MS + 60_000, shown() | cursor(number, 1, NOW_MS))
@@ -279,8 +280,8 @@ def test_what_waits_goes_with_its_own_connection(client: Client) -> None:
     assert record(client)["cursor"] == {"S": "9"}
 
 
-def test_what_was_read_before_changes_nothing(client: Client) -> None:
-    """No counter goes back and no stop is lost, unless the stream has joined anew."""
+def test_a_record_that_was_read_earlier_changes_nothing(client: Client) -> None:
+    """A record that was read earlier takes back no counter and no stop, unless the stream has joined again."""
     before = record(client)
     store = connected(client)
     after = record(client)

@@ -1,4 +1,4 @@
-"""The JSON of INSERTs: whichever way it is made, it is that of the event's item."""
+"""The JSON of INSERTs equals that of the event's item, whichever way it is made."""
 
 import os
 from contextlib import closing
@@ -38,10 +38,10 @@ EVENTS_OF_ALL_KINDS = st.builds(
         StoragePolicy, st.sampled_from([1, 7]), st.sampled_from([0, 3]), order=st.sampled_from(["index", "none"])
     ),
 )
-def test_an_insert_is_that_of_the_item(
+def test_an_insert_statement_equals_the_events_item(
     numbered: list[tuple[int, StreamEvent]], stream_id: str, fence: int, policy: StoragePolicy
 ) -> None:
-    """Names and values are the item's, in its order, whatever they hold, and whatever was written before."""
+    """A statement has the names and values of the event's item in its order, for any content and any earlier event."""
     inserts = Inserts("table", stream_id, fence, policy)
     for number, event in numbered:
         item = inserts.item(number, event)
@@ -56,13 +56,13 @@ def test_an_insert_is_that_of_the_item(
 @pytest.mark.parametrize(
     "event", [StreamEvent("k", b"a", None, None, None, 1), StreamEvent("k", "a", "i" * SHORT, None, None, 1)]
 )
-def test_what_is_not_short_is_written_by_way_of_its_item(event: StreamEvent) -> None:
-    """Bytes, and a text that is long with its id, may need packing, or be too large."""
+def test_an_event_that_is_not_short_is_written_from_its_item(event: StreamEvent) -> None:
+    """Bytes, or a text that is long together with its id, are written from the item, as they may need packing."""
     assert Inserts("table", "demo", 1, StoragePolicy()).of_short(0, event) is None
 
 
 def test_the_small_client_stores_what_boto3_stores(aws: Aws, tables: str) -> None:
-    """The client sends the JSON itself to the embedded AWS: texts, bytes, a packed body, quotes, per cents."""
+    """The small client sends the JSON itself: texts, bytes, a packed body, quotes and per cents arrive as by boto3."""
     bodies: list[Any] = ['{"a": "é\\u2028%s"}', b"\xff\0", "x" * 9000, "", "a\nb'\"\\"]
     sent = [StreamEvent(f"k{n}%", body, f"i{n}", "add", None, 5) for n, body in enumerate(bodies)]
     signer = Signer(Credentials("id", "key"), os.environ["AWS_DEFAULT_REGION"])

@@ -1,4 +1,4 @@
-"""How streams are listed and their leases read: nothing is missed, and the number of requests is bounded."""
+"""How streams are listed and their leases read: no stream is missed, and the number of requests is bounded."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ from tests.handlers.aws import CONTROL, Client, Counted, Memory
 from tests.permission_edges import own_requests
 
 NOW_MS = 1_800_000_000_000
-# So many streams are read between two looks at the clock, in a test with `small_parts`.
+# The number of streams read between two readings of the clock, in a test with `small_parts`.
 PART = 4
 GENERATED = settings(max_examples=examples(5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -41,7 +41,7 @@ def record(stream_id: str) -> dict[str, Any]:
 
 
 def walk(leases: Leases, limit: int) -> list[str]:
-    """Return all pages, one after the other."""
+    """Return the streams of all pages, in order."""
     shown: list[str] = []
     while page := leases.started(shown[-1] if shown else "", limit):
         shown += page
@@ -50,20 +50,20 @@ def walk(leases: Leases, limit: int) -> list[str]:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a check read few streams at once."""
+    """Let a check read few streams at a time."""
     for name in ("KEYS", "AT_ONCE"):
         monkeypatch.setattr(f"handlers.watching.lease_rounds.{name}", 2)
 
 
 @pytest.fixture(scope="module")
 def ids() -> list[str]:
-    """Return ids, in order."""
+    """Return stream ids in order."""
     return [f"demo:{number:04d}" for number in range(240)]
 
 
 @pytest.fixture
 def filled(memory: Memory, ids: list[str]) -> Memory:
-    """Return a table of streams: every second is held; twenty more had a stop request before their start."""
+    """Return a table of streams of which every second is held; twenty more have only a stop request."""
     items = [lease(stream_id, held=number % 2 == 0) for number, stream_id in enumerate(ids)]
     items += [record(stream_id) for stream_id in ids[:50]]
     items += [
@@ -73,8 +73,8 @@ def filled(memory: Memory, ids: list[str]) -> Memory:
     return memory
 
 
-def test_a_page_costs_one_request_wherever_it_begins(filled: Memory, ids: list[str]) -> None:
-    """With any number of streams, nothing before or after the page is read."""
+def test_a_page_costs_one_request_at_any_place(filled: Memory, ids: list[str]) -> None:
+    """A page is one request, whatever its place: with any number of streams, no record before or after it is read."""
     client = Counted(filled.dynamodb)
     leases = Leases(client, CONTROL)
     assert leases.started("demo:0139", 100) == ids[140:]
@@ -82,14 +82,14 @@ def test_a_page_costs_one_request_wherever_it_begins(filled: Memory, ids: list[s
     assert client.requests == ["query", "query"]
 
 
-def test_a_page_is_full_and_no_fuller_where_some_were_never_started(filled: Memory, ids: list[str]) -> None:
-    """A lease with only a stop request is no stream: the page goes on after it, up to its limit."""
+def test_a_page_is_filled_past_streams_that_were_never_started(filled: Memory, ids: list[str]) -> None:
+    """A lease with only a stop request is no stream: the page skips it and is filled up to its limit."""
     leases = Leases(filled.dynamodb, CONTROL)
     assert [leases.started("", limit) for limit in (1, 7, 60)] == [ids[:1], ids[:7], ids[:60]]
 
 
-def test_a_look_costs_a_request_for_a_hundred_held_streams(filled: Memory, ids: list[str]) -> None:
-    """Besides the page that lists them, no record of a stream that nobody holds is read."""
+def test_a_check_reads_a_hundred_held_streams_a_request(filled: Memory, ids: list[str]) -> None:
+    """A check reads a hundred held streams a request, besides the list, and no record of a stream without a holder."""
     client = Counted(filled.dynamodb)
     seen = Rounds(Leases(client, CONTROL), 1, Turn(1000)).check(NOW_MS, lambda: False)
     assert (seen.is_whole, seen.wanted, seen.missing, list(seen.away_ms)) == (True, 120, 120, ids[::2])
@@ -98,8 +98,8 @@ def test_a_look_costs_a_request_for_a_hundred_held_streams(filled: Memory, ids: 
 
 @GENERATED
 @given(st.data())
-def test_pages_miss_nothing_that_was_there_throughout(filled: Memory, ids: list[str], data: st.DataObject) -> None:
-    """Streams are started, stopped, renewed or deleted between pages, even one whose id ends a page."""
+def test_pages_miss_no_stream_that_was_there_throughout(filled: Memory, ids: list[str], data: st.DataObject) -> None:
+    """Streams start, stop, renew or are deleted between pages, even the stream whose id ends a page."""
     limit = data.draw(st.sampled_from([37, 100, 150]))
     touched: set[str] = set()
 
@@ -130,13 +130,13 @@ def test_pages_miss_nothing_that_was_there_throughout(filled: Memory, ids: list[
 
 @given(st.lists(st.sets(st.text("abc", max_size=3)), max_size=8), st.integers(1, 4))
 def test_every_suspect_has_its_turn(looks: list[set[str]], most: int) -> None:
-    """A bounded number has a turn at a time; each that stays waits for at most all others."""
+    """At most `most` suspects have a turn at a time, and a suspect that stays waits for at most all others."""
     turn, stays = Turn(most), {"a", "b", "bc", "c"}
     asked: set[str] = set()
     for look in looks + [set()] * 5:
         for stream_id in sorted(look | stays):
             turn.offer(stream_id, Lease(execution=stream_id))
-        # However many are offered, few leases are remembered.
+        # Few leases are remembered, whatever the number of offers.
         assert repr(turn).count("Lease(") <= 2 * most
         those = list(turn.take())
         assert len(those) == len(dict(those)) == min(most, len(look | stays))
@@ -145,8 +145,8 @@ def test_every_suspect_has_its_turn(looks: list[set[str]], most: int) -> None:
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_numbers_are_no_better_while_a_round_goes_on(memory: Memory) -> None:
-    """The worst stream counts even in a run that did not look at it, until a whole round has found it well."""
+def test_the_worst_stream_counts_until_a_whole_round_has_found_it_well(memory: Memory) -> None:
+    """The worst stream counts until a whole round has found it well, even in a run that did not check it."""
     known = {"expires_at_ms": {"N": str(NOW_MS - 5_000)}}
     names = [f"demo:{number:04d}" for number in range(PART + 1)]
     fill(memory, [lease(name, held=True, **known) for name in names[1:]])
@@ -170,13 +170,13 @@ def test_numbers_are_no_better_while_a_round_goes_on(memory: Memory) -> None:
         assert rounds.numbers() == (every, every, expected)
 
 
-def test_a_look_that_is_refused_on_its_way_begins_again_where_it_began(
+def test_a_check_that_is_refused_midway_begins_again_at_the_same_place(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody heard what it saw before the refusal, so the next look sees it again."""
+    """A refused check has reported nothing, so the next one begins at the same place."""
     names = ["demo:a", "demo:b", "demo:c", "demo:d"]
     fill(memory, [lease(name, held=True) for name in names])
-    # One stream is read between two looks at the clock.
+    # The check reads one stream between two readings of the clock.
     for name in ("KEYS", "AT_ONCE"):
         monkeypatch.setattr("handlers.watching.lease_rounds." + name, 1)
     groups: list[str] = []
@@ -194,8 +194,8 @@ def test_a_look_that_is_refused_on_its_way_begins_again_where_it_began(
     assert list(rounds.last.away_ms) == names
 
 
-def test_a_look_that_is_late_stops_also_where_nobody_holds_a_stream(memory: Memory) -> None:
-    """Pages of such streams take time too; the next look goes on after them."""
+def test_a_late_check_also_stops_among_streams_without_a_holder(memory: Memory) -> None:
+    """A late check also stops after a page of streams without a holder, and the next one goes on after it."""
     fill(memory, [*(lease(f"x{number}", held=False) for number in range(3)), lease("y", held=True)])
     client = Counted(Client(memory.dynamodb, "query", lambda call, **asked: call(**asked, Limit=3)))
     rounds = Rounds(Leases(client, CONTROL), 1, Turn(1))
@@ -205,7 +205,7 @@ def test_a_look_that_is_late_stops_also_where_nobody_holds_a_stream(memory: Memo
 
 
 def test_a_lease_knows_its_first_and_its_last_stop() -> None:
-    """A stop that is requested again keeps its beginning; a POST between the two came before the last one."""
+    """A repeated stop keeps its first time beside its last, and a move counts only for the last stop."""
     instants = {"stop_since": {"S": "1970-01-01T00:00:05Z"}, "stop_at": {"S": "1970-01-01T00:00:07Z"}}
     read = control_record.lease({"stop": {"BOOL": True}} | instants)
     assert (read.stop, read.stop_at_ms, read.last_stop_ms) == (True, 5_000, 7_000)

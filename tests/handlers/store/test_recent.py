@@ -1,4 +1,4 @@
-"""The list of streams reads in batches what each status needs, on tables in memory."""
+"""The list of streams reads the records for each status in batches, on tables in memory."""
 
 from typing import Any
 
@@ -16,13 +16,13 @@ from tests.handlers.aws import CONTROL, Counted, Memory, save_connection
 
 RETRIES = Retries(60_000, 90_000)
 NOW_MS, DEAD_MS, STEP_MS = 10_000_000, 15_000, 10_000
-# Each connection in turn: it was answered and relieved, answered and dropped, never answered, or left no record.
+# The connections in turn: answered and relieved, answered and dropped, never answered, or without a record.
 KINDS = ("relieved", "dropped", "refused", "unrecorded")
 RUNS = st.lists(st.sampled_from(KINDS), max_size=8)
 
 
 def made(memory: Memory, stream_id: str, run: list[str]) -> None:
-    """Return a stream with these connections, and one that is open now."""
+    """Make a stream with these connections, and one that is open now."""
     store = memory.store()
     execution = f"arn:{stream_id}"
     memory.put_control(
@@ -54,8 +54,8 @@ def listed(records: StreamRecords, ids: list[str]) -> list[dict[str, Any]]:
     return streams
 
 
-def test_the_list_shows_what_the_stream_itself_does(memory: Memory) -> None:
-    """This holds for any connections, except for an error that was over before the newest of them."""
+def test_the_list_shows_the_same_as_the_streams_own_answer(memory: Memory) -> None:
+    """The list equals the stream's own answer for any connections, except for an error over before the newest ones."""
     number = 0
 
     @settings(max_examples=examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -72,7 +72,7 @@ def test_the_list_shows_what_the_stream_itself_does(memory: Memory) -> None:
             read = records.read(stream_id)
             assert read is not None
             whole = status.answer(stream_id, read, NOW_MS, DEAD_MS, RETRIES)
-            # These are of its four records alone, or of its sinks.
+            # These come from the list's four records alone, or from the sinks.
             own = ("events_per_s", "open_gaps", "open_gaps_at_least", "lag_ms")
             wanted = {name: whole[name] for name in answer if name not in own}
             assert answer["open_gaps_at_least"] or not whole["open_gaps_at_least"]
@@ -83,7 +83,7 @@ def test_the_list_shows_what_the_stream_itself_does(memory: Memory) -> None:
                 assert error["over_at"] is not None
                 assert error["fence"] <= whole["fence"] - NEWEST
                 wanted["last_error"] = None
-            # The list says neither for how long nor what was lost, and since when where its four records do.
+            # The list omits how long and what was lost. It has a start only if its four records show one.
             assert answer["since_at"] in (None, wanted.pop("since_at"))
             assert answer["verdict"].split()[0].rstrip(".:") == wanted.pop("verdict").split()[0].rstrip(".:")
             assert {name: answer[name] for name in wanted} == wanted
@@ -91,8 +91,8 @@ def test_the_list_shows_what_the_stream_itself_does(memory: Memory) -> None:
     shown()
 
 
-def test_a_stream_that_is_well_costs_no_request_of_its_own(memory: Memory) -> None:
-    """For 22 streams it takes one request for their leases, and two for their newest connections."""
+def test_a_healthy_stream_costs_the_list_no_request_of_its_own(memory: Memory) -> None:
+    """For 22 healthy streams the list takes one request for their leases and two for their newest connections."""
     ids = [f"well:{number:02d}" for number in range(22)]
     for stream_id in ids:
         made(memory, stream_id, ["relieved"] * (NEWEST + 1))
@@ -102,10 +102,10 @@ def test_a_stream_that_is_well_costs_no_request_of_its_own(memory: Memory) -> No
     assert client.requests == ["batch_get_item"] * 3
 
 
-def test_the_list_reads_losses_where_there_are_some(memory: Memory) -> None:
-    """One of the newest connections has counted some. Its four records are the least for which it is connected.
+def test_the_list_reads_losses_if_a_connection_has_counted_some(memory: Memory) -> None:
+    """The list reads losses if one of the newest connections counted some; its time is at least that of four records.
 
-    If there are a hundred losses, nobody knows whether they are all since the start.
+    After a hundred losses the reader cannot tell whether it has all since the start.
     """
     made(memory, "lossy", [])
     store, shown = memory.store(), StreamRecords(memory.dynamodb, CONTROL)

@@ -1,7 +1,7 @@
 """The requests of a reconnection in place, counted at the client that sends them.
 
-All requests of the control table count, from the loss of a connection until the next one's first event is stored, and
-the opening of the upstream is marked. The events themselves are in the other table; the end of a log is read first.
+Counted are all requests of the control table, from the loss of a connection until the next one stores its first event,
+and the mark of the upstream's opening. Events are in the other table; the end of a log is read first.
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 def requested(*tries: Script, retry: bytes = b"", **fields: Any) -> list[str]:
     """Return the requested records of the control table in order, with the openings of the upstream.
 
-    The `tries` come between the lost connection and the one that brings an event.
+    The `tries` come between the lost connection and the connection that brings an event.
     """
     scripts: list[Script] = [
         [(0, Opened(200)), (10, Chunk(retry + event(1))), (LOST_MS - 20, Closed("reset"))],
@@ -68,24 +68,24 @@ def requested(*tries: Script, retry: bytes = b"", **fields: Any) -> list[str]:
 @pytest.mark.parametrize("retry", [b"", RETRY], ids=["at once", "after a rest"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_reconnection_in_place_is_four_requests(policy: str, retry: bytes, store: dict[str, Any]) -> None:
-    """This holds for any policy and store, and whether a rest is owed or not.
+    """A reconnection is four requests for any policy and store, with or without a back-off.
 
-    The release notes the rest, the claim takes the try, and the mark ends it.
+    The release notes the back-off, the claim takes the try, and the mark ends it.
     """
     assert requested(retry=retry, **POLICIES[policy], **store) == IN_PLACE
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_longer_rest_is_looked_at(policy: str) -> None:
-    """It looks every two seconds, as often as the stage reads a lease: a stop that is requested in a rest ends it."""
+def test_a_longer_back_off_reads_the_lease_for_a_stop(policy: str) -> None:
+    """A longer back-off reads the lease every two seconds, as often as the stage does, so that a stop ends it."""
     rest = ["connection#000000000001", "lease", "lease", "lease", "lease", UPSTREAM, "lease"]
     assert requested(retry=b"retry: 5000\n\n", **POLICIES[policy]) == rest
 
 
 @pytest.mark.parametrize("retry", [b"", RETRY], ids=["at once", "after a rest"])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_after_a_try_that_fails_the_next_is_four_requests_as_well(policy: str, retry: bytes) -> None:
-    """They are the failed try's record, the rest that it owes, the claim and the mark."""
+def test_the_try_after_a_failed_one_is_four_requests_too(policy: str, retry: bytes) -> None:
+    """A failed try costs four requests: its record, the back-off, the next claim and the mark."""
     failure: Script = [(0, Opened(503))]
     asked = requested(failure, failure, retry=retry, backoff={"http": {"start_s": 1}}, **POLICIES[policy])
     tries = [["connection#00000000000" + number, "lease", "lease", UPSTREAM] for number in "123"]
@@ -93,8 +93,8 @@ def test_after_a_try_that_fails_the_next_is_four_requests_as_well(policy: str, r
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_where_nobody_answers_the_lease_is_read_once_more(policy: str) -> None:
-    """It may show a connected successor, which explains the end. If two are forbidden, the release answers that."""
+def test_an_unanswered_connection_reads_the_lease_once_more(policy: str) -> None:
+    """The lease may show a connected successor, which explains the end. If two are forbidden, the release shows it."""
     failure: Script = [(0, Closed("refused"))]
     asked = requested(failure, retry=RETRY, **POLICIES[policy])
     read = [] if policy == "forbids" else ["lease"]

@@ -37,7 +37,7 @@ EXECUTION = "arn:aws:states:us-east-1:123456789012:execution:streamkeeper-prod-c
 
 
 class Table(Counted):
-    """The control table in memory, the requests that it got, and what was written."""
+    """The control table in memory, which keeps its requests and the keys of its writes."""
 
     def __init__(self) -> None:
         self.written: list[str] = []
@@ -64,7 +64,7 @@ class Table(Counted):
 
 
 class Function:
-    """The requests of one invocation, at a clock that does not move; `ask` does what a performer does."""
+    """The requests of one invocation, at a clock that does not move; `ask` works as a performer does."""
 
     def __init__(self, table: Table, request_id: str, now_ms: int = 0, overlap: str = "evicts") -> None:
         self.now_ms = now_ms
@@ -103,8 +103,8 @@ def row(fence: int, seen_ms: int, **more: Any) -> Progress:
     return Progress(fence, claimed_ms=fence * 1_000, opened_ms=fence * 1_000 + 10, seen_ms=seen_ms, **more)
 
 
-def test_the_ledger_says_that_a_cursor_is_too_old_before_it_goes() -> None:
-    """The record goes first; then the cursor is saved that passes what the upstream has forgotten."""
+def test_the_ledger_records_an_expired_cursor_before_it_is_replaced() -> None:
+    """The ledger has the record of an expired cursor before a cursor is saved that passes the forgotten events."""
     resume = {"header": "Last-Event-ID", "fallback": "start", "expired": {"event": "gone"}}
     manager = connected(resume=resume)
     effects = drained(manager, 50, manager.handle(40, Chunk(b"event: gone\ndata: x\n\n")))
@@ -116,8 +116,8 @@ def test_the_ledger_says_that_a_cursor_is_too_old_before_it_goes() -> None:
     assert [key for key in table.written if key in ("connection#000000000003", "lease")] == ["connection#000000000003"]
 
 
-def test_a_connection_lets_go_only_once_the_ledger_has_its_record() -> None:
-    """The record is tried again before the release; if it fails, the lease is kept."""
+def test_a_connection_is_released_only_once_the_ledger_has_its_record() -> None:
+    """The record is written again before the release; if that fails, the lease is kept."""
     table = Table()
     function = opened(table)
     before, end = table.item(), row(1, 2_500, closed_ms=2_500)
@@ -134,8 +134,8 @@ def test_a_connection_lets_go_only_once_the_ledger_has_its_record() -> None:
     assert len(table.requests) == requests + 1
 
 
-def test_a_cursor_stays_where_the_ledger_could_not_say_that_it_is_too_old() -> None:
-    """The answer to the record is lost, so the cursor stays; the next connection learns the same."""
+def test_an_expired_cursor_stays_if_the_ledger_could_not_record_it() -> None:
+    """If the record of an expired cursor fails, the cursor stays, so the next connection learns that it is expired."""
     table = Table()
     opened(table).ask(Release("41", row(1, 1_500, closed_ms=1_500, ended_by="reset")))
     expired = fresh(statuses={"410": "expired"}, resume={"header": "Last-Event-ID"})
@@ -155,7 +155,7 @@ def test_a_cursor_stays_where_the_ledger_could_not_say_that_it_is_too_old() -> N
 
 
 def test_opening_takes_a_claim_and_a_mark() -> None:
-    """The claim returns the cursor, the rest and the ledger's knowledge; a heartbeat is one write, the end two."""
+    """The claim returns cursor, back-off and the ledger's knowledge. A heartbeat is one write, and an end is two."""
     table = Table()
     function = opened(table)
     assert table.requests == ["update_item"] * 2
@@ -171,8 +171,8 @@ def test_opening_takes_a_claim_and_a_mark() -> None:
     assert table.written == ["lease"] * 3 + ["connection#000000000001", "lease", "lease"]
 
 
-def test_what_is_refused_answers_with_the_record() -> None:
-    """A connection that is no longer the newest learns it from its own heartbeat, and saves nothing."""
+def test_a_refused_write_returns_the_record() -> None:
+    """An older connection finds in its refused heartbeat's answer that it is not the newest, and saves nothing."""
     table = Table()
     older, _ = overlapping(table)
     before, asked = table.item(), len(table.requests)
@@ -185,8 +185,8 @@ def test_what_is_refused_answers_with_the_record() -> None:
     assert {name for name in after if after[name] != before.get(name)} == {"released"}
 
 
-def test_who_knows_of_a_newer_connection_only_marks_its_release() -> None:
-    """One request has the same answer and record; its cursor and its end would be refused."""
+def test_a_connection_that_knows_of_a_newer_one_only_marks_its_release() -> None:
+    """A connection that knows of a newer one marks its release with one request; its cursor would be refused."""
     table = Table()
     older, _ = overlapping(table)
     before, asked = table.item(), len(table.requests)
@@ -197,7 +197,7 @@ def test_who_knows_of_a_newer_connection_only_marks_its_release() -> None:
 
 @pytest.mark.parametrize("back_ms", [0, 1, 1_000])
 def test_a_clock_that_is_set_back_loses_no_cursor(back_ms: int) -> None:
-    """The first cursor is saved at once; with a lease renewed to an earlier time it would be refused and lost."""
+    """The first cursor is saved even if the clock is set back, which would renew the lease to an earlier time."""
     table = Table()
     function = Function(table, "r1")
     manager = fresh()
@@ -213,7 +213,7 @@ def test_a_clock_that_is_set_back_loses_no_cursor(back_ms: int) -> None:
 
 
 def test_a_heartbeat_that_lands_after_the_release_changes_nothing() -> None:
-    """It would show a closed connection as open, and move its cursor back."""
+    """A late heartbeat changes nothing; it would show a closed connection as open and move its cursor back."""
     table = Table()
     function = opened(table)
     function.ask(Release("6", row(1, 2_500, closed_ms=2_500, ended_by="reset")))
@@ -223,23 +223,23 @@ def test_a_heartbeat_that_lands_after_the_release_changes_nothing() -> None:
     assert table.item() == before
 
 
-def test_a_killed_connection_is_written_down_by_the_next() -> None:
-    """The control record has its last state; the claim that finds it writes it into the ledger."""
+def test_a_killed_connection_is_recorded_by_the_next_one() -> None:
+    """The claim that finds a killed connection's last state in the control record writes it into the ledger."""
     table = Table()
     opened(table).ask(Heartbeat("5", row(1, 2_000, stored=4), 9_500))
     assert table.item("connection#000000000001") == {}
     next_one = Function(table, "r2", now_ms=3_000)
     assert next_one.claim().resumption == Resumption("5", 0, 2_000, 1_000, 2_000)
     record = table.item("connection#000000000001")
-    # What counts nothing is not kept: the ledger is kept for long.
+    # Counts of zero are not kept, because the ledger is kept for long.
     names = ("fence", "seen_ms", "stored", "frames", "lane", "request_id", "ended_by", "closed_ms")
     assert [record.get(name) for name in names] == [
         {"N": "1"}, {"N": "2000"}, {"N": "4"}, None, {"S": "A"}, {"S": "r1"}, None, None,
     ]  # fmt: skip
 
 
-def test_what_the_predecessor_wrote_after_the_claim_is_written_down_too() -> None:
-    """It may be killed between the claim and the mark, which overwrites its record."""
+def test_a_predecessors_write_after_the_claim_is_recorded_too() -> None:
+    """The mark of the next connection overwrites the predecessor's record, so it writes that into the ledger before."""
     table = Table()
     older, newer = opened(table), Function(table, "r2")
     newer.claim()
@@ -251,8 +251,8 @@ def test_what_the_predecessor_wrote_after_the_claim_is_written_down_too() -> Non
     assert len(table.requests) == asked + 1
 
 
-def test_a_turn_brings_the_cursor_that_the_release_saved() -> None:
-    """If a second connection is forbidden, the claim comes before the older one's last cursor."""
+def test_a_turn_returns_the_cursor_that_the_release_saved() -> None:
+    """If two connections are forbidden, the claim comes before the older one's last cursor, so the turn returns it."""
     table = Table()
     older, newer = opened(table, overlap="forbids"), Function(table, "r2", overlap="forbids")
     newer.claim()
@@ -266,8 +266,8 @@ def test_a_turn_brings_the_cursor_that_the_release_saved() -> None:
     assert (taken.lease.connected_token, taken.resumption.cursor, len(table.requests)) == (2, "6", asked + 1)
 
 
-def test_a_turn_that_the_upstream_refuses_keeps_what_those_before_have_brought() -> None:
-    """It appears only at its release: the next one still knows until when all is stored."""
+def test_a_refused_turn_keeps_the_predecessors_evidence() -> None:
+    """After a turn that the upstream refused, the next connection still learns until when all events are stored."""
     table = Table()
     opened(table, overlap="forbids").ask(Release("6", row(1, 2_500, closed_ms=2_500, ended_by="reset")))
     refused = Function(table, "r2", now_ms=2_600, overlap="forbids")
@@ -286,10 +286,8 @@ def test_a_turn_that_the_upstream_refuses_keeps_what_those_before_have_brought()
         ({"rest_until_ms": {"S": "soon"}}, "the control record cannot be claimed"),
     ],
 )
-def test_a_record_that_cannot_be_claimed_is_not_asked_for_at_once_again(
-    attributes: dict[str, Any], sentence: str
-) -> None:
-    """A newer or damaged one owes no rest, so without a pause it would be refused again and again."""
+def test_a_record_that_cannot_be_claimed_is_store_unavailable(attributes: dict[str, Any], sentence: str) -> None:
+    """A newer or damaged record owes no back-off, so without a pause the claim would be refused again and again."""
     table = Table()
     function = Function(table, "r1")
     function.claim()
@@ -298,8 +296,8 @@ def test_a_record_that_cannot_be_claimed_is_not_asked_for_at_once_again(
         function.ask(Claim(after_fence=1))
 
 
-def test_who_looked_for_gaps_is_told_to_the_next() -> None:
-    """So not each of many connections that break off looks back."""
+def test_the_next_claim_returns_which_connection_last_searched_for_gaps() -> None:
+    """The newest search for gaps is recorded, so that not every one of many dropped connections searches."""
     table = Table()
     function = opened(table)
     function.ask(RecordGaps(4_000))
@@ -308,7 +306,7 @@ def test_who_looked_for_gaps_is_told_to_the_next() -> None:
 
 
 def answered(table: Table, fence: int, for_ms: int = 10) -> Function:
-    """Return a connection that is answered ten milliseconds after its claim, and seen for so long since."""
+    """Return a connection that is answered ten milliseconds after its claim, and alive for `for_ms`."""
     function = Function(table, f"r{fence}", now_ms=fence * 1_000 + 500)
     function.claim()
     function.ask(MarkConnected(fence, 900_000, row(fence, fence * 1_000 + for_ms)))
@@ -321,8 +319,8 @@ def gaps(table: Table) -> list[str]:
 
 
 @pytest.mark.parametrize("tries", [LOOK_BACK - 2, LOOK_BACK - 1, LOOK_BACK, 2 * LOOK_BACK - 1])
-def test_the_gap_before_one_that_was_killed_is_written_down_however_many_tries_follow(tries: int) -> None:
-    """It was killed before it looked for gaps; the next answered one records the gap before it and after it."""
+def test_the_gap_before_a_killed_connection_is_recorded_after_any_number_of_tries(tries: int) -> None:
+    """The next answered connection records the gaps before and after one that was killed before its search."""
     table = Table()
     for fence in (1, 2):
         answered(table, fence)
@@ -334,8 +332,8 @@ def test_the_gap_before_one_that_was_killed_is_written_down_however_many_tries_f
     assert gaps(table) == ["gap#000000000002", f"gap#{3 + tries:012d}"]
 
 
-def test_gaps_are_written_down_back_to_who_looked_last() -> None:
-    """However many were killed before they looked; for a few, two queries are enough."""
+def test_gaps_are_recorded_back_to_the_last_search() -> None:
+    """The search goes back to the last recorded one, past any number of killed connections; usually two queries do."""
     table, last = Table(), LOOK_BACK + 10
     for fence in range(1, last):
         answered(table, fence)
@@ -351,8 +349,8 @@ def test_gaps_are_written_down_back_to_who_looked_last() -> None:
 
 
 @pytest.mark.parametrize(("for_ms", "queries"), [(810, 3), (811, 2)])
-def test_one_that_lasted_long_has_looked_whatever_the_control_record_says(for_ms: int, queries: int) -> None:
-    """So a group's function, which never records who looked last, reads no more records at each handover."""
+def test_a_connection_that_lasted_long_has_searched_for_gaps(for_ms: int, queries: int) -> None:
+    """A connection that lasted long has searched, so a group, which records no search, reads few records a handover."""
     table, last = Table(), LOOK_BACK + 10
     for fence in range(1, last):
         answered(table, fence, for_ms)
@@ -363,7 +361,7 @@ def test_one_that_lasted_long_has_looked_whatever_the_control_record_says(for_ms
 
 
 def test_the_control_record_of_a_typical_stream_is_one_write_unit() -> None:
-    """Names as long as AWS makes them, a cursor of 36 characters and long numbers stay under a kilobyte."""
+    """With AWS's longest names, a cursor of 36 characters and long numbers a control record stays under a kilobyte."""
     table = Table()
     now_ms = 1_900_000_000_000
     request_id, name = "8f5a0a1e-0d9b-4f0e-9a53-0e3d6f2b7c11", "2c1d7e6b4fb04a2e9e8f7a6b5c4d3e2f1a0b9c8d-1"

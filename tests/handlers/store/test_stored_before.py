@@ -1,7 +1,7 @@
-"""Each later version reads what a version with this layout wrote (commit 8a452af), segments included, and as it did.
+"""Each later version reads records and segments of this layout as the version that wrote them did (commit 8a452af).
 
 The files hold items that a replay of that version, or its own functions, left, each beside its own reader's result. New
-fields may be added; none may be missing or mean something else.
+fields may be added; none may be missing or change its meaning.
 """
 
 import base64
@@ -43,7 +43,7 @@ RECORDS = [
 
 
 def same_of(now: Any, before: Any) -> Any:
-    """Return the part of `now` whose fields `before` has."""
+    """Return `now` without the fields that `before` lacks."""
     if isinstance(before, dict) and isinstance(now, dict):
         return {name: same_of(now.get(name), value) for name, value in before.items()}
     if isinstance(before, list) and isinstance(now, list):
@@ -52,28 +52,28 @@ def same_of(now: Any, before: Any) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "item", "before"), RECORDS)
-def test_what_the_version_before_wrote_is_read_as_it_read_it(kind: str, item: Item, before: Any) -> None:
-    """A lease, one with a rest and a cursor, connections that were killed or refused, gaps, an event, a group."""
+def test_a_record_of_the_former_version_is_read_as_that_version_read_it(kind: str, item: Item, before: Any) -> None:
+    """This holds for leases with and without a back-off, killed and refused connections, gaps, an event and a group."""
     assert same_of(json.loads(json.dumps(READERS[kind](item))), before) == before
 
 
 @pytest.mark.parametrize("kind", ["lease", "resting"])
-def test_a_lease_of_the_version_before_has_no_damage(kind: str) -> None:
-    """It names no version of the function, for its executions call the alias."""
+def test_a_lease_of_the_former_version_has_no_damage(kind: str) -> None:
+    """A lease of the former version names no version of the function, because its executions call the alias."""
     item = RECORDED[kind]["item"]
     assert (damage(item), is_asked(item, ""), lease_of(item).execution) == ((), False, item["execution"]["S"])
 
 
 def bare(value: Any) -> Any:
-    """Return the value with its bytes, which the file has as {"base64": …}."""
+    """Return the value with its bytes decoded, which the file holds as {"base64": …}."""
     if isinstance(value, dict):
         return base64.b64decode(value["base64"]) if set(value) == {"base64"} else {k: bare(v) for k, v in value.items()}
     return [bare(one) for one in value] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize("case", bare(SEGMENTS), ids=["cursor", "binary", "object"])
-def test_a_segment_of_the_version_before_is_read_as_it_read_it(case: dict[str, Any]) -> None:
-    """Its events, in the table or the bucket, and an appender's knowledge of it, are the same."""
+def test_a_segment_of_the_former_version_is_read_as_that_version_read_it(case: dict[str, Any]) -> None:
+    """A segment's events, in the table or the bucket, and an appender's knowledge of it are the same as before."""
     objects = {key: body.encode() if isinstance(body, str) else body for key, body in case["objects"].items()}
     read = [asdict(event) for event in segment_reader.stored_events(case["item"], objects.get)]
     segment = segment_reader.segment_of(case["item"])
@@ -83,8 +83,8 @@ def test_a_segment_of_the_version_before_is_read_as_it_read_it(case: dict[str, A
 
 
 @pytest.mark.parametrize("case", KEYS["keys"], ids=lambda case: case["rule"])
-def test_a_key_is_what_the_version_before_computed(case: dict[str, Any]) -> None:
-    """The dedup key, its partition and a log's are the same, or a known event would be stored again."""
+def test_a_key_equals_the_former_versions_key(case: dict[str, Any]) -> None:
+    """The dedup key, its partition and a log's key do not change, or a known event would be stored again."""
     rule: Any = case["rule"] if case["rule"] in ("hash", "id") else parse_path(case["rule"])
     frame = Frame(case["data"], case["id"], case["name"], case["id"])
     assert to_event(frame, 1, key=rule, cursor=None).key == case["key"]
@@ -93,7 +93,7 @@ def test_a_key_is_what_the_version_before_computed(case: dict[str, Any]) -> None
 
 
 def test_an_attribute_of_a_later_version_is_left_alone(memory: Memory) -> None:
-    """A claim reads the rest as usual, so the later version finds again what it wrote."""
+    """A claim leaves an attribute of a later version in place, so that version finds it again."""
     item = RECORDED["lease"]["item"] | {"later": {"S": "what this version does not know"}}
     memory.put_control(STREAM, "lease", **{name: value for name, value in item.items() if name not in ("PK", "SK")})
     assert memory.store().claim(STREAM, execution=item["execution"]["S"], holder="A/1").is_done
@@ -102,7 +102,7 @@ def test_an_attribute_of_a_later_version_is_left_alone(memory: Memory) -> None:
 
 
 def test_a_stream_whose_layout_is_newer_is_refused_by_name(memory: Memory) -> None:
-    """Nothing of it is claimed or changed; this version would write what the newer one misreads."""
+    """A stream with a newer layout is refused: this version would write records that the newer one misreads."""
     item = RECORDED["lease"]["item"] | {"layout": {"N": str(LAYOUT + 1)}}
     attributes = {name: value for name, value in item.items() if name not in ("PK", "SK")}
     memory.put_control(STREAM, "lease", **attributes)

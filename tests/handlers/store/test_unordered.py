@@ -29,7 +29,7 @@ def sent(*keys: str, data: str | bytes = "a") -> list[StreamEvent]:
 
 
 def read(dynamodb: Any, layout: Layout, after: str = "", limit: int = 1000, now_ms: int = NOW_MS) -> list[Entry]:
-    """Return a page, as the control API asks for one."""
+    """Return a page, as the control API requests it."""
     reader = EventReader(dynamodb, EVENTS, lambda _key: None)
     return list(reader.entries(STREAM, layout, now_ms, after, limit))
 
@@ -66,11 +66,11 @@ def indexed(world: World) -> set[str]:
     return {key for (_, key), item in world.tables._tables["events"].items() if "position" in item}
 
 
-# --- what the profile asks for ----------------------------------------------------------------------------------------
+# --- what the profile requests ----------------------------------------------------------------------------------------
 
 
-def test_what_no_index_has_is_not_looked_for_there() -> None:
-    """The lease says that the order is gone before the first item is written that the index lacks."""
+def test_an_item_without_an_order_is_not_searched_in_the_index() -> None:
+    """The lease shows that the order is gone before the first item without an index entry is written."""
     world = World()
     requests = world.requests(order="none")
     requests.of(Claim())[0]()
@@ -80,7 +80,7 @@ def test_what_no_index_has_is_not_looked_for_there() -> None:
 
 
 def test_all_events_stay_readable_when_the_order_goes() -> None:
-    """This includes earlier ones; a repeated event meets its item, in whichever way that was written."""
+    """Earlier events stay readable too, and a repeated event finds its item, whichever way that was written."""
     world = World()
     assert connect(world, "c", "a") == Written(2, 0)
     assert (layout_of(world), all_keys(world)) == (Layout(1, "index"), ["c", "a"])
@@ -88,8 +88,8 @@ def test_all_events_stay_readable_when_the_order_goes() -> None:
     assert (layout_of(world), all_keys(world), indexed(world)) == (Layout(1, "none"), ["a", "b", "c"], {"a", "c"})
 
 
-def test_an_order_that_is_gone_does_not_come_back() -> None:
-    """Some items have no place in it. A profile that wants it again pays for none, and all stay readable."""
+def test_an_order_that_was_given_up_does_not_come_back() -> None:
+    """Some items lack a place in it: if a later profile wants it back, new items get none, and all stay readable."""
     world = World()
     connect(world, "b", order="none")
     assert connect(world, "a", "b", order="index") == Written(1, 1)
@@ -97,7 +97,7 @@ def test_an_order_that_is_gone_does_not_come_back() -> None:
 
 
 def test_keys_of_several_partitions_are_read_as_one() -> None:
-    """They come in one order, whatever their partitions."""
+    """Keys of several partitions are read in one order."""
     world = World()
     names = [f"{number:03d}" for number in range(60)]
     connect(world, *names, order="none", partitions=7)
@@ -105,15 +105,15 @@ def test_keys_of_several_partitions_are_read_as_one() -> None:
 
 
 def test_a_log_stays_in_order() -> None:
-    """A later profile's field about items does not affect it."""
+    """The `order` of a later profile is about items and does not affect a log."""
     world = World()
     connect(world, "b", store="log")
     connect(world, "a", order="none")
     assert (layout_of(world), all_keys(world)) == (Layout(LOG, "index"), ["b", "a"])
 
 
-def test_a_claim_whose_answer_is_lost_has_taken_the_order(memory: Memory) -> None:
-    """The record that is read back says so; one of the earlier version does not, and keeps its order."""
+def test_a_claim_whose_answer_is_lost_returns_the_new_order(memory: Memory) -> None:
+    """If a claim's answer is lost, the record that is read back has its order; a record without one has an index."""
     lost = memory.store(Client(memory.dynamodb, "update_item", answer_is_lost))
     assert lost.claim(STREAM, execution="", holder="A/1", order="none").record.layout.order == "none"
     later: list[Order] = ["index", "none", "index"]
@@ -128,7 +128,7 @@ def test_a_claim_whose_answer_is_lost_has_taken_the_order(memory: Memory) -> Non
 
 @pytest.mark.parametrize("partitions", [1, 4])
 def test_an_item_without_an_order_takes_one_write_unit(aws: Aws, partitions: int) -> None:
-    """The engine says so for 200 bytes, and two for 1,500; the index would take one more each.
+    """An item without an order takes one write unit at 200 bytes and two at 1,500; the index takes one more each.
 
     For a batch the engine counts neither indexes nor bytes; tests/local/costs does.
     """
@@ -153,7 +153,7 @@ def test_an_item_without_an_order_takes_one_write_unit(aws: Aws, partitions: int
 
 @pytest.mark.parametrize(("policy", "place"), [(StoragePolicy(), "position"), (NONE, "arrival")])
 def test_an_item_whose_answer_was_lost_counts_as_new(memory: Memory, policy: StoragePolicy, place: str) -> None:
-    """Alone or in a batch, its own connection recognises it by its place; another's is a duplicate."""
+    """A connection recognises its own item by the place, alone or in a batch; another connection's is a duplicate."""
     events = sent("a", "b", "c")
     for operation, few in (("put_item", events[:1]), ("batch_execute_statement", events[1:])):
         twice = memory.store(Client(memory.dynamodb, operation, is_sent_twice))
@@ -164,7 +164,7 @@ def test_an_item_whose_answer_was_lost_counts_as_new(memory: Memory, policy: Sto
 
 
 def test_both_bodies_of_a_key_are_stored(memory: Memory) -> None:
-    """`on_conflict` compares items of either kind."""
+    """`on_conflict` compares items with and without an order."""
     both = StoragePolicy(on_conflict="both", order="none")
     memory.store().write(STREAM, 1, 0, sent("a", data="1"), StoragePolicy())
     assert memory.store().write(STREAM, 2, 0, sent("a", data="2"), both) == Written(1, 0, 0, 1)
@@ -175,8 +175,8 @@ def test_both_bodies_of_a_key_are_stored(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("partitions", [1, 4])
-def test_every_event_is_read_once_whatever_the_pages(memory: Memory, partitions: int) -> None:
-    """They are sorted by their keys' bytes, even if an answer ends at a megabyte; each page is as full as it may be."""
+def test_every_event_is_read_once_with_any_pages(memory: Memory, partitions: int) -> None:
+    """Events are sorted by their keys' bytes, even if an answer ends at a megabyte, and each page is full."""
     policy = StoragePolicy(partitions, order="none")
     names = [f"k{number % 7}/é{number}" for number in range(130)] + ["\U0001f600", "\ue000", "#"]
     memory.store().write(STREAM, 1, 0, sent(*names), policy)
@@ -192,16 +192,16 @@ def test_every_event_is_read_once_whatever_the_pages(memory: Memory, partitions:
     assert found == expected
 
 
-def test_what_has_expired_is_not_shown(memory: Memory) -> None:
-    """It counts for the page until DynamoDB deletes it."""
+def test_an_expired_event_is_not_shown(memory: Memory) -> None:
+    """An expired event counts for the page until DynamoDB deletes it, but is not shown."""
     memory.store().write(STREAM, 1, 0, sent("a", "b"), StoragePolicy(keep_days=1, order="none"))
     later = read(memory.dynamodb, Layout(1, "none"), now_ms=NOW_MS + 86_400_000)
     assert later == [Entry(position_of("a"), None), Entry(position_of("b"), None)]
 
 
 @given(st.text(min_size=1, max_size=40).filter(lambda text: "\x00" not in text))
-def test_a_position_is_that_of_one_key(key: str) -> None:
-    """It fits unchanged into a query, with any key; no position of an index looks like one."""
+def test_a_position_belongs_to_one_key(key: str) -> None:
+    """Each key has one position, which fits unchanged into a query; no position of an index looks like one."""
     position = position_of(key)
     assert key_at(position) == key
     assert position.startswith("key.")
@@ -212,7 +212,7 @@ def test_a_position_is_that_of_one_key(key: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["key.", "key.A", "key.gA", "key.YR", "key.Y+", "YQ", f"{0:015d}/{1:012d}/{1:012d}"])
-def test_what_is_no_position_of_a_key_is_refused(text: str) -> None:
-    """It is cut off, not UTF-8, encoded differently, or of an order that the stream lacks."""
+def test_a_malformed_position_of_a_key_is_refused(text: str) -> None:
+    """A position is refused if it is cut off, not UTF-8, encoded differently, or of an order that the stream lacks."""
     with pytest.raises(Problem, match=r"^the position is not that of an event of this stream, which is read by key"):
         check_place(text, "none")

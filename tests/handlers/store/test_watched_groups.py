@@ -1,4 +1,4 @@
-"""The watch looks at streams that share functions by their groups: it misses none, and reads little."""
+"""The watch checks streams that share functions by their groups: it misses none and reads little."""
 
 from typing import Any
 
@@ -44,8 +44,8 @@ def heartbeat(token: int, **more: Any) -> GroupHeartbeat:
     return GroupHeartbeat(token, NOW_MS - 1_000, NOW_MS + 19_000, 7, **more)
 
 
-def test_of_a_group_that_is_well_one_lease_is_read(memory: Memory) -> None:
-    """None of its streams' records is read; a single stream is read as before."""
+def test_the_watch_reads_one_lease_of_a_healthy_group(memory: Memory) -> None:
+    """For a healthy group one lease is read and no stream's record; a single stream is read as before."""
     alone = lease("alone", held=True, expires_at_ms={"N": str(NOW_MS + 1)})
     fill(memory, [group("#1", heartbeat(1)), alone, *(member(f"demo:{number}", "#1") for number in range(150))])
     client = Counted(memory.dynamodb)
@@ -54,8 +54,8 @@ def test_of_a_group_that_is_well_one_lease_is_read(memory: Memory) -> None:
     assert client.requests == ["query", "batch_get_item", "batch_get_item"]
 
 
-def test_who_is_away_is_found_in_the_records(memory: Memory) -> None:
-    """If the newest function says that one is, it is named with its time, and its group is no suspect."""
+def test_the_watch_finds_the_stream_that_is_away_in_the_records(memory: Memory) -> None:
+    """If the newest function reports a stream as away, the watch finds it and its time; the group is no suspect."""
     items = [member("demo:a", "#1"), member("demo:b", "#1", released=3), member("demo:c", "#1", by="r2")]
     fill(
         memory,
@@ -68,8 +68,8 @@ def test_who_is_away_is_found_in_the_records(memory: Memory) -> None:
     assert list(turn.take()) == []
 
 
-def test_a_group_without_a_living_function_is_the_suspect(memory: Memory) -> None:
-    """All its streams are away since its last heartbeat ran out; none is started on its own."""
+def test_the_watch_suspects_a_group_without_a_living_function(memory: Memory) -> None:
+    """Without a living function all streams of a group are away since its last heartbeat ran out; none is a suspect."""
     dead = GroupHeartbeat(1, NOW_MS - 40_000, NOW_MS - 20_000, 7)
     buried = GroupHeartbeat(1, NOW_MS - 30_000, NOW_MS - 10_000, 7, is_ended=True)
     fill(memory, [group("#1", dead), group("#2", buried), member("demo:a", "#1"), member("demo:b", "#2")])
@@ -84,8 +84,8 @@ def test_a_group_without_a_living_function_is_the_suspect(memory: Memory) -> Non
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_a_look_that_goes_on_reads_the_groups_anew(memory: Memory) -> None:
-    """A group that was well a minute ago, when a look was late, may not be now."""
+def test_a_check_that_goes_on_reads_the_groups_again(memory: Memory) -> None:
+    """A check that goes on reads the groups again: a group that was well a minute ago may not be now."""
     members = [member(f"demo:{number}", "#1") for number in range(PART + 1)]
     fill(memory, [group("#1", heartbeat(1)), *members])
     rounds = Rounds(Leases(memory.dynamodb, CONTROL), 1, Turn(9))
@@ -95,8 +95,8 @@ def test_a_look_that_goes_on_reads_the_groups_anew(memory: Memory) -> None:
     assert (seen.is_whole, seen.wanted, seen.missing) == (True, 2, 2)
 
 
-def test_a_heartbeat_says_how_many_are_away() -> None:
-    """It says nothing if all are connected."""
+def test_a_heartbeat_counts_the_streams_that_are_away() -> None:
+    """A heartbeat has the number of streams that are away, and omits it if all are connected."""
     for one, written in ((GroupHeartbeat(1, 2, 3, 4), "1/2/3/4"), (GroupHeartbeat(1, 2, 3, 4, away=5), "1/2/3/4/5")):
         assert heartbeat_value(one) == {"S": written}
         assert group_lease({heartbeat_name("r"): heartbeat_value(one)}).heartbeats == {"r": one}
