@@ -55,7 +55,7 @@ def after(cycles: int, give_up_after: int = 10**6) -> Any:
 
 
 def executed(machine: Machine, perform: Perform) -> Execution:
-    """An ended execution; `perform` also answers the calls of functions."""
+    """Returns an execution that has ended; `perform` also answers the calls of functions."""
     clock = VirtualClock(seed=0)
 
     async def run() -> Execution:
@@ -83,7 +83,7 @@ class Account:
             self.put("demo", **lease)
 
     async def perform(self, call: TaskCall) -> Any:
-        """What AWS answers."""
+        """Returns the answer of AWS."""
         if self.failures.get(call.action):
             raise TaskFailure(self.failures[call.action].pop(0), "scripted")
         match call.action:
@@ -110,23 +110,23 @@ class Account:
         return {"ExecutionArn": self.arn + name, "StartDate": 1_767_225_600_000}
 
     def put(self, stream: str, **attributes: Any) -> None:
-        """Writes attributes into a lease, and takes out those that are None."""
+        """Writes attributes into a lease, and removes those that are None."""
         item = self.lease(stream) | attributes | {"PK": {"S": stream}, "SK": {"S": "lease"}}
         left = {name: value for name, value in item.items() if value is not None}
         self.tables.put_item(TableName=NAMES["control_table"], Item=left)
 
     def lease(self, stream: str) -> dict[str, Any]:
-        """The item; empty where there is none."""
+        """Returns the lease's item; an empty one if there is none."""
         found = self.tables.get_item(TableName=NAMES["control_table"], Key=LEASE | {"PK": {"S": stream}})
         item: dict[str, Any] = found.get("Item", {})
         return item
 
     def post(self, stream: str = "demo", most: int = 1) -> Any:
-        """The answer of the machine behind a POST: its output, or the name of the error with which it failed."""
+        """Returns the answer of the machine behind a POST: its output, or the name of its error."""
         return self.answer({"pathParameters": {"streamId": stream}}, most)
 
     def answer(self, data: dict[str, Any], most: int = 1) -> Any:
-        """The same for any input."""
+        """Returns the same for any input."""
         self._clock = VirtualClock(seed=self.posts + 1)
         execution = self._clock.run(self._run(data, self._clock, most))
         return execution.output if execution.status == "SUCCEEDED" else execution.error
@@ -173,7 +173,7 @@ class Aws:
         return request(self.dynamodb, call)
 
     def holder(self) -> str | None:
-        """The execution that holds the stream, None if there is none."""
+        """Returns the execution that holds the stream; None if none does."""
         lease = self.lease()
         return lease["execution"]["S"] if "execution" in lease else None
 

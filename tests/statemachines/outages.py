@@ -41,7 +41,7 @@ class World:
         self.over_ms = self.origin_ms + round(to_h * HOUR_MS)
 
     def is_away(self, service: str) -> bool:
-        """Whether the service does not answer now."""
+        """Returns whether the service does not answer now."""
         return service in self.away and self.began_ms <= self.clock.now_ms() < self.over_ms
 
     @property
@@ -51,17 +51,17 @@ class World:
 
     @property
     def holder(self) -> str | None:
-        """The execution in the lease, or None."""
+        """Returns the execution in the lease; None if there is none."""
         holder: str | None = self.lease.get("execution", {}).get("S")
         return holder
 
     @property
     def alive(self) -> list[str]:
-        """The ARNs of the executions that run."""
+        """Returns the ARNs of the running executions."""
         return [one.arn for one in self.executions if one.status == "RUNNING"]
 
     def ends(self) -> Counter[Any]:
-        """The ends of executions with their counts: an error's name, or the status in the output."""
+        """Returns the ends of executions with their counts: an error's name, or the status in the output."""
         over = [one for one in self.executions if one.status not in ("RUNNING", "ABORTED")]
         return Counter(one.error or one.output["status"] for one in over)
 
@@ -76,7 +76,7 @@ class World:
         self.set({"stop": {"BOOL": True}, "stop_at": {"S": written(self.clock.now_ms())}})
 
     def renew(self) -> None:
-        """Writes into the lease until when the connection certainly lives, unless the table is away."""
+        """Writes into the lease until when the connection certainly lives; writes nothing while the table is away."""
         if not self.is_away("table"):
             self.set({"expires_at_ms": {"N": str(self.clock.now_ms() + 2 * READ_EVERY_MS)}})
 
@@ -90,11 +90,11 @@ class World:
         )
 
     async def hour(self, hour: float) -> None:
-        """Returns so many hours after the beginning."""
+        """Returns the instant so many hours after the beginning."""
         await self.clock.sleep_until(self.origin_ms + round(hour * HOUR_MS))
 
     async def perform(self, call: TaskCall) -> Any:
-        """What a service answers."""
+        """Returns the answer of a service."""
         if call.function is not None:
             return {"status": await self.invoke(call)}
         if call.action == "startExecution":
@@ -108,7 +108,7 @@ class World:
         return self.request(call)
 
     def start(self, wanted: dict[str, Any]) -> Execution:
-        """The execution of that name, which is never used again."""
+        """Starts the execution of that name, which is never used again."""
         known = self.names.get(wanted["Name"])
         if known is None:
             known = self.names[wanted["Name"]] = self.post(wanted["Input"], wanted["Name"])
@@ -117,7 +117,7 @@ class World:
         return known
 
     def request(self, call: TaskCall) -> Any:
-        """What the table answers."""
+        """Returns the answer of the table."""
         is_lost = self.is_away("table")
         if is_lost and (call.action == "getItem" or self.clock.now_ms() >= self.began_ms + 60_000):
             raise TaskFailure("DynamoDB.SdkClientException", "the table is away")
@@ -128,7 +128,7 @@ class World:
         raise TaskFailure("DynamoDB.SdkClientException", "the answer is lost")
 
     async def invoke(self, call: TaskCall) -> str:
-        """The result of a connection manager that knows in which cycle a renewal is due."""
+        """Returns the result of a connection manager that knows in which cycle a renewal is due."""
         try:
             return await self.connect(call.execution_arn)
         except TaskFailure as failure:
@@ -138,7 +138,7 @@ class World:
             raise
 
     async def connect(self, execution: str) -> str:
-        """The result of a connection manager; what it raises is a TaskFailure of that name."""
+        """Returns the result of a connection manager; its errors become a TaskFailure of their name."""
         if self.is_away("lambda"):
             raise TaskFailure("Lambda.ServiceException", "no function starts")
         self.fence += 1

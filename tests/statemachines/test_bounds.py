@@ -1,4 +1,4 @@
-"""The computed bound on history events, held against histories of the interpreter under the worst functions."""
+"""The computed bound on history events, compared with histories of the interpreter under the worst functions."""
 
 import functools
 import operator
@@ -18,7 +18,7 @@ LANES = ("A", "B")
 
 
 def highest(setting: str) -> int:
-    """The highest value that a settings file may have."""
+    """Returns the highest value that a settings file may have."""
     value: int = settings_schema.schema()["properties"][setting]["maximum"]
     return value
 
@@ -30,7 +30,9 @@ def task(lane: str) -> dict[str, Any]:
 
 
 def worst(lane: str) -> Iterator[str | None]:
-    """Error names that use up all the Retriers of a lane's Task in each visit, and None for an answer, for ever."""
+    """Yields the error names that use up all Retriers of a lane's Task in each visit, with None for an answer, for
+    ever.
+    """
     names = [name for one in task(lane)["Retry"] for name in one["ErrorEquals"] for _ in range(one["MaxAttempts"])]
     while True:
         yield from names
@@ -44,7 +46,7 @@ HELD = {"Item": {"execution": {"S": HOLDER}, "stop": {"BOOL": True}}}
 
 
 def claims(tries: int) -> Iterator[Any]:
-    """What the calls of the claim answer, or raise where it is text: the worst in each of so many tries, then all."""
+    """Yields the answers to a claim, or the errors that it raises: the worst in each of so many tries, then success."""
     blips = [*KINDS, "States.Timeout"]
     for _ in range(tries):
         yield from [*blips, "DynamoDB.ConditionalCheckFailedException", *blips, HELD, *blips, {"Status": "RUNNING"}]
@@ -86,12 +88,12 @@ class Worst:
 
 
 def run(renew_after: int, refusals: int = 2, give_up_after: int = 10**6, tries: int = 0) -> Execution:
-    """An execution whose lanes meet the worst in each cycle until a renewal was refused for so many cycles."""
+    """Returns an execution whose lanes meet the worst in each cycle until a renewal was refused for so many cycles."""
     return executed(load(after(renew_after, give_up_after)), Worst(refusals, tries).perform)
 
 
 def by_lane(execution: Execution, lane: str) -> list[list[str]]:
-    """The event types of a lane, cut at each count."""
+    """Returns the event types of a lane, cut at each count."""
     branch_of = {0: ""}
     cycles: list[list[str]] = [[]]
     for event in execution.history:
@@ -114,8 +116,10 @@ def test_the_worst_cycle_is_as_long_as_computed(lane: str) -> None:
     assert lengths[4] == bounds.cycle_events(branch, due=True)
 
 
-def test_the_worst_try_to_claim_is_as_long_as_computed_and_no_longer_than_a_cycle_of_each_lane() -> None:
-    """Four Tasks fail as often as their Retriers allow in each try; what it adds is the bound, and the bounds hold."""
+def test_the_worst_try_to_claim_has_the_computed_number_of_events() -> None:
+    """In each try four Tasks fail as often as their Retriers allow. A try adds no more events than a cycle of every
+    lane.
+    """
     tries = 8
     execution = run(1, tries=tries, give_up_after=20)
     counts = [
@@ -191,8 +195,8 @@ NO_COUNT, LOOP = "a loop goes through it that counts no cycles$", "a loop goes t
         ("Claim lease/Retry/1/MaxAttempts", 9, r"^Claim lease: a try has \d+ events, more than a cycle of each lane$"),
     ],
 )
-def test_what_has_no_bound_is_refused_by_name(place: str, value: Any, message: str) -> None:
-    """A Retrier of States.ALL, a loop beside the count, and a lane without one are named."""
+def test_a_definition_without_a_bound_is_refused_by_its_state(place: str, value: Any, message: str) -> None:
+    """The message names a Retrier of States.ALL, a loop that passes no count, and a lane without a count."""
     machine = definition("connections")
     lane = machine["States"]["Lanes"]["Branches"][0]
     *path, last = (int(name) if name.isdigit() else name for name in place.split("/"))

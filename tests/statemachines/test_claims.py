@@ -1,4 +1,4 @@
-"""How a claim that cannot be made for hours is delegated, and an input that is not a request rejected."""
+"""An execution whose claim is impossible for hours delegates it, and one whose input is no request is rejected."""
 
 from itertools import pairwise
 
@@ -44,8 +44,8 @@ def test_a_claim_that_cannot_be_made_for_hours_is_delegated(aws: Aws) -> None:
     assert (body["stream"], body["error"]) == ("demo", "ClaimFailed")
 
 
-def test_a_claim_that_nobody_can_be_started_for_ends_dirty(aws: Aws) -> None:
-    """If the table and Step Functions are away, it tries both for two and a half hours more, then fails by name."""
+def test_a_claim_that_no_successor_can_take_over_fails_by_name(aws: Aws) -> None:
+    """If the table and Step Functions are both away, the execution tries both for two and a half hours more."""
     aws.failures = {
         "updateItem": ["DynamoDB.InternalServerErrorException"] * 1000,
         "startExecution": ["StepFunctions.ExecutionLimitExceededException"] * 1000,
@@ -59,8 +59,10 @@ def test_a_claim_that_nobody_can_be_started_for_ends_dirty(aws: Aws) -> None:
 
 
 @pytest.mark.parametrize("renews", ["", OTHER])
-def test_a_claim_that_was_delegated_is_recognized_by_the_next(aws: Aws, renews: str) -> None:
-    """The claim was made, and its answer was lost for hours: the successor takes it over before its maker has ended."""
+def test_a_successor_recognizes_a_claim_whose_answer_was_lost(aws: Aws, renews: str) -> None:
+    """The claim was made, and its answer was lost for hours. The successor takes it over before the first execution
+    ends.
+    """
     before = f"{OTHER}-before"
     aws.executions[before] = "RUNNING"
     aws.put(execution={"S": before}, generation={"N": "4"})
@@ -80,16 +82,16 @@ def test_a_stop_request_while_nobody_could_claim_holds(aws: Aws, renews: str) ->
     assert (execution.output, aws.lease()) == ({"status": "stopped"}, after)
 
 
-def test_a_stop_request_older_than_the_post_is_cleared_by_who_takes_its_claim_up(aws: Aws) -> None:
-    """The stream was stopped, and requested again an hour later while the table was away."""
+def test_a_successor_clears_a_stop_request_that_is_older_than_the_post(aws: Aws) -> None:
+    """The stream was stopped, and started again by a POST an hour later, while the table was away."""
     aws.put(stop={"BOOL": True}, stop_at={"S": "2025-12-31T19:00:00.000Z"})
     assert aws.run(ended, asked_at="2025-12-31T20:00:00.000Z", after=OTHER).output == {"status": "ended"}
     assert "stop" not in aws.lease()
 
 
-def test_what_is_not_a_request_is_rejected(aws: Aws) -> None:
-    """The execution ends cleanly, and a dead-letter message describes a request, for people who start executions by
-    hand. The cases of `Read request` in test_expressions.py are all that is refused.
+def test_an_input_that_is_no_request_is_rejected(aws: Aws) -> None:
+    """The execution ends cleanly, and a dead-letter message tells people who start executions by hand what a request
+    is. The cases of `Read request` in test_expressions.py are all that is refused.
     """
     execution = aws.run(scripted(), input_=None)
     assert (execution.status, execution.output["status"]) == ("SUCCEEDED", "rejected")
@@ -99,8 +101,8 @@ def test_what_is_not_a_request_is_rejected(aws: Aws) -> None:
     assert names == ["Read request", "Choose ending", "Send dead-letter message", "Choose ending", "Rejected"]
 
 
-def test_a_holder_that_lets_go_of_the_stream_meanwhile_is_followed_at_once(aws: Aws) -> None:
-    """A refused claim reads that the stream has no holder any more, and claims it in the same millisecond."""
+def test_a_claim_follows_at_once_when_the_holder_lets_go(aws: Aws) -> None:
+    """The refused claim reads that the stream has no holder any more, and claims it in the same millisecond."""
     aws.before["getItem"] = lambda _: aws.put(generation={"N": "6"})
     aws.put(execution={"S": OTHER})
     execution = aws.run(ended)

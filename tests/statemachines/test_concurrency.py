@@ -1,7 +1,7 @@
-"""Many streams at a bound of their function's concurrency, in virtual time, under the settings of prod.
+"""Many streams at the limit of their function's concurrency, in virtual time, under the settings of prod.
 
-A function that finds no room fails as Lambda says it: `Lambda.TooManyRequestsException`. The machine holds every
-stream: no execution ends, nobody is orphaned, and whoever found no room connects once there is.
+Without room, an invocation fails as with Lambda: `Lambda.TooManyRequestsException`. The machine keeps every stream: no
+execution ends, no stream is orphaned, and each connects once there is room.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ OVERLAP_MS = 4_000
 
 
 class Lambda:
-    """The function's concurrency in one account: how many run, and may run."""
+    """The concurrency of the function in one account: how many invocations run, and how many may run."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -37,7 +37,9 @@ class Lambda:
 
 
 class Stream(World):
-    """One stream, each of whose connections needs a place; `spans` are their intervals, None where one goes on."""
+    """One stream, each of whose connections needs a place; `spans` are the connections' intervals, None for an open
+    one.
+    """
 
     def __init__(self, clock: VirtualClock, account: Lambda) -> None:
         super().__init__(set(), 0, 0)
@@ -47,9 +49,9 @@ class Stream(World):
         self.open: list[tuple[str, asyncio.Future[str]]] = []
 
     async def connect(self, execution: str) -> str:
-        """How the function ends: taken over soon after another has connected, or at its deadline.
+        """Ends the function soon after another has connected, or at its deadline.
 
-        One of an execution that is superseded already claims nothing, and ends at once.
+        If its execution is superseded already, the function claims nothing and ends at once.
         """
         self.account.take()
         if self.holder not in (execution, None):
@@ -95,7 +97,7 @@ class Crowd:
         self.begins_ms = self.clock.now_ms()
 
     def live(self, hours: float, meanwhile: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
-        """Posts all streams, has something happen meanwhile, and lets so many hours pass."""
+        """Posts all streams, runs the given event meanwhile, and lets so many hours pass."""
 
         async def story() -> None:
             for number, stream in enumerate(self.streams):
@@ -108,7 +110,7 @@ class Crowd:
         self.clock.run(story())
 
     async def hours(self, hours: float) -> None:
-        """Lets so many hours pass; no execution has ended but for a successor, and each stream is held by one."""
+        """Lets so many hours pass. No execution may end except by a renewal, and one execution holds each stream."""
         await self.clock.sleep_until(self.clock.now_ms() + round(hours * HOUR_MS))
         for stream in self.streams:
             assert [one.error for one in stream.executions if one.status == "FAILED"] == []
@@ -118,7 +120,7 @@ class Crowd:
 
     @property
     def connected(self) -> int:
-        """How many streams have a connection now."""
+        """Returns how many streams have a connection now."""
         return sum(bool(stream.open) for stream in self.streams)
 
     @property
@@ -128,7 +130,7 @@ class Crowd:
 
 
 def test_streams_beyond_the_bound_connect_once_there_is_room() -> None:
-    """Of 65 streams 50 are connected; two minutes after the bound is raised, all are."""
+    """With 50 places, 50 of 65 streams connect. Two minutes after the limit is raised, all 65 are connected."""
     crowd = Crowd(65, 50)
 
     async def room_comes() -> None:
@@ -142,7 +144,9 @@ def test_streams_beyond_the_bound_connect_once_there_is_room() -> None:
 
 
 def test_two_lanes_at_a_full_bound_do_not_block_each_other() -> None:
-    """With a place for each stream and none for overlaps, each handover is a gap, but no stream stays away for long."""
+    """There is a place for each stream and none for an overlap. Each handover is a gap, but no stream stays away for
+    long.
+    """
     crowd = Crowd(20, 20, apart_s=5)
     crowd.live(0.5)
     assert crowd.account.peak == 20
@@ -152,7 +156,7 @@ def test_two_lanes_at_a_full_bound_do_not_block_each_other() -> None:
 
 @pytest.mark.parametrize("apart_s", [0, 8])
 def test_a_tenth_more_places_than_streams_is_enough(apart_s: float) -> None:
-    """Even if all hand over at once: a lane without a place tries again before the older function leaves."""
+    """Even if all hand over at once, a lane without a place tries again before the older function leaves."""
     crowd = Crowd(40, 44, apart_s)
     crowd.live(0.5)
     assert (crowd.connected, crowd.gaps_ms) == (40, [])

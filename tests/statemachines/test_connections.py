@@ -1,4 +1,4 @@
-"""What the deployed machine does with what happens to its connections and its claim."""
+"""What the deployed machine does after each end of a connection or of its claim."""
 
 from typing import Any
 
@@ -20,14 +20,14 @@ BEGUN = ["Begin A", "Wait A", "Begin B", "Connect B"]
 
 
 def ended(_payload: Any, _lambda_context: Any) -> dict[str, Any]:
-    """A connection that saw the stream's end at once."""
+    """A connection that gets the stream's end at once."""
     return {"status": "ended", "stored": 0}
 
 
 def scripted(*outcomes: Exception | str) -> Any:
-    """A connection manager that ends so in turn, with a status or an error, after 1000, 500, 333 ... ms.
+    """A connection manager whose calls end in turn with these statuses or errors, after 1000, 500, 333 ... ms.
 
-    Where its payload says that a renewal is due, it raises what the real one raises.
+    If its payload says that a renewal is due, it raises RenewalDue as the real one does.
     """
     left = list(outcomes)
     payloads: list[Any] = []
@@ -46,13 +46,13 @@ def scripted(*outcomes: Exception | str) -> Any:
 
 
 def renewal(error: Exception) -> Exception:
-    """What is raised in place of an error where a renewal is due."""
+    """Returns the error that stands for another error when a renewal is due."""
     outcome = renewal_due(Outcome(type(error).__name__, "", str(error)))
     return errors.RenewalDue(outcome.message) if outcome.error == "RenewalDue" else error
 
 
 def entered(execution: Execution) -> list[tuple[int, str]]:
-    """The states in order, with the milliseconds since the start."""
+    """Returns the states in order, with the milliseconds since the start."""
     return [
         (event["timestamp"] - execution.started_ms, event["stateEnteredEventDetails"]["name"])
         for event in execution.history
@@ -61,19 +61,19 @@ def entered(execution: Execution) -> list[tuple[int, str]]:
 
 
 def of_lanes(execution: Execution, *lanes: str) -> list[tuple[int, str]]:
-    """The states of lanes, of both where none is named."""
+    """Returns the states of the named lane, or of both lanes."""
     return [row for row in entered(execution) if row[1][-2:] in [f" {lane}" for lane in lanes or "AB"]]
 
 
 def rests_ms(execution: Execution, *lanes: str) -> list[int]:
-    """How long the Waits of lanes lasted that are over."""
+    """Returns how long each ended Wait of the lanes lasted."""
     lane_spans = spans.spans(spans.rows(execution.history))
     over = [span for span in lane_spans if span.kind == "wait" and span.lane in (lanes or "AB")]
     return [span.to_ms - span.from_ms for span in over if span.to_ms is not None]
 
 
 def test_the_function_gets_path_execution_lane_and_cycles(aws: Aws) -> None:
-    """The payload is the input's path, the execution's ARN, the lane, its cycles, its wait, and a function's limit."""
+    """The payload has the input's path, the execution's ARN, the lane, its cycles, its wait and the time limit."""
     function = scripted(errors.StreamTakenOver(), errors.StreamTakenOver(), errors.StreamDropped(), "stopped")
     aws.run(function)
     settings = stages.load("test")
@@ -105,8 +105,8 @@ def test_a_handover_is_two_transitions(aws: Aws) -> None:
 
 
 @pytest.mark.parametrize("error", ["StreamDropped", "StreamThrottled", "StoreUnavailable"])
-def test_a_connection_that_broke_is_retried_without_leaving_its_state(aws: Aws, error: str) -> None:
-    """Each of these errors is retried within the state, before the other lane's Wait of 4 s is over."""
+def test_a_broken_connection_is_retried_within_its_state(aws: Aws, error: str) -> None:
+    """The Retrier of each of these errors tries again before the other lane's Wait of 4 s is over."""
     execution = aws.run(scripted(getattr(errors, error)("broken"), "ended"))
     lanes = of_lanes(execution)
     assert [name for _, name in lanes] == [*BEGUN, "Renewal due B", "End B"]
@@ -114,7 +114,7 @@ def test_a_connection_that_broke_is_retried_without_leaving_its_state(aws: Aws, 
     assert execution.status == "SUCCEEDED"
 
 
-def test_a_function_that_was_killed_is_followed_by_the_next_at_once(aws: Aws) -> None:
+def test_a_killed_function_is_replaced_at_once(aws: Aws) -> None:
     """Its lane connects again in the same millisecond, and passes on Lambda's message, which names the request."""
     killed = type("Sandbox.Timedout", (Exception,), {})  # an error is called what its class is called
     function = scripted(killed("RequestId: r1 Error: Task timed out"), "ended")
@@ -126,22 +126,24 @@ def test_a_function_that_was_killed_is_followed_by_the_next_at_once(aws: Aws) ->
     assert told == [(False, 0), (True, 1)]
 
 
-def test_what_proves_no_death_is_retried_without_leaving_its_state(aws: Aws) -> None:
-    """A function that the machine has lost may still be connected, so the next one gets no proof of its death."""
+def test_an_error_that_proves_no_death_is_retried_within_its_state(aws: Aws) -> None:
+    """A function that the machine has lost may still be connected, so the next function gets no proof of its death."""
     lost = type("Lambda.Unknown", (Exception,), {})
     function = scripted(lost("RequestId: r1"), "ended")
     assert [name for _, name in of_lanes(aws.run(function))] == [*BEGUN, "Renewal due B", "End B"]
     assert [payload["died"] for payload in function.payloads] == ["", ""]
 
 
-def test_a_connection_that_expired_is_followed_by_the_next_at_once(aws: Aws) -> None:
+def test_a_lane_reconnects_at_once_after_a_connection_expired(aws: Aws) -> None:
     """No successor has taken over, so the lane connects in the same millisecond."""
     lane = of_lanes(aws.run(scripted(errors.ConnectionExpired(), "ended")), "B")
     assert lane[1:] == [(0, "Connect B"), (1000, "Connect B"), (1500, "Renewal due B"), (1500, "End B")]
 
 
 def test_an_outage_ends_no_execution(aws: Aws) -> None:
-    """A hundred drops use up the retries again and again: the lanes back off for 2 s, and the stream continues."""
+    """A hundred drops use up the Retriers again and again. The lanes back off for 2 s each time, and the stream goes
+    on.
+    """
     execution = aws.run(scripted(*[errors.StreamDropped("no")] * 100, "ended"))
     assert execution.output == {"status": "ended"}
     assert {2000} == {*rests_ms(execution, "A")[1:], *rests_ms(execution, "B")}
@@ -192,7 +194,7 @@ def test_a_rejected_stream_ends_cleanly_and_is_reported(aws: Aws, error: type[Ex
     assert "No such stream." in body["cause"] == execution.output["cause"]
 
 
-def test_a_rejection_that_cannot_be_reported_is_a_dirty_end(aws: Aws) -> None:
+def test_an_execution_that_cannot_report_a_rejection_fails(aws: Aws) -> None:
     """If the queue refuses the message, the execution fails, so that an alarm reports it."""
     aws.failures = {"sendMessage": ["SQS.SdkClientException"] * 6}
     execution = aws.run(scripted(errors.StreamRejected("No.")))
@@ -226,8 +228,10 @@ def test_a_dead_holder_is_replaced(aws: Aws, status: str | None) -> None:
     assert found == [{"S": MINE}, {"N": "7"}, None]
 
 
-def test_an_answer_that_says_nothing_is_a_defect_of_the_function(aws: Aws) -> None:
-    """The lane backs off and calls the function again, as after any error without a Retrier of its own."""
+def test_a_lane_backs_off_after_a_meaningless_answer(aws: Aws) -> None:
+    """A function that answers without a status has a defect. The lane calls it again, as after any error without a
+    Retrier.
+    """
     answers = [None, {"status": "ended"}]
 
     def function(_payload: Any, _lambda_context: Any) -> Any:
@@ -239,7 +243,7 @@ def test_an_answer_that_says_nothing_is_a_defect_of_the_function(aws: Aws) -> No
 
 
 def test_an_execution_that_lost_the_stream_leaves_the_lease_alone(aws: Aws) -> None:
-    """A release removes this execution's name from the lease, and no other name."""
+    """A release removes only its own execution's name from the lease."""
 
     def lose(_payload: Any, _lambda_context: Any) -> dict[str, str]:
         aws.put(execution={"S": OTHER})

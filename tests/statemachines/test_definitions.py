@@ -36,7 +36,7 @@ console.log(JSON.stringify({ problems: Object.fromEntries(problems), said }));
 
 
 def states(machine: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every state of a machine by its name, those in branches and of a Map too."""
+    """Returns every state of a machine by its name, including those of branches and of a Map."""
     for name, state in machine["States"].items():
         yield name, state
         for inner in (*state.get("Branches", []), *([state["ItemProcessor"]] if "ItemProcessor" in state else [])):
@@ -44,24 +44,24 @@ def states(machine: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def raised() -> set[str]:
-    """The names of the errors that the connection manager raises."""
+    """Returns the names of the errors that the connection manager raises."""
     return {error.__name__ for error in errors.StreamkeeperError.__subclasses__()}
 
 
 def named(state: dict[str, Any], field: str) -> set[str]:
-    """The Error Names in the Retriers or Catchers of a state."""
+    """Returns the Error Names in the Retriers or Catchers of a state."""
     return {name for handler in state.get(field, []) for name in handler["ErrorEquals"]}
 
 
 def assigned(state: dict[str, Any], variable: str) -> Iterator[Any]:
-    """The objects that a state and its Catchers assign to a variable."""
+    """Returns the objects that a state and its Catchers assign to a variable."""
     for one in (state, *state.get("Catch", [])):
         if isinstance(one.get("Assign", {}).get(variable), dict):
             yield one["Assign"][variable]
 
 
-def test_packaging_takes_valid_machines_alone() -> None:
-    """asl-validator reports no problem of any machine, asked as packaging asks it; one that is invalid is refused."""
+def test_packaging_accepts_only_valid_machines() -> None:
+    """asl-validator, called as packaging calls it, reports no problem of any machine, and refuses an invalid one."""
     valid, invalid = definition("connections"), definition("connections") | {"StartAt": 7}
     given = {"machines": {name: definition(name) for name in MACHINES}, "packaged": [invalid, valid]}
     node = subprocess.run(
@@ -84,8 +84,8 @@ def test_every_machine_loads_in_every_stage(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_every_name_that_is_caught_exists(name: str) -> None:
-    """An Error Name is AWS's, one that our functions raise, or one that a Fail state of the machine gives."""
+def test_every_caught_error_name_exists(name: str) -> None:
+    """Each is an Error Name of AWS, an error that our functions raise, or the error of a Fail state of the machine."""
     machine = definition(name)
     ends = {end["Error"] for _, state in states(machine) for end in assigned(state, "end")}
     ends |= {state["Error"] for _, state in states(machine) if "Error" in state}
@@ -95,18 +95,19 @@ def test_every_name_that_is_caught_exists(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_a_deployed_machine_deserves_no_warning(name: str) -> None:
-    """Every loop is counted, every error caught, every Retrier bounded: what `streamkeeper asl check` looks for.
+def test_the_deployed_machines_pass_asl_check_without_a_warning(name: str) -> None:
+    """Every loop is counted, every error caught, every Retrier bounded.
 
-    Those kept for comparison are warned of their loops and of retries without end, which are what is compared.
+    The machines that are kept for comparison get warnings about their loops and endless retries, which are the
+    comparison.
     """
     allowed = set() if name in DEPLOYED else {"endless-loop", "history"}
     assert {advice.practice for advice in practices.warnings(definition(name))} <= allowed
 
 
 @pytest.mark.parametrize("lane", ["A", "B"])
-def test_every_name_that_is_raised_is_handled_by_name(lane: str) -> None:
-    """A lane of the deployed machine knows each error of handlers/errors.py, and has a way out for all others."""
+def test_the_lanes_handle_every_error_of_ours_by_name(lane: str) -> None:
+    """A lane of the deployed machine has a way out for each error of handlers/errors.py, and one for all others."""
     task = dict(states(definition("connections")))[f"Connect {lane}"]
     assert raised() <= named(task, "Retry")
     never_retried = {name for one in task["Retry"] if one["MaxAttempts"] == 0 for name in one["ErrorEquals"]}
@@ -115,7 +116,7 @@ def test_every_name_that_is_raised_is_handled_by_name(lane: str) -> None:
 
 
 def test_both_lanes_are_the_same_but_for_their_start() -> None:
-    """Lane B is lane A with the letters exchanged, starting at its Task."""
+    """Lane B is lane A with the letters exchanged, except that it starts at its Task."""
     branches = definition("connections")["States"]["Lanes"]["Branches"]
     first, second = (branch["States"] for branch in branches)
     assert first["Begin A"].pop("Next") == "Wait A"
@@ -141,14 +142,14 @@ def test_the_jsonata_is_what_aws_documents() -> None:
 
 
 def test_every_call_has_a_limit_and_is_retried() -> None:
-    """Only a lane's reading of the lease is not retried: the next cycle reads it again."""
+    """The only exception is a lane's reading of the lease: the next cycle reads it again."""
     tasks = {name: state for name, state in states(definition("connections")) if state["Type"] == "Task"}
     assert (len(tasks), all(task["TimeoutSeconds"] for task in tasks.values())) == (13, True)
     assert {name for name, task in tasks.items() if not task.get("Retry")} == {"Read lease A", "Read lease B"}
 
 
-def test_the_machine_outwaits_the_function() -> None:
-    """A Task's limit is longer than the function's, so that the function's own time-out is what is seen."""
+def test_a_tasks_time_limit_is_longer_than_the_functions() -> None:
+    """So the machine sees the function's own time-out, not that of the Task."""
     for stage in STAGES:
         resolved, settings = dict(states(definition("connections", stage))), stages.load(stage)
         sums = [re.findall(r"\d+", resolved[f"Connect {lane}"]["TimeoutSeconds"]) for lane in ("A", "B")]

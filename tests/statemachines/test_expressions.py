@@ -1,7 +1,7 @@
-"""Every expression of the deployed machine, evaluated on its own: what it comes to from which variables.
+"""Every expression of the deployed machine, evaluated alone: its value for given variables.
 
-An expression that only reads a variable or a path is held to read that; each other one has its cases below. One that
-is added without a case fails `test_every_expression_has_its_cases`.
+An expression that only reads a variable or a path is checked to read exactly that; every other expression has its cases
+below. A new expression without a case fails `test_every_expression_has_its_cases`.
 """
 
 import hashlib
@@ -49,17 +49,17 @@ def lived_since(entered_at: str) -> dict[str, Any]:
 
 
 def died(said: str, entered_at: str) -> dict[str, Any]:
-    """A Task that was entered then, and what Lambda said of its function."""
+    """A Task that was entered then, and Lambda's message about its function."""
     return lived_since(entered_at) | {"errorOutput": {"Error": "Sandbox.Timedout", "Cause": said}}
 
 
 def cause(error: str) -> dict[str, Any]:
-    """How Step Functions catches what a function raised in the place of another error."""
+    """Returns the Cause with which Step Functions catches an error that a function raised in place of another."""
     return {"errorOutput": {"Error": "RenewalDue", "Cause": f'{{"errorMessage":"{error}: as usual","errorType":"R"}}'}}
 
 
 def lease(**item: Any) -> dict[str, Any]:
-    """How a lease is read."""
+    """Returns a lease as it is read."""
     return {"result": {"Item": item}, "context": EXECUTION}
 
 
@@ -308,7 +308,7 @@ BARE = re.compile(r"\{% \$([\w.]+) %\}")
 
 
 def expressions(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
-    """Every expression with its place; of the lanes those of A, which are those of B."""
+    """Returns every expression with its place; lane B has those of lane A."""
     if isinstance(value, str) and value.startswith("{%"):
         yield place, value
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -320,7 +320,7 @@ def expressions(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
 
 
 def placed() -> dict[str, str]:
-    """Each expression that differs from all others, by the first place that has it."""
+    """Returns each distinct expression by the first place that has it."""
     places: dict[str, str] = {}
     for place, expression in expressions(MACHINE["States"]):
         places.setdefault(expression, place)
@@ -328,7 +328,7 @@ def placed() -> dict[str, str]:
 
 
 def evaluated(expression: str, given: dict[str, Any], seed: int = 0) -> Execution:
-    """An execution whose output is the expression's value; what `$states` holds is a variable here."""
+    """Returns an execution whose output is the expression's value; the members of `$states` are variables here."""
     assign = {"Type": "Pass", "Assign": {**given, "at": given}, "Next": "Evaluate"}
     output = {"Type": "Pass", "Output": expression.replace("$states.", "$at."), "End": True}
     machine = {"QueryLanguage": "JSONata", "StartAt": "Assign", "States": {"Assign": assign, "Evaluate": output}}
@@ -336,12 +336,12 @@ def evaluated(expression: str, given: dict[str, Any], seed: int = 0) -> Executio
 
 
 def test_every_expression_has_its_cases() -> None:
-    """A case for each that does more than read a variable, and none for what is not there."""
+    """Each expression that does more than read a variable has a case, and no case lacks its expression."""
     assert {place for place, expression in placed().items() if not BARE.fullmatch(expression)} == set(CASES)
 
 
-def test_each_expression_comes_to_what_its_cases_say() -> None:
-    """The value, or the error that a Catcher takes."""
+def test_each_expression_has_the_value_of_its_cases() -> None:
+    """The result is the value, or the error that a Catcher takes."""
     known, wrong = placed(), []
     for place, given, value in [(place, *case) for place, cases in CASES.items() for case in cases]:
         execution = evaluated(known[place], given)
@@ -351,8 +351,8 @@ def test_each_expression_comes_to_what_its_cases_say() -> None:
     assert wrong == []
 
 
-def test_each_other_expression_reads_what_it_names() -> None:
-    """A variable, a member of one, or what the state gives."""
+def test_each_simple_expression_reads_the_variable_that_it_names() -> None:
+    """It reads a variable, a member of a variable, or a value of the state."""
     for expression, name in [(one, match[1]) for one in placed().values() if (match := BARE.fullmatch(one))]:
         first, *rest = name.split(".")
         value: Any = "marked"
@@ -371,9 +371,9 @@ def test_each_other_expression_reads_what_it_names() -> None:
         ("Back off/Seconds", {"tries": 11, "dead": ""}, 300, 310),
     ],
 )
-def test_jitter_makes_a_wait_shorter_and_a_rest_longer(
+def test_jitter_shortens_a_wait_and_lengthens_a_back_off(
     place: str, given: dict[str, Any], lowest: int, highest: int
 ) -> None:
-    """Every whole second between comes up: a wait of 40 s lasts from 30 s on, a rest of 20 s up to 30 s."""
+    """Every whole second in the range occurs: a wait of 40 s lasts from 30 s on, a back-off of 20 s up to 30 s."""
     drawn = {evaluated(placed()[place], given, seed).output for seed in range(70)}
     assert drawn == set(range(lowest, highest + 1))

@@ -1,7 +1,7 @@
-"""No input and no failure of anything ends our machines in an unhandled error, those kept for comparison included.
+"""No input and no failure ends one of our machines in an unhandled error, nor one that is kept for comparison.
 
-What is left out is the plain machines' own shape: where a function fails for ever, they call it until the history is
-full. Here it answers at last. The environment variable FUZZ_EXAMPLES takes more or fewer cases of each machine.
+The plain machines call a function that fails for ever until the history is full, so here it answers in the end. The
+environment variable FUZZ_EXAMPLES chooses the number of cases of each machine.
 """
 
 import json
@@ -71,7 +71,7 @@ LAST = {
 
 
 def answers(*results: Any) -> st.SearchStrategy[Behaviour]:
-    """One of these: an error where it is text, else an answer."""
+    """Draws one of these: a text is an error, anything else an answer."""
     return st.sampled_from([Behaviour(error=one) if isinstance(one, str) else Behaviour(answer=one) for one in results])
 
 
@@ -101,14 +101,14 @@ CASES = st.builds(
 )
 
 
-def test_every_file_is_among_them() -> None:
-    """A machine that is added is held to it too."""
+def test_every_machine_file_is_fuzzed() -> None:
+    """A machine that is added must be in the list."""
     assert set(LOADED) - {SOON} == {path.name.partition(".")[0] for path in (ROOT / "statemachines").glob("*.asl.yml")}
 
 
 @pytest.mark.parametrize("name", LOADED)
 def test_no_input_and_no_failure_ends_a_machine_unhandled(name: str) -> None:
-    """Whatever its input, and whatever fails, never answers, or answers nonsense: it ends in a state that says how."""
+    """Services fail, never answer, or answer nonsense. For any input the machine ends in a state that says how."""
     machine = LOADED[name]
 
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -121,7 +121,7 @@ def test_no_input_and_no_failure_ends_a_machine_unhandled(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOADED)
 def test_answers_that_are_too_large_are_handled(name: str) -> None:
-    """Each by itself, and together."""
+    """Each service's answer is too large alone, and all together."""
     machine = LOADED[name]
     for size in (len(OVERSIZED) // 2 - 100, len(OVERSIZED) - 300, len(OVERSIZED)):
         large = [Behaviour(answer="x" * size)] * 5
@@ -130,10 +130,10 @@ def test_answers_that_are_too_large_are_handled(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in LOADED if name != "connections"])
-def test_too_large_an_answer_of_a_service_is_handled(name: str) -> None:
-    """Of each service the machine calls, first and later; States.ALL does not catch it.
+def test_a_first_or_later_answer_that_is_too_large_is_handled(name: str) -> None:
+    """This holds for each service that the machine calls; States.ALL does not catch that error.
 
-    The machine of the connections calls them all where it is renewed soon.
+    The machine of the connections calls all of them if a renewal is due soon.
     """
     machine = LOADED[name]
     calls = json.dumps(DEFINITIONS[name])
@@ -145,8 +145,8 @@ def test_too_large_an_answer_of_a_service_is_handled(name: str) -> None:
             assert unhandled(machine, case.run(machine, name="mine")) is None
 
 
-def test_a_case_is_the_same_every_time() -> None:
-    """To the byte of its history."""
+def test_a_fuzzed_case_has_the_same_history_every_time() -> None:
+    """The histories are equal byte for byte."""
     machine = LOADED["connections"]
     case = Case({"pathParameters": {"streamId": "x"}}, {MANAGER: [Behaviour(error="StreamDropped"), LAST[MANAGER]]})
     assert case.run(machine).history == case.run(machine).history

@@ -1,4 +1,4 @@
-"""The table is set back under a running stream, at any instant: one execution is started, and only where it may be."""
+"""The table is restored to an older state under a running stream: one execution is started, and only if one may run."""
 
 import inspect
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class States(StatesClient):
         self.starts_ms: list[int] = []
 
     def start_execution(self, *, name: str, **wanted: str) -> dict[str, Any]:
-        """StartExecution of a name that no execution has, or one that runs."""
+        """Starts an execution whose name is new, or is that of one that runs."""
         assert wanted["stateMachineArn"] == MACHINE_ARN
         if name not in self._world.names:
             self.starts_ms.append(self._world.clock.now_ms())
@@ -53,12 +53,12 @@ class Watched(World):
         self.orphans = self.orphans_of(self.states)
 
     def orphans_of(self, states: States) -> Orphans:
-        """What a watch finds whose client of Step Functions is this one."""
+        """Returns what a watch with this client of Step Functions finds."""
         client = StepFunctions(lambda: states, MACHINE_ARN, lambda: None)
         return Orphans(client, self.leases.read, client.youngest, may_start=lambda _: True)
 
     async def pass_time(self, until_ms: int) -> None:
-        """Returns at the instant; both watches have checked every minute, on the minute."""
+        """Lets both watches check on every minute until the instant."""
         while (check_ms := self.clock.now_ms() // MINUTE_MS * MINUTE_MS + MINUTE_MS) <= until_ms:
             await self.clock.sleep_until(check_ms)
             for _ in range(2):
@@ -66,27 +66,27 @@ class Watched(World):
         await self.clock.sleep_until(until_ms)
 
     def check(self, stream_id: str = "demo") -> Orphan | None:
-        """One watch checks a stream at this instant."""
+        """Lets one watch check a stream at this instant."""
         orphan = self.orphans.check(stream_id, self.leases.read(stream_id), self.clock.now_ms())
         self.found += [] if orphan is None else [orphan]
         return orphan
 
     async def after(self, minutes: float) -> None:
-        """Returns so many minutes later."""
+        """Lets so many minutes pass."""
         await self.pass_time(self.clock.now_ms() + round(minutes * MINUTE_MS))
 
     def put(self, lease: dict[str, Any]) -> None:
-        """Sets the lease back."""
+        """Restores the lease."""
         self.table.put_item(TableName=TABLE, Item=LEASE | lease)
 
     @property
     def is_kept(self) -> bool:
-        """Whether an execution runs, two in a renewal, and a connection has renewed the lease within seconds."""
+        """Returns whether one execution runs (two in a renewal), and a connection renewed the lease within seconds."""
         return len(self.alive) in (1, 2) and int(self.lease["expires_at_ms"]["N"]) > self.clock.now_ms()
 
 
 def lived(story: Callable[..., Any]) -> Callable[..., None]:
-    """A test that is lived in a world of its own; no stream is started again twice within a minute."""
+    """Runs a test in a world of its own, and checks that no stream was started twice within a minute."""
 
     def test(*drawn: Any, **parameters: Any) -> None:
         world = Watched()
@@ -105,13 +105,11 @@ MINUTES = st.floats(0, 120)
 @given(MINUTES, MINUTES, st.floats(0, 2))
 @settings(max_examples=examples(40))
 @lived
-async def test_a_table_that_is_set_back_orphans_nobody(
-    world: Watched, copied: float, later: float, again: float
-) -> None:
-    """From any instant to any later one, over claims, takeovers and renewals; and soon after once more.
+async def test_a_restored_table_orphans_no_stream(world: Watched, copied: float, later: float, again: float) -> None:
+    """The table goes from any instant back to any older one, over claims, takeovers and renewals, and once more.
 
-    In the seconds of a renewal the execution in the lease runs, and its lane may wait for the one that was set back:
-    so it takes a lane's wait at most.
+    In the seconds of a renewal the execution in the lease runs, and its lane may wait for the one that was set back. So
+    it takes a lane's wait at most.
     """
     world.post()
     await world.after(copied)
@@ -127,7 +125,7 @@ async def test_a_table_that_is_set_back_orphans_nobody(
 
 
 @lived
-async def test_without_a_watch_the_stream_would_be_left_for_good(world: Watched) -> None:
+async def test_only_the_watch_notices_that_a_restored_stream_is_orphaned(world: Watched) -> None:
     """The running execution reads an older name in the lease and ends; the older execution is over. The watch names
     both.
     """
@@ -148,8 +146,8 @@ async def test_without_a_watch_the_stream_would_be_left_for_good(world: Watched)
 
 
 @lived
-async def test_two_watches_that_look_at_once_start_one_execution(world: Watched) -> None:
-    """The second watch starts an execution between the first one's check and start: both use the same name."""
+async def test_two_watches_at_once_start_one_execution(world: Watched) -> None:
+    """The second watch starts an execution between the check and the start of the first. Both use the same name."""
     world.post()
     await world.after(5)
     world.executions[0].stop()
@@ -169,8 +167,8 @@ async def test_two_watches_that_look_at_once_start_one_execution(world: Watched)
 
 
 @lived
-async def test_one_that_somebody_aborts_is_started_again(world: Watched) -> None:
-    """DELETE is the way to stop a stream: after an abort the function ends, and another execution takes the stream."""
+async def test_an_aborted_execution_is_started_again(world: Watched) -> None:
+    """DELETE is the way to stop a stream. After an abort the function ends, and another execution takes the stream."""
     world.post()
     await world.after(10)
     world.executions[0].stop()
@@ -182,7 +180,9 @@ async def test_one_that_somebody_aborts_is_started_again(world: Watched) -> None
 @pytest.mark.parametrize("minutes", [5, 100])
 @lived
 async def test_a_stream_that_was_stopped_is_not_started_again(world: Watched, minutes: float) -> None:
-    """The table is older than the stop, by a moment or by several renewals: an alert is sent, and nothing runs."""
+    """The restored table is older than the stop, by a moment or by several renewals. An alert is sent, and nothing
+    runs.
+    """
     world.post()
     await world.after(5)
     lease = dict(world.lease)
@@ -219,8 +219,8 @@ async def test_an_execution_whose_upstream_is_away_is_left_alone(world: Watched)
 
 
 @lived
-async def test_a_stream_that_is_set_back_again_and_again_is_started_once_a_minute(world: Watched) -> None:
-    """Each time the new execution is superseded by the name of one that is over; the next start uses the next name."""
+async def test_a_stream_whose_table_is_restored_again_and_again_starts_once_a_minute(world: Watched) -> None:
+    """Each new execution is superseded by the name of one that is over. The next start uses the next name."""
     world.post()
     await world.after(5)
     lease = dict(world.lease)
@@ -236,7 +236,9 @@ async def test_a_stream_that_is_set_back_again_and_again_is_started_once_a_minut
 
 @lived
 async def test_an_execution_that_is_aborted_before_it_connects_is_replaced_once_a_minute(world: Watched) -> None:
-    """Each has claimed the stream, so the lease names another one each time, and no connection was open meanwhile."""
+    """Each execution has claimed the stream, so the lease names another one each time. No connection was open
+    meanwhile.
+    """
     world.post()
     await world.after(2)
     for _ in range(12):

@@ -1,4 +1,4 @@
-"""Outages of hours and days at the deployed settings: no execution ends because of one, and the stream is kept after.
+"""Outages of hours and days at the deployed settings: none ends an execution, and the stream is kept afterwards.
 
 How many executions start is in docs/decisions/0034-let-the-function-say-a-renewal-is-due.md.
 """
@@ -23,7 +23,7 @@ def live(world: World, story: Coroutine[Any, Any, None]) -> None:
 
 
 async def kept(world: World) -> None:
-    """A POST before the outage, and an hour after it one execution runs, which has the stream."""
+    """Posts before the outage. An hour after it one execution runs, and has the stream."""
     world.post()
     await world.clock.sleep_until(world.over_ms + 3_600_000)
     assert world.alive == [world.holder]
@@ -42,7 +42,9 @@ async def kept(world: World) -> None:
     ],
 )
 def test_an_outage_ends_no_execution(away: Set[str], hours: int, most: int) -> None:
-    """However long it lasts, at most two live at a time and few start; an hour later one runs and holds the stream."""
+    """However long it lasts, few executions start and at most two run at a time. An hour later one runs and holds the
+    stream.
+    """
     world = World(away, 1, 1 + hours)
     live(world, kept(world))
     assert set(world.ends()) <= CLEAN
@@ -52,7 +54,7 @@ def test_an_outage_ends_no_execution(away: Set[str], hours: int, most: int) -> N
 
 @pytest.mark.parametrize("days", [1 / 6, pytest.param(3, marks=[pytest.mark.long, pytest.mark.cpu(8)])])
 def test_an_outage_of_lambda_starts_a_successor_every_48_minutes(days: float) -> None:
-    """An execution that is superseded reads so in the lease and is not refused; at most two live at a time."""
+    """A superseded execution reads that in the lease, and is not refused. At most two run at a time."""
     world = World({"lambda"}, 1, int(1 + 24 * days))
     live(world, kept(world))
     assert 29 * days <= len(world.executions) <= 31 * days
@@ -71,8 +73,8 @@ def test_an_outage_of_the_table_starts_an_execution_every_nine_hours() -> None:
 
 
 @pytest.mark.parametrize("posts", [pytest.param(1, marks=pytest.mark.long), 3])
-def test_what_is_posted_while_the_table_is_away_runs_when_it_is_back(posts: int) -> None:
-    """One of the executions takes the stream; the others find that out and end."""
+def test_a_post_while_the_table_is_away_runs_once_it_is_back(posts: int) -> None:
+    """One of the executions takes the stream; the others read that and end."""
     world = World({"table"}, 0, 11)
 
     async def story() -> None:
@@ -90,7 +92,7 @@ def test_what_is_posted_while_the_table_is_away_runs_when_it_is_back(posts: int)
 # In hour 54 an execution is renewed.
 @pytest.mark.parametrize("at_h", [1, *(pytest.param(at_h, marks=pytest.mark.long) for at_h in (2, 56))])
 def test_a_claim_whose_answer_is_lost_as_the_outage_begins_is_kept(at_h: int) -> None:
-    """A POST or a renewal claims the stream as the table goes away: its successors find the claim days later."""
+    """A POST or a renewal claims the stream just as the table goes away. Its successors find the claim days later."""
     world = World({"table"}, at_h, at_h + 24 * DAYS)
 
     async def story() -> None:
@@ -126,7 +128,7 @@ def renewal(world: World) -> dict[str, Any]:
     ],
 )
 def test_a_stop_request_wins(away: Set[str], at_h: int) -> None:
-    """It is written during the outage, or at its end: soon nothing runs, and a POST starts the stream again."""
+    """It is written during the outage, or at its end. Soon nothing runs, and a POST starts the stream again."""
     world = World(away, 1, 1 + 24 * DAYS)
 
     async def story() -> None:

@@ -28,8 +28,8 @@ def test_a_lane_that_has_had_its_cycles_starts_the_successor(aws: Aws) -> None:
     assert (execution.output, entered(execution)[-1][1]) == ({"status": "superseded"}, "Renewed")
 
 
-def test_cycles_that_no_function_saw_count_too(aws: Aws) -> None:
-    """A function that cannot be called still fills the history, so it brings the renewal nearer."""
+def test_cycles_without_a_function_count_too(aws: Aws) -> None:
+    """A function that cannot be called still fills the history, so its cycles bring the renewal nearer."""
     execution = aws.run(scripted(*[ValueError("defect")] * 5, "superseded"), machine=after(3))
     assert len(aws.started) == 1
     assert rests_ms(execution, "B")[:2] == [2000, 2000]
@@ -48,8 +48,8 @@ def test_a_renewal_that_fails_ends_no_lane_and_is_tried_again(aws: Aws) -> None:
     assert (len(aws.started), rests_ms(execution, "B")) == (1, [0])
 
 
-def test_an_execution_that_no_successor_takes_over_from_ends_dirty(aws: Aws) -> None:
-    """If the start is refused in three cycles and at the last try, it releases the stream and fails by name."""
+def test_an_execution_without_a_successor_releases_the_stream_and_fails(aws: Aws) -> None:
+    """The start is refused in three cycles and at the last try; the execution then fails by name."""
     aws.failures = {"startExecution": ["StepFunctions.ExecutionLimitExceededException"] * 99}
     execution = aws.run(scripted(*[errors.ConnectionExpired()] * 3), machine=after(1, give_up_after=3))
     assert (execution.status, execution.error) == ("FAILED", "RenewalFailed")
@@ -59,8 +59,8 @@ def test_an_execution_that_no_successor_takes_over_from_ends_dirty(aws: Aws) -> 
     assert (aws.holder(), aws.lease()["ending"]) == (None, {"S": "RenewalFailed"})
 
 
-def test_a_predecessor_that_cannot_hear_of_its_successor_reads_it_in_the_lease(aws: Aws) -> None:
-    """Without functions no connection can read that it is superseded, so the next lane reads the lease."""
+def test_a_lane_without_a_function_reads_in_the_lease_that_it_is_superseded(aws: Aws) -> None:
+    """No function can be called, so no connection can read it; the next lane reads the lease itself."""
     aws.before["startExecution"] = lambda _: aws.put(execution={"S": OTHER})
     execution = aws.run(scripted(*[ValueError("no function starts")] * 99), machine=after(1))
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "superseded"})
@@ -72,8 +72,8 @@ def test_a_predecessor_that_cannot_hear_of_its_successor_reads_it_in_the_lease(a
 @pytest.mark.parametrize(
     ("ending", "is_over"), [("StreamEnded", True), ("StreamRejected", True), ("RenewalFailed", False)]
 )
-def test_what_a_successor_has_ended_its_predecessor_does_not_go_on_with(aws: Aws, ending: str, is_over: bool) -> None:
-    """It reads in the lease that the stream is over, and ends; if the successor broke, it starts another."""
+def test_a_predecessor_ends_when_its_successor_has_ended_the_stream(aws: Aws, ending: str, is_over: bool) -> None:
+    """It reads in the lease that the stream is over, and ends. If the successor broke, it starts another."""
 
     def let_go(_: TaskCall) -> None:
         if not aws.started:
@@ -89,8 +89,8 @@ def test_what_a_successor_has_ended_its_predecessor_does_not_go_on_with(aws: Aws
 
 
 @pytest.mark.parametrize("lease", [{"execution": {"S": MINE}}, {}], ids=["it is the holder", "nobody is"])
-def test_a_stop_request_is_read_in_the_lease_where_no_function_starts(aws: Aws, lease: dict[str, Any]) -> None:
-    """A lane with a due renewal starts no successor, which would be refused, and ends as stopped."""
+def test_a_lane_without_a_function_reads_the_stop_request_in_the_lease(aws: Aws, lease: dict[str, Any]) -> None:
+    """If a renewal is due, the lane starts no successor, which would be refused, and ends as stopped."""
 
     def never(_payload: Any, _lambda_context: Any) -> Any:
         aws.put(stop={"BOOL": True}, **lease)
@@ -102,8 +102,8 @@ def test_a_stop_request_is_read_in_the_lease_where_no_function_starts(aws: Aws, 
 
 
 @pytest.mark.parametrize("fails", [[], ["DynamoDB.InternalServerErrorException"] * 99], ids=["table", "no table"])
-def test_a_successor_is_asked_for_by_one_name_while_it_waits(aws: Aws, fails: list[str]) -> None:
-    """While the successor runs, each cycle starts the same name, which starts nothing, whatever the lease says."""
+def test_each_cycle_starts_the_same_name_while_the_successor_runs(aws: Aws, fails: list[str]) -> None:
+    """A start of that name starts nothing more, whatever the lease says."""
     aws.failures = {"getItem": fails}
     execution = aws.run(scripted(*[ValueError("no function starts")] * 99), machine=after(2, give_up_after=30))
     assert (execution.output, entered(execution)[-1][1]) == ({"status": "handed_on"}, "Renewed")
@@ -126,15 +126,15 @@ def test_a_successor_that_ended_is_followed_by_another_ten_cycles_later(aws: Aws
 
 
 def test_a_last_start_whose_answer_was_lost_is_no_failure(aws: Aws) -> None:
-    """The repeated start finds its own successor, which may have ended meanwhile."""
+    """The repeated start finds its own successor, which may have ended in the meantime."""
     refused = ["StepFunctions.ExecutionLimitExceededException"] * 3
     aws.failures = {"startExecution": [*refused, "StepFunctions.SdkClientException", ALREADY]}
     execution = aws.run(scripted(*[errors.ConnectionExpired()] * 3), machine=after(1, give_up_after=3))
     assert execution.output == {"status": "handed_on"}
 
 
-def test_an_execution_that_claimed_at_its_last_try_asks_for_a_successor(aws: Aws) -> None:
-    """Tries to claim count as cycles, so the lanes have one cycle left."""
+def test_an_execution_that_claimed_at_its_last_try_starts_a_successor(aws: Aws) -> None:
+    """Tries to claim count as cycles, so its lanes have one cycle left."""
     refused = "StepFunctions.ExecutionLimitExceededException"
     aws.failures = {
         "updateItem": ["DynamoDB.InternalServerErrorException"] * 8,  # two of each try
@@ -182,8 +182,8 @@ def test_a_successor_takes_over_from_a_dead_execution_that_is_not_its_predecesso
     assert aws.lease()["generation"] == {"N": "8"}
 
 
-def test_a_stream_that_an_earlier_successor_let_go_is_renewed_all_the_same(aws: Aws) -> None:
-    """A rejected successor released the lease while its predecessor ran on: the next successor claims it."""
+def test_a_stream_that_a_rejected_successor_released_is_renewed(aws: Aws) -> None:
+    """The rejected successor released the lease while its predecessor ran on. The next successor claims it."""
     aws.put(generation={"N": "7"})
     assert aws.run(ended, renews=OTHER).output == {"status": "ended"}
     assert aws.lease()["generation"] == {"N": "8"}
@@ -207,8 +207,8 @@ def test_a_claim_whose_answer_was_lost_is_the_successors_own(aws: Aws, stop: dic
     assert aws.holder() is None
 
 
-def test_a_due_lane_reads_and_asks_where_the_function_does_not_say_so(aws: Aws) -> None:
-    """A function that does not know of cycles raises its usual error: the lane reads the lease before the next call."""
+def test_a_due_lane_reads_the_lease_if_the_function_knows_no_cycles(aws: Aws) -> None:
+    """Such a function raises its usual error instead of RenewalDue. The lane reads the lease before the next call."""
 
     def function(_payload: Any, _lambda_context: Any) -> Any:
         outcome = outcomes.pop(0)

@@ -1,4 +1,4 @@
-"""The machine that answers a POST: it starts one execution of a stream, and says where one is there already."""
+"""The machine that answers a POST: it starts one execution of a stream, or names the one that runs."""
 
 from typing import Any
 
@@ -14,15 +14,17 @@ LATE_MS = 1_767_225_600_000
 
 
 def text(value: str) -> dict[str, str]:
-    """An attribute of the lease."""
+    """Returns an attribute of the lease."""
     return {"S": value}
 
 
 STOP = {"stop": {"BOOL": True}, "stop_at": text("2026-01-01T00:00:01.000Z")}
 
 
-def test_a_post_starts_an_execution_and_a_second_says_that_it_runs() -> None:
-    """Even before the first has claimed the stream; its input is the POST's, with the name of the starter."""
+def test_a_second_post_names_the_running_execution() -> None:
+    """It does so even before the first execution has claimed the stream, whose input is that of the POST and its
+    starter.
+    """
     account = Account(PREFIX)
     first = account.post()
     assert first == {"executionArn": first["executionArn"], "startDate": LATE_MS / 1000, "already_running": False}
@@ -42,7 +44,7 @@ def test_an_execution_that_holds_the_stream_is_named() -> None:
 
 @pytest.mark.parametrize("executions", [{"holder": "ABORTED"}, {}])
 def test_a_dead_holder_is_replaced(executions: dict[str, str]) -> None:
-    """The holder is over, or forgotten by Step Functions."""
+    """The holder's execution is over, or Step Functions has forgotten it."""
     account = Account(PREFIX, executions, execution=text(HOLDER), generation={"N": "3"})
     assert [account.post()["already_running"] for _ in range(2)] == [False, True]
     assert len(account.started) == 1
@@ -59,8 +61,10 @@ def test_a_post_while_the_stream_stops_starts_one_that_waits() -> None:
     assert len(account.started) == 3
 
 
-def test_an_execution_that_is_over_and_changed_no_lease_has_used_its_name() -> None:
-    """The next execution gets the name of the request."""
+def test_a_new_execution_gets_another_name_if_the_first_is_used_up() -> None:
+    """An execution that is over and changed no lease has used the first name. The next one gets the name of the
+    request.
+    """
     account = Account(PREFIX)
     account.executions[account.post()["executionArn"].removeprefix(EXECUTION)] = "FAILED"
     again = account.post()
@@ -101,8 +105,8 @@ def test_a_start_that_fails_twice_is_a_failure() -> None:
     ],
 )
 @pytest.mark.parametrize("lease", [{}, {"generation": {"N": "3"}}])
-def test_a_throttle_is_told_from_other_failures(error: str, name: str, lease: dict[str, Any]) -> None:
-    """After one retry the error's name decides: the API answers a throttle with 429, any other failure with 503."""
+def test_a_throttled_start_is_answered_with_429(error: str, name: str, lease: dict[str, Any]) -> None:
+    """The API answers any other failure after one retry with 503."""
     account = Account(PREFIX, **lease)
     account.failures["startExecution"] = [error] * 2
     assert account.post() == name

@@ -1,4 +1,4 @@
-"""The machine that answers a POST, where functions keep many streams: a stream joins a group, whose function hears."""
+"""The machine that answers a POST if functions keep many streams: the stream joins a group, its function notices."""
 
 from typing import Any
 
@@ -16,11 +16,11 @@ CONTROL = NAMES["control_table"]
 
 
 class Groups(Account):
-    """Who is started claims what it is to keep."""
+    """Started executions claim the group or the stream that they are to keep."""
 
     @property
     def inputs(self) -> list[str]:
-        """The stream or the group of each execution that was started."""
+        """Returns the stream or the group of each started execution."""
         return [one["Input"]["pathParameters"]["streamId"] for one in self.started]
 
     def start(self, parameters: dict[str, Any]) -> Any:
@@ -29,12 +29,12 @@ class Groups(Account):
         return answer
 
     def group(self, stream: str) -> str | None:
-        """In which group it is."""
+        """Returns the stream's group."""
         found: str | None = self.lease(stream).get("group", {}).get("S")
         return found
 
     def members(self, group: str) -> list[str]:
-        """Who has a place there."""
+        """Returns the streams that have a place in the group."""
         return sorted(GroupStore(self.tables, CONTROL, group).members())
 
     def post(self, stream: str = "demo", most: int = 2) -> Any:
@@ -48,7 +48,7 @@ def account() -> Groups:
 
 
 def test_streams_fill_one_group_after_the_other(account: Groups) -> None:
-    """Each group has an execution, which the first of its streams starts and the others join."""
+    """The first stream of a group starts its execution; the others join."""
     answers = [account.post(name) for name in "abcde"]
     assert [account.group(name) for name in "abcde"] == ["#1", "#1", "#2", "#2", "#3"]
     assert account.inputs == ["#1", "#2", "#3"]
@@ -58,8 +58,8 @@ def test_streams_fill_one_group_after_the_other(account: Groups) -> None:
     assert account.lease("#1")["version"] == {"N": "2"}
 
 
-def test_a_stream_that_is_kept_is_kept_where_it_is(account: Groups) -> None:
-    """A second POST of a claimed stream changes nothing; before the claim it joins the same group again."""
+def test_a_second_post_leaves_a_stream_in_its_group(account: Groups) -> None:
+    """A POST of a claimed stream changes nothing. Before the claim it joins the same group again."""
     first = account.post("a")["executionArn"]
     assert account.post("a")["executionArn"] == first
     assert (account.members("#1"), account.lease("#1")["size"]) == (["a"], {"N": "1"})
@@ -70,7 +70,7 @@ def test_a_stream_that_is_kept_is_kept_where_it_is(account: Groups) -> None:
 
 
 def test_a_changed_setting_holds_for_streams_that_start_from_then_on(account: Groups) -> None:
-    """A running stream stays where it is, alone or in a group."""
+    """A running stream stays alone, or in its group."""
     alone = account.post("a", most=1)["executionArn"]
     assert (account.group("a"), account.inputs) == (None, ["a"])
     assert account.post("a") == {"executionArn": alone, "startDate": 1_767_225_600.5, "already_running": True}
@@ -125,8 +125,8 @@ def test_a_stream_whose_record_cannot_be_read_is_not_started_alone(account: Grou
 
 
 @pytest.mark.parametrize("failures", [1, 2])
-def test_a_stream_stays_in_its_group_where_nobody_knows_whether_that_runs(account: Groups, failures: int) -> None:
-    """The stream joins again, which changes nothing for a function that keeps it; no execution is started."""
+def test_a_stream_stays_in_its_group_if_its_execution_may_run(account: Groups, failures: int) -> None:
+    """The stream joins again, which changes nothing for a function that keeps it. No execution is started."""
     first = account.post("a")["executionArn"]
     account.put("a", execution={"S": first})
     account.failures["describeExecution"] = ["States.Timeout"] * failures
@@ -134,16 +134,16 @@ def test_a_stream_stays_in_its_group_where_nobody_knows_whether_that_runs(accoun
     assert (account.group("a"), account.lease("a")["execution"], set(account.inputs)) == ("#1", {"S": first}, {"#1"})
 
 
-def test_a_stream_stays_alone_where_nobody_knows_whether_its_execution_runs(account: Groups) -> None:
-    """No group takes the stream from an execution that may run."""
+def test_a_stream_stays_alone_if_its_execution_may_run(account: Groups) -> None:
+    """No group takes the stream from such an execution."""
     account.post("a", most=1)
     account.failures["describeExecution"] = ["States.Timeout"]
     account.post("a")
     assert (account.group("a"), account.inputs) == (None, ["a", "a"])
 
 
-def test_a_group_that_ends_is_started_again_by_who_joins(account: Groups) -> None:
-    """However many streams join, one execution starts, and waits until the former one has released the group."""
+def test_a_stream_that_joins_an_ending_group_starts_it_again(account: Groups) -> None:
+    """However many streams join, one execution starts. It waits until the former one has released the group."""
     first = account.post("a")["executionArn"]
     account.put("#1", stop={"BOOL": True}, size={"N": "0"})
     held = account.lease("#1")["execution"]

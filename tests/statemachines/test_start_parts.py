@@ -1,4 +1,4 @@
-"""The machine that answers a POST of a stream that is read in parts: each part is started as by a POST of its own."""
+"""The machine that answers a POST of a stream in parts: it starts each part as a POST of that part would."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ PARTS = ["prices:btc", "prices:eth", "prices:sol"]
 
 
 def post(account: Account, parts: list[str] = PARTS) -> Any:
-    """What a POST of the whole answers, as the request template makes its input."""
+    """Returns the answer to a POST of the whole stream, with the input that the request template makes."""
     return account.answer({"pathParameters": {"streamId": "prices"}, "parts": parts})
 
 
 def test_a_post_starts_every_part_and_a_second_says_that_all_run() -> None:
-    """Each part has an execution of its own, of the only machine that the role allows; the answer names them."""
+    """Each part has an execution of its own, of the only machine that the role allows. The answer names them."""
     account = Account(PREFIX)
     first = post(account)
     assert {one["StateMachineArn"] for one in account.started} == {f"{PREFIX}:stateMachine:{NAMES['connections']}"}

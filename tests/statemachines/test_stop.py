@@ -1,4 +1,4 @@
-"""Stop requests and the machine's claim: which claim clears a request."""
+"""Stop requests and the claim of the machine: which claim clears a request."""
 
 from typing import Any
 
@@ -15,7 +15,9 @@ def never(_payload: Any, _lambda_context: Any) -> Any:
 
 
 def drains(aws: Aws, checks: int = 3) -> list[TaskCall]:
-    """The execution `other` drains; it lets go of the stream when it is described so many times. Those are returned."""
+    """The execution `other` drains: it lets go of the stream when it has been described so many times. Returns the
+    times.
+    """
     described: list[TaskCall] = []
 
     def describe(call: TaskCall) -> None:
@@ -35,7 +37,7 @@ MEANWHILE = {"stop": {"BOOL": True}, "stop_at": {"S": "2026-01-01T00:00:00.500Z"
 
 
 def test_a_post_while_a_stream_stops_starts_it_again(aws: Aws) -> None:
-    """Its execution waits until the draining one has released the stream, and begins the next generation."""
+    """The new execution waits until the draining one has released the stream, and begins the next generation."""
     described = drains(aws)
     seen: list[Any] = []
     assert (aws.run(aws.looking(seen)).output, len(described)) == ({"status": "ended"}, 3)
@@ -114,7 +116,7 @@ def test_a_claim_that_is_repeated_leaves_a_new_stop_request(aws: Aws, holder: di
 
 
 def test_a_claim_that_lands_after_its_execution_gave_up_is_refused(aws: Aws) -> None:
-    """The execution's decision was about a holder that has released the stream since: the stream stays free."""
+    """The execution decided about a holder that has released the stream since. The stream stays free."""
     sent: list[TaskCall] = []
 
     def lands_late(call: TaskCall) -> None:

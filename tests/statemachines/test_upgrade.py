@@ -1,4 +1,4 @@
-"""The machine that upgrades: how it ends whatever fails. Its steps are those of handlers/upgrade, on a played stage."""
+"""The machine that upgrades: its end after any failure. Its steps are those of handlers/upgrade, on a played stage."""
 
 import json
 
@@ -14,14 +14,14 @@ FAILURES = ("StoreUnavailable", "Sandbox.Timedout", "States.Timeout", "Lambda.Un
 
 
 def failing(step: str, *errors: str) -> World:
-    """Return a stage on which this step fails by these errors."""
+    """Returns a stage on which this step fails with these errors."""
     return World(["demo:1"], "" if step in GOOD else "raises", failures={step: list(errors)})
 
 
 @pytest.mark.parametrize("error", FAILURES)
 @pytest.mark.parametrize("step", STEPS)
-def test_a_step_that_fails_for_good_never_ends_unsaid(step: str, error: str) -> None:
-    """Before any stream was touched, or once all went back, the end is clean; otherwise an alert is sent."""
+def test_a_step_that_always_fails_ends_cleanly_or_with_an_alert(step: str, error: str) -> None:
+    """The end is clean before any stream was touched, or once all went back. Otherwise an alert is sent."""
     world = failing(step, *[error] * 1000)
     end, cause = world.upgrade()
     dirty = step in ("promote", "back", "look back")
@@ -52,8 +52,8 @@ def test_an_upgrade_that_is_refused_has_changed_nothing(said: str, cause: str) -
     assert (world.upgrade(), world.steps) == (("FailureClean", f"Nothing was changed. {cause}"), [])
 
 
-def test_a_person_that_cannot_be_called_changes_no_end() -> None:
-    """The end has the reason itself."""
+def test_an_alert_that_cannot_be_sent_changes_no_end() -> None:
+    """The end itself has the reason."""
     world = failing("look back", *["States.Timeout"] * 100)
     world.failures["publish"] = ["Sns.SnsException"] * 100
     assert world.upgrade()[0] == "FailureDirty"
