@@ -84,7 +84,9 @@ async def service(folder: Path) -> AsyncIterator[str]:
             try:
                 yield address
             finally:
-                states.close()  # before the serving, which would wait for the workers that wait
+                # Before the serving, which would give a second to whoever waits for an expression or for work.
+                states.executions.close()
+                states.close()
 
 
 def states_client(url: str) -> Any:
