@@ -74,7 +74,7 @@ def test_others_have_goals_of_their_own() -> None:
     judged = [
         *(flood.goals("flood", p99_ms, silent) for p99_ms, silent in ((999.9, 0), (1000.0, 0), (None, 99))),
         [stall.goal("sort", 4, slowest_ms) for slowest_ms in (99.9, 100)],
-    ]  # fmt: skip
+    ]
     assert [[goal.met for goal in goals] for goals in judged] == [
         [True, True], [False, True], [False, False], [True, False],
     ]  # fmt: skip

@@ -9,17 +9,7 @@ from handlers.framing.events import StreamEvent
 from handlers.store.event_items import StoragePolicy
 from tests.console.chromium import Chromium
 from tests.console.gate import gate
-from tests.console.page import (
-    ALL_WAYS,
-    TELEPHONE,
-    WAYS,
-    address,
-    seen_as,
-    shown,
-    store,
-    view,
-    violations,
-)  # fmt: skip
+from tests.console.page import ALL_WAYS, TELEPHONE, WAYS, address, seen_as, shown, store, view, violations
 from tests.local import support
 from tests.local_run import LocalRun
 

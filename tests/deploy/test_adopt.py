@@ -174,10 +174,11 @@ def _deployed_removed_and_deployed_again(account: Account, project: Path) -> Non
 def test_what_another_stack_has_is_not_taken(account: Account, project: Path) -> None:
     """The deployment ends with CloudFormation's reason in one sentence, and the table stays in its stack."""
     table = {
-        "TableName": f"{OTHER}-events", "BillingMode": "PAY_PER_REQUEST",
+        "TableName": f"{OTHER}-events",
+        "BillingMode": "PAY_PER_REQUEST",
         "KeySchema": [{"AttributeName": "PK", "KeyType": "HASH"}],
         "AttributeDefinitions": [{"AttributeName": "PK", "AttributeType": "S"}],
-    }  # fmt: skip
+    }
     cloudformation = account.client("cloudformation")
     body = json.dumps({"Resources": {"Theirs": {"Type": "AWS::DynamoDB::Table", "Properties": table}}})
     cloudformation.create_stack(StackName="theirs", TemplateBody=body)

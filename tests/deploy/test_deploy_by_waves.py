@@ -96,9 +96,7 @@ class Stage:
         return {}
 
 
-def deployed(
-    stage: Stage, *definitions: str | None, by_waves: bool = True, command: str = "deploy"
-) -> list[list[str]]:  # fmt: skip
+def deployed(stage: Stage, *definitions: str | None, by_waves: bool = True, command: str = "deploy") -> list[list[str]]:
     """Return the messages of each deployment."""
     with answering(stage.answer) as endpoint:
         said: list[list[str]] = node.run(SCRIPT, [endpoint, by_waves, definitions, command])

@@ -16,9 +16,9 @@ EVENTS = f"{STACK}-events"
 # As in the template of a release (docs/stacks.md), a parameter decides what there is.
 KEPT = ["IsKept", True, False]
 GIVEN = {
-    "Parameters": {"Days": {"Type": "Number"}}, "Conditions": {"IsKept": {"Fn::Not": [{"Condition": "IsNot"}]},
-    "IsNot": {"Fn::Equals": [{"Ref": "Days"}, "0"]}},
-}  # fmt: skip
+    "Parameters": {"Days": {"Type": "Number"}},
+    "Conditions": {"IsKept": {"Fn::Not": [{"Condition": "IsNot"}]}, "IsNot": {"Fn::Equals": [{"Ref": "Days"}, "0"]}},
+}
 
 
 @pytest.fixture

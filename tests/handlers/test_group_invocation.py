@@ -76,7 +76,7 @@ class Group:
         deadline_ms = self.clock.now_ms() + round(lasts_s * 1000)
         who = Invocation(
             GROUP, "A", EXECUTION, request_id, deadline_ms, 1_000, 200, 200, overlap_max_ms=28_000, died=died
-        )  # fmt: skip
+        )
         thread = threading.Thread(target=self._run, args=(who,), daemon=True)
         self._threads.append(thread)
         thread.start()

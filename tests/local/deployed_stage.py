@@ -108,10 +108,7 @@ class Deployed:
         """All items of both tables by their keys."""
         tables = {"events": self.events_table, "control": self.control_table}
         pages = {name: self.aws.dynamodb.scan(TableName=table)["Items"] for name, table in tables.items()}
-        return {
-            name: {(one["PK"]["S"], one["SK"]["S"]): one for one in items}
-            for name, items in pages.items()
-        }  # fmt: skip
+        return {name: {(one["PK"]["S"], one["SK"]["S"]): one for one in items} for name, items in pages.items()}
 
 
 def running(aws: Aws) -> str:

@@ -131,9 +131,7 @@ def test_streams_share_a_function_and_its_death_loses_nothing(service: Service) 
     service.kill()
     kept = [*CALM[1:], LATER]
     before = {stream: len(service.numbers(stream, "")) for stream in kept}
-    assert until(
-        lambda: all(is_whole(service, stream, before[stream] + 5) for stream in kept), 90
-    ), service.log  # fmt: skip
+    assert until(lambda: all(is_whole(service, stream, before[stream] + 5) for stream in kept), 90), service.log
     is_seen(service, kept)
     for stream in kept:
         service.ask("DELETE", stream)

@@ -121,9 +121,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
 def slower(folder: Path) -> Path:
     """A copy of the project whose functions live for longer, so that a wave is watched for a while."""
-    return with_settings(
-        copied(folder), function_timeout_s=24, wait_s=10, start_allowance_s=8, unconnected_after_s=6
-    )  # fmt: skip
+    return with_settings(copied(folder), function_timeout_s=24, wait_s=10, start_allowance_s=8, unconnected_after_s=6)
 
 
 def deploy(service: Service, path: Path, change: tuple[str, str]) -> None:

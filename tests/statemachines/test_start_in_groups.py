@@ -178,9 +178,11 @@ def test_a_stream_that_moves_is_claimed_by_the_first_function_of_its_new_group(a
     account.post("demo:a")
     assert account.group("demo:a") == "#2"
     who = GroupFunction("#2", 1, "r1", "E", 60_000, 4_000)
-    store = GroupedStore(account.tables, lambda: None, who, lambda: 0, events_table="", control_table=CONTROL,
-                         dead_letter_queue_url="")  # fmt: skip
+    store = GroupedStore(
+        account.tables, lambda: None, who, lambda: 0, events_table="", control_table=CONTROL, dead_letter_queue_url=""
+    )
     store.lease = GroupLease(token=1, execution="E")
-    claim = store.claim("demo:a", execution="E", holder="A/r1", after_fence=0, partitions=1, order="index", now_ms=0,
-                        rest_until_ms=0)  # fmt: skip
+    claim = store.claim(
+        "demo:a", execution="E", holder="A/r1", after_fence=0, partitions=1, order="index", now_ms=0, rest_until_ms=0
+    )
     assert (claim.is_done, claim.record.lease.fence) == (True, 8)

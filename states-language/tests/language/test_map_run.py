@@ -88,8 +88,9 @@ def test_a_run_fails_when_more_fail_than_is_tolerated(fields: dict[str, Any], ou
     assert execution.output == output
     if output is None:
         assert (execution.error, execution.cause) == (
-            "States.ExceedToleratedFailureThreshold", "The specified tolerated failure threshold was exceeded",
-        )  # fmt: skip
+            "States.ExceedToleratedFailureThreshold",
+            "The specified tolerated failure threshold was exceeded",
+        )
         assert types(execution)[-3:] == ["MapRunFailed", "MapStateFailed", "ExecutionFailed"]
 
 

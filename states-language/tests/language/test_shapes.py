@@ -46,7 +46,7 @@ WRONG: dict[str, list[Any]] = {
         *([{**RULE, field: value}] for field, value in [("Next", 1), ("Variable", "a"), ("NumericEquals", True)]),
         *([], [{**RULE, "IsNull": True}], [{"Variable": "$", "Next": "B"}], [{"Condition": "x", "Next": "B"}]),
     ],
-}  # fmt: skip
+}
 
 
 def judged(definition: Any) -> Machine | tuple[str, str]:

@@ -183,8 +183,9 @@ def test_the_next_service_redrives_too(tmp_path: Path) -> None:
     with in_thread(lambda: service(tmp_path)) as url:
         states = states_client(url)
         assert [one["redriveStatus"] for one in executions_of(states, run)] == [
-            "NOT_REDRIVABLE", "REDRIVABLE_BY_MAP_RUN",
-        ]  # fmt: skip
+            "NOT_REDRIVABLE",
+            "REDRIVABLE_BY_MAP_RUN",
+        ]
         states.redrive_execution(executionArn=mapped)
         assert until(lambda: states.describe_map_run(mapRunArn=run)["executionCounts"]["running"] == 1)
         states.stop_execution(executionArn=mapped)

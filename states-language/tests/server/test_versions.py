@@ -54,9 +54,10 @@ def test_a_revision_is_published_once(states: Any) -> None:
     assert publish(description="one")["stateMachineVersionArn"] == f"{arn}:1"
     assert publish()["stateMachineVersionArn"] == f"{arn}:1"
     assert refusal(publish, revisionId="other") == (
-        "ConflictException", "Failed to publish the State Machine version for revision other. "
+        "ConflictException",
+        "Failed to publish the State Machine version for revision other. "
         "The current State Machine revision is INITIAL.",
-    )  # fmt: skip
+    )
     states.delete_state_machine_version(stateMachineVersionArn=f"{arn}:1")
     states.delete_state_machine_version(stateMachineVersionArn=f"{arn}:1")
     assert publish(revisionId="INITIAL")["stateMachineVersionArn"] == f"{arn}:2"

@@ -164,7 +164,7 @@ def rig(kind: str, endpoint: str, name: str, batch: int = 1) -> Iterator[Rig]:
         with listening(is_signed) as (url, bodies), fault_proxy.running(url) as proxy:
             target = Target(
                 "webhook", f"{proxy.url}/hook", secret=Reference("secret", "hook"), allow_private=True, batch=batch
-            )  # fmt: skip
+            )
             received = lambda: flat(map(json.dumps, bodies))  # noqa: E731
             yield Rig(target, proxy, lambda service: client(service, proxy.url), received)
         return

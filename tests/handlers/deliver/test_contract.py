@@ -21,9 +21,7 @@ SMALL_POISON += ["sqs by 2"]
 # One kind for each order that a sink may keep; the others keep the contract as it does.
 ORDERS = ("sqs", "eventbridge", "s3", "webhook", "sqs by 2")
 BATCHED = ("sqs by 2", "kinesis by 2", "webhook by 2")
-OF_EACH_ORDER = [
-    kind if kind in ORDERS else pytest.param(kind, marks=pytest.mark.long) for kind in (*KINDS, *BATCHED)
-]  # fmt: skip
+OF_EACH_ORDER = [kind if kind in ORDERS else pytest.param(kind, marks=pytest.mark.long) for kind in (*KINDS, *BATCHED)]
 
 
 @pytest.fixture(params=OF_EACH_ORDER)

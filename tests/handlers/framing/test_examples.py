@@ -45,8 +45,8 @@ NDJSON: list[Example] = [
     (b'{"a":1}\r\n{"a":2}\r\n', ['{"a":1}', '{"a":2}']),
     (b'\n\n\r\n \t\r\n{"a":1}\n\n', ['{"a":1}']),
     (b'{"a":1}\n{"a":', ['{"a":1}']),
-    (b'a\rb\n\rc\r\r\n', ["a\rb", "\rc\r"]),
-    (b'\r\r\n \r\r\n1\n\r\r\n', ["1"]),
+    (b"a\rb\n\rc\r\r\n", ["a\rb", "\rc\r"]),
+    (b"\r\r\n \r\r\n1\n\r\r\n", ["1"]),
     (b"\xef\xbb\xbf1\n2\n", ["1", "2"]),
     (b"1\n\xef\xbb\xbf2\n", ["1", "\ufeff2"]),
     (b"\xff\n\xc3\xa9\n", [b"\xff", "é"]),
@@ -56,7 +56,7 @@ NDJSON: list[Example] = [
     (b"1\n \r", ["1"], "", 0),
     (b"\xef", [], "", 1),
     (b"", []),
-]  # fmt: skip
+]
 JSON_SEQ: list[Example] = [
     (b'\x1e{"a":1}\n\x1e{"a":2}\n', ['{"a":1}', '{"a":2}'], "", 0),
     (b'\x1e{\n  "a": [\n    1\n  ]\n}\n', ['{\n  "a": [\n    1\n  ]\n}'], "", 0),
@@ -73,10 +73,10 @@ JSON_SEQ: list[Example] = [
     (b'\x1e{"a":1}\n a b\n{}\n\x1e2\n', ['{"a":1}', "2"], "", 4),
     (b'\x1e{"a":1}', [], "", 7),
     (b"\xef\xbb\xbf\x1e1\n", ["1"], "", 0),
-    (b"\x1e\xff\n\x1e\"\xc3\xa9\"\n", [b"\xff", '"é"'], "", 0),
+    (b'\x1e\xff\n\x1e"\xc3\xa9"\n', [b"\xff", '"é"'], "", 0),
     (b"\n \n", [], "", 0),
     (b"", [], "", 0),
-]  # fmt: skip
+]
 LENGTH: list[Example] = [
     (b'7\n{"a":1}7\n{"a":2}', ['{"a":1}', '{"a":2}'], "", 0),
     (b'9\r\n{"a":1}\r\n\r\n\r\n8\r\n{"a":2}\n', ['{"a":1}', '{"a":2}'], "", 0),
@@ -94,7 +94,7 @@ LENGTH: list[Example] = [
     (b"1\na0000000000000001\na", ["a"], "bad_frame", 0),
     (b"1\na1025\n", ["a"], "frame_too_long", 0),
     (b"", [], "", 0),
-]  # fmt: skip
+]
 # At most so many bytes a frame: a limit is on what is delivered, without the ends of lines.
 AT_MOST_4: list[Example] = [
     (b"abcd\r\nabcd\nabcde\n", ["abcd", "abcd"], "frame_too_long", 0),

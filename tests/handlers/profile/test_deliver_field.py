@@ -73,8 +73,9 @@ def test_webhooks_of_one_host_are_told_apart_by_a_port_or_a_label() -> None:
     hooks = [{"webhook": one, **SECRET} for one in addresses]
     read_all, problems = read([*hooks[:2], hooks[2] | {"label": "orders"}])
     assert ([one.label for one in read_all], problems) == (
-        ["webhook:example.org", "webhook:example.org:8443", "webhook:orders"], []
-    )  # fmt: skip
+        ["webhook:example.org", "webhook:example.org:8443", "webhook:orders"],
+        [],
+    )
 
 
 def test_each_kind_has_a_sink() -> None:

@@ -163,7 +163,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     *(({"reject_after": wrong}, f"reject_after {DURATION}") for wrong in WRONG_TIMES),
     ({"reject_after_s": 5}, f"reject_after_s {NO_FIELD}; did you mean reject_after?"),
     ({"body": "{}"}, 'body needs method = "POST"'),
-    ({"body": "[]", "method": "POST"}, 'body must be the text of a JSON object, such as \'{"stream": true}\''),
+    ({"body": "[]", "method": "POST"}, "body must be the text of a JSON object, such as '{\"stream\": true}'"),
     ({"allow_private": "yes"}, "allow_private must be true or false"),
     ({"end": {"status": "204"}}, f"end must be {MARK}"),
     ({"key": ["id"]}, KEY),
@@ -200,7 +200,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"dedup_window_s": 900}, f"dedup_window_s {FOR_A_LOG}"),
     ({"store": "log", "partitions": 2}, f"partitions {FOR_ITEMS} {ONE_ORDER}"),
     ({"store": "log", "on_conflict": "both"}, f"on_conflict {NOT_BOTH}"),
-]  # fmt: skip
+]
 
 
 def test_a_wrong_field_is_refused_by_name() -> None:

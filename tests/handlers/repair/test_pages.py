@@ -259,7 +259,8 @@ def linked(following: str, *dead: str, next_: dict[str, str], bom: bytes = b"") 
 @pytest.mark.parametrize(
     ("following", "reason"),
     [
-        ("/events?page=2", ""), ("https://rest.example:443/events?page=2", ""),
+        ("/events?page=2", ""),
+        ("https://rest.example:443/events?page=2", ""),
         ("https://other.example/", "the next page is at another host"),
         ("http://rest.example/", "the next page is at another host"),
         ("file:///etc/passwd", "the next page is at another host"),
@@ -268,7 +269,7 @@ def linked(following: str, *dead: str, next_: dict[str, str], bom: bytes = b"") 
         ("https://rest.example:99999/", "the next page has no valid address"),
         ("/" + "x" * 9000, "the next page has a longer address than a record can hold"),
     ],
-)  # fmt: skip
+)
 def test_the_next_page_is_at_the_same_origin(following: str, reason: str) -> None:
     """Whatever the address answers, the function goes on, and a problem does not quote it."""
     rig, _ = linked(following, next_={"cursor": "$.next"}, bom=b"\xef\xbb\xbf")

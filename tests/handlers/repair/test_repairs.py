@@ -356,8 +356,9 @@ def test_pages_that_go_round_are_bounded() -> None:
 
 def test_a_page_that_is_its_own_next_one_proves_nothing() -> None:
     """The address may have ignored the cursor; that its only page holds both edges does not show what it left out."""
-    rig = Rig(RestWays(limit=2, is_inclusive=True, is_shuffled=True, lie="goes round", lies_ms=10**9),
-              missed=range(7, 11))  # fmt: skip
+    rig = Rig(
+        RestWays(limit=2, is_inclusive=True, is_shuffled=True, lie="goes round", lies_ms=10**9), missed=range(7, 11)
+    )
     rig.run(left_ms=1_000)
     assert (rig.repaired.state, rig.repaired.stored) == (FAILED, 0)
 

@@ -32,9 +32,7 @@ class Place:
         self.name, self._folder = f"profiles-{next(NAMES)}", folder
         self.now_s, self.requests, self.warnings = 1000.0, 0, list[str]()
         self._s3 = aws.s3
-        self._s3.create_bucket(
-            Bucket=self.name, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
-        )  # fmt: skip
+        self._s3.create_bucket(Bucket=self.name, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
         self._s3.put_bucket_versioning(Bucket=self.name, VersioningConfiguration={"Status": "Enabled"})
         variables = {"AWS_ENDPOINT_URL": aws.s3.meta.endpoint_url, "AWS_DEFAULT_REGION": "eu-central-1"}
         self._plain = bucket(

@@ -61,8 +61,9 @@ def test_a_frame_without_end_is_rejected_where_the_profile_says_so(memory: Memor
     """It ends at `max_frame_bytes`, for the next connection would meet the same."""
     flood = Flood(UNTIL_CLOSE, ENDLESS[what])
     assert ending(memory, flood, oversize="reject") == (
-        "StreamRejected", "a frame is longer than max_frame_bytes (100000)",
-    )  # fmt: skip
+        "StreamRejected",
+        "a frame is longer than max_frame_bytes (100000)",
+    )
     assert flood.sent_bytes < LINES_BYTES + IN_FLIGHT_BYTES
 
 

@@ -69,8 +69,9 @@ def test_a_feed_is_followed_over_its_close(aws: Aws, name: str, *, compression: 
         profile = parse("feed", table, {})
         report = run(profile, aws.store(), stream_id=STREAM, lasts_ms=60_000)
         assert (report.outcome.error, report.outcome.message) == (
-            "StreamDropped", "the upstream closed the socket with 4000: half-way",
-        )  # fmt: skip
+            "StreamDropped",
+            "the upstream closed the socket with 4000: half-way",
+        )
         assert (report.progress.stored, aws.store().read(STREAM).cursor) == (COUNT // 2, str(COUNT // 2))
         assert heard_by(lines, 3) == ["subscribed since now", "ponged", "closed with 4000"]
         lane = start(aws, profile, STREAM)

@@ -189,8 +189,9 @@ def test_a_type_stays_what_the_first_hour_said(tmp_path: Path) -> None:
     found = [(row["price"], row["side"], row["count"]) for _, row in rig.rows()]
     assert found == [(1.0, "buy", 7), (1.5, "3", None), (None, None, None), (None, None, None)]
     assert sorted(rig.said)[:2] == [
-        f"{STREAM} 2027-01-15T08h: 1 event in 1 file, 0.0 MB", f"{STREAM} 2027-01-15T09h: 3 events in 1 file, 0.0 MB",
-    ]  # fmt: skip
+        f"{STREAM} 2027-01-15T08h: 1 event in 1 file, 0.0 MB",
+        f"{STREAM} 2027-01-15T09h: 3 events in 1 file, 0.0 MB",
+    ]
     assert sorted(rig.said)[2:] == [
         f"{STREAM}: 1 value of {name} with another type, written as null" for name in ("count", "price")
     ]
@@ -229,9 +230,10 @@ def test_duckdb_reads_it_as_a_table(tmp_path: Path) -> None:
     )
     assert read is not None
     assert read.fetchall() == [
-        (STREAM, "2027-01-15", "08", 2, 0.125, False), (STREAM, "2027-01-15", "09", 1, 0.5, True),
+        (STREAM, "2027-01-15", "08", 2, 0.125, False),
+        (STREAM, "2027-01-15", "09", 1, 0.5, True),
         (STREAM, "2027-01-16", "04", 1, 0.75, True),
-    ]  # fmt: skip
+    ]
 
 
 sizes = st.lists(st.integers(0, 3000), min_size=1, max_size=60)

@@ -158,8 +158,9 @@ def test_a_damaged_backup_is_refused_by_the_name_of_its_file(
     arguments = ("backup", "--stage", "here", "--to", str(folder))
     assert typed(*arguments)[0] == 0
     assert typed(*arguments)[::2] == (
-        2, "streamkeeper: --to names a finished backup: name another folder for a new one.\n",
-    )  # fmt: skip
+        2,
+        "streamkeeper: --to names a finished backup: name another folder for a new one.\n",
+    )
     part = folder / "streams/demo/events-000001.jsonl.gz"
     part.write_bytes(part.read_bytes()[:-1])
     status, done, wrong = typed("restore", "--stage", "there", "--from", str(folder))

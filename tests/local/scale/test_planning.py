@@ -158,9 +158,7 @@ def test_a_plan_says_how_a_stream_is_read_in_parts(profile: dict[str, Any], need
 def test_a_profile_permits_parts_by_its_own_rules(name: str, why: str) -> None:
     """Those that `profile check` has of a profile with parts."""
     said = plan_command.in_parts(name)
-    assert said == {
-        "profile": name, "parts": 0, "why_not_in_parts": f"the profile {name!r}: {why}" if why else "",
-    }  # fmt: skip
+    assert said == {"profile": name, "parts": 0, "why_not_in_parts": f"the profile {name!r}: {why}" if why else ""}
     words = planning._in_parts(replace(QUIET, **said), 3)
     assert words.startswith(
         "The profile cannot be read in parts: " if why else f"The profile {name!r} has no parts yet"

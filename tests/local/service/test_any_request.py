@@ -155,9 +155,7 @@ def machines(service: harness.Service) -> dict[str, str]:
 
 @settings(max_examples=examples(40))
 @given(st.sampled_from(sorted(STATES)), JSON)
-def test_any_input_runs_to_an_end(
-    service: harness.Service, machines: dict[str, str], name: str, data: Any
-) -> None:  # fmt: skip
+def test_any_input_runs_to_an_end(service: harness.Service, machines: dict[str, str], name: str, data: Any) -> None:
     """Half characters, controls, huge numbers: the execution ends, and is described and listed with its history."""
     request = json.dumps({"stateMachineArn": machines[name], "input": json.dumps(data)}).encode()
     status, answer = call(service, "StartExecution", request)
@@ -177,7 +175,7 @@ def test_any_input_runs_to_an_end(
 )
 def test_what_an_input_says_steers_no_terminal(
     service: harness.Service, machines: dict[str, str], text: str, shown: str
-) -> None:  # fmt: skip
+) -> None:
     """The end of the execution is one line, with each such character escaped."""
     request = json.dumps({"stateMachineArn": machines["Pass"], "input": text}).encode()
     status, answer = call(service, "StartExecution", request)

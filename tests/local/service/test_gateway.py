@@ -70,9 +70,7 @@ async def service(
     def check(name: str) -> Problem | None:
         return profile_files.check(name, PROJECT / "env" / "streams", VARIABLES)
 
-    gateway = Gateway(
-        stack.routes, stack.gateway_responses, executions, check, call or states.call, invoke, room, KEYS
-    )  # fmt: skip
+    gateway = Gateway(stack.routes, stack.gateway_responses, executions, check, call or states.call, invoke, room, KEYS)
     listener = Listener(gateway.app, bind(0, "a test"))
     await listener.start()
     try:

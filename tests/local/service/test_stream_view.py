@@ -72,9 +72,7 @@ def test_what_was_not_stored_as_it_came_is_news_of_an_end() -> None:
         ({"opened_ms": 900, "closed_ms": 21_000}, 21_500, 20_500),
     ],
 )
-def test_a_lease_that_was_set_back_disconnects_nobody(
-    values: dict[str, Any], now_ms: int, unconnected_ms: int
-) -> None:  # fmt: skip
+def test_a_lease_that_was_set_back_disconnects_nobody(values: dict[str, Any], now_ms: int, unconnected_ms: int) -> None:
     """The lease expired long ago; the stream counts as connected while a connection writes its record."""
     lease = Lease(fence=1, connected_token=1, execution="arn:1", expires_at_ms=1_000)
     view = StreamView("demo", 0)
