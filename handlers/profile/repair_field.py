@@ -26,7 +26,6 @@ from handlers.profile.split_field import list_path
 from handlers.profile.time_field import OwnTime, own_time
 from handlers.values import dataclass
 
-EDGES = ("after", "before", "from", "to")
 _EDGE = re.compile(r"\{(after|before|from|to)\}")
 _ITEMS = list_path('must be a JSON path of names such as "$.trades", or "$" if the answer is the list')
 MOST_PAGES = 100
@@ -71,7 +70,7 @@ class Repair:
 
     @property
     def edges(self) -> frozenset[str]:
-        """Which of EDGES the address has."""
+        """Which placeholders the address has: after, before, from, to."""
         return frozenset(_EDGE.findall(self.address))
 
     @property

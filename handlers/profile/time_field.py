@@ -36,6 +36,11 @@ class OwnTime:
         """As `of`, for a body that is parsed already."""
         return None if self.path is None else self.instant_ms(at(body, self.path)[1])
 
+    @property
+    def step_ms(self) -> int:
+        """By how much two instants of `spelled` differ at least."""
+        return 1000 if self.unit == "s" else 1
+
     def spelled(self, at_ms: int) -> str:
         """Returns an instant in the unit."""
         if self.unit == "iso":

@@ -17,7 +17,7 @@ from handlers.profile.secret_references import Secrets
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.gap_edges import MOST_READ, edges, stored
 from handlers.repair.pages import Fetched
-from handlers.repair.proof import Borders
+from handlers.repair.proof import WIDE, Borders
 from handlers.repair.work import RepairWork
 from handlers.segments.known import MOST_BARE_KEYS, AllKeys
 from handlers.store.connection_store import Store
@@ -33,6 +33,8 @@ from handlers.values import dataclass
 TURN_MS = 45_000
 # The number of the first event that an attempt stores. Attempts begin far apart, so that their numbers never meet.
 FIRST, APART, TIMES = 5 * 10**11, 10**5, 10**6
+# Because clocks differ and transport takes time, an event at the edge of a gap happened earlier or later.
+CLOCKS_MS = 5_000
 
 
 class TakenOver(Exception):
@@ -119,6 +121,21 @@ class GapPorts:
         """Returns the events at the edges of the gap."""
         deps = self.deps
         return edges(deps.reader, deps.records, self.stream_id, self.layout, gap, self.field, deps.now_ms())
+
+    def edges(self, gap: Gap, borders: Borders, walk: int) -> dict[str, str]:
+        """Returns the values of the address's placeholders for the edges."""
+        # The nearest events, or for a wide walk those beyond them, if there are any.
+        field, edges, place = self.field, dict[str, str](), -1 if walk == WIDE else 0
+        before, after = (those[place] if those else None for those in borders[:2])
+        if before is not None and "after" in field.edges:
+            edges["after"] = before.key
+        if after is not None and "before" in field.edges:
+            edges["before"] = after.key
+        from_ms = gap.from_ms if before is None else min(gap.from_ms, before.at_ms)
+        to_ms = self.deps.now_ms() if after is None else max(gap.to_ms, after.at_ms)
+        from_ms -= field.time.step_ms if before is not None and before.own_ms is not None else CLOCKS_MS
+        to_ms += field.time.step_ms if after is not None and after.own_ms is not None else CLOCKS_MS
+        return edges | {"from": field.time.spelled(from_ms), "to": field.time.spelled(to_ms)}
 
     def renew(self) -> bool:
         """Returns whether the turn is still this function's."""

@@ -5,8 +5,10 @@ origin of the first, where the credentials may go; no problem quotes what the ad
 """
 
 import re
+from base64 import b64decode
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple, get_args
 from urllib.parse import unquote, urljoin
 
@@ -29,10 +31,11 @@ _LINK = re.compile(r"<([^>]*)>((?:\s*;\s*[^;,=\s]+(?:\s*=\s*(?:\"[^\"]*\"|[^;,\s
 _RANGE = re.compile(r"(\d+)-(\d+)/(\d+)\s*$")
 # A part of a path, or a value of a query.
 _VALUE = re.compile(r"(?<=[/=])[^/&;?#]+")
+_INSTANT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:]+)?|[0-9]+(?:\.[0-9]+)?")
 _REL = re.compile(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^;,\s]*))", re.IGNORECASE)
 PARTIAL, NOT_FOUND = 206, 404
 # How a page was requested; an instant may be in a unit as coarse as minutes.
-COUNT, INSTANT, COARSE_MS = "count", "instant", 60_000
+COUNT, INSTANT, SAME, COARSE_MS = "count", "instant", "same", 60_000
 # An address that is longer would fit into no record, and most servers refuse it.
 MOST_CHARACTERS = 8192
 
@@ -139,12 +142,15 @@ def numbered(repair: Repair, address: str, pages: int) -> str:
     return with_query(address, named.number, str(named.first + step * pages))
 
 
-def way_to(repair: Repair, begin: str, address: str, walk: Walk, edges: Mapping[str, str]) -> str:
+def way_to(
+    repair: Repair, begin: str, address: str, walk: Walk, edges: Mapping[str, str], known: Collection[str]
+) -> str:
     """Returns how a page was requested: by COUNT of the pages or items before it, by an INSTANT, or "", after an item.
 
     That shows in its address, which the page before may have given: it has a value that `begin`, the first page's,
-    lacks. Items may share an instant between the `edges`, and a number of that size may be the key beside the last
-    item's. `walk` is its record. If a count is an item's key after all, no hole is before the page.
+    lacks. Items may share an instant between the `edges`, unless the value names one of the items `known` from the page
+    before. A number of that size may be the key beside the last item's. `walk` is its record. If a count is an item's
+    key after all, no hole is before the page.
     """
     if not walk.pages or repair.next is None or repair.next.number:
         return COUNT if walk.pages else ""
@@ -152,12 +158,21 @@ def way_to(repair: Repair, begin: str, address: str, walk: Walk, edges: Mapping[
     counts = {first + walk.pages * step for first in (0, 1) for step in (1, walk.items)}
     if any(value.isdecimal() and len(value) < 10 and int(value) in counts for value in added):
         return COUNT
-    ends = (walk.low, walk.high) if are_numbers([walk.first]) else ()
-    keys = {str(end + beside) for end in ends if end is not None for beside in (-1, 0, 1)}
-    values = [] if repair.is_keyed_by_time else [unquote(value) for value in added if value not in keys]
+    if are_numbers([walk.first]):
+        known = {str(end + beside) for end in (walk.low, walk.high) if end is not None for beside in (-1, 0, 1)}
+    texts = [] if repair.is_keyed_by_time else [text for value in added for text in _texts(unquote(value))]
+    named = re.compile(rf"(?<![0-9A-Za-z])(?:{'|'.join(map(re.escape, known))})(?![0-9A-Za-z])")
+    values = [one for text in texts if not (known and named.search(text)) for one in _INSTANT.findall(text)]
     instants = {OwnTime(unit=unit).instant_ms(value) for value in values for unit in get_args(TimeUnit)} - {None}
     from_ms, to_ms = (repair.time.instant_ms(edges[one]) or 0 for one in ("from", "to"))
     return INSTANT if any(at_ms in range(from_ms - COARSE_MS, to_ms + COARSE_MS) for at_ms in instants) else ""
+
+
+def _texts(text: str) -> Iterator[str]:
+    """Yields a value, and what it encodes in either Base64 of RFC 4648."""
+    yield text
+    with suppress(ValueError):
+        yield b64decode(text.translate({45: "+", 95: "/"}) + "=" * (-len(text) % 4), validate=True).decode()
 
 
 def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: object, items: int) -> str:

@@ -129,6 +129,13 @@ def passed(bounds: Collection[str], earlier: Repair, repair: Repair, keys: Colle
     return (up or down) and (are_numbers(keys) or (was_seen and (moves[0] or 0) < (moves[1] or 0)))
 
 
+def begins(before: Collection[int], there: Collection[int]) -> str:
+    """Returns at which edge a page of these instants begins, behind the page before; "" if it overlaps."""
+    if not before or not there:
+        return ""
+    return "from" if min(there) > max(before) else "to" if max(there) < min(before) else ""
+
+
 def places(keys: Sequence[str], times: Sequence[int | None]) -> Places:
     """Returns the items' places: their keys if these are whole numbers, else their times, which several may share."""
     by_number, first = are_numbers(keys), dict[str, int | None]()

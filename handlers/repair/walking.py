@@ -23,7 +23,6 @@ from typing import Any
 
 from handlers.connection.gap_record import NO_ORDER, REPAIRED, UP, Gap, Interval, Repair
 from handlers.connection.inputs import Written
-from handlers.framing.events import StreamEvent
 from handlers.framing.selection import keeps
 from handlers.profile.addresses import ProfileError
 from handlers.repair import pages, proof
@@ -37,8 +36,6 @@ PATIENT_S, PATIENT_TIMES = 10.0, 3
 CURSOR_LOST = (400, pages.NOT_FOUND, 410, 422)
 # How many events are stored before the turn is renewed: a page may have 100,000, which takes minutes.
 AT_ONCE = 1_000
-# Because clocks differ and transport takes time, an event at the edge of a gap happened earlier or later.
-APART_MS = 5_000
 Steps = Generator[Ask | Wait, Any, Repair]
 
 
@@ -90,13 +87,15 @@ class _Walk:
         self._ports, self._gap, self._borders, self._number = ports, gap, borders, number
         self._before = borders.before[0].key if borders.before else None
         self._after = borders.after[0].key if borders.after else None
-        self._keys: set[str] = set()  # The keys of the page before.
+        self._edges = ports.edges(gap, borders, number)
+        self._keys, self._instants = set[str](), list[int]()  # Those of the page before.
         self._uncounted, self._is_past = uncounted, False
+        self._overlaps = ""  # From which edge on, once each page begins before the last instant of the one before.
 
     def steps(self, repair: Repair) -> Generator[Ask | Wait, Any, tuple[Repair, str, float]]:
         """Returns the repair after the walk, why it is not whole ("" if it is), and the address's back-off."""
-        ports, field, edges = self._ports, self._ports.field, self._edges()
-        begin = address = pages.numbered(field, field.address_for(ports.stream_id, edges, ports.secrets), 0)
+        ports, field = self._ports, self._ports.field
+        begin = address = pages.numbered(field, field.address_for(ports.stream_id, self._edges, ports.secrets), 0)
         # The profile may name another address since: it has other pages, and no former host gets its credentials.
         if repair.at and repair.of == field.mark:
             # By now the edges may be others, and with them the first page's address.
@@ -127,16 +126,23 @@ class _Walk:
             try:
                 read = pages.page(field, address, 0 if repair.is_read else repair.pages, answer, ports.deps.now_ms())
                 if repair.is_read:
-                    return self._looked_back(repair, read), "", 0
+                    # It forgets the oldest first: if it still has where the walk began, no later page lacks any.
+                    has_begin = any(event.key in (self._before, repair.first) for event in read.events)
+                    return repair if has_begin else replace(repair, way=NO_ORDER), "", 0
                 if problem := (yield from self._stranger(repair, read)):
                     raise BadPage(problem)
-                way_to = pages.way_to(field, begin, address, repair, edges)
-                is_new = not {event.key for event in read.events} <= self._keys
-                # More items of an instant than a page holds: it leads to itself.
-                is_stuck = way_to == pages.INSTANT and read.next == address and is_new
-                if self._is_same(repair, read) or is_stuck or (way_to and not self._continues(repair, read, way_to)):
-                    repair = replace(repair, way=NO_ORDER)
-                repair, address = yield from self._take(repair, read, begin, address)
+                instants = [at_ms for at_ms in read.times if at_ms is not None]
+                following = read.next and (self._overlapping(instants) or read.next)
+                if hole := self._hole(repair, read, begin, address, following):
+                    if hole == pages.INSTANT and not self._overlaps and repair.way != NO_ORDER:
+                        self._overlaps = proof.begins(self._instants, instants)
+                        if (overlapping := self._overlapping(self._instants)) not in ("", begin):
+                            address = overlapping
+                            continue
+                    # The rest comes by the address's own cursors.
+                    self._overlaps, repair, following = "", replace(repair, way=NO_ORDER), read.next
+                self._instants = instants
+                repair, address = yield from self._take(repair, read._replace(next=following), begin, address)
                 if not address and repair.way == NO_ORDER and pages.is_part(field, answer):
                     raise BadPage("the answer says that it is a part, and its items have no order")
             except (BadPage, Unstorable) as problem:
@@ -177,15 +183,6 @@ class _Walk:
             repair, address = replace(repair, is_read=True), begin
         return replace(repair, at=self._recorded(address)), address
 
-    def _looked_back(self, repair: Repair, again: Page) -> Repair:
-        """Returns the repair after the first page came again: it proves nothing if the address forgot events meanwhile.
-
-        An address forgets the oldest events first, so it had all that the later pages should have had if it still has
-        where the walk began. A walk towards the past ends there anyway.
-        """
-        is_there = any(event.key in (self._before, repair.first) for event in again.events)
-        return repair if is_there else replace(repair, way=NO_ORDER)
-
     def _take(self, repair: Repair, read: Page, begin: str, address: str) -> Generator[Ask, Any, tuple[Repair, str]]:
         """Stores what the page brings and saves that it was read; returns as `_following`."""
         earlier, (repair, (first, last)) = repair, self._seen(repair, [event.key for event in read.events], read.times)
@@ -197,7 +194,9 @@ class _Walk:
             if events[at].key not in known and (not keep or keeps(keep, events[at].name, events[at].data))
         ]
         if wanted:
-            events = [self._event(read.events[at]) for at in wanted]
+            events = [read.events[at] for at in wanted]
+            if self._ports.profile.key == "id":
+                events = [event._replace(id=event.key) for event in events]
             since_ms = self._borders.since_ms(self._gap)
             new = known_now = 0
             for place in range(0, len(events), AT_ONCE):
@@ -236,9 +235,6 @@ class _Walk:
         """Returns the address for the gap's record; "" if it holds a secret, so the next try begins anew."""
         return "" if any(value in address for value in self._ports.secrets.values()) else address
 
-    def _event(self, event: StreamEvent) -> StreamEvent:
-        return event._replace(id=event.key) if self._ports.profile.key == "id" else event
-
     def _seen(self, repair: Repair, keys: Sequence[str], times: list[int | None]) -> tuple[Repair, tuple[int, int]]:
         """Returns the repair with the edges that the page shows, and the range of its items that may be missing."""
         fresh = [at for at, key in enumerate(keys) if key not in self._keys]
@@ -257,36 +253,35 @@ class _Walk:
             first, last = times.index(times[first]), len(times) - 1 - times[::-1].index(times[last])
         return seen, (first, last + 1)
 
-    def _continues(self, repair: Repair, read: Page, way_to: str) -> bool:
-        """Returns whether no event of the gap can lie between a page and the one before it."""
-        keys = [event.key for event in read.events]
+    def _hole(self, repair: Repair, read: Page, begin: str, address: str, following: str) -> str:
+        """Returns how a page that leads to `following` was requested, if events may be missing before it; else ""."""
+        field, keys = self._ports.field, [event.key for event in read.events]
+        way_to = pages.way_to(field, begin, address, repair, self._edges, self._keys)
+        way_to = pages.INSTANT if self._overlaps else way_to
+        is_by_cursor = field.next is not None and not field.next.number
+        # A cursor that leads back to its page may not name all that there is; in an order, the last one may come again.
+        is_same = is_by_cursor and not repair.way and set(keys) == self._keys != set()
+        # More items of an instant than a page holds: it leads to itself.
+        is_stuck = following == address and way_to == pages.INSTANT
+        if is_same or (is_stuck and not self._keys.issuperset(keys)):
+            return way_to or pages.SAME
         # Other items may share the time of an edge, and be on the page behind its own.
         is_past = not repair.saw_after or self._is_past or proof.are_numbers([repair.first])
-        is_outside = repair.saw_before == repair.saw_after and is_past
+        if repair.saw_before == repair.saw_after and is_past:
+            return ""
         # After the last item of an instant, there may be nothing behind the others that share it.
         is_next = bool(keys or way_to == pages.COUNT) and proof.continues(repair, proof.places(keys, read.times))
-        return is_outside or not self._keys.isdisjoint(keys) or is_next
+        continues = is_next or not self._keys.isdisjoint(keys)
+        return "" if continues and not (is_stuck and self._overlaps) else way_to
 
-    def _is_same(self, repair: Repair, read: Page) -> bool:
-        """Returns whether a cursor led back to the page that it came from, which may not be all that there is.
+    def _overlapping(self, instants: list[int]) -> str:
+        """Returns the address from before the last instant of a page on; "" if it is not requested so.
 
-        Where pages follow each other in order, or are counted, the last one may come again.
+        A cursor may leave out items of that instant; from before it on, the address itself has all of them.
         """
-        is_by_cursor = (following := self._ports.field.next) is not None and not following.number
-        return is_by_cursor and not repair.way and {event.key for event in read.events} == self._keys != set()
-
-    def _edges(self) -> dict[str, str]:
-        """Returns the values of the address's placeholders for the edges."""
-        # The nearest events, or for a wide walk those beyond them, if there are any.
-        field, edges, place = self._ports.field, dict[str, str](), -1 if self._number == WIDE else 0
-        before, after = (borders[place] if borders else None for borders in self._borders[:2])
-        if before is not None and "after" in field.edges:
-            edges["after"] = before.key
-        if after is not None and "before" in field.edges:
-            edges["before"] = after.key
-        now_ms, unit_ms = self._ports.deps.now_ms(), 1000 if field.time.unit == "s" else 1
-        from_ms = self._gap.from_ms if before is None else min(self._gap.from_ms, before.at_ms)
-        to_ms = now_ms if after is None else max(self._gap.to_ms, after.at_ms)
-        early_ms = unit_ms if before is not None and before.own_ms is not None else APART_MS
-        late_ms = unit_ms if after is not None and after.own_ms is not None else APART_MS
-        return edges | {"from": field.time.spelled(from_ms - early_ms), "to": field.time.spelled(to_ms + late_ms)}
+        field, edge = self._ports.field, self._overlaps
+        if not instants or edge not in field.edges:
+            return ""
+        at_ms = max(instants) - field.time.step_ms if edge == "from" else min(instants) + field.time.step_ms
+        edges = self._edges | {edge: field.time.spelled(at_ms)}
+        return field.address_for(self._ports.stream_id, edges, self._ports.secrets)
