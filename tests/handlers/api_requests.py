@@ -1,4 +1,4 @@
-"""Requests of the control API as its function gets them, and a stream for them to ask about."""
+"""Requests of the control API as its function gets them, and a stream that they can read."""
 
 import json
 from collections.abc import Callable
@@ -68,7 +68,7 @@ def events_of(function: ModuleType, stream_id: str = "demo", **query: str) -> tu
 
 
 def walked(page_of: Callable[[dict[str, str]], Any], kind: str) -> list[Any]:
-    """Return the entries of all pages; `page_of` returns the page that a query with its place asks for."""
+    """Return the entries of all pages; `page_of` returns the page for a query."""
     entries: list[Any] = []
     after: str | None = ""
     while after is not None:

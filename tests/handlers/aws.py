@@ -45,7 +45,7 @@ ATTRIBUTES = {EVENTS: {"position": "S"}, CONTROL: {}}
 @cache
 def _client(service: str, endpoint: str) -> Any:
     """Return the one client of all tests, because making it takes longer than most of them."""
-    # A queue or a bucket may be idle for so long that its server closes the connection as a request is sent.
+    # The server of a queue or a bucket may close an idle connection just as a request is sent.
     attempts = 1 if service == "dynamodb" else 2
     config = Config(parameter_validation=False, retries={"total_max_attempts": attempts})
     return boto3.client(service, endpoint_url=endpoint, config=config)
@@ -68,7 +68,7 @@ def _make_bucket(endpoint: str) -> None:
 
 
 class Memory:
-    """Tables, a queue and a bucket in memory, and stores on them; `delays` are those that stores have waited.
+    """Tables, a queue and a bucket in memory, and stores on them; `delays` has the delays of those stores.
 
     The tables answer as the embedded ones do (`tests/contracts/test_table.py`). It is the client of queue and bucket.
     """
@@ -168,9 +168,9 @@ class Memory:
 
 
 class Aws(Memory):
-    """Tables and queue as the emulators hold them, and stores on them; queue and bucket are emptied if they are used.
+    """Tables and a queue in the emulators, and stores on them.
 
-    To make and to empty them for each test would take longer than most tests.
+    Queue and bucket are emptied only if they were used, because emptying them takes longer than most tests.
     """
 
     def __init__(self) -> None:
@@ -213,7 +213,7 @@ class Aws(Memory):
         if "s3" in self._used:
             for key in self.objects():
                 self.s3.delete_object(Bucket=BUCKET, Key=key)
-        # A function of a sandbox has a client of its own.
+        # A function in a sandbox uses a client of its own.
         if "sqs" in self._used or os.environ.get("DEAD_LETTER_QUEUE_URL") == self.queue_url:
             with suppress(ClientError):
                 self.sqs.delete_queue(QueueUrl=self.queue_url)
@@ -232,7 +232,7 @@ class Aws(Memory):
 
 
 def save_connection(store: Store, stream_id: str, progress: Progress, **who: str) -> bool:
-    """Return whether the ledger took the record of a connection."""
+    """Save the record of a connection; return whether the ledger accepted it."""
     return store.ledger.save(stream_id, ledger_records.connection_item(progress, **who))
 
 
@@ -254,7 +254,7 @@ def put_secret(name: str, text: str) -> None:
 
 
 def passes(call: Callable[..., Any], **parameters: Any) -> Any:
-    """The request is answered."""
+    """Carry out the request and return its answer."""
     return call(**parameters)
 
 
@@ -291,18 +291,18 @@ class Counted:
 
 
 def answer_is_lost(call: Callable[..., Any], **parameters: Any) -> Any:
-    """The request is carried out and its answer never comes."""
+    """Carry out the request, and raise as if its answer never came."""
     call(**parameters)
     raise ReadTimeoutError(endpoint_url="https://dynamodb")
 
 
 def never_arrives(_call: Callable[..., Any], **_parameters: Any) -> Any:
-    """The request is not carried out and no answer comes."""
+    """Raise as if no answer came, without carrying out the request."""
     raise ReadTimeoutError(endpoint_url="https://dynamodb")
 
 
 def is_sent_twice(call: Callable[..., Any], **parameters: Any) -> Any:
-    """The first answer is lost; the client sends the request again and says so."""
+    """Carry out the request twice, as if the first answer was lost; the answer has the number of retries."""
     call(**parameters)
     try:
         answer = call(**parameters)
@@ -314,7 +314,7 @@ def is_sent_twice(call: Callable[..., Any], **parameters: Any) -> Any:
 
 
 def fails_with(code: str) -> Callable[..., Any]:
-    """AWS refuses with an error code and a message that quotes the data."""
+    """Return a way in which AWS refuses with an error code and a message that quotes the data."""
 
     def way(_call: Callable[..., Any], **parameters: Any) -> Any:
         raise ClientError({"Error": {"Code": code, "Message": f"secret {parameters}"}}, "Operation")

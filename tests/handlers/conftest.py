@@ -1,4 +1,4 @@
-"""The embedded engine plays AWS in a process of its own, with the tables and the queue that the handlers use."""
+"""Fixtures: the embedded engine plays AWS in a process of its own, with the handlers' tables and queue."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -19,14 +19,14 @@ from tests.handlers.test_settings import RESTS, environment
 
 @pytest.fixture(scope="session")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return the address of the embedded AWS. moto could answer single calls, but it has no parameters of PartiQL."""
+    """Return the address of the embedded AWS; moto does not support PartiQL parameters."""
     with engine.running(tmp_path_factory.mktemp("engine")) as address:
         yield address
 
 
 @pytest.fixture(scope="session")
 def tables(endpoint: str) -> Iterator[str]:
-    """Return the address of the tables; the engine's own tables would be ten times as slow."""
+    """Return the address of the tables; the engine's own tables are ten times as slow."""
     with engine.tables(endpoint) as address:
         yield address
 
@@ -54,7 +54,7 @@ def memory() -> Memory:
 
 @pytest.fixture
 def trusting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]:
-    """Let the process trust the certificates of a file, as one that starts with SSL_CERT_FILE does."""
+    """Let the process trust the certificates of a file, as a process that starts with SSL_CERT_FILE does."""
 
     def begins(file: Path) -> None:
         monkeypatch.setenv("SSL_CERT_FILE", str(file))

@@ -1,4 +1,4 @@
-"""A cluster of EKS for watches: it admits requests with a role's token, and checks the token as EKS does.
+"""An EKS cluster for watches: it admits requests with a role's token, and checks the token as EKS does.
 
 Source: the checks of aws-iam-authenticator, which EKS runs: a presigned GetCallerIdentity of STS, no older than a
 quarter of an hour, which signs the cluster's name. STS itself is botocore's signer and the embedded AWS.
@@ -56,7 +56,7 @@ def admitted(token: str, keys: Credentials, sts: str) -> str:
 def cluster(folder: Path, keys: Credentials, sts: str, refuses: int = 0) -> Iterator[tuple[Server, str, list[str]]]:
     """Yield a cluster with its own authority: the server, the authority in PEM, and the roles with good tokens.
 
-    It refuses the first so many requests, and sends two pods to each other one.
+    The cluster refuses the first `refuses` requests, and sends two pods for every later one.
     """
     roles: list[str] = []
 

@@ -1,4 +1,4 @@
-"""AWS as separate processes, for what moto cannot play, above all batches of PartiQL with parameters."""
+"""AWS as separate processes, for requests that moto does not support, above all PartiQL batches with parameters."""
 
 import asyncio
 import socket
@@ -33,7 +33,7 @@ def running(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def tables(other: str) -> Iterator[str]:
-    """Yield the address of a DynamoDB in memory; that of the `other` engine if this machine has no build of one."""
+    """Yield the address of a DynamoDB in memory, or the address `other` if this machine has no build of it."""
     program = embedded_dynamodb.program(ROOT)
     if program is None:
         yield other

@@ -1,9 +1,11 @@
 """etcd itself for a test, or its recorded answers in the same steps, on a real socket.
 
-A `Gateway` stands between the function and etcd's own gateway. Each request of the test to etcd begins a *step*; an
-answer of a watch is recorded with the step in which it came. The same class plays a recording back: it returns etcd's
-answers to the test, and sends to a watch what had come in the steps so far, if the watch asks for the same as then. So
-a test holds with etcd and with its recording. It must wait in each step for what it expects of it.
+A `Gateway` stands between the function and etcd's own gateway. Each request of the test to etcd begins a *step*. An
+answer of a watch is recorded with the step in which it came.
+
+The same class plays a recording back. It returns etcd's answers to the test, and sends a watch the lines of the steps
+so far, if the watch's request is the recorded one. So a test runs with etcd and with its recording. In each step it
+must wait for the answers that it expects.
 
 With STREAMKEEPER_RECORD=1 the tests with etcd write the recordings anew.
 """
@@ -52,7 +54,7 @@ class Server:
         return self._ports[0]
 
     def start(self) -> None:
-        """Start it, and return once it answers."""
+        """Start etcd, and return once it answers."""
         client, peer = (f"http://127.0.0.1:{port}" for port in self._ports)
         flags = {
             "data-dir": self._folder / "data", "listen-client-urls": client, "advertise-client-urls": client,
@@ -64,7 +66,7 @@ class Server:
         assert until(self._answers, 30), (self._folder / "etcd.log").read_text()
 
     def kill(self) -> None:
-        """Kill it, as a power cut would."""
+        """Kill etcd, as a power cut would."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(60)
@@ -112,7 +114,7 @@ class Gateway:
         self.address = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
-    # --- what the test asks -------------------------------------------------------------------------------------------
+    # --- the test's requests ------------------------------------------------------------------------------------------
 
     def put(self, key: str, value: str = "v") -> int:
         """Return the revision in which the key has the value."""
@@ -128,7 +130,7 @@ class Gateway:
         return self._revision("/v3/kv/txn", {"success": puts})
 
     def compact(self, revision: int) -> None:
-        """Let etcd forget what came before the revision."""
+        """Let etcd forget the changes before the revision."""
         server = self._server
         self._do(
             lambda: server.ask("/v3/kv/compaction", {"revision": str(revision), "physical": True}) if server else None
@@ -189,7 +191,7 @@ class Gateway:
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
 
-    # --- what the function is answered --------------------------------------------------------------------------------
+    # --- the answers to the function ---------------------------------------------------------------------------------
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""One connection to an upstream that plays a hostile part, and the parts that several tests need."""
+"""One connection to a hostile upstream, and the scripts that several tests play."""
 
 from itertools import repeat
 from typing import Any
@@ -30,7 +30,7 @@ def ending(memory: Memory, script: Script, **fields: Any) -> tuple[str, str]:
 
 
 class Flood:
-    """Sends a head, then one text again and again until the client is gone; counts the bytes."""
+    """Sends a head, then the same text repeatedly until the client is gone; counts the bytes."""
 
     def __init__(self, head: bytes, text: bytes) -> None:
         self._head = head
@@ -45,7 +45,7 @@ class Flood:
 
 
 def drips(head: bytes, text: bytes) -> Script:
-    """Send a head, then `text` for ever in single bytes, twenty a second."""
+    """Send a head, then `text` byte by byte, again twenty times a second until the client is gone."""
 
     def script(peer: Peer) -> None:
         peer.send(head)

@@ -1,4 +1,4 @@
-"""Invocations of one stream, in the test's thread or in their own, upon real sockets and the embedded tables."""
+"""Invocations of one stream, in the test's thread or in their own, on real sockets and the embedded tables."""
 
 import threading
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from tests.local.support import PATIENCE
 
 
 class OneSecret:
-    """Secrets Manager and the Parameter Store, in which everything has the same value."""
+    """Secrets Manager and the Parameter Store, with the same value for every name."""
 
     def get_secret_value(self, **_named: str) -> dict[str, str]:
         return {"SecretString": "s3cret"}
@@ -37,7 +37,7 @@ class Lane:
 
     @property
     def last(self) -> Report:
-        """Return its last connection, once the invocation has ended."""
+        """Return the report of the last connection, once the invocation has ended."""
         assert self.thread is not None
         self.thread.join(60 * PATIENCE)
         assert not self.thread.is_alive()
@@ -76,7 +76,7 @@ def run(
 def start(
     aws: Aws, profile: Profile, stream_id: str, lane: str = "A", lasts_ms: int = 120_000, progress_every_ms: int = 100
 ) -> Lane:
-    """Start an invocation of the stream, which may last so long; it reads the lease between two heartbeats."""
+    """Start an invocation of the stream that may last `lasts_ms`; it reads the lease between two heartbeats."""
     started = Lane()
     fields: dict[str, Any] = {
         "stream_id": stream_id, "lane": lane, "request_id": lane, "lasts_ms": lasts_ms, "margin_ms": 200,

@@ -1,7 +1,7 @@
 """The performer's ports in a world of scripts: played upstreams, requests that take no time, other actors.
 
-Time passes only while the performer waits. Others act at an instant before anything else happens then. Invariant:
-`steps` has all requested steps, in order.
+Time passes only while the performer waits. An action of another actor comes before anything else at its instant.
+Invariant: `steps` has all requested steps, in order.
 """
 
 import functools
@@ -27,9 +27,9 @@ from local.simulation.virtual_ports import PromptPool
 from tests.handlers.aws import SECRETS
 
 T = TypeVar("T")
-# What an opening brings: so many milliseconds after it was asked for, this.
+# What an opening returns: each arrival, and its time in milliseconds after the opening was requested.
 Script = list[tuple[int, Arrival]]
-# What others do, and when.
+# What other actors do, and at which instant in milliseconds.
 Action = tuple[int, Callable[[], object]]
 DELAYS = Delays(retry_max_delay_s=5, throttle_delay_s=5, throttle_max_delay_s=30, cool_down_s=5, jitter_s=1)
 MOST_WAITS = 20_000
@@ -48,7 +48,7 @@ class Reader:
 
     @property
     def next_ms(self) -> int | None:
-        """Return when it rings next; a closed reader rings no more."""
+        """Return when the reader rings next; a closed reader does not ring."""
         return self.arrivals[0][0] if self.arrivals and not self.is_closed else None
 
     @property
@@ -70,7 +70,7 @@ class Reader:
         """Send nothing."""
 
     def close(self, _join_s: float) -> None:
-        """Let only what has come be taken, then Closed."""
+        """Keep only the arrivals until now, and add Closed."""
         now_ms = self._world.now_ms
         if not self.is_closed:
             self.arrivals = deque(one for one in self.arrivals if one[0] <= now_ms)
@@ -84,7 +84,7 @@ class _Bell(Bell):
         self._world = world
 
     def wait(self, for_s: float) -> set[str]:
-        """Let time pass until something comes, if nobody has rung."""
+        """Let time pass until the next arrival, unless a bell was rung."""
         world = self._world
         world.waits += 1
         assert world.waits < MOST_WAITS, "the steps come to no end"
@@ -101,7 +101,7 @@ class _Bell(Bell):
 class World:
     """Performs steps on `store`; `play` returns the script of the next opening of a stream's upstream.
 
-    A drawn number is `lot` of the way from the least to the greatest.
+    A random number is `lot` of the way from the least to the greatest.
     """
 
     lot = 1.0
@@ -135,7 +135,7 @@ class World:
         return report
 
     def requests(self, profile: Profile, invocation: Invocation) -> Requests:
-        """Return its steps' requests of the store."""
+        """Return the invocation's requests to the store."""
         return Requests(profile, self.store, invocation, lambda: self.now_ms)
 
     def draw(self, least: float, most: float) -> float:
@@ -143,7 +143,7 @@ class World:
         return least + (most - least) * self.lot
 
     def wait_until(self, until_ms: int) -> None:
-        """Let time pass, and let others act meanwhile."""
+        """Let time pass, and let other actors act meanwhile."""
         while self._actions and self._actions[0][0] <= until_ms:
             at_ms, act = self._actions.popleft()
             self.now_ms = max(self.now_ms, at_ms)
@@ -161,9 +161,8 @@ class World:
 class Functions(World):
     """Calls functions of one stream one after the other, on tables of their own."""
 
-    # Of a profile that says nothing more, and when it all begins.
-    usual: ClassVar[dict[str, Any]] = {}
-    origin_ms = 0
+    usual: ClassVar[dict[str, Any]] = {}  # the fields of every profile
+    origin_ms = 0  # when the first function starts
     every_ms = 1_000  # how often a lease is read, and renewed
 
     def __init__(self, play: Callable[[], Script], actions: Sequence[Action] = ()) -> None:
@@ -174,7 +173,7 @@ class Functions(World):
 
     @property
     def asked_ms(self) -> list[int]:
-        """Return when the upstream was asked."""
+        """Return when connections to the upstream were opened."""
         return [at_ms - self.origin_ms for _, at_ms in self.opened]
 
     @property
@@ -184,7 +183,7 @@ class Functions(World):
         return item
 
     def profile(self, **fields: Any) -> Profile:
-        """Return the stream's profile, with some fields of its own."""
+        """Return the stream's profile with these fields."""
         return parse("demo", {"address": "https://example.com", "framing": "sse", **self.usual, **fields}, {})
 
     def invocation(self, lane: str = "A", execution: str = "") -> Invocation:
@@ -200,7 +199,7 @@ class Functions(World):
 
 
 def numbered(first: int, last: int | None = None) -> bytes:
-    """Return the events from one number to another, each under its id; without a last one the first alone."""
+    """Return the events with the ids from `first` to `last`; without `last` only the first."""
     numbers = range(first, (first if last is None else last) + 1)
     return b"".join(b"id: %d\ndata: %d\n\n" % (number, number) for number in numbers)
 

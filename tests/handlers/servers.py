@@ -1,4 +1,4 @@
-"""Small HTTP servers on real sockets, which play a script of bytes for each connection in turn, and a reader."""
+"""Small HTTP servers on real sockets that play a script of bytes to each connection in turn, and a reader."""
 
 import datetime
 import ipaddress
@@ -53,7 +53,7 @@ class Peer:
             self.request += data
 
     def read_body(self) -> None:
-        """Let `request` hold the body too, as long as its head says."""
+        """Add the body to `request`, with the length in its head."""
         head, _, body = self.request.partition(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0] or 0)
         while len(body) < length:
@@ -80,7 +80,7 @@ class Peer:
 
 
 def sends(*parts: bytes | threading.Event, then: Callable[[Peer], None] | None = None) -> Script:
-    """Send the parts, then end, or do `then`; an event among them is waited for."""
+    """Send the parts, then end, or do `then`; wait for each event among the parts."""
 
     def script(peer: Peer) -> None:
         for part in parts:
@@ -95,7 +95,7 @@ def sends(*parts: bytes | threading.Event, then: Callable[[Peer], None] | None =
 
 
 def chunks(*parts: bytes | threading.Event, then: Callable[[Peer], None] | None = None) -> Script:
-    """Send a head and these chunks, then break off, or do `then`; an event among them is waited for."""
+    """Send a head and these chunks, then break off, or do `then`; wait for each event among the chunks."""
     framed = [b"%x\r\n%s\r\n" % (len(one), one) if isinstance(one, bytes) else one for one in parts]
     return sends(CHUNKED, *framed, then=then)
 
@@ -120,7 +120,7 @@ def answers(*parts: bytes) -> Script:
 
 
 class Server:
-    """Its address, and the peers that it has had so far."""
+    """The address of a server, and its peers so far."""
 
     def __init__(self, listener: socket.socket) -> None:
         self.address = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -91,14 +91,14 @@ def sends(*chunks: tuple[int, int, int]) -> Script:
     return script
 
 
-def test_a_stream_counts_over_its_functions_and_goes_on() -> None:
-    """The count covers the day's events and bytes, each once, and begins at nothing the next day."""
+def test_the_budget_counts_each_event_once_over_functions() -> None:
+    """The count covers the day's events and bytes, each once, over all functions, and begins at 0 the next day."""
     world = World(sends((10, 1, 4)), sends((1, 3, 6), (800, 7, 9)), sends((10, 10, 11)), looks_s=(1_000,))
     world.start(budget=BUDGET)
     assert (world.spent.events, world.spent.bytes) == (4, 12)
     assert budget_words(world.item, world.now_ms) == ""
     world.start(budget=BUDGET)
-    # Four events as a write, two of which were known: the bytes are counted in proportion.
+    # Of the four events of one write, two were known: the bytes are counted in proportion.
     today = world.told[1_000]["budget"]
     assert (today["events"], today["bytes"]) == (6, 18)
     assert world.spent == Spending(20_001, 3, 9, 0, 10, 0, "go on")
@@ -110,14 +110,17 @@ def test_a_stream_counts_over_its_functions_and_goes_on() -> None:
     assert world.stored() == [str(one) for one in range(1, 12)]
 
 
-def test_beyond_it_a_stream_pauses_until_the_day_is_over() -> None:
-    """Events that were read are stored; nobody connects before midnight, and the gap and the status say why."""
+def test_beyond_its_budget_a_stream_pauses_until_the_day_is_over() -> None:
+    """Beyond its budget a stream stores the events already read and pauses until midnight UTC.
+
+    The gap and the status name the cause.
+    """
     world = World(sends((60, 1, 8), (120, 9, 12), (180, 13, 20)), sends((60, 13, 14)), looks_s=(70, 700))
     budget = BUDGET | {"then": "pause"}
     assert world.start(budget=budget).outcome.error == "StreamDropped"
     assert world.stored() == [str(one) for one in range(1, 13)]
     assert world.spent == Spending(20_000, 12, 36, 0, 10, 0, "pause")
-    # It rests in its next functions, and connects when the day is over.
+    # The next functions back off; the stream connects when the day is over.
     while len(world.opened) < 2:
         world.start(budget=budget)
     assert world.asked_ms == [0, 1_200_000]
@@ -140,8 +143,8 @@ def test_beyond_it_a_stream_pauses_until_the_day_is_over() -> None:
 
 
 @pytest.mark.parametrize("whose", ["profile", "stage"])
-def test_a_budget_that_others_have_used_pauses_a_stream_as_well(whose: str) -> None:
-    """Each adds its count once a minute and at its end; the next day has its own count."""
+def test_a_shared_budget_that_other_streams_have_used_pauses_a_stream(whose: str) -> None:
+    """Each stream adds to a shared count once a minute and at its end; the next day has its own count."""
     world = World(sends((10, 1, 2), (60, 3, 4), (200, 5, 6)), sends((30, 7, 8)), looks_s=(100,))
     name, others = "stage" if whose == "stage" else f"profile:{world.profile().name}", 15
     place = {"PK": "#", "SK": f"spent#{name}#20000"}
@@ -166,8 +169,8 @@ def test_a_budget_that_others_have_used_pauses_a_stream_as_well(whose: str) -> N
     assert counts == {f"spent#{name}#20000": "21", f"spent#{name}#20001": "2"}
 
 
-def test_a_shared_budget_that_is_used_up_stays_so_while_another_is_read() -> None:
-    """Each is read when it is due: what is left of the profile's let a stream store beyond the stage's."""
+def test_a_used_up_shared_budget_holds_while_another_is_read() -> None:
+    """A stream stays within the stage's used-up budget even if its profile's budget, read in turn, has some left."""
     stored = []
     for of_profile in ({}, {"profile_events_per_day": 1_000}):
         world = World(sends(*((at_s, 10 * at_s - 9, 10 * at_s) for at_s in range(1, 50))))
@@ -180,8 +183,8 @@ def test_a_shared_budget_that_is_used_up_stays_so_while_another_is_read() -> Non
     assert len(stored[0]) < 300
 
 
-def test_a_shared_budget_is_of_its_own_day() -> None:
-    """An answer that comes after midnight says nothing of the new day: a stream would pause for all of it."""
+def test_a_shared_count_of_yesterday_does_not_count_today() -> None:
+    """A shared count read for yesterday does not count after midnight: it would pause the stream all day."""
     account = Account(with_stage(Budget(0, 0, "pause", 0), 10, 0))
     account.reads(DAY_MS, None, (0, 100, "stage"))
     assert account.pauses_s(DAY_MS) is None
@@ -189,8 +192,8 @@ def test_a_shared_budget_is_of_its_own_day() -> None:
     assert account.pauses_s(DAY_MS) == 86_400
 
 
-def test_a_connection_adds_to_a_shared_budget_whatever_its_function_stored_before() -> None:
-    """Each connection counts from 0: one that follows another in a function takes nothing back."""
+def test_each_connection_of_a_function_adds_only_its_own_events_to_a_shared_budget() -> None:
+    """Each connection counts from 0, so a second connection of a function subtracts nothing from a shared budget."""
     dropped = [*sends((10, 1, 10)), (20_000, Closed("reset"))]
     world = World(dropped, [*sends((10, 11, 13)), (20_000, Closed("reset"))], sends((10, 14, 14)))
     world.start(budget={"profile_events_per_day": 100}, reconnect_tries=2)
@@ -200,7 +203,7 @@ def test_a_connection_adds_to_a_shared_budget_whatever_its_function_stored_befor
 
 
 def test_a_raised_budget_ends_a_pause() -> None:
-    """A profile without a budget or without a pause does so too; the same budget does not."""
+    """A pause ends with a higher budget, with a budget that does not pause, and without a budget."""
     budgets: list[Any] = [BUDGET | {"then": "pause", "events_per_day": 100}, BUDGET, None]
     for budget in budgets:
         world = World(sends((60, 1, 12)), sends((1, 13, 14)))
@@ -211,8 +214,8 @@ def test_a_raised_budget_ends_a_pause() -> None:
         assert world.stored()[-1] == "14"
 
 
-def test_a_paused_stream_is_not_missed() -> None:
-    """No alert says that it is away until the day is over; then one does."""
+def test_a_paused_stream_does_not_count_as_away() -> None:
+    """A paused stream does not count as away until the day is over; from then on it does."""
     world = World(sends((60, 1, 12)))
     world.start(budget=BUDGET | {"then": "pause"})
     records = StreamRecords(world.tables, "control").read("demo")
@@ -225,8 +228,8 @@ def test_a_paused_stream_is_not_missed() -> None:
     assert budget_words(world.item, ends_ms) == ""
 
 
-def test_beyond_it_a_sample_is_kept_and_the_rest_counted() -> None:
-    """The keys decide the sample, so another connection chooses the same; the cursor goes on."""
+def test_beyond_its_budget_a_sample_is_kept_and_the_rest_counted() -> None:
+    """Beyond the budget, keys decide which events are kept, so each connection keeps the same; the cursor advances."""
     budget = BUDGET | {"then": "sample", "keep_one_in": 4}
     script = sends((60, 1, 12), (120, 13, 112))
     first, second = World(script), World(script)
@@ -242,8 +245,8 @@ def test_beyond_it_a_sample_is_kept_and_the_rest_counted() -> None:
     assert budget_words(first.item, first.now_ms).endswith(f"is used: events left out: {100 - len(kept)}")
 
 
-def test_bytes_are_a_bound_as_well() -> None:
-    """The bound that is used up first counts."""
+def test_a_budget_of_bytes_pauses_a_stream() -> None:
+    """A budget of bytes pauses a stream as well; the bytes are those of the event's UTF-8."""
     account = Account(Budget(0, 1_000, "pause", 0))
     account.sent([StreamEvent("k", "é" * 400, None, None, None, 0)], joins=False)
     account.stored(DAY_MS, 1, 1)
@@ -254,8 +257,8 @@ def test_bytes_are_a_bound_as_well() -> None:
     assert account.pauses_s(2 * DAY_MS) is None
 
 
-def test_what_is_no_budget_is_refused_in_a_sentence() -> None:
-    """One sentence names the field, and what would be right."""
+def test_an_invalid_budget_is_refused_in_one_sentence() -> None:
+    """An invalid budget is refused with one sentence that names the field and a valid value."""
     wrong: dict[str, tuple[dict[str, Any], str]] = {
         "nothing": ({}, "budget must have at least one of events_per_day, bytes_per_day, profile_events_per_day, "),
         "zero": ({"events_per_day": 0}, "events_per_day must be a whole number from 1 to 1000000000000"),
@@ -273,7 +276,7 @@ def test_what_is_no_budget_is_refused_in_a_sentence() -> None:
 
 
 def test_only_ordered_items_go_over_to_a_log() -> None:
-    """A log is one already; items without order, or with several bodies of a key, would be lost or misplaced."""
+    """Only ordered items can go over to a log: items without order, or with several bodies of a key, would be lost."""
     table: dict[str, Any] = {"address": "https://example.com", "framing": "sse", "budget": BUDGET | {"then": "log"}}
     assert parse("demo", table | {"flush_s": 2, "dedup_window_s": 60}, {}).flush_ms == 2_000
     for more in ({"store": "log"}, {"order": "none"}, {"on_conflict": "both"}, {"on_conflict": "epoch"}):
@@ -281,8 +284,8 @@ def test_only_ordered_items_go_over_to_a_log() -> None:
             parse("demo", table | more, {})
 
 
-def test_beyond_it_a_stream_goes_over_to_a_log() -> None:
-    """From the answer to the write that reaches the budget, for good; a repeated event stays one."""
+def test_beyond_its_budget_a_stream_goes_over_to_a_log() -> None:
+    """After the write that reaches the budget, a stream stores in a log for good; a repeated event is stored once."""
     world = World(sends((60, 1, 8), (120, 9, 12), (180, 11, 20), (181, 21, 22)), sends((60, 19, 24)))
     budget = BUDGET | {"then": "log"}
     world.start(budget=budget, flush_s=5)
@@ -302,14 +305,14 @@ class Night(World):
     resumes, releases_dead = True, False
 
     def plays(self) -> Script:
-        """Send what is behind the cursor, if it resumes, and from then on seven events at a time."""
+        """Send the events after the cursor if the stream resumes, and then seven events at a time."""
         now = 7 * ((self.now_ms - LATE_MS) // 140)
         behind = int(self.item.get("cursor", {"S": "0"})["S"]) if self.resumes else now
         chunks = [(behind + 1, now), *((one, one + 6) for one in range(now + 1, now + 700, 7))]
         return [(140 * at, one) for at, chunk in enumerate(chunks) for _, one in sends((0, *chunk))[at > 0 :]]
 
     def dies(self) -> None:
-        """Kill the function; another may release its connection, as a group's does."""
+        """Kill the function; another function may release its connection, as a group's does."""
         self.readers.clear()
         if self.releases_dead:
             self.tables.put_item(TableName="control", Item=self.item | {"released": self.item["connected"]})
@@ -335,7 +338,7 @@ class Night(World):
     ],
 )
 def test_kills_do_not_exceed_a_budget(fields: dict[str, Any], write: int, releases_dead: bool) -> None:
-    """However many there are, the excess is less than a write; what is assumed of each is a hundredth at most."""
+    """Kills exceed a budget by less than one write; for each kill at most a hundredth of it is assumed to be used."""
     world = Night()
     world.resumes, world.releases_dead = "resume" not in fields, releases_dead
     killed = [world.is_killed(budget={"events_per_day": 2_000, "then": "pause"}, **fields) for _ in range(15)]
@@ -346,7 +349,7 @@ def test_kills_do_not_exceed_a_budget(fields: dict[str, Any], write: int, releas
 
 
 def test_kills_leave_a_hundredth_of_a_shared_budget_uncounted() -> None:
-    """Each connection adds what it has stored at each hundredth, though it is killed before its first heartbeat."""
+    """Each connection adds to a shared count at each hundredth of the budget, even before its first heartbeat."""
     world = Night()
     budget = {"profile_events_per_day": 2_000, "then": "pause"}
     killed = [world.is_killed(budget=budget) for _ in range(15)]
@@ -358,7 +361,7 @@ def test_kills_leave_a_hundredth_of_a_shared_budget_uncounted() -> None:
 @pytest.mark.cpu(6)
 @pytest.mark.parametrize("kills_s", [(), pytest.param((190,), marks=pytest.mark.long)])
 def test_the_count_survives_handovers_and_kills(kills_s: tuple[int, ...]) -> None:
-    """With the deployed machine, over eight handovers and a kill, every stored event counts once."""
+    """With the deployed machine, every stored event counts once over eight connections and a kill."""
     source = month.scenario("local")
     source = replace(source, kills_ms=tuple(1_000 * one for one in kills_s))
     stage = VirtualStage(source, machine_of(source), NAMES)
@@ -389,7 +392,7 @@ def test_the_count_survives_handovers_and_kills(kills_s: tuple[int, ...]) -> Non
 @pytest.mark.long
 @pytest.mark.parametrize("store", ["items", "log"])
 def test_a_group_counts_each_of_its_streams(store: str) -> None:
-    """Its heartbeats answer for them, and over handovers of the group every stored event counts once."""
+    """A group counts each of its streams in its heartbeats; every stored event counts once over its handovers."""
     source = month.scenario("local")
     stage = VirtualStage(source, machine_of(source), NAMES)
     clock, load = stage.clock, Load(3, 2, 100, store, None if store == "items" else 2, per_function=3)

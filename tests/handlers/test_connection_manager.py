@@ -1,4 +1,4 @@
-"""The Lambda handler: what it takes, returns, raises, logs and counts, in a sandbox of its own."""
+"""The Lambda handler: its event, its answer, its errors, logs and metrics, in a sandbox of its own."""
 
 import json
 import os
@@ -70,10 +70,10 @@ def an_event(stream_id: Any = "demo", **fields: Any) -> dict[str, Any]:
     return {"pathParameters": {"streamId": stream_id}, **fields}
 
 
-def test_a_stream_of_a_group_whose_profile_is_wrong_is_in_the_log(
+def test_a_wrong_profile_of_a_groups_stream_is_logged_as_an_error(
     sandbox: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No connection ends for it, so nothing else logs it. The alarm Rejections counts the line."""
+    """A group logs a stream's InvalidRequest, which no connection's end logs; the alarm Rejections counts the line."""
     told: list[Any] = []
     with cold_start(MANAGER) as module:
         for error in ("InvalidRequest", "StreamRejected"):
@@ -100,7 +100,7 @@ token = { kind = "eks", cluster = "prod", region = "eu-central-1" }
 def test_a_cluster_of_eks_is_watched_with_the_functions_role(
     sandbox: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], aws: Aws
 ) -> None:
-    """It has its own authority, a token that EKS and STS accept, another after a 401, and no log shows any of it."""
+    """A watch trusts the cluster's own authority and sends a valid token, another after a 401; no log contains it."""
     monkeypatch.setenv("AWS_SESSION_TOKEN", "a/session+token==")
     keys = Credentials("testing", "testing", "a/session+token==")
     with eks.cluster(sandbox, keys, os.environ["AWS_ENDPOINT_URL"], refuses=1) as (server, authority, roles):
@@ -123,7 +123,7 @@ stall_after_s = 0.5
 [headers]
 Authorization = "Bearer ${secret:leak:header}"
 """
-# What a value is spelled as where it stands in the query.
+# Each planted value, also as the query spells it.
 PLANTED = {"query": "pl&nted-query", "header": "planted-header", "body": "planted-body"}
 SPELLED = (*PLANTED.values(), "pl%26nted-query", "planted")
 ECHO = b"planted-header pl%26nted-query planted-body"
@@ -162,7 +162,7 @@ def upstream(monkeypatch: pytest.MonkeyPatch, *scripts: Script) -> Iterator[Serv
 def test_a_key_with_two_bodies_is_reported(
     sandbox: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], aws: Aws
 ) -> None:
-    """A warning and a metric say how many, but not which; the first body is stored."""
+    """If a key comes with two bodies, the first is stored; a warning and a metric count the conflict without bodies."""
     body = b"id: 1\ndata: secret-data\n\nid: 1\ndata: secret-other\n\nevent: end\ndata: x\n\n"
     with upstream(monkeypatch, sends(UNTIL_CLOSE, body)):
         answer = call(an_event(lane="A", execution="arn:1"))
@@ -181,7 +181,7 @@ def test_a_key_with_two_bodies_is_reported(
 def test_a_stream_that_has_ended_is_returned_with_counts(
     aws: Aws, sandbox: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Status and counts come back; one metrics document and log lines in JSON come out, without a secret."""
+    """The handler returns status and counts of an ended stream, and prints one metrics document and no secret."""
     body = b"id: 1\ndata: secret-data\n\nid: 1\ndata: secret-data\n\nevent: end\ndata: x\n\n"
     with upstream(monkeypatch, sends(UNTIL_CLOSE, body)) as server:
         answer = call(an_event(lane="A", execution="arn:1"))
@@ -202,7 +202,7 @@ def test_a_stream_that_has_ended_is_returned_with_counts(
     assert last | who | {"stream_id": "demo", "outcome": "ended", "fence": 1} == last
     record = aws.items(CONTROL, "demo")["connection#000000000001"]
     assert record | who == record
-    # What an upgrade compares; only Linux says it.
+    # An upgrade compares this number; only Linux provides it.
     assert (record["memory_mb"] > 0) is (sys.platform == "linux")
 
 
@@ -210,7 +210,7 @@ def test_a_stream_that_has_ended_is_returned_with_counts(
 def test_events_end_when_the_stage_says_or_the_profile(
     aws: Aws, sandbox: Path, monkeypatch: pytest.MonkeyPatch, own: str, days: int | None
 ) -> None:
-    """They expire so many days after they came; 0 means never."""
+    """Events expire after the profile's `keep_days`, or else the stage's, counted from receipt; 0 means never."""
     (sandbox / "demo.toml").write_text(own + PROFILE)
     with upstream(monkeypatch, sends(UNTIL_CLOSE, b"id: 1\ndata: a\n\nevent: end\ndata: x\n\n")):
         call(an_event())
@@ -223,11 +223,11 @@ def test_events_end_when_the_stage_says_or_the_profile(
 def test_a_connection_logs_no_more_than_is_priced(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`streamkeeper cost` prices its lines, those of the platform, and the raised error of handlers/errors.py."""
+    """`streamkeeper cost` prices a connection's log lines, the platform's lines, and the raised error."""
     closed = pytest.raises(errors.StreamDropped, match=r"^the stream was closed \(ended_by_upstream\)$")
     with upstream(monkeypatch, sends(UNTIL_CLOSE, b"data: a\n\n")), closed as raised:
         call(an_event(lane="A", execution="arn:aws:states:us-east-1:1:execution:sk-prod-connections:" + "0" * 36))
-    # Wherever this checkout lies: Lambda's names the place of a deployed function.
+    # A deployed function's traceback names Lambda's folder, whatever the place of this checkout.
     error = "".join(traceback.format_exception(raised.value)).replace(str(ROOT), "/var/task")
     out = capsys.readouterr().out
     documents = [json.loads(line) for line in out.splitlines() if "_aws" in line]
@@ -237,8 +237,8 @@ def test_a_connection_logs_no_more_than_is_priced(
     assert priced / 2 < logged < priced
 
 
-def test_what_a_function_is_asked_for(tmp_path: Path) -> None:
-    """Every number of the settings has its name's unit, and the deadline follows from the remaining time."""
+def test_an_invocation_is_read_from_event_and_settings(tmp_path: Path) -> None:
+    """An invocation has the settings' times in milliseconds, and a deadline that follows from the remaining time."""
     limits = {"MARGIN_S": "6", "LEASE_EVERY_S": "2", "PROGRESS_EVERY_S": "3", "WAIT_S": "840"}
     settings = Settings.load(environment(tmp_path, **limits))
     event = an_event("demo:x", lane="A", execution="arn:1", cycles=3, renew_after=9, wait_s=820)
@@ -248,8 +248,8 @@ def test_what_a_function_is_asked_for(tmp_path: Path) -> None:
     assert read == Invocation("demo:x", "A", "arn:1", "r1", **said)
 
 
-# Seconds: how long the machine says that lanes wait and functions live, how long lanes wait as deployed, what is left;
-# then the deadline, the longest overlap, and whether a renewal is due.
+# In seconds: the lanes' wait and the functions' limit in the event, the lanes' wait as deployed, the remaining time.
+# Then the deadline and the longest overlap in milliseconds, and whether a renewal is due.
 WAITS: dict[str, tuple[int, int, int, int, int, int, bool]] = {
     "an older machine, which says nothing": (0, 0, 840, 900, 900_000, 28_000, False),
     "as deployed": (840, 0, 840, 900, 900_000, 28_000, False),
@@ -267,7 +267,7 @@ WAITS: dict[str, tuple[int, int, int, int, int, int, bool]] = {
 
 @pytest.mark.parametrize("case", WAITS)
 def test_the_wait_and_the_limit_of_the_execution_decide(case: str, tmp_path: Path) -> None:
-    """A function ends when its machine stops waiting; a renewal is due if others would leave an overlap."""
+    """A function ends when its machine stops waiting. A renewal is due if only the deployed times leave an overlap."""
     wait_s, limit_s, deployed_s, left_s, deadline_ms, overlap_ms, is_due = WAITS[case]
     limits = {"MARGIN_S": "20", "LEASE_EVERY_S": "2", "PROGRESS_EVERY_S": "5", "WAIT_S": str(deployed_s)}
     event = an_event("demo:x", cycles=3, renew_after=9, wait_s=wait_s, limit_s=limit_s)
@@ -278,7 +278,7 @@ def test_the_wait_and_the_limit_of_the_execution_decide(case: str, tmp_path: Pat
 
 @pytest.mark.usefixtures("sandbox")
 def test_a_throttled_connection_says_how_long_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sentence has Retry-After."""
+    """The error of a throttled connection contains the upstream's Retry-After."""
     head = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n"
     throttled = pytest.raises(errors.StreamThrottled, match=r"^the upstream answered 429 \(Retry-After: 7 s\)$")
     with upstream(monkeypatch, sends(head)), throttled:
@@ -289,7 +289,7 @@ def test_a_throttled_connection_says_how_long_to_wait(monkeypatch: pytest.Monkey
 def test_a_warm_sandbox_serves_one_invocation_after_the_other(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The next one's logs, metrics and counts contain nothing of the one before."""
+    """In a warm sandbox, an invocation's logs, metrics and counts contain nothing of the invocation before."""
     script = sends(UNTIL_CLOSE, b"data: a\n\nevent: end\ndata: x\n\n")
     with upstream(monkeypatch, script), cold_start(MANAGER) as module:
         first = module.handler(an_event("demo:a", lane="A"), LambdaContext("r1"))
@@ -331,7 +331,7 @@ NUMBERS = "cycles, renew_after, wait_s and limit_s in the event must be whole nu
     ],
 )  # fmt: skip
 def test_a_wrong_event_or_profile_is_one_clear_sentence(aws: Aws, sandbox: Path, event: Any, sentence: str) -> None:
-    """It raises InvalidRequest, and nothing was claimed or stored."""
+    """A wrong event or profile raises InvalidRequest, and nothing is claimed or stored."""
     (sandbox / "broken.toml").write_text("address = secret")
     (sandbox / "binary.toml").write_bytes(b"\xff")
     (sandbox / "wrong.toml").write_text('address = "http://127.0.0.1/"\nframing = "xml"')
@@ -344,7 +344,7 @@ def test_a_wrong_event_or_profile_is_one_clear_sentence(aws: Aws, sandbox: Path,
 
 @pytest.mark.usefixtures("sandbox")
 def test_a_missing_variable_fails_the_cold_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The import raises and names the variable."""
+    """If a variable is not set, the import raises an error that names it."""
     monkeypatch.delenv("CONTROL_TABLE")
     with pytest.raises(ValueError, match=r"^the variable CONTROL_TABLE is not set$"), cold_start(MANAGER):
         pass
@@ -352,7 +352,7 @@ def test_a_missing_variable_fails_the_cold_start(monkeypatch: pytest.MonkeyPatch
 
 
 def test_every_outcome_that_is_raised_has_its_class() -> None:
-    """Each outcome's name is a class of handlers/errors.py, and an error of ours."""
+    """Each raised outcome has a class in handlers/errors.py that derives from StreamkeeperError."""
     names = [name for name in vars(errors) if name[0].isupper() and name != "StreamkeeperError"]
     outcomes = "StreamTakenOver StreamDropped StreamThrottled StreamRejected StreamBroken"
     assert set(names) == {*outcomes.split(), "ConnectionExpired", "RenewalDue", "StoreUnavailable", "InvalidRequest"}
@@ -360,7 +360,7 @@ def test_every_outcome_that_is_raised_has_its_class() -> None:
 
 
 def leaks(aws: Aws, error: BaseException, out: str) -> set[str]:
-    """Return the planted values in what is raised, with its causes, logged, recorded and sent to the queue."""
+    """Return the planted values found in the error and its causes, the log, the tables and the dead-letter queue."""
     written = "".join(traceback.format_exception(error)) + repr(error) + out + json.dumps(aws.dead_letters())
     records = [*aws.items(CONTROL, "demo").values(), *aws.items(EVENTS, "demo").values()]
     return {value for value in SPELLED if value in written + json.dumps(records, default=str)}
@@ -381,7 +381,7 @@ def planted(sandbox: Path) -> None:
 def test_no_failure_reveals_a_secret(
     aws: Aws, failure: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The upstream has them all and repeats them wherever it can; no error, log, table or message shows one."""
+    """If an upstream repeats the secrets anywhere in its answer, no error, log, table or message contains them."""
     with upstream(monkeypatch, sends(FAILURES[failure] % (ECHO, ECHO))) as server:
         with pytest.raises(errors.StreamkeeperError) as caught:
             call(an_event(lane="A", execution="arn:1"))
@@ -396,7 +396,7 @@ def test_no_failure_reveals_a_secret(
 def test_no_failure_before_the_request_reveals_a_secret(
     aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """These are an untrusted certificate, a value that no header can carry, and a missing host."""
+    """An untrusted certificate, an absent host, and a value that no header can carry reveal no secret."""
     (tmp_path / "tls").mkdir()
     tls, _ = certificate(tmp_path / "tls")
     with serving(Peer.wait_until_gone, tls=tls) as server:

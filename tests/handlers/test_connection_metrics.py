@@ -25,7 +25,7 @@ def metrics(found: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
 
 
 def test_a_stage_has_few_metrics_and_no_profile_in_them() -> None:
-    """Events and failures are metrics; what is 0 or usual is only a field, so a quiet hour is not billed."""
+    """Events and failures are metrics. Zeros and usual values are only fields, so a quiet hour is not billed."""
     found = described("stage", stored=8, duplicates=2)
     assert metrics(found) == ([["service"]], ["Stored"])
     assert (found["profile"], found["Duplicates"], found["TakenOver"], found["ConnectMs"]) == ("prices", 2, 1, 7)
@@ -34,8 +34,8 @@ def test_a_stage_has_few_metrics_and_no_profile_in_them() -> None:
     assert metrics(troubled) == ([["service"]], ["DeadLettered", "Conflicts", "Missing", "Dropped"])
 
 
-def test_a_profile_has_all_of_them_on_request() -> None:
-    """They are fields of one document, 0 included, each with its unit."""
+def test_metrics_by_profile_contain_every_number() -> None:
+    """With metrics by profile, every number is a metric of the one document, zeros included, each with its unit."""
     found = described("profile", stored=8)
     names = ["Stored", "Duplicates", "DeadLettered", "BlockedMs", "ConnectMs", "TakenOver"]
     assert metrics(found) == ([["profile", "service"]], names)
@@ -46,5 +46,5 @@ def test_a_profile_has_all_of_them_on_request() -> None:
 
 @pytest.mark.parametrize("error", ENDS)
 def test_each_end_is_counted(error: str) -> None:
-    """The metric's name says which end, whatever the stage keeps."""
+    """Each way a connection ends has a metric of its own, and `outcome` names the error."""
     assert (described("stage", error=error)[ENDS[error]], described("stage", error=error)["outcome"]) == (1, error)

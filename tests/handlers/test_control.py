@@ -52,7 +52,7 @@ def ledger(memory: Memory, operation: str = "", way: Callable[..., Any] = never_
 
 
 def test_the_index_names_every_route_and_profile(control: ModuleType) -> None:
-    """The routes are those of the deployed API."""
+    """The index lists the profiles and exactly the routes of the deployed API."""
     code, body = asked(control, "GET", None, resource="/")
     assert (code, body["service"], body["profiles"]) == (200, "streamkeeper", ["demo"])
     routes = [route for route in read(osls.template("test"), {}).routes if route.method != "ANY"]
@@ -71,7 +71,7 @@ def test_the_index_names_every_route_and_profile(control: ModuleType) -> None:
     ],
 )
 def test_a_browser_is_led_to_the_page(control: ModuleType, accept: str, path: str, place: str | None) -> None:
-    """It gets a 303, and no other client does: curl sends */*."""
+    """A client that accepts HTML is redirected with 303; other clients are not: curl sends */*."""
     event = {"httpMethod": "GET", "resource": "/", "headers": {"Accept": accept}, "requestContext": {"path": path}}
     answer = control.handler(event, Context())
     assert (answer["statusCode"], answer["headers"].get("Location")) == ((303, place) if place else (200, None))
@@ -79,7 +79,7 @@ def test_a_browser_is_led_to_the_page(control: ModuleType, accept: str, path: st
 
 @pytest.mark.parametrize(("stream_id", "meant"), [("dmeo:x", "Did you mean 'demo'? "), ("zzqq", "")])
 def test_an_unknown_stream_names_the_profile_that_was_meant(control: ModuleType, stream_id: str, meant: str) -> None:
-    """It does so if one has a similar name."""
+    """The refusal of an unknown stream suggests a profile if its name is similar."""
     answer = control.handler({"httpMethod": "GET", "pathParameters": {"streamId": stream_id}}, Context())
     assert json.loads(answer["body"])["fix"] == f"{meant}GET / lists all profiles."
 
@@ -87,7 +87,7 @@ def test_an_unknown_stream_names_the_profile_that_was_meant(control: ModuleType,
 @pytest.mark.parametrize(
     ("saved", "shown"),
     [
-        (None, ("8", "1970-01-01T00:00:04.000Z")),  # its functions never saved one: the log has it
+        (None, ("8", "1970-01-01T00:00:04.000Z")),  # no function saved a cursor: the log's counts
         (("17", 1, 2_500), ("8", "1970-01-01T00:00:04.000Z")),  # the log's is later
         (("17", 1, 4_000), ("17", "1970-01-01T00:00:04.000Z")),  # the upstream moved on without an event
         (("17", 2, 1_000), ("17", "1970-01-01T00:00:01.000Z")),  # a newer connection saved it
@@ -96,7 +96,7 @@ def test_an_unknown_stream_names_the_profile_that_was_meant(control: ModuleType,
 def test_the_cursor_of_a_log_is_the_one_that_a_successor_resumes_from(
     memory: Memory, control: ModuleType, saved: tuple[str, int, int] | None, shown: tuple[str, str]
 ) -> None:
-    """It is the later of the last segment's and the control record's; a connection that claims now gets the same."""
+    """GET shows the later cursor of the last segment and the control record; a new connection gets the same."""
     store = memory.store()
     store.claim("demo", execution="", holder="B/request-1", partitions=LOG)
     event = StreamEvent("k8", "a", "8", None, "8", 3_000)
@@ -114,10 +114,10 @@ def test_the_cursor_of_a_log_is_the_one_that_a_successor_resumes_from(
 def test_a_parameter_that_a_route_does_not_have_or_has_twice_is_refused(
     memory: Memory, control: ModuleType, values: list[str]
 ) -> None:
-    """Each route of a stream refuses it: a DELETE with dry_run=true stops nothing. A signature of AWS is none."""
+    """Every route refuses an unknown or repeated parameter and changes nothing; those of an AWS signature pass."""
     connected(memory)
     before, of_stream = memory.items(CONTROL, "demo"), [one for one in ROUTES if "{streamId}" in one]
-    # Step Functions answers the one, and the other needs a profile with a repair.
+    # Step Functions answers the first, and the second needs a profile with a repair.
     others = (f"POST {control.STREAM}", f"POST {control.STREAM}/repair")
     for method, _, resource in (one.partition(" ") for one in of_stream if one not in others):
         query = {"queryStringParameters": {"dry_rum": "true"}, "multiValueQueryStringParameters": {"dry_rum": values}}
@@ -129,13 +129,13 @@ def test_a_parameter_that_a_route_does_not_have_or_has_twice_is_refused(
 
 
 def stop_answer(status: str, reason: str, message: str, **more: Any) -> dict[str, Any]:
-    """Return the answer to a DELETE without its instant; nobody holds the stream unless `more` says so."""
+    """Return the answer to a DELETE without its instant; the stream has no holder unless `more` names one."""
     said = {"stream": "demo", "status": status, "reason": reason, "message": message}
     return said | dict.fromkeys(("execution", "ended_at", "holder")) | more
 
 
 def test_delete_writes_the_stop_request_and_nothing_else(memory: Memory, control: ModuleType) -> None:
-    """The lease gains `stop`; later claims are refused; the answer says what follows. A GET writes nothing."""
+    """A DELETE adds only the stop request to the lease, so later claims are refused; its answer says what follows."""
     connected(memory)
     before = memory.items(CONTROL, "demo")
     assert asked(control, "GET")[1]["status"] == "running"
@@ -151,15 +151,15 @@ def test_delete_writes_the_stop_request_and_nothing_else(memory: Memory, control
     assert wished_at == after["lease"].pop("stop_since") == requested_at
     before["lease"]["stop"] = True
     assert after == before
-    # As the machine's instants are written: it compares the texts.
+    # The same format as the machine's instants, which are compared as texts.
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", wished_at)
     refused = memory.store().claim("demo", execution=MINE, holder="A/request-2")
     assert not refused.is_done
     assert refused.record.lease.stop
 
 
-def test_delete_again_is_the_same(memory: Memory, control: ModuleType) -> None:
-    """The answer and the records stay, except for what counts against an earlier POST."""
+def test_a_second_delete_answers_the_same(memory: Memory, control: ModuleType) -> None:
+    """A second DELETE changes neither the answer nor the records, except `stop_at`, which a POST is compared with."""
     connected(memory)
     (code, first), records = asked(control, "DELETE"), memory.items(CONTROL, "demo")
     (again_code, again), after = asked(control, "DELETE"), memory.items(CONTROL, "demo")
@@ -167,8 +167,8 @@ def test_delete_again_is_the_same(memory: Memory, control: ModuleType) -> None:
     assert (again_code, again, after) == (code, first, records)
 
 
-def test_delete_while_nobody_is_connected(memory: Memory, control: ModuleType) -> None:
-    """An execution that tries again is shown as such; without an execution the stream has stopped."""
+def test_delete_while_nobody_is_connected_names_the_executions_state(memory: Memory, control: ModuleType) -> None:
+    """While nobody is connected, a DELETE answers `stopping` if an execution still retries, else `stopped`."""
     memory.put_control("demo", "lease", execution={"S": MINE}, generation={"N": "1"}, fence={"N": "1"})
     refused = Progress(fence=1, claimed_ms=1_000, seen_ms=FAR_MS, ended_by="unreachable")
     save_connection(memory.store(), "demo", refused, lane="B", execution=MINE, request_id="request-1")
@@ -182,8 +182,8 @@ def test_delete_while_nobody_is_connected(memory: Memory, control: ModuleType) -
     assert body["message"] == "Nobody is connected: stopped on request; start it to try again."
 
 
-def test_a_stream_that_was_never_started(memory: Memory, control: ModuleType) -> None:
-    """It gives 404 with a sentence, as each view of it, and makes no record; one without a profile has its own."""
+def test_a_stream_that_was_never_started_gives_404_in_every_view(memory: Memory, control: ModuleType) -> None:
+    """Every view of a stream that was never started, or has no profile, gives 404 with a sentence and no record."""
     for view in ("", "/timeline", "/machine", "/cost", "/dead-letters", "/latest", "/events", "/gaps"):
         never = (404, {"detail": "The stream 'demo' was never started."})
         assert asked(control, "GET", resource=f"{STREAM}{view}") == never, view
@@ -195,7 +195,7 @@ def test_a_stream_that_was_never_started(memory: Memory, control: ModuleType) ->
 def test_a_stream_is_stopped_though_its_profile_cannot_be_read(
     memory: Memory, control: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only one that was never started needs the bucket, which says whether it may be."""
+    """A known stream is stopped without its profile. Only for a new stream must the bucket say if it may exist."""
     connected(memory)
     settings = replace(control.stage.settings, profiles_bucket="profiles")
     requested = []
@@ -212,7 +212,7 @@ def test_a_stream_is_stopped_though_its_profile_cannot_be_read(
 
 
 def test_a_stop_before_the_first_claim_is_written_down(memory: Memory, control: ModuleType) -> None:
-    """The first POST may be on its way; only the stop request with its instant exists, and GET says stopped."""
+    """A DELETE before the first claim stores the stop request, because a POST may be on its way; GET says stopped."""
     code, body = asked(control, "DELETE")
     assert body.pop("stop_requested_at") is not None
     told = "The stream was never started; a POST that came before this request starts nothing, one after it does."
@@ -225,26 +225,26 @@ def test_a_stop_before_the_first_claim_is_written_down(memory: Memory, control: 
 
 
 @pytest.mark.parametrize("stream_id", ["a b", "a/b", "", "%252e", "demo:..", "a" * 65, None, 7])
-def test_a_malformed_stream_id(control: ModuleType, stream_id: Any) -> None:
-    """It gives 400 with a sentence that says what an id is, before any request to the table."""
+def test_a_malformed_stream_id_gives_400(control: ModuleType, stream_id: Any) -> None:
+    """A malformed stream id gives 400 with a sentence that describes a valid one."""
     for method in ("GET", "DELETE"):
         code, body = asked(control, method, stream_id)
         assert (code, "is malformed" in body["detail"], body["detail"][-1]) == (400, True, ".")
 
 
 @pytest.mark.parametrize("event", [None, [], {}, {"httpMethod": "GET"}, {"httpMethod": "GET", "pathParameters": None}])
-def test_an_event_of_another_shape(control: ModuleType, event: Any) -> None:
-    """An event that is no request of the API is answered as a malformed one."""
+def test_an_event_of_another_shape_gives_400(control: ModuleType, event: Any) -> None:
+    """An invocation whose event is not a request of the API gets 400."""
     assert control.handler(event, Context())["statusCode"] == 400
 
 
-def test_another_method(control: ModuleType) -> None:
-    """The API has no such route; an invocation by hand gets a sentence."""
+def test_an_unknown_method_gives_405(control: ModuleType) -> None:
+    """A method that the API does not have gives 405 with a sentence, as an invocation by hand can show."""
     assert asked(control, "PUT") == (405, {"detail": "The path /connections/{streamId} does not have the method PUT."})
 
 
 def logged(caplog: pytest.LogCaptureFixture, control: ModuleType) -> list[dict[str, Any]]:
-    """Return the lines of the log as the function writes them; its logger keeps the output it was made with."""
+    """Return the log lines as the function formats them; its logger keeps the output that it was created with."""
     formatter = control.logger.registered_formatter
     return [json.loads(formatter.format(record)) for record in caplog.records if record.name == control.logger.name]
 
@@ -261,11 +261,11 @@ STREAM, EVENTS_OF, ALL = "/connections/{streamId}", "/connections/{streamId}/eve
     ],
 )
 @pytest.mark.parametrize("way", [never_arrives, fails_with("ThrottlingException")])
-def test_dynamodb_does_not_answer(
+def test_a_table_that_does_not_answer_gives_503_or_429(
     caplog: pytest.LogCaptureFixture, memory: Memory, control: ModuleType, method: str, resource: str, operation: str,
     way: Callable[..., Any], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """It gives 503 or 429 with one sentence, even in the middle of a page; nothing quotes AWS's words."""
+    """A table that is silent gives 503, a throttled one 429, even in the middle of a page; AWS is not quoted."""
     connected(memory)
     memory.store().write("demo", 1, 0, [StreamEvent("k", "x", None, None, None, 1)])
     broken = Client(memory.dynamodb, operation, way)
@@ -284,7 +284,7 @@ def test_dynamodb_does_not_answer(
 def test_the_refusal_names_the_service_that_does_not_answer(
     memory: Memory, control: ModuleType, monkeypatch: pytest.MonkeyPatch, client: str, path: str, service: str
 ) -> None:
-    """The table has answered."""
+    """If SQS or Step Functions is silent or throttles, the refusal names that service, as the table has answered."""
     connected(memory)
     many = f"{service} takes no more requests now; try again in 5 s."
     refusals = {never_arrives: (503, f"{service} does not answer."), fails_with("RequestThrottled"): (429, many)}
@@ -320,7 +320,7 @@ def test_a_refusal_of_dynamodb_is_429_or_503_with_the_ids(
     caplog: pytest.LogCaptureFixture, control: ModuleType, code: str, status: int, refusal: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """The caller gets one sentence and API Gateway's id; the log has AWS's, the invocation's and that id."""
+    """The caller gets one sentence and API Gateway's request id; the log also has AWS's and the invocation's id."""
     with serving(refuses(code, status)) as server:
         signer = Signer(Credentials("id", "secret-key", ""), "eu-central-1")
         client = DynamoDb(server.address, signer, tries=2, connect_timeout_s=5, read_timeout_s=60, sleep=lambda _: None)
@@ -336,7 +336,7 @@ def test_a_refusal_of_dynamodb_is_429_or_503_with_the_ids(
 
 
 def test_an_index_of_many_pages_is_read_to_its_end(memory: Memory) -> None:
-    """DynamoDB may cut an answer anywhere, and says where; an empty answer need not be the last."""
+    """The list reads page after page: DynamoDB may cut an answer anywhere, and an empty page need not be the last."""
     for name in "edcba":
         memory.put_control(name, "lease", generation={"N": "1"})
 
@@ -347,8 +347,8 @@ def test_an_index_of_many_pages_is_read_to_its_end(memory: Memory) -> None:
     assert ledger(memory, "query", one_at_a_time).streams("b", 2) == ["c", "d"]
 
 
-def test_a_lost_answer_to_the_stop_request(memory: Memory) -> None:
-    """The stop request is written though its answer never came; repeating it is harmless."""
+def test_a_stop_request_whose_answer_is_lost_is_written(memory: Memory) -> None:
+    """A stop request is written even if its answer is lost, and repeating it is harmless."""
     connected(memory)
     with pytest.raises(StoreUnavailable, match=r"^AWS did not answer UpdateItem: ReadTimeoutError$"):
         ledger(memory, "update_item", answer_is_lost).stop("demo", REQUESTED_AT, may_start=False)
@@ -358,7 +358,7 @@ def test_a_lost_answer_to_the_stop_request(memory: Memory) -> None:
 
 
 def test_a_stream_that_was_moved_says_where_it_is(control: ModuleType, memory: Memory) -> None:
-    """Started again, it would run at two places."""
+    """The reason of a moved stream names its new stage: started again here, the stream would run at two places."""
     connected(memory)
     ledger(memory).stop("demo", REQUESTED_AT, may_start=False, moved_to="prod@eu-west-1")
     assert asked(control, "GET", "demo")[1]["reason"] == "moved to prod@eu-west-1; start it there"

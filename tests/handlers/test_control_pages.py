@@ -19,7 +19,7 @@ def shown_event(position: str, at_ms: int, key: str, **body: str) -> dict[str, A
 
 
 def test_events_come_a_page_at_a_time(memory: Memory, control: ModuleType) -> None:
-    """They are in order, as the wire sent them; a page begins where the last one ended, and the last has no next."""
+    """Events are returned in order and as received; a page begins where the last one ended, the last has no `next`."""
     connected(memory)
     bodies: list[str | bytes] = ["ä", b"\xff", *("x" * 3)]
     events = [StreamEvent(f"k{n}", body, None, None, f"{n}", n) for n, body in enumerate(bodies)]
@@ -33,8 +33,8 @@ def test_events_come_a_page_at_a_time(memory: Memory, control: ModuleType) -> No
     assert events_of(control, after=positions[-1])[1] == {"stream": "demo", "events": [], "next": None}
 
 
-def test_events_that_no_index_has_come_by_key(memory: Memory, control: ModuleType) -> None:
-    """Each comes once, page by page; the answer says so, and refuses a position of the former order."""
+def test_events_without_an_index_are_returned_by_key(memory: Memory, control: ModuleType) -> None:
+    """Events without an index are returned by key, each once; a position of another order is refused."""
     connected(memory)
     events = [StreamEvent(key, "x", None, None, None, 1) for key in "cab"]
     memory.store().write("demo", 1, 0, events[:2])
@@ -71,13 +71,13 @@ def test_events_that_no_index_has_come_by_key(memory: Memory, control: ModuleTyp
         ({"to": "2026-02-03T00:00:00"}, f"The parameter to must be {INSTANT_IS}."),
     ],
 )
-def test_a_malformed_query(control: ModuleType, query: dict[str, str], words: str) -> None:
-    """It gives 400 with a sentence that names the parameter and its values, before any request to a table."""
+def test_a_malformed_query_gives_400(control: ModuleType, query: dict[str, str], words: str) -> None:
+    """A malformed query gives 400 with a sentence that names the parameter and its valid values."""
     assert events_of(control, **query) == (400, {"detail": words})
 
 
 def test_all_streams_come_a_page_at_a_time_and_in_order(memory: Memory, control: ModuleType) -> None:
-    """Each started stream comes with the status that its own GET shows; a page begins after the one before."""
+    """The list has each started stream, with the status of the stream's own GET; pages follow each other in order."""
     assert streams_of(control, limit="1001")[0] == 400
     assert streams_of(control, after="a\nb") == (400, {"detail": "The parameter after must be a stream id."})
     assert streams_of(control) == (200, {"streams": [], "next": None})
@@ -92,8 +92,8 @@ def test_all_streams_come_a_page_at_a_time_and_in_order(memory: Memory, control:
     assert (code, [one["stream"] for one in rest["streams"]], rest["next"]) == (200, ["c"], None)
     for stream in first["streams"] + rest["streams"]:
         alone = asked(control, "GET", stream["stream"])[1]
-        # The list seldom changes, so it says for how long by one unit; of losses what its few records know; and nothing
-        # of the cursor, which it does not read.
+        # The list should seldom change, so it rounds durations to one unit. It knows only the losses in its few
+        # records, and does not read the cursor.
         same = {name: value for name, value in stream.items() if name != "lag_ms"}
         assert same == {name: alone[name] for name in same} | {"verdict": stream["verdict"], "reason": stream["reason"]}
         assert (alone["reason"] or "").startswith(stream["reason"] or "")

@@ -31,7 +31,7 @@ def _profile(tmp_path: Path) -> None:
 
 
 def away(memory: Memory, stream_id: str) -> None:
-    """A stream whose only connection was reset a second after it was opened."""
+    """Write a stream whose only connection was reset a second after it was opened."""
     memory.put_control(stream_id, "lease", execution={"S": MINE}, generation={"N": "1"})
     store = memory.store()
     store.claim(stream_id, execution=MINE, holder="A/request-1")
@@ -42,21 +42,21 @@ def away(memory: Memory, stream_id: str) -> None:
 
 
 def stored(memory: Memory, stream_id: str, *numbers: int) -> None:
-    """Events of a part, by when they came."""
+    """Store events of a part that arrived at these milliseconds."""
     events = [StreamEvent(f"k{number}", str(number), None, None, None, number) for number in numbers]
     memory.store().write(stream_id, 1, 0, events, StoragePolicy(keep_days=0, on_conflict=None))
 
 
 def test_a_whole_that_was_never_started_is_a_404(control: ModuleType) -> None:
-    """By any of its routes, but for the stop, which comes before a start."""
+    """Any route of a stream in parts that was never started gives 404, and the list does not have the stream."""
     for path in ("", "/events", "/gaps", "/cost", "/sinks", "/repair"):
         code, body = asked(control, "POST" if path == "/repair" else "GET", "prices", resource=f"{STREAM}{path}")
         assert (code, body["detail"]) == (404, "The stream 'prices' was never started.")
     assert streams_of(control) == (200, {"streams": [], "next": None})
 
 
-def test_the_whole_is_as_its_worst_part(memory: Memory, control: ModuleType) -> None:
-    """Connected while all are; what a part lacks, the whole lacks; numbers are sums."""
+def test_the_whole_is_running_if_all_parts_are(memory: Memory, control: ModuleType) -> None:
+    """A stream in parts is running while all its parts are connected; its numbers are their sums."""
     for part in PARTS:
         connected(memory, part)
     code, whole = asked(control, "GET", "prices")
@@ -68,7 +68,7 @@ def test_the_whole_is_as_its_worst_part(memory: Memory, control: ModuleType) -> 
 
 
 def test_a_part_that_is_away_keeps_the_whole_from_being_connected(memory: Memory, control: ModuleType) -> None:
-    """Its share is not of the connected time, though the other part is connected."""
+    """If one part is away, the whole is not connected: it has the worst part's status and connected share."""
     connected(memory, PARTS[0])
     away(memory, PARTS[1])
     whole = asked(control, "GET", "prices")[1]
@@ -89,7 +89,7 @@ def test_a_part_that_is_away_keeps_the_whole_from_being_connected(memory: Memory
 
 
 def test_the_verdict_has_what_is_missing_in_all_parts(memory: Memory, control: ModuleType) -> None:
-    """The worst part is named only if another does better."""
+    """The verdict sums up the gaps of all parts; it names the worst part only if another does better."""
     for part in PARTS:
         away(memory, part)
         times = {"started_at": {"S": "1970-01-01T00:00:01Z"}, "stop_at": {"S": "1970-01-01T00:00:04.900Z"}}
@@ -100,8 +100,8 @@ def test_the_verdict_has_what_is_missing_in_all_parts(memory: Memory, control: M
 
 
 @pytest.mark.parametrize(("from_ms", "events"), [(502_000, 9), (501_999, None)])
-def test_what_parts_lose_at_the_same_time_is_added(from_ms: int, events: int | None) -> None:
-    """They have other events; two connections of one part may have lost the same ones."""
+def test_losses_of_several_parts_are_added(from_ms: int, events: int | None) -> None:
+    """Losses of different parts are added; if losses of one part overlap, the number of events is unknown."""
     losses = {
         "prices:btc": [Gap(1, 500_000, 502_000, "ids_restarted", LOST, 1, 2), Gap(2, from_ms, 503_000, "", LOST, 1, 3)],
         "prices:eth": [Gap(7, 501_000, 502_000, "announced_by_upstream", LOST, 1, 4)],
@@ -113,8 +113,8 @@ def test_what_parts_lose_at_the_same_time_is_added(from_ms: int, events: int | N
     assert whole["coverage"]["missing"]["events"] == events
 
 
-def test_the_whole_is_connected_since_when_is_known_of_each_part() -> None:
-    """One part's records do not reach back to its start."""
+def test_the_whole_is_connected_since_its_last_part() -> None:
+    """The whole is connected since its last part; if a part's records do not reach its start, "at least" that long."""
     lease = Lease(execution=MINE, fence=1, connected_token=1, expires_at_ms=NOW + 1)
     longer, newest = (Records(lease, None, None, [connection(1, "A", at_ms)]) for at_ms in (100_000, NOW - 300_000))
     for is_all, said, since_at in ((True, "5 min.", at(NOW - 300_000)), (False, "at least 5 min.", None)):
@@ -126,7 +126,7 @@ def test_the_whole_is_connected_since_when_is_known_of_each_part() -> None:
 
 
 def test_a_part_that_was_never_started_is_named(memory: Memory, control: ModuleType) -> None:
-    """The others are as they are."""
+    """The verdict names a part that was never started, and the list has only the others."""
     connected(memory, PARTS[0])
     whole = asked(control, "GET", "prices")[1]
     said = ("stopped", "1 of 2 parts connected. prices:eth: Never started.", None)
@@ -134,8 +134,8 @@ def test_a_part_that_was_never_started_is_named(memory: Memory, control: ModuleT
     assert [row["stream"] for row in streams_of(control)[1]["streams"]] == ["prices", "prices:btc"]
 
 
-def test_sums_are_rounded_like_what_they_are_made_of() -> None:
-    """0.1 and 0.2 are 0.3."""
+def test_sums_of_costs_are_rounded_like_their_parts() -> None:
+    """Sums of costs are rounded like their parts: 0.1 and 0.2 are 0.3."""
     one, two = (
         dict.fromkeys(("about_usd", "forecast_month_usd", "hours", "events"), value)
         | {"from_at": None, "to_at": None, "parts": {"events_usd": value}}
@@ -145,8 +145,8 @@ def test_sums_are_rounded_like_what_they_are_made_of() -> None:
     assert (whole["about_usd"], whole["parts"]["events_usd"]) == (0.3, 0.3)
 
 
-def test_events_of_the_parts_are_one_walk(memory: Memory, control: ModuleType) -> None:
-    """In the order of their arrival, behind one position, which no part of it takes."""
+def test_events_of_all_parts_are_read_in_order(memory: Memory, control: ModuleType) -> None:
+    """Events of all parts are read in order of arrival with one position, which the parts' own routes refuse."""
     for part in PARTS:
         connected(memory, part)
     stored(memory, PARTS[0], 1, 4, 5)
@@ -162,8 +162,8 @@ def test_events_of_the_parts_are_one_walk(memory: Memory, control: ModuleType) -
     assert newest == {"stream": "prices", "after": None}
 
 
-def test_gaps_of_the_parts_are_one_walk(memory: Memory, control: ModuleType) -> None:
-    """In the order of their beginnings; those that have not ended come last, though each page of a part has them."""
+def test_gaps_of_all_parts_are_read_in_order(memory: Memory, control: ModuleType) -> None:
+    """Gaps of all parts are read in the order of their beginnings; gaps that have not ended come last, each once."""
     for number, part in enumerate([0, 1, 1, 1, 1]):
         times = {"from_ms": {"N": str(100 * number)}, "to_ms": {"N": str(100 * number + 50)}}
         gap = {"cause": {"S": "reset"}, "state": {"S": "open"}} | times
@@ -182,7 +182,7 @@ def test_gaps_of_the_parts_are_one_walk(memory: Memory, control: ModuleType) -> 
 
 
 def test_a_stop_stops_every_part(memory: Memory, control: ModuleType) -> None:
-    """Also one that was never started; it may be repeated."""
+    """A DELETE of the whole stops every part, also one that was never started; it may be repeated."""
     connected(memory, PARTS[0])
     for _ in range(2):
         code, body = asked(control, "DELETE", "prices")
@@ -195,7 +195,7 @@ def test_a_stop_stops_every_part(memory: Memory, control: ModuleType) -> None:
 def test_a_command_to_a_sink_is_for_every_part(
     memory: Memory, control: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A row names its part, as in the status; a single event is skipped in one part, which the refusal names."""
+    """A command to a sink applies to every started part; a single event can be skipped only in one part."""
     with (tmp_path / "prices.toml").open("a") as profile:
         profile.write('deliver = { s3 = "lake" }\n')
     settings = replace(control.stage.settings, sinks_table=CONTROL, sinks_function="deliver")
@@ -227,8 +227,8 @@ def test_a_command_to_a_sink_is_for_every_part(
 
 
 @pytest.mark.parametrize("path", ["/timeline", "/machine"])
-def test_what_each_part_has_names_the_parts(memory: Memory, control: ModuleType, path: str) -> None:
-    """One sentence."""
+def test_a_route_that_only_parts_have_names_the_parts(memory: Memory, control: ModuleType, path: str) -> None:
+    """A route whose answer only a part has gives 409 with one sentence that names the parts."""
     connected(memory, PARTS[0])
     code, body = asked(control, "GET", "prices", resource=f"{STREAM}{path}")
     words = "The stream 'prices' is read in parts, each with its own answer: request prices:btc, prices:eth."
@@ -236,7 +236,7 @@ def test_what_each_part_has_names_the_parts(memory: Memory, control: ModuleType,
 
 
 def test_the_list_has_a_whole_before_its_first_part(memory: Memory, control: ModuleType) -> None:
-    """Once in a walk, whatever the pages."""
+    """The list has the whole once, before its first part, with any page size."""
     for part in ("demo", *PARTS, "prices:other"):
         connected(memory, part)
 
@@ -248,7 +248,7 @@ def test_the_list_has_a_whole_before_its_first_part(memory: Memory, control: Mod
 
 
 def test_a_document_that_names_the_whole_names_each_part() -> None:
-    """But one that it names itself."""
+    """A document that names the whole means each part that it does not name itself."""
     text = 'connected = ["prices", "demo"]\nstopped = ["prices:eth"]'
     wanted = document(text, "application/toml", lambda _: True, lambda one: PARTS if one == "prices" else ())
     assert wanted.ids == {"demo": True, "prices:btc": True, "prices:eth": False}

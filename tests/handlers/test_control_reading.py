@@ -72,7 +72,7 @@ def keys_of(control: ModuleType, **query: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["index", "log", "key"])
 def test_events_are_chosen_by_time(memory: Memory, control: ModuleType, kind: str) -> None:
-    """From one instant to another, with any limit, it returns exactly the events that came then."""
+    """A request with `from` and `to` returns exactly the events that arrived in that time, with any limit."""
     keys = stored(memory, kind)
 
     @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -90,9 +90,9 @@ def test_events_are_chosen_by_time(memory: Memory, control: ModuleType, kind: st
 def test_events_are_put_into_the_order_of_their_own_times(
     memory: Memory, control: ModuleType, tmp_path: Path, kind: str
 ) -> None:
-    """With any limit, an event that happened earlier and came later goes first; without a time the arrival counts.
+    """In order of time, with any limit, an event that happened earlier goes first; without a time the arrival counts.
 
-    The path is the profile's `time`, or its repair's.
+    The path of the time is the profile's `time`, or its repair's.
     """
     late = dict(zip(range(0, 12, 2), (5.5, -3, 0, 11.5, 2.5, 2.5), strict=True))
     bodies = {n: json.dumps({"at": round(FROM_MS + late[n] * STEP_MS)}) if n in late else "{}" for n in range(12)}
@@ -136,7 +136,7 @@ def test_an_order_by_time_is_refused_where_there_is_none_or_too_much(memory: Mem
 
 @pytest.mark.parametrize("kind", ["index", "log", "key"])
 def test_each_representation_has_the_same_events(memory: Memory, control: ModuleType, kind: str) -> None:
-    """JSON, lines of JSON with the next page in Link, and messages whose last id goes on after a page."""
+    """JSON, JSON lines (next page in `Link`) and an event stream (continued after its last id) have the same events."""
     stored(memory, kind, 5)
     wanted = json.loads(read(control)[1])["events"]
     for accept in ("application/x-ndjson", "text/event-stream", "text/html, application/x-ndjson;q=0.5"):
@@ -168,8 +168,8 @@ def test_each_representation_has_the_same_events(memory: Memory, control: Module
         assert shown == wanted
 
 
-def test_gaps_are_those_of_the_status_and_of_the_time_before(memory: Memory, control: ModuleType) -> None:
-    """They are recorded, follow from the newest connections, were announced, or are still open."""
+def test_gaps_are_listed_whatever_their_source(memory: Memory, control: ModuleType) -> None:
+    """`/gaps` returns recorded and announced gaps, and those between the newest connections, with one still open."""
     connected(memory)
     store = memory.store()
     memory.put_control(
@@ -192,14 +192,14 @@ def test_gaps_are_those_of_the_status_and_of_the_time_before(memory: Memory, con
         (None, "stalled", at(9_500), None, "open", None),
     ]
     status = asked(control, "GET")[1]["coverage"]["gaps"]
-    # Of those that are recorded it reads the announced ones alone.
+    # Of the recorded gaps, the status reads only the announced ones.
     assert [gap["cause"] for gap in status] == ["announced_by_upstream", "reset", "stalled"]
     bare = [
         {name: value for name, value in gap.items() if name not in ("position", "length_ms")} for gap in page["gaps"]
     ]
     for gap in status:
         assert {name: value for name, value in gap.items() if name != "length_ms"} in bare
-    # A page at a time, and by time.
+    # One gap a page, and by time.
     gaps_of = functools.partial(asked, control, "GET", resource="/connections/{streamId}/gaps")
     walk = walked(lambda place: gaps_of(queryStringParameters={"limit": "1"} | place)[1], "gaps")
     assert [gap["position"] for gap in walk] == [position for position, *_ in shown]
@@ -209,7 +209,7 @@ def test_gaps_are_those_of_the_status_and_of_the_time_before(memory: Memory, con
 
 
 def test_the_document_is_openapi_3_1_and_names_every_route(control: ModuleType) -> None:
-    """An independent validator finds nothing; the routes are the index's; the server is the document's own host."""
+    """The document passes an independent validator, has every route, and names its own host as the server."""
     event = {"httpMethod": "GET", "resource": "/openapi.json", "requestContext": {"path": "/prod/openapi.json"}}
     answer = control.handler(event, Context())
     served = json.loads(answer["body"])

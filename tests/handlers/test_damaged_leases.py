@@ -50,8 +50,8 @@ def asked(function: ModuleType, resource: str, stream_id: str | None, method: st
 @example(attributes={"live": {"M": {"fence": {"S": "x"}}}, "known": {"L": [{"N": "1"}] * 5}})
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ITEMS)
-def test_whatever_stands_in_a_lease(memory: Memory, control: ModuleType, attributes: dict[str, Any]) -> None:
-    """Each of them answers, other streams are unaffected, and GET names what cannot be read."""
+def test_any_lease_breaks_no_answer(memory: Memory, control: ModuleType, attributes: dict[str, Any]) -> None:
+    """Status, list and watch answer for any lease; other streams are unaffected; GET names unreadable attributes."""
     bad = {"PK": {"S": "demo:b"}, "SK": {"S": "lease"}, "generation": {"N": "3"}} | attributes
     for item in (sound("demo:a"), bad, sound("demo:c")):
         memory.dynamodb.put_item(TableName=CONTROL, Item=item)
@@ -95,8 +95,8 @@ def test_whatever_stands_in_a_lease(memory: Memory, control: ModuleType, attribu
         ({}, ()),
     ],
 )
-def test_what_cannot_be_read_is_named(attributes: dict[str, Any], names: tuple[str, ...]) -> None:
-    """The attribute is named; a valid lease has nothing of that, and neither has one that a release wrote."""
+def test_unreadable_attributes_of_a_lease_are_named(attributes: dict[str, Any], names: tuple[str, ...]) -> None:
+    """Each unreadable attribute of a lease is named. A valid lease and a released one have none."""
     assert damage(sound("demo") | attributes) == names
     assert "partitions" not in names or partitions(attributes) == 1
     released = {name: value for name, value in sound("demo").items() if name not in ("execution", "started_at")}

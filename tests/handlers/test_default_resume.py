@@ -1,4 +1,4 @@
-"""A profile with only an address and framing = "sse", with servers on real sockets: the effect of an outage.
+"""The effect of an outage on a profile with only an address and framing = "sse", with servers on real sockets.
 
 The functions and tables are real. Each connection below is one invocation, as the machine starts them one after the
 other.
@@ -27,9 +27,9 @@ REFUSED = b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n"
 
 
 class Keeper:
-    """A server that keeps its events and knows Last-Event-ID, or ignores it; each connection ends after `most` events.
+    """A server that keeps its events, and knows or ignores Last-Event-ID; it ends each connection after its events.
 
-    `missed` events come while nobody is connected.
+    `miss` lets events come while no client is connected.
     """
 
     def __init__(self, *, resumes: bool, refuses: int = 0) -> None:
@@ -50,11 +50,11 @@ class Keeper:
         numbers = range(behind + 1, self.newest + 1)
         self.sent += numbers
         peer.send(UNTIL_CLOSE + b"".join(map(numbered, numbers)))
-        # An answer that is over in the millisecond in which it is noticed leaves a gap since it came.
+        # If the answer ended in the millisecond of its arrival, the gap would begin with its arrival.
         time.sleep(0.01)
 
     def miss(self, count: int) -> None:
-        """Let events come while nobody is connected."""
+        """Let events come while no client is connected."""
         self.newest += count
 
 
@@ -65,7 +65,7 @@ def connect(server: Server, aws: Aws, **fields: Any) -> Report:
 
 
 def gaps(aws: Aws) -> list[tuple[str, str]]:
-    """Return the cause and the state of each gap that is shown."""
+    """Return the cause and the state of each gap in the status that has ended."""
     records = StreamRecords(aws.dynamodb, CONTROL).read(STREAM)
     assert records is not None
     coverage = answer(STREAM, records, SystemClock().now_ms(), 8_000, Retries(25_000, 300_000))["coverage"]
@@ -77,25 +77,25 @@ def gaps(aws: Aws) -> list[tuple[str, str]]:
 LOST, OPEN = [("cursor_expired", "lost"), ("cursor_expired", "open")], [("ended_by_upstream", "open")]
 OUTAGES: dict[str, tuple[dict[str, Any], Any, list[str | None], bool, list[tuple[str, str]]]] = {
     "by default they are requested": ({"resumes": True}, None, [None, "2"], True, OPEN),
-    # A closed gap and an open one look the same there.
+    # The gap stays open, as it does if the events come.
     "a server that ignores the header closes no gap": ({"resumes": False}, None, [None, "2"], False, OPEN),
     "a 410 drops the cursor, whoever wrote it": (
         {"resumes": True, "refuses": 410}, {"header": "Last-Event-ID"}, [None, "2", None], False, LOST,
     ),
-    # Nothing says that the server accepts the header.
+    # With the default, it is unknown whether the server accepts the header.
     **{
         f"a {status} to the default": ({"resumes": True, "refuses": status}, None, [None, "2", None], False, LOST)
         for status in (400, 404, 410, 412, 431)
     },
-    # It may pass, and is tried again with the cursor.
+    # A 401 may pass, so the cursor is kept and tried again.
     "a 401 is none of the cursor": ({"resumes": True, "refuses": 401}, None, [None, "2"], False, []),
     "none sends no cursor": ({"resumes": True}, "none", [None, None], False, OPEN),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", OUTAGES)
-def test_what_an_outage_costs_hangs_on_the_server_and_the_profile(what: str, aws: Aws) -> None:
-    """48 events come between two connections: they are stored or lie in a gap that is shown, and the stream goes on."""
+def test_the_effect_of_an_outage_depends_on_server_and_profile(what: str, aws: Aws) -> None:
+    """The 48 events that come between two connections are stored or lie in a gap in the status; the stream goes on."""
     server_fields, resume, asked, come, shown = OUTAGES[what]
     keeper = Keeper(**server_fields)
     with serving(keeper) as server:
@@ -110,7 +110,7 @@ def test_what_an_outage_costs_hangs_on_the_server_and_the_profile(what: str, aws
 
 
 def test_a_profile_that_vouches_for_its_upstream_closes_the_gap(aws: Aws) -> None:
-    """Writing the default into the profile says that this upstream keeps all that it has sent."""
+    """A profile that sets `resume` vouches that its upstream keeps events, so a resumed connection closes the gap."""
     with serving(Keeper(resumes=True)) as server:
         connect(server, aws, resume={"header": "Last-Event-ID"})
         connect(server, aws)
@@ -124,11 +124,11 @@ def test_a_profile_that_vouches_for_its_upstream_closes_the_gap(aws: Aws) -> Non
 
 
 def test_a_successor_whose_cursor_is_refused_begins_afresh_at_once(aws: Aws) -> None:
-    """The older reads on until it is connected: one connection, no failure, and no gap."""
+    """A successor whose cursor is refused reconnects without it at once; the older reads on, so there is no gap."""
     one, two = (sends(UNTIL_CLOSE, numbered(number), then=Peer.wait_until_gone) for number in (1, 2))
     with serving(one, sends(REFUSED % 410), two) as server:
         table = {"address": server.address, "framing": "sse", "allow_private": True, "overlap": "tolerates"}
-        # The older's lease must hold for as long as a slow machine takes to answer twice.
+        # The older connection's lease must hold while a slow machine answers two requests.
         older = start(aws, profile := parse(STREAM, table, {}), STREAM, "A", progress_every_ms=4_000)
         assert until(lambda: aws.store().read(STREAM).cursor == "1")
         newer = start(aws, profile, STREAM, "B", progress_every_ms=4_000)

@@ -24,7 +24,7 @@ PROFILE = 'address = "https://upstream.invalid/"\ndeliver = [{ lambda = "mine" }
 
 
 class Aws:
-    """The requests, with tables in memory; a function takes `function_s`, and the bus fails if `is_away`."""
+    """AWS with tables in memory: records the requests; a function takes `function_s`, the bus fails if `is_away`."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -89,7 +89,7 @@ def delivery(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def call(aws: Aws, delivery: ModuleType, *keys: str) -> None:
-    """Note events, and answer their bells."""
+    """Pass stored events to the function, then answer the bells that it rang."""
     for key in keys:
         item = event_item("prices:eur", 1, int(key), event(key, at_ms=delivery.now_ms()))
         aws.tables.put_item(TableName="events", Item=item)
@@ -102,8 +102,8 @@ def printed(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_what_is_noted_is_first_sent_by_calls_of_its_own(aws: Aws, delivery: ModuleType) -> None:
-    """To a sink that no worker has tried, noting sends nothing: it has the bells answered, a stream's together."""
+def test_noting_an_event_invokes_the_function_to_send_it(aws: Aws, delivery: ModuleType) -> None:
+    """Noting an event sends nothing to an untried sink: it invokes the function, once for a stream's bells."""
     item = event_item("prices:eur", 1, 1, event("1"))
     aws.tables.put_item(TableName="events", Item=item)
     delivery.handler({"Records": [record(item, 1)]}, Timed())
@@ -114,8 +114,8 @@ def test_what_is_noted_is_first_sent_by_calls_of_its_own(aws: Aws, delivery: Mod
     assert sorted(aws.asked) == ["Invoke", "PutEvents"]
 
 
-def test_a_function_may_take_its_time_and_keeps_no_other_waiting(aws: Aws, delivery: ModuleType) -> None:
-    """It is called once, though it answers later than an AWS service may; the bus has the event meanwhile."""
+def test_a_slow_function_is_called_once_and_delays_no_other_sink(aws: Aws, delivery: ModuleType) -> None:
+    """A slow function is called once, even if it answers later than AWS services may; the bus does not wait for it."""
     aws.function_s = clients.READ_S + 0.5
     ended: list[str] = []
     answer = aws.answer
@@ -128,14 +128,14 @@ def test_a_function_may_take_its_time_and_keeps_no_other_waiting(aws: Aws, deliv
     aws.answer = timed  # type: ignore[method-assign]
     call(aws, delivery, "1")
     assert sorted(aws.asked) == ["Invoke", "PutEvents"]
-    # The last call is the function's own, those before it have bells answered.
+    # The last Invoke is the slow function itself; the earlier ones have bells answered.
     assert ended.index("PutEvents") < len(ended) - 1 - ended[::-1].index("Invoke")
 
 
 def test_each_call_prints_its_numbers_whatever_the_level_of_the_log(
     aws: Aws, delivery: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each stream and sink has a document without a reason; a sweep says how far they are behind."""
+    """A call prints one document for each stream and sink, without a reason; a sweep prints how far they are behind."""
     aws.is_away = True
     monkeypatch.setattr("time.sleep", lambda _: None)
     call(aws, delivery, "1")
@@ -150,8 +150,8 @@ def test_each_call_prints_its_numbers_whatever_the_level_of_the_log(
     assert (lag["DeliveryWaiting"], lag["DeliveryLagMs"] > 0) == (1, True)
 
 
-def test_what_is_noted_late_counts_as_behind(delivery: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    """A sweep sees nothing of it, so the alarm would learn that the noting is late only once it is over."""
+def test_an_event_that_is_noted_late_counts_as_lag(delivery: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    """A call that notes events late prints the lag, because a sweep sees only events that are noted."""
     for late_ms in (delivery.LATE_MS - 5_000, 400_000):
         item = event_item("prices:eur", 1, late_ms, event(str(late_ms), at_ms=0))  # A dead letter that was put back.
         delivery.handler({"Records": [record(item, late_ms, delivery.now_ms() - late_ms)]}, Timed())
@@ -161,7 +161,7 @@ def test_what_is_noted_late_counts_as_behind(delivery: ModuleType, capsys: pytes
 
 
 def test_a_command_is_carried_out_and_rings(aws: Aws, delivery: ModuleType) -> None:
-    """A pause keeps what comes; resuming sends it at once. It is for each of the streams."""
+    """A command applies to each of its streams: pausing a sink keeps its events, resuming sends them at once."""
     call(aws, delivery, "1")
     asked = {"streams": ["prices:usd", "prices:eur"], "sink": "eventbridge:bus"}
     assert delivery.handler({**asked, "command": "pause"}, Timed()) == {}

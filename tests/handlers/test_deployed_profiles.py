@@ -1,4 +1,4 @@
-"""A function gets a profile from the function that is deployed now: the one's answer, the other's question."""
+"""A function gets a profile from the function that is deployed now: its request, and the other's answer."""
 
 import io
 import json
@@ -64,7 +64,7 @@ def newer(tmp_path: Path) -> Profiles:
 
 
 def test_a_profile_is_the_one_that_is_deployed(older: Profiles, newer: Profiles) -> None:
-    """It comes with its variables; the question uses the name by which the function was invoked."""
+    """A profile comes with its variables from the deployed function, invoked by the requesting function's own ARN."""
     functions = Functions(newer)
     profile = ask(functions, ARN, "prices:eur", older)
     assert profile == read_profile("prices:eur", newer)
@@ -72,8 +72,8 @@ def test_a_profile_is_the_one_that_is_deployed(older: Profiles, newer: Profiles)
     assert functions.invoked == [ARN]
 
 
-def test_what_is_told_is_the_file(newer: Profiles) -> None:
-    """So it has no secret, only a secret's name."""
+def test_the_answer_is_the_profiles_file(newer: Profiles) -> None:
+    """The answer is the profile's file and its variables, so it contains names of secrets and no secret."""
     assert told({"profile": "prices"}, newer) == {
         "text": SOUND,
         "upstreams": {"UPSTREAM_PRICES": "http://127.0.0.1:8080"},
@@ -81,8 +81,8 @@ def test_what_is_told_is_the_file(newer: Profiles) -> None:
 
 
 @pytest.mark.parametrize("event", [None, [], "profile", {}, {"profile": None}, {"profile": 7}, {"Profile": "prices"}])
-def test_any_other_event_asks_for_no_profile(newer: Profiles, event: object) -> None:
-    """It is a lane's event, or a wrong one."""
+def test_any_other_event_gets_no_profile(newer: Profiles, event: object) -> None:
+    """Only an event with a profile's name as a text gets a profile."""
     assert told(event, newer) is None
 
 
@@ -97,7 +97,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Profiles:
 
 @given(st.text(max_size=300) | st.sampled_from(["../prices", "./../prices", "..", "prices/../../prices", "/prices"]))
 def test_no_name_reaches_another_file(beside: Profiles, name: str) -> None:
-    """An invalid name is a problem, reported as the stream's would be, whatever it holds."""
+    """A name that is no profile of the function is reported as a problem, so no name reads another file."""
     assert set(told({"profile": name}, beside) or {}) == {"problem"}
 
 
@@ -110,10 +110,10 @@ def test_no_name_reaches_another_file(beside: Profiles, name: str) -> None:
         ('framing = "sse"', "the profile 'prices': address is missing"),
     ],
 )
-def test_a_stream_that_has_no_sound_profile_is_told_why(
+def test_a_missing_or_invalid_profile_is_refused_with_its_reason(
     older: Profiles, newer: Profiles, text: str | bytes | None, problem: str
 ) -> None:
-    """The sentence is that with which the next function would reject it."""
+    """A missing or invalid profile raises InvalidRequest with the sentence of the deployed function."""
     path = newer.places.streams_dir / "prices.toml"
     path.unlink()
     if text is not None:
@@ -140,8 +140,8 @@ def test_a_stream_that_has_no_sound_profile_is_told_why(
         ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "secret-value"}}, "Invoke"),
     ],
 )
-def test_what_is_not_told_rejects_nobody(older: Profiles, said: Any) -> None:
-    """The function has another version, or does not answer: the stream waits, and nothing of the answer is quoted."""
+def test_an_answer_without_a_profile_rejects_no_stream(older: Profiles, said: Any) -> None:
+    """If the deployed function fails or answers in another format, the stream waits and the answer is not quoted."""
     with pytest.raises(StoreUnavailable) as caught:
         ask(mock.Mock(**{"invoke.side_effect": [said]}), ARN, "prices:eur", older)
     assert "secret-value" not in str(caught.value)

@@ -40,8 +40,8 @@ def ledger(memory: Memory, fence: int) -> dict[str, Any]:
     return {"duplicates": 0, "dead_lettered": 0} | memory.items(CONTROL, STREAM)[f"connection#{fence:012d}"]
 
 
-def test_a_stream_that_closes_was_dropped_and_all_of_it_is_stored(memory: Memory) -> None:
-    """Every event is stored in order, the cursor is the last one's, the ledger says how it ended."""
+def test_a_stream_that_the_upstream_closes_is_stored_whole(memory: Memory) -> None:
+    """If the upstream closes, all events are stored in order, with the last one's cursor; the ledger has the end."""
     with serving(sends(UNTIL_CLOSE, numbered(1, 2), numbered(3) + b"data: unterminated")) as server:
         report = run(profile_of(server), memory.store())
     assert (report.outcome.error, report.outcome.message) == (
@@ -61,7 +61,7 @@ def test_a_stream_that_closes_was_dropped_and_all_of_it_is_stored(memory: Memory
 
 
 def test_a_store_that_hangs_does_not_outlast_the_deadline(memory: Memory) -> None:
-    """It abandons a request that never returns before the function is killed."""
+    """A connection abandons a store request that does not return, and ends before the function is killed."""
     released = threading.Event()
 
     def hangs(call: Callable[..., Any], **parameters: Any) -> Any:
@@ -78,7 +78,7 @@ def test_a_store_that_hangs_does_not_outlast_the_deadline(memory: Memory) -> Non
 
 
 def test_the_clock_starts_at_the_wall_clock_and_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if the wall clock is set back by an hour, a connection renews forward."""
+    """The clock starts at the wall clock's time and goes forward, even if the wall clock is set back by an hour."""
     before_ms = time.time_ns() // 1_000_000
     clock = SystemClock()
     instants = [clock.now_ms() for _ in range(1000)]

@@ -82,7 +82,7 @@ def stage(request: pytest.FixtureRequest, aws: Aws, tmp_path: Path) -> Iterator[
 
 
 def test_batches_and_transactions(stage: Stage) -> None:
-    """Live, after an interruption and from the start again, each change comes once and in order, in any batch."""
+    """Each change is stored once and in order: live, after an interruption, and read from the start again."""
     stage.stream_id = PREFIX
     first = stage.start()
     assert until(stage.cursor)
@@ -107,7 +107,7 @@ def test_batches_and_transactions(stage: Stage) -> None:
     assert until(lambda: stage.cursor() >= expected[-1][0])
     stage.stop(second)
 
-    # From before the first: what was live in ten answers and behind in one comes in another one, and nothing is new.
+    # From before the first change: etcd batches the same changes in another way, and none is new.
     stage.aws.put_control(stage.stream_id, "lease", cursor={"S": str(before)})
     third = stage.start()
     assert until(lambda: stage.cursor() >= expected[-1][0])
@@ -121,7 +121,7 @@ def test_batches_and_transactions(stage: Stage) -> None:
 
 
 def test_compaction_while_away(stage: Stage) -> None:
-    """It asks for what etcd still has, from the revision that its cancel names; the rest is one loss."""
+    """After a compaction the stream continues from the revision that etcd's cancel names; the rest is one loss."""
     first = stage.start()
     assert until(stage.cursor)
     stored = [stage.etcd.put("k/a") for _ in range(3)]
@@ -143,7 +143,7 @@ def test_compaction_while_away(stage: Stage) -> None:
 
 
 def test_a_deletion_at_the_compacted_revision(stage: Stage) -> None:
-    """etcd silently forgets a deletion at the very revision to which it compacts, so that is a loss."""
+    """A deletion at the compacted revision is recorded as a loss, because etcd forgets it silently."""
     stage.has_progress = False
     first = stage.start()
     assert until(stage.cursor)
@@ -166,7 +166,7 @@ def test_a_deletion_at_the_compacted_revision(stage: Stage) -> None:
 def test_a_quiet_key_and_a_compaction(stage: Stage) -> None:
     """Progress reports move the cursor of an unchanged key, so compacting other keys' changes loses nothing."""
     first = stage.start()
-    # From the answer that made the watch on: what the first connection does not see is asked for by the next.
+    # The answer that made the watch gives a cursor: the next connection requests what the first does not see.
     assert until(stage.cursor)
     others = [stage.etcd.put("other") for _ in range(5)]
     assert until(lambda: stage.cursor() >= others[-1])
@@ -176,14 +176,14 @@ def test_a_quiet_key_and_a_compaction(stage: Stage) -> None:
     changed = stage.etcd.put("k/a")
     again = stage.start()
     assert until(lambda: stage.revisions() == [changed])
-    # Nothing comes after it: nobody knows yet whether that was all.
+    # No event follows, so it is not known yet whether that was all.
     assert until(stage.gaps) == ["open"]
     stage.stop(again)
     assert stage.aws.losses(stage.stream_id) == []
 
 
 def test_a_first_watch_that_breaks_before_any_change(stage: Stage) -> None:
-    """The answer that made a watch names its beginning, so changes before the next connection are not lost."""
+    """A watch's first answer names its beginning, so the next connection gets the changes made in between."""
     stage.has_progress = False
     first = stage.start()
     assert until(stage.cursor)
@@ -197,7 +197,7 @@ def test_a_first_watch_that_breaks_before_any_change(stage: Stage) -> None:
 
 
 def test_a_restart(stage: Stage) -> None:
-    """etcd is killed and restarted on its data: each change comes once, even one from before anybody watches again."""
+    """After etcd is killed and restarted on its data, each change is stored once, also a change made in between."""
     first = stage.start()
     assert until(stage.cursor)
     stored = [stage.etcd.put("k/a") for _ in range(3)]
@@ -208,7 +208,7 @@ def test_a_restart(stage: Stage) -> None:
     again = stage.start()
     stored += [stage.etcd.put("k/a")]
     assert until(lambda: stage.revisions() == stored)
-    # Nothing comes after it: nobody knows yet whether that was all.
+    # No event follows, so it is not known yet whether that was all.
     assert until(stage.gaps) == ["open"]
     stage.stop(again)
     assert stage.aws.losses(stage.stream_id) == []

@@ -56,7 +56,7 @@ def port(server: Server) -> str:
 
 @pytest.mark.parametrize("private", ["true", "false"])
 def test_a_profile_is_examined_without_a_request(private: str, tmp_path: Path) -> None:
-    """It connects to each host as the stream would, and sends nothing; no answer has a secret or a path."""
+    """The function connects to each host of a profile and sends nothing; its answer has no secret and no path."""
     context, _ = certificate(tmp_path)
     own = own_profiles(tmp_path)
     with serving(sends()) as server, serving(sends(), tls=context) as secure:
@@ -68,7 +68,7 @@ def test_a_profile_is_examined_without_a_request(private: str, tmp_path: Path) -
             {"examine": ["prices", "none"]}, own, SecretValues(lambda _: Secrets(), "/streamkeeper/test/")
         )
         if private == "true":
-            server.wait_for_peers(1)  # who connects knows of it before the server does
+            server.wait_for_peers(1)  # the client is connected before the server accepts
     assert answer is not None
     prices, none = answer["examined"]["prices"], answer["examined"]["none"]
     assert none == {"problem": "there is no stream 'none': no profile is named 'none'"}
@@ -90,7 +90,7 @@ def test_a_profile_is_examined_without_a_request(private: str, tmp_path: Path) -
 
 
 def test_the_profiles_of_the_function_are_listed(tmp_path: Path) -> None:
-    """They are listed by name; an event that asks for something else is not answered."""
+    """The function's profiles are listed in order of their names; any other event is not answered."""
     own = own_profiles(tmp_path)
     (own.places.streams_dir / "b.toml").touch()
     (own.places.streams_dir / "a.toml").touch()

@@ -47,11 +47,11 @@ class Group:
         self.tables = GroupTables(client, lambda: aws.sqs, **names)
         self.records = GroupStore(aws.dynamodb, CONTROL, GROUP)
         self.reported: list[tuple[str, str]] = []
-        # Whose profile the functions that run have not, who has none as it is deployed now, and when that is not told.
+        # Streams whose profile the running functions do not have.
         self.unknown: set[str] = set()
-        self.wrong: set[str] = set()  # whose profile the functions that run have with another path
-        self.nowhere: set[str] = set()
-        self.is_mute = False
+        self.wrong: set[str] = set()  # streams whose profile has a wrong path in the running functions
+        self.nowhere: set[str] = set()  # streams without a profile in the deployed version
+        self.is_mute = False  # the deployed version does not answer
         self.asked: list[str] = []
         self.ended: dict[str, Outcome] = {}
         self.server: Server
@@ -132,7 +132,7 @@ class Group:
 
 
 def play(peer: Peer) -> None:
-    """Send three events after the cursor, or what the stream's name says."""
+    """Send the events after the cursor up to number 3, or behave as the stream's name says."""
     path = re.match(rb"GET /(\S+)", peer.request)
     cursor = re.search(rb"Last-Event-ID: (\d+)", peer.request, re.IGNORECASE)
     assert path is not None
@@ -163,9 +163,9 @@ def group(aws: Aws) -> Iterator[Group]:
 
 
 def test_each_stream_of_a_function_ends_by_itself(aws: Aws) -> None:
-    """One is refused, one reset, one has no profile, one floods; the others are stored.
+    """A stream that is refused, is reset, floods or has no profile does not disturb the others, which are stored.
 
-    One that joins is connected beside them, those that leave are closed, and the last one ends the group.
+    A stream that joins is connected beside them, streams that leave are closed, and the last to leave ends the group.
     """
     with group(aws) as one:
         one.unknown.add("nobody")
@@ -191,8 +191,8 @@ def test_each_stream_of_a_function_ends_by_itself(aws: Aws) -> None:
     assert [heartbeat.is_ended for heartbeat in one.records.read().heartbeats.values()] == [True]
 
 
-def test_a_profile_that_was_corrected_is_asked_for(aws: Aws) -> None:
-    """After its rejection the stream joins anew, and the running function connects it; no other is reopened."""
+def test_a_rejected_stream_that_joins_again_gets_its_corrected_profile(aws: Aws) -> None:
+    """A rejected stream that joins again is connected with its corrected profile; no other stream is reopened."""
     with group(aws) as one:
         one.wrong.add("corrected")
         one.join("calm", "corrected")
@@ -206,8 +206,8 @@ def test_a_profile_that_was_corrected_is_asked_for(aws: Aws) -> None:
     assert [peer.request.split()[1] for peer in one.server.peers][-1] == b"/corrected"
 
 
-def test_who_waits_for_a_profile_that_is_not_told_is_not_rejected(aws: Aws) -> None:
-    """The next function has it; a stream that is stopped meanwhile leaves."""
+def test_a_stream_whose_profile_is_not_known_yet_is_not_rejected(aws: Aws) -> None:
+    """The stream waits until the next function, which has its profile, connects it; if stopped meanwhile, it leaves."""
     with group(aws) as one:
         one.unknown |= {"new", "gone"}
         one.is_mute = True
@@ -229,7 +229,7 @@ def test_who_waits_for_a_profile_that_is_not_told_is_not_rejected(aws: Aws) -> N
 
 
 def test_a_second_function_takes_over(aws: Aws) -> None:
-    """Each stream is handed over, the older function ends as taken over, and each event is stored."""
+    """The second function takes over every stream; the first ends as taken over, and every event is stored."""
     with group(aws) as one:
         streams = [f"{policy}-{number}" for policy in ("tolerates", "evicts", "forbids") for number in range(2)]
         one.join(*streams)

@@ -1,4 +1,4 @@
-"""A handover of many streams writes one line and one document a profile, with all that the connections counted."""
+"""A handover of many streams writes one line and one document for each profile, with the sums of the connections."""
 
 import json
 from typing import Any
@@ -27,8 +27,8 @@ def report(error: str = "StreamTakenOver", connect_ms: int = 7, same_ends: int =
     return Report(Outcome(error, "", ""), Progress(1, 0, **counts), connect_ms, same_ends=same_ends)
 
 
-def test_what_was_relieved_is_summed_up_by_profile() -> None:
-    """Counts add up, of times the longest stays, and nothing is written earlier."""
+def test_connections_that_were_taken_over_are_summed_up_by_profile() -> None:
+    """Connections that were taken over are only summed up by profile: counts are added, the longest times kept."""
     log = GroupLog(lambda *_: pytest.fail("written at once"))
     for number in range(100):
         ended = report(connect_ms=number, stored=3, duplicates=1)
@@ -49,8 +49,8 @@ def test_what_was_relieved_is_summed_up_by_profile() -> None:
         report(same_ends=STUCK_AFTER),
     ],
 )
-def test_what_is_remarkable_is_written_as_it_comes(ended: Report) -> None:
-    """It has its stream's name, and is not repeated in a sum."""
+def test_a_connection_with_a_problem_is_logged_at_once(ended: Report) -> None:
+    """A connection that failed or lost data is logged at once, and does not count in the sum."""
     written: list[tuple[str, str, Report, int]] = []
     log = GroupLog(lambda *one: written.append((one[0].name, one[1].stream_id, one[2], one[3])))
     log.report(profile("a"), WHO, ended, 5)
@@ -59,7 +59,7 @@ def test_what_is_remarkable_is_written_as_it_comes(ended: Report) -> None:
 
 
 def test_a_function_of_many_streams_logs_no_more_than_one_of_one() -> None:
-    """Its document has the same names as one stream's, with larger numbers, so `streamkeeper cost` prices it."""
+    """A group's document has the names of one stream's, with larger numbers, so `streamkeeper cost` covers it."""
     log = GroupLog(lambda *_: None)
     for _ in range(500):
         log.report(profile("a"), WHO, report(connect_ms=60_000, stored=10**6, duplicates=10**5), 10**5)

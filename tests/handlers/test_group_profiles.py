@@ -1,4 +1,4 @@
-"""The profiles of a group's streams: a function's questions about them, and who waits for the answers."""
+"""The profiles of a group's streams: a function's requests for them, and the streams that wait for the answers."""
 
 from collections import deque
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from local.simulation.virtual_ports import Answers
 
 
 class Thread(Answers):
-    """Makes its requests when it is told to."""
+    """Keeps its requests until `works` makes them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Thread(Answers):
         self.asked.append((sender, requests[0]))
 
     def works(self) -> None:
-        """Make all of them."""
+        """Make all requests that are kept."""
         while self.asked:
             sender, request = self.asked.popleft()
             try:
@@ -38,12 +38,12 @@ class Thread(Answers):
                 self._answers.append((sender, Answered(error=error)))
 
     def stop(self, wait_s: float) -> None:
-        """Do nothing, for nothing runs."""
+        """Only record that the thread was stopped without waiting; nothing runs."""
         self.is_stopped = wait_s == 0
 
 
 class Deployed:
-    """The profiles of a function, and those that are deployed now; `made` is the thread that it asked for."""
+    """The profiles of a function, and those that are deployed now; `threads` names the threads that it made."""
 
     def __init__(self) -> None:
         self.own: dict[str, Profile] = {}
@@ -68,7 +68,7 @@ class Deployed:
         return found(self.now, stream)
 
     def answers(self, now_ms: int = 0) -> dict[str, str]:
-        """Return by stream, after the thread has worked, why it has no profile."""
+        """Make the kept requests; return for each answered stream why it has no profile, or an empty text."""
         self.thread.works()
         return {stream: str(problem or "") for stream, problem in self.profiles.answered(now_ms)}
 
@@ -84,8 +84,8 @@ def profile(name: str, address: str = "https://example.com/") -> Profile:
     return parse(name, {"address": address, "framing": "sse"}, {})
 
 
-def test_nothing_is_asked_for_what_the_function_has() -> None:
-    """No thread is made for that either."""
+def test_a_profile_that_the_function_has_is_not_requested() -> None:
+    """A profile that the function has itself causes neither a request nor a thread."""
     deployed = Deployed()
     deployed.own["a"] = profile("a")
     assert deployed.profiles.read("a:1", "joined") is deployed.own["a"]
@@ -95,7 +95,7 @@ def test_nothing_is_asked_for_what_the_function_has() -> None:
 
 
 def test_a_frame_that_no_shared_function_holds_is_refused_by_name() -> None:
-    """A deployed profile that promises to take it ends its streams with the reason."""
+    """A profile whose max_frame_bytes exceeds what a shared function holds is refused, even if deployed like that."""
     deployed = Deployed()
     longest = {"address": "https://example.com/", "framing": "sse", "max_frame_bytes": MOST_FRAME_BYTES}
     deployed.own["a"] = parse("a", longest, {})
@@ -108,8 +108,8 @@ def test_a_frame_that_no_shared_function_holds_is_refused_by_name() -> None:
         deployed.answers()
 
 
-def test_streams_of_a_name_share_a_question() -> None:
-    """Each gets the answer once."""
+def test_streams_of_one_profile_share_a_request() -> None:
+    """Streams whose profile has the same name share one request, and each gets the answer once."""
     deployed = Deployed()
     for stream in ("a:1", "a:2", "b"):
         with pytest.raises(InvalidRequest, match="no profile is named"):
@@ -124,8 +124,8 @@ def test_streams_of_a_name_share_a_question() -> None:
     assert deployed.thread.is_stopped
 
 
-def test_who_has_no_address_in_the_deployed_profile_either_is_not_asked_for_twice() -> None:
-    """Once it joins anew there may be another profile."""
+def test_a_deployed_profile_that_does_not_suit_is_not_requested_twice() -> None:
+    """If the deployed profile does not suit the stream, it is requested again only once the stream joins anew."""
     deployed = Deployed()
     deployed.now["a"] = profile("a", "https://example.com/{name}")
     assert deployed.profiles.asks("a", "first")
@@ -139,8 +139,8 @@ def test_who_has_no_address_in_the_deployed_profile_either_is_not_asked_for_twic
     assert deployed.profiles.read("a", "joined") is deployed.now["a"]
 
 
-def test_what_was_rejected_is_asked_for_once_it_joins_anew() -> None:
-    """It begins with what is deployed by then, as does whoever waits; a bucket's later one is newer still."""
+def test_the_profile_of_a_rejected_stream_is_requested_once_it_joins_anew() -> None:
+    """A rejected stream that joins anew gets the deployed profile, as do waiting streams; a later own one is newer."""
     deployed = Deployed()
     deployed.own["a"] = wrong = profile("a", "https://example.com/wrong")
     assert deployed.profiles.read("a:1", "first") is wrong
@@ -153,14 +153,14 @@ def test_what_was_rejected_is_asked_for_once_it_joins_anew() -> None:
     assert deployed.answers() == {"a:1": "", "a:2": ""}
     assert (deployed.questions, deployed.profiles.read("a:1", "second")) == (["a:1"], right)
     deployed.profiles.rejected("a:1")
-    assert deployed.profiles.read("a:2", "first") is right  # it was answered since it joined
+    assert deployed.profiles.read("a:2", "first") is right  # a:2 was answered since it joined
     deployed.own["a"] = newer = profile("a", "https://example.com/newer")
     assert deployed.profiles.read("a:2", "first") is newer
 
 
 @given(st.lists(st.integers(1, 2 * AGAIN_MS), min_size=1, max_size=20))
-def test_a_question_that_failed_is_put_again(steps_ms: list[int]) -> None:
-    """It is put at the first check so much later; whoever joins meanwhile waits for the same answer."""
+def test_a_failed_request_for_a_profile_is_repeated(steps_ms: list[int]) -> None:
+    """A failed request is repeated at the first check AGAIN_MS later; streams that join meanwhile share its answer."""
     deployed, now_ms, failed_ms, expected = Deployed(), 0, 0, 1
     deployed.is_mute = True
     assert deployed.profiles.asks("a:0", "joined")
@@ -172,10 +172,10 @@ def test_a_question_that_failed_is_put_again(steps_ms: list[int]) -> None:
         assert deployed.answers(now_ms) == {}
         if now_ms >= failed_ms + AGAIN_MS:
             failed_ms, expected = now_ms, expected + 1
-            assert deployed.answers(now_ms) == {}  # it was put, and fails
+            assert deployed.answers(now_ms) == {}  # the request was repeated, and fails
         assert len(deployed.questions) == expected
     deployed.is_mute = False
     deployed.now["a"] = profile("a")
-    assert deployed.answers(failed_ms + AGAIN_MS) == {}  # it is put
+    assert deployed.answers(failed_ms + AGAIN_MS) == {}  # the request is repeated
     assert set(deployed.answers(failed_ms + AGAIN_MS)) == {f"a:{number}" for number in range(len(steps_ms) + 1)}
     assert deployed.profiles.due_ms is None

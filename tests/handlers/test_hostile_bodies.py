@@ -1,4 +1,4 @@
-"""Bodies that explode, break off or hold nonsense are stored or end by name, in little memory.
+"""Bodies that explode, break off or contain nonsense are stored or end with a named error, in little memory.
 
 docs/hostile.md has a row for each.
 """
@@ -31,7 +31,7 @@ PACKED = gzip.compress(EVENT, mtime=0)
     ids=["truncated", "damaged", "several members"],
 )
 def test_a_compressed_body_that_breaks_off_is_stored_as_far_as_it_came(memory: Memory, body: bytes, why: str) -> None:
-    """It is truncated, damaged, or has several members."""
+    """If a compressed body is truncated, damaged, or has several members, the events before the problem are stored."""
     report = connect(memory, sends(GZIP + body))
     assert (report.outcome.error, report.outcome.message) == ("StreamDropped", f"{CLOSED} {why}")
     assert report.progress.stored == 1
@@ -55,7 +55,7 @@ def hostile_lines() -> dict[str, bytes]:
 
 @pytest.mark.parametrize("key", ["$.id", ["$.id", "$.id"], "hash"])
 def test_lines_that_are_strange_json_are_stored_as_they_came(memory: Memory, key: Any) -> None:
-    """No rule about keys, cursors and ends breaks on a body, and no part of it is dropped."""
+    """Lines of strange or invalid JSON break no rule for keys, cursors and ends; each is stored whole."""
     lines = hostile_lines()
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
     end = {"json": {"$.id": "over"}}
@@ -67,14 +67,14 @@ def test_lines_that_are_strange_json_are_stored_as_they_came(memory: Memory, key
     assert memory.store().read(STREAM).cursor == "over"
 
 
-def test_an_id_too_long_to_be_asked_for_is_no_cursor(memory: Memory) -> None:
-    """The event's key is the id's hash, and the next connection resumes from the cursor before."""
+def test_an_id_too_long_for_a_request_is_no_cursor(memory: Memory) -> None:
+    """If an id is too long for a request, its hash is the event's key, and the cursor before it is kept."""
     report = connect(memory, sends(UNTIL_CLOSE + EVENT + b"id: %s\ndata: 2\n\n" % (b"x" * 70_000)))
     assert report.progress.stored == 2
     assert memory.store().read(STREAM).cursor == "1"
 
 
-# Reads what it is sent under a limit of its memory and prints what it read.
+# Reads its upstreams under a memory limit, and prints the results.
 READER = """
 import json, resource, sys, threading
 from handlers.framing.decoders import decoder
@@ -117,9 +117,9 @@ def bomb(text: bytes, times: int) -> Script:
 
 
 def test_bombs_are_read_within_little_memory() -> None:
-    """A line of 40 MB in 40 KB is skipped, 36 MB of comments are read; a decoder that fails does so at the limit.
+    """A process with 32 MB of memory skips a line of 40 MB that was packed in 40 KB, and reads 36 MB of comments.
 
-    32 MB of memory are enough.
+    A decoder that may not skip fails at max_frame_bytes.
     """
     mega = 1024 * 1024
     line = bomb(b"x" * mega, 40)

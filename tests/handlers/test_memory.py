@@ -1,4 +1,4 @@
-"""The memory for a large event: a function of 128 MB has room for one of 16 MB once, and little more."""
+"""The memory that a large event takes: a function of 128 MB can hold an event of 16 MB once, and little more."""
 
 import gc
 import os
@@ -33,7 +33,7 @@ def traced() -> Iterator[None]:
 
 
 def decoded(decoder: Decoder, wire: bytes) -> list[Any]:
-    """Return what comes of the wire, read in pieces and in little more memory than twice the bound."""
+    """Return what the decoder makes of the wire, read in pieces; its memory stays below 2.3 times the bound."""
     found: list[Any] = []
     tracemalloc.reset_peak()
     before, _ = tracemalloc.get_traced_memory()
@@ -46,7 +46,7 @@ def decoded(decoder: Decoder, wire: bytes) -> list[Any]:
 
 @pytest.mark.usefixtures("traced")
 def test_an_event_is_decoded_in_twice_its_size() -> None:
-    """That is the bytes and the text, whether or not other events follow in the read that ends it."""
+    """Decoding an event takes the memory of its bytes and its text, even if more events follow in the same read."""
     body = os.urandom(BOUND // 2 - 100).hex().encode()
     for behind in (b"", b"data: x\n\n" * 100):
         wire = b"id: 1\ndata: " + body + b"\n\n" + behind
@@ -55,7 +55,7 @@ def test_an_event_is_decoded_in_twice_its_size() -> None:
 
 @pytest.mark.usefixtures("traced")
 def test_a_text_is_compressed_piece_by_piece() -> None:
-    """Besides the text there is the result, and no copy of the text in bytes."""
+    """A text is compressed in pieces: the memory holds the result, and no copy of the text in bytes."""
     event = StreamEvent("1", "x" * 4 * MB, "1", None, None, 0)
     tracemalloc.reset_peak()
     before, _ = tracemalloc.get_traced_memory()
@@ -70,7 +70,7 @@ class Held:
 
 
 def test_the_stores_thread_keeps_nothing_of_a_request() -> None:
-    """While it waits for the next, perhaps for minutes, the last one's events are gone."""
+    """The thread may wait minutes for its next request; the events of the last request are freed by then."""
     pool = Pool(Bell(), 1, "store")
     held, asked = Held(), threading.Event()
     gone = weakref.ref(held, lambda _: asked.set())
@@ -84,7 +84,7 @@ def test_the_stores_thread_keeps_nothing_of_a_request() -> None:
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("extension", ["", "permessage-deflate"])
 def test_a_message_of_a_socket_is_decoded_in_little_more_than_twice_its_size(extension: str) -> None:
-    """In one frame or in a thousand, packed or not, that is the bytes and the text."""
+    """Decoding a message takes the memory of its bytes and its text, in one frame or many, compressed or not."""
     body = os.urandom(BOUND // 2 - 100).hex().encode()
     payload = zlib.compress(body, wbits=-15) if extension else body
     for size in (len(payload), 4_000):

@@ -38,7 +38,7 @@ TABLE: dict[str, Any] = {
 
 
 class Sandbox(VirtualSandbox):
-    """Functions that leave no step out; the machine loses those that run at `losses_ms`, and they run on."""
+    """Functions that perform every step; at `losses_ms` the machine loses the running functions, which run on."""
 
     def __init__(self, stage: VirtualStage, of: Profile, upstream: "Counting", losses_ms: Iterable[int] = ()) -> None:
         super().__init__(stage, of, upstream)
@@ -68,7 +68,7 @@ class Counting(ScriptedUpstream):
 
     @property
     def begun(self) -> int:
-        """Return how many requests it may have begun: all but those that it refused."""
+        """Return how many requests the upstream may have begun: all that it did not refuse."""
         return len(self.asked) - self.refused
 
     def open(self, client: Any, cursor: str | None) -> Any:
@@ -78,7 +78,7 @@ class Counting(ScriptedUpstream):
 
     @property
     def answered(self) -> int:
-        """Return how many streams it began."""
+        """Return how many requests the upstream answered with a stream."""
         return sum(link.opened_ms is not None for link in self.asked)
 
 
@@ -124,23 +124,23 @@ MARKLESS = "it ended without its end mark and is not requested again: "
         ({}, (600,), "it must not be requested twice, and the earlier request's outcome is unknown"),
     ],
 )
-def test_an_end_without_the_mark_is_broken_once(script: dict[str, Any], kills_ms: tuple[int, ...], cause: str) -> None:
-    """Whatever ends it, there is one request and one failed execution, which raises the alarm."""
+def test_an_end_without_the_mark_fails_at_once(script: dict[str, Any], kills_ms: tuple[int, ...], cause: str) -> None:
+    """If the stream ends without its end mark, it is requested only once, and the execution fails with StreamBroken."""
     execution, upstream = run(asked_once(), kills_ms=kills_ms, **script)
     assert (execution.status, execution.error, len(upstream.asked)) == ("FAILED", "StreamBroken", 1)
     assert cause in (execution.cause or "")
 
 
-def test_the_end_mark_ends_it_well() -> None:
-    """It comes after minutes, beside the other lane, which waits. A refusal is no answer, and is tried again before."""
+def test_the_end_mark_ends_the_execution_well() -> None:
+    """The end mark ends the execution well, while the other lane waits. A refused request is repeated before that."""
     for refusals in ((), (Window(0, 20_000, 503), Window(20_000, 60_000, 429))):
         execution, upstream = run(asked_once(), refusals=refusals, ends_at_ms=600_000)
         assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "ended"})
         assert (upstream.answered, len(upstream.asked) > 1) == (1, bool(refusals))
 
 
-def test_a_second_answer_never_lies_in_the_stream_of_the_first() -> None:
-    """A sentence rejects a POST of a stream that has an answer; without an answer it begins."""
+def test_a_stream_never_contains_a_second_answer() -> None:
+    """A second POST is rejected if the stream has had an answer, and starts the stream if it has not."""
     for script, expected in (
         ({"ends_at_ms": 60_000}, "rejected"),
         ({"refusals": (Window(0, 400_000, 403),)}, "broken"),
@@ -154,7 +154,7 @@ def test_a_second_answer_never_lies_in_the_stream_of_the_first() -> None:
             assert execution.error == "StreamBroken"
 
 
-# Most in the first minute, when it is requested; some beside the handover that must not be.
+# Most instants lie in the first minute, around the request; some lie around the handover, which must not request again.
 INSTANTS = st.integers(0, 5_000) | st.integers(0, 60_000) | st.integers(0, 1_200_000)
 SEVERAL = st.lists(INSTANTS, max_size=4).map(lambda some: tuple(sorted(some)))
 REFUSED = st.lists(st.tuples(INSTANTS, st.integers(1, 30_000), st.sampled_from([403, 429, 500, 502, 503])), max_size=3)
@@ -163,13 +163,13 @@ REFUSED = st.lists(st.tuples(INSTANTS, st.integers(1, 30_000), st.sampled_from([
 @pytest.mark.cpu(8)
 @settings(max_examples=examples(60), deadline=None)
 @given(SEVERAL, SEVERAL, SEVERAL, REFUSED, st.none() | INSTANTS, INSTANTS)
-def test_whatever_fails_no_request_that_may_have_begun_is_made_again(
+def test_no_request_that_may_have_begun_is_repeated_after_any_failure(
     kills_ms: tuple[int, ...], losses_ms: tuple[int, ...], drops_ms: tuple[int, ...],
     refused: list[tuple[int, int, int]], ends_at_ms: int | None, again_ms: int,
 ) -> None:  # fmt: skip
-    """Killed, lost by the machine, dropped, refused, ended or posted again while it runs: there is one request.
+    """Kills, losses by the machine, drops, refusals, ends and a POST while it runs cause no second begun request.
 
-    A POST after the end is somebody's own wish, and makes another if the first was never answered.
+    A POST after the end may make another request, if the first was never answered.
     """
     refusals = tuple(Window(from_ms, from_ms + for_ms, status) for from_ms, for_ms, status in refused)
     script: dict[str, Any] = {"drops_ms": drops_ms, "refusals": refusals, "ends_at_ms": ends_at_ms}
@@ -177,16 +177,16 @@ def test_whatever_fails_no_request_that_may_have_begun_is_made_again(
     assert (upstream.begun <= upstream.posts, upstream.answered <= 1) == (True, True)
 
 
-def test_a_get_goes_on_and_a_post_that_may_be_repeated_does_too() -> None:
-    """With the same machine, a drop is followed by another connection, and a handover comes."""
+def test_a_get_and_a_repeatable_post_go_on() -> None:
+    """After a drop, a GET and a POST with `again = true` are requested again, and handovers go on."""
     for fields in ({"method": "GET"}, {"again": True}):
         execution, upstream = run(parse("replay", TABLE | fields, {}), drops_ms=(30_000,))
         assert execution.status == "RUNNING"
         assert upstream.answered > 4
 
 
-def test_the_method_decides_unless_the_profile_does() -> None:
-    """A profile that is requested once has one connection at a time; any other policy is refused."""
+def test_the_method_or_the_profile_decides_about_repeating() -> None:
+    """A POST is requested once unless the profile sets `again`; such a profile must forbid a second connection."""
     assert [profile(**one).again for one in ({}, {"again": False}, {"method": "POST"}, {"again": True})] == [
         *(True, False, False, True),
     ]
@@ -217,6 +217,6 @@ def test_the_method_decides_unless_the_profile_does() -> None:
         (Outcome("", "stopped", "x"), {"opened_ms": 1}, ""),
     ],
 )  # fmt: skip
-def test_what_may_have_begun_is_not_requested_again(outcome: Outcome, progress: dict[str, Any], error: str) -> None:
-    """Only a request that was surely not accepted, or was refused, may be repeated."""
+def test_a_request_that_may_have_begun_is_broken(outcome: Outcome, progress: dict[str, Any], error: str) -> None:
+    """Only a request that surely did not begin may be repeated: it did not reach the upstream, or was refused."""
     assert once(outcome, Progress(**{"fence": 1, "claimed_ms": 0} | progress)).error == error

@@ -9,7 +9,7 @@ from handlers.aws.executions import Pace
 @given(st.integers(1, 50), st.sampled_from([0.5, 5.0, 10.0]), st.lists(st.floats(0, 100), min_size=1, max_size=200))
 @example(1, 5.0, [100.0, 0.0, 0.0])
 @example(3, 0.5, [0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0])
-def test_no_more_than_the_bucket_holds_and_what_refills(at_once: int, a_second: float, idle_s: list[float]) -> None:
+def test_requests_never_exceed_content_and_refills(at_once: int, a_second: float, idle_s: list[float]) -> None:
     """In any span of time, requests are at most the bucket's content plus what refilled."""
     now_s = 0.0
 
@@ -28,8 +28,8 @@ def test_no_more_than_the_bucket_holds_and_what_refills(at_once: int, a_second: 
             assert last - first + 1 <= at_once + (sent_s[last] - began_s) * a_second + 1e-6
 
 
-def test_a_full_bucket_makes_nobody_wait() -> None:
-    """As many as it holds are sent at once, and the next after a refill."""
+def test_a_full_bucket_lets_requests_pass_at_once() -> None:
+    """Requests up to the bucket's content are sent at once, and the next after a refill."""
     slept: list[float] = []
     pace = Pace(3, 5.0, lambda: 0.0, slept.append)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""The small clients of S3, SQS and Lambda behave like boto3's on the embedded AWS, and if requests fail."""
+"""The small clients of S3, SQS and Lambda behave like boto3's on the embedded AWS, also when requests fail."""
 
 import datetime
 import json
@@ -64,7 +64,7 @@ def answers(status: int, body: bytes = b"", more: bytes = b"x-amz-request-id: AB
 def is_signed(
     client: PlainS3 | PlainLambda, act: Callable[[], object], auth: Any, service: str, token: str, body: bytes
 ) -> str:
-    """Return the address of the one request that `act` sends, signed as botocore signs it for "id" and "secret"."""
+    """Check that `act` sends one request, signed as botocore signs it for "id" and "secret"; return its address."""
     sent: list[tuple[str, str, dict[str, str]]] = []
 
     def request(method: str, url: str, **more: Any) -> Any:
@@ -85,8 +85,8 @@ def is_signed(
 
 
 @pytest.mark.parametrize("body", [b"", b"\x00\xff", "", "é" * 300_000])
-def test_what_is_put_can_be_got(aws: Aws, body: str | bytes) -> None:
-    """This client and boto3's can get it, with any key; a text comes in UTF-8."""
+def test_an_object_that_was_put_can_be_got(aws: Aws, body: str | bytes) -> None:
+    """This client and boto3's can get an object that this client put, with any key; a text is sent as UTF-8."""
     client, content = plain(aws), body.encode() if isinstance(body, str) else body
     for key in ("demo/1/2", "a b:%23/é~'()*+,;=&@$!", "%25/.x/_-"):
         client.put_object(Bucket=BUCKET, Key=key, Body=body)
@@ -95,7 +95,7 @@ def test_what_is_put_can_be_got(aws: Aws, body: str | bytes) -> None:
 
 
 def test_an_object_that_has_not_changed_is_not_sent_again(aws: Aws) -> None:
-    """The ETag decides, as for boto3: the error's code is the status."""
+    """A request with the object's ETag raises an error with the code 304, as boto3's does."""
     client = plain(aws)
     client.put_object(Bucket=BUCKET, Key="same", Body="a")
     etag = client.get_object(Bucket=BUCKET, Key="same")["ETag"]
@@ -108,8 +108,8 @@ def test_an_object_that_has_not_changed_is_not_sent_again(aws: Aws) -> None:
     assert client.get_object(Bucket=BUCKET, Key="same", IfNoneMatch=etag)["Body"].read() == b"b"
 
 
-def test_an_object_that_is_not_there_is_told_as_boto3_tells_it(aws: Aws) -> None:
-    """The store recognises it by its code."""
+def test_a_missing_object_raises_boto3s_error(aws: Aws) -> None:
+    """A missing object raises NoSuchKey, as boto3's client does, and the store finds nothing."""
     client = plain(aws)
     assert Objects(lambda: client, BUCKET).find("none") is None
     with pytest.raises(ClientError) as caught:
@@ -119,7 +119,7 @@ def test_an_object_that_is_not_there_is_told_as_boto3_tells_it(aws: Aws) -> None
 
 @given(KEYS, st.booleans(), st.binary(max_size=100), st.sampled_from(["", "token"]))
 def test_a_request_is_signed_as_botocore_signs_it(key: str, is_by_host: bool, body: bytes, token: str) -> None:
-    """The bucket is in the host or in the path, and the key may hold anything."""
+    """A request is signed as botocore signs it, with the bucket in the host or in the path, and with any key."""
     signer = Signer(Credentials("id", "secret", token), "eu-central-1", "s3")
     url = "https://{bucket}.s3.eu-central-1.amazonaws.com" if is_by_host else "http://127.0.0.1:9000"
     client = PlainS3(url, signer, tries=1, connect_timeout_s=1, read_timeout_s=1)
@@ -127,8 +127,8 @@ def test_a_request_is_signed_as_botocore_signs_it(key: str, is_by_host: bool, bo
     assert ("bodies." in is_signed(client, put, S3SigV4Auth, "s3", token, body)) is is_by_host
 
 
-def test_what_fails_for_a_moment_is_sent_again_whole() -> None:
-    """A text is encoded anew; delays are random, and end."""
+def test_a_request_that_fails_for_a_moment_is_sent_again_whole() -> None:
+    """After a 503 or a reset the whole request is sent again, with a text encoded anew; each delay is at most 2 s."""
     delays: list[float] = []
     text = "é" * 200_000
     with serving(answers(503), lambda peer: peer.reset(), answers(200)) as server:
@@ -147,8 +147,8 @@ def test_what_fails_for_a_moment_is_sent_again_whole() -> None:
         (307, b"", 1, "307"),
     ],
 )
-def test_a_refusal_says_the_code_and_the_request(status: int, body: bytes, tries: int, words: str) -> None:
-    """It is StoreUnavailable, without S3's other words; a refusal that no retry can help is not retried."""
+def test_a_refusal_names_the_code_and_the_request(status: int, body: bytes, tries: int, words: str) -> None:
+    """A refusal raises StoreUnavailable with code and request id, without S3's message; only a 503 is retried."""
     with serving(answers(status, body)) as server:
         with pytest.raises(StoreUnavailable) as caught:
             Objects(lambda: scripted(server, []), "b").put("k", b"x")
@@ -156,8 +156,8 @@ def test_a_refusal_says_the_code_and_the_request(status: int, body: bytes, tries
     assert str(caught.value) == f"AWS refused PutObject after its retries: {words}, request ABC"
 
 
-def test_an_endpoint_that_does_not_answer_is_told_by_its_kind() -> None:
-    """Nobody listens, or the connection ends without an answer."""
+def test_an_endpoint_that_does_not_answer_raises_botocores_error() -> None:
+    """A connection that ends without an answer, and an address where nothing listens, raise botocore's errors."""
     with serving(lambda peer: peer.reset()) as server:
         with pytest.raises(BotoCoreError) as caught:
             scripted(server, [], tries=2).put_object(Bucket="b", Key="k", Body=b"x")
@@ -167,8 +167,8 @@ def test_an_endpoint_that_does_not_answer_is_told_by_its_kind() -> None:
     assert type(caught.value).__name__ == "EndpointConnectionError"
 
 
-def test_a_message_comes_as_it_was_sent(aws: Aws) -> None:
-    """The client of DynamoDB sends it, signed for SQS; a missing queue is reported by its code."""
+def test_a_message_arrives_unchanged(aws: Aws) -> None:
+    """The small client sends a message to SQS unchanged; a missing queue raises an error with its code."""
     client = queue(plain_at(aws.sqs.meta.endpoint_url), tries=1)
     assert isinstance(client, DynamoDb)
     MADE.append(client)
@@ -177,12 +177,12 @@ def test_a_message_comes_as_it_was_sent(aws: Aws) -> None:
     assert aws.dead_letters() == [json.loads(body)]
     with pytest.raises(ClientError) as caught:
         client.send_message(QueueUrl=f"{aws.queue_url}-none", MessageBody=body)
-    # boto3 says AWS.SimpleQueueService.NonExistentQueue, which stands in a header for its sake.
+    # boto3's code is AWS.SimpleQueueService.NonExistentQueue, from a header that AWS sends for it.
     assert caught.value.response["Error"]["Code"] == "QueueDoesNotExist"
 
 
-def test_without_all_that_is_needed_boto3_makes_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This is the case with a profile of AWS's, or in a region whose endpoints have other names."""
+def test_boto3_makes_the_clients_if_settings_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without plain credentials or endpoints, as with an AWS profile or in some regions, boto3's clients are used."""
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     boto3_client.cache_clear()
     made = [make(None, tries=1) for make in (dynamodb, queue, bucket)] + [functions(None, read_timeout_s=10)]
@@ -194,7 +194,7 @@ NAMES = st.sampled_from(["manager", "manager:stable", "arn:aws:lambda:eu-central
 
 
 def lambda_client(url: str, token: str = "") -> PlainLambda:
-    """Return the client of a function in such an environment."""
+    """Return the client of Lambda in an environment whose services are all at `url`."""
     client = functions(plain_at(url, token), read_timeout_s=60)
     assert isinstance(client, PlainLambda)
     MADE.append(client)
@@ -203,7 +203,7 @@ def lambda_client(url: str, token: str = "") -> PlainLambda:
 
 @given(NAMES, st.binary(max_size=100), st.sampled_from(["", "token"]))
 def test_an_invocation_is_signed_as_botocore_signs_it(name: str, payload: bytes, token: str) -> None:
-    """The function's name may be anything: its path is encoded twice."""
+    """An invocation is signed as botocore signs it, with any function name: its path is encoded twice."""
     client = lambda_client("https://lambda.eu-central-1.amazonaws.com", token)
     invoke = partial(client.invoke, FunctionName=name, Payload=payload)
     assert is_signed(client, invoke, SigV4Auth, "lambda", token, payload).endswith("/invocations")
@@ -212,8 +212,8 @@ def test_an_invocation_is_signed_as_botocore_signs_it(name: str, payload: bytes,
 @pytest.mark.parametrize(
     ("more", "expected"), [(b"", {}), (b"X-Amz-Function-Error: Unhandled\r\n", {"FunctionError": "Unhandled"})]
 )
-def test_what_a_function_answers_is_returned(more: bytes, expected: dict[str, str]) -> None:
-    """An error of its own is an answer too."""
+def test_the_answer_of_a_function_is_returned(more: bytes, expected: dict[str, str]) -> None:
+    """The payload of an invoked function is returned, also if the function itself failed."""
     with serving(answers(200, b'{"n": 1}', more)) as server:
         answer = lambda_client(server.address).invoke(FunctionName="manager:stable", Payload=b"{}")
     assert answer.pop("Payload").read() == b'{"n": 1}'
@@ -223,11 +223,11 @@ def test_what_a_function_answers_is_returned(more: bytes, expected: dict[str, st
 
 @pytest.mark.parametrize("status", [403, 404, 429, 500, 503])
 def test_a_refused_invocation_is_sent_once(status: int) -> None:
-    """Nobody knows whether it ran, so it is not repeated; the error's code is AWS's name for it."""
+    """A refused invocation is not repeated, because the function may have run; the error has AWS's code."""
     with serving(answers(status, more=b"x-amzn-ErrorType: SomeException:http://x\r\n")) as server:
         with pytest.raises(ClientError) as caught:
             lambda_client(server.address).invoke(FunctionName="manager", Payload=b"{}")
         assert len(server.peers) == 1
     assert caught.value.response["Error"]["Code"] == "SomeException"
-    with pytest.raises(BotoCoreError):  # nobody listens there any more
+    with pytest.raises(BotoCoreError):  # the server is gone
         lambda_client(server.address).invoke(FunctionName="manager", Payload=b"{}")

@@ -1,6 +1,6 @@
 """Each shipped profile with its provider, which `local/upstreams` plays: handover, resume, loss and end.
 
-docs/profiles.md has the same as a table; the last test compares the two.
+docs/profiles.md has a table of these; the last test compares it with the tests.
 """
 
 import contextlib
@@ -68,7 +68,7 @@ class Stage:
         return replace(self, profile=replace(self.profile, reconnect_tries=0)).start(lasts_ms=lasts_ms).last
 
     def connected(self) -> Report:
-        """Return the first such connection that stored an event: on a busy machine the provider may close earlier."""
+        """Connect until a connection stores an event; return it. On a busy machine the provider may close earlier."""
         reports: list[Report] = []
 
         def stores() -> bool:
@@ -96,7 +96,7 @@ def shipped(name: str) -> Profile:
 
 @contextlib.contextmanager
 def played(aws: Aws, name: str, **changes: Any) -> Iterator[Stage]:
-    """Return the provider, with part of its behaviour on another scale."""
+    """Yield the provider, with `changes` to its behaviour."""
     behaviour: Behaviour = replace(BEHAVIOURS[name], **changes)
     profile = shipped(name)
     if profile.resume is not None and profile.resume.back_s:
@@ -106,14 +106,14 @@ def played(aws: Aws, name: str, **changes: Any) -> Iterator[Stage]:
 
 
 def test_every_profile_that_ships_is_played() -> None:
-    """The exceptions are the demonstration streams, which have upstreams of their own."""
+    """Every shipped profile has a played provider, except the demonstration streams with upstreams of their own."""
     assert set(PROVIDERS) == set(BEHAVIOURS)
 
 
 # Finnhub forbids two connections and cannot resume: its handovers are gaps.
 @pytest.mark.parametrize("name", one_in(4, [name for name in FOLLOWED if name != "finnhub"]))
 def test_a_handover_loses_nothing_and_stores_each_once(aws: Aws, name: str) -> None:
-    """Two lanes, one provider: the older is taken over, and the stored events have no hole and no duplicate."""
+    """At a handover the older lane is taken over, and the stored events have no hole and no duplicate."""
     with played(aws, name, **BUSY) as stage:
         older = stage.start("A")
         assert until(lambda: len(stage.stored()) >= 3)
@@ -125,7 +125,7 @@ def test_a_handover_loses_nothing_and_stores_each_once(aws: Aws, name: str) -> N
         assert newer.last.outcome.status == "stopped"
         most = stage.most()
     stored = stage.stored()
-    # A session of MCP's has its own messages, so one that both sessions got is an event of each.
+    # A session of MCP has its own messages, so a message that both sessions received is an event of each.
     numbers = sorted(set(stored)) if name == "mcp" else stored
     assert numbers == list(range(numbers[0], numbers[-1] + 1))
     assert older.last.progress.stored + newer.last.progress.stored == len(stored)
@@ -133,7 +133,7 @@ def test_a_handover_loses_nothing_and_stores_each_once(aws: Aws, name: str) -> N
 
 
 def test_a_completion_is_requested_once(aws: Aws) -> None:
-    """A second request would be a second completion: the other lane sees that one runs, and waits on."""
+    """A completion is requested once, because a second request would be a second completion; the other lane waits."""
     with played(aws, "completions", interval_ms=20, length=10_000) as stage:
         older = stage.start("A")
         assert until(lambda: len(stage.stored()) >= 3)
@@ -143,8 +143,8 @@ def test_a_completion_is_requested_once(aws: Aws) -> None:
 
 
 @pytest.mark.parametrize("name", one_in(4, RESUMED))
-def test_what_came_since_the_providers_own_end_is_asked_for(aws: Aws, name: str) -> None:
-    """It says so in band or just ends; with nobody connected for a while, the next request's cursor closes the gap."""
+def test_events_since_the_providers_end_are_requested(aws: Aws, name: str) -> None:
+    """After the provider ends the connection, with or without a message, the next request's cursor closes the gap."""
     with played(aws, name, **BUSY, life_s=0.3) as stage:
         report = stage.connected()
         says = "disconnected_by_upstream" if BEHAVIOURS[name].cut else "ended_by_upstream"
@@ -158,8 +158,8 @@ def test_what_came_since_the_providers_own_end_is_asked_for(aws: Aws, name: str)
 
 
 @pytest.mark.parametrize("name", one_in(4, PASSING))
-def test_what_cannot_be_asked_for_again_is_a_gap(aws: Aws, name: str) -> None:
-    """The provider closes and keeps nothing: the next connection begins with present events; the gap stays."""
+def test_events_that_cannot_be_requested_again_are_a_gap(aws: Aws, name: str) -> None:
+    """If a provider cannot resume, the next connection begins with present events, and the gap stays open."""
     with played(aws, name, **BUSY, life_s=1) as stage:
         report = stage.connected()
         assert (report.outcome.error, report.progress.ended_by) == ("StreamDropped", "ended_by_upstream")
@@ -174,12 +174,12 @@ def test_what_cannot_be_asked_for_again_is_a_gap(aws: Aws, name: str) -> None:
 
 
 def test_heartbeats_are_signs_of_life_and_no_events(aws: Aws) -> None:
-    """All providers with heartbeats run at once: a stream without events lives past the limit, and stores nothing."""
+    """Heartbeats of each provider keep a connection without events alive past its stall limit, and are not stored."""
     changes = {"interval_ms": HOUR_MS, "heartbeat_ms": 500, "life_s": 0}
     with contextlib.ExitStack() as stack:
         stages = [stack.enter_context(played(aws, name, **changes)) for name in BEATING]
         for stage in stages:
-            # On a busy machine a second passes without one.
+            # On a busy machine a second may pass without a heartbeat.
             stage.profile = replace(stage.profile, stall_after_s=4)
         lanes, since_ms = [stage.start(progress_every_ms=1_000) for stage in stages], SystemClock().now_ms()
         assert until(lambda: SystemClock().now_ms() > since_ms + 6_000)
@@ -191,14 +191,14 @@ def test_heartbeats_are_signs_of_life_and_no_events(aws: Aws) -> None:
         assert [stage.stored() for stage in stages] == [[]] * len(stages)
 
 
-def test_an_outage_rests_as_the_profile_says() -> None:
-    """The providers that ask for it have a pace of their own; the others are tried again at once."""
+def test_only_profiles_that_need_it_back_off_from_outages() -> None:
+    """Profiles whose provider requires it have a back-off for HTTP failures; the others are retried at once."""
     paces = {name: pace.start_s for name in BEHAVIOURS if (pace := shipped(name).pace("http")) is not None}
     assert paces == {"x-filtered": 5, "companies-house": 5, "oanda": 1}
 
 
 def test_a_change_of_a_cluster_is_known_by_its_revision() -> None:
-    """Another connection may put the same change elsewhere in the feed; the next revision is another event."""
+    """CouchDB's change is keyed by document and revision, because another connection may number it differently."""
     lines = [
         '{"seq": "2-aaa", "id": "d", "changes": [{"rev": "1-x"}]}',
         '{"seq": "2-bbb", "id": "d", "changes": [{"rev": "1-x"}]}',
@@ -209,8 +209,8 @@ def test_a_change_of_a_cluster_is_known_by_its_revision() -> None:
     assert [event.cursor for event in events] == ["2-aaa", "2-bbb", "3-bbb"]
 
 
-def test_an_event_that_sorts_before_one_that_was_seen_is_asked_for() -> None:
-    """Nobody can resume from ids with a random end: the request names an instant before the newest event's."""
+def test_a_stream_with_random_ids_resumes_from_an_earlier_instant() -> None:
+    """Alpaca's ids end at random, so the request resumes from an instant two minutes before the newest event."""
     profile = shipped("alpaca")
     event = profile.event(Frame('{"event_id": "01HCMKNJK1Y0R7VF6Q6CAC3SH7", "at": "2026-01-01T12:00:00Z"}'), 0)
     request = request_of(profile, "alpaca:trades", event.cursor, dict.fromkeys(profile.secrets, "s3cret"))
@@ -219,7 +219,7 @@ def test_an_event_that_sorts_before_one_that_was_seen_is_asked_for() -> None:
 
 
 def test_a_provider_that_forbids_two_refuses_the_second(aws: Aws) -> None:
-    """Another program's connection is open: 429, and the profile's rest of a minute; never are two served."""
+    """A provider that forbids two connections answers 429 to the second; the profile backs off for a minute."""
     with played(aws, "x-filtered", **BUSY) as stage:
         first = stage.start()
         assert until(lambda: len(stage.stored()) >= 1)
@@ -232,8 +232,8 @@ def test_a_provider_that_forbids_two_refuses_the_second(aws: Aws) -> None:
         assert first.last.outcome.status == "stopped"
 
 
-def test_an_evicted_session_that_nobody_of_ours_succeeds_is_a_drop(aws: Aws) -> None:
-    """Another program took the session: the older learns it in band, and the machine connects again."""
+def test_a_session_that_another_program_takes_is_a_drop(aws: Aws) -> None:
+    """If another program takes the session, the connection is notified in band and ends as dropped."""
     with played(aws, "oanda", **BUSY) as stage:
         older = stage.start()
         assert until(lambda: len(stage.stored()) >= 1)
@@ -247,7 +247,7 @@ def test_an_evicted_session_that_nobody_of_ours_succeeds_is_a_drop(aws: Aws) -> 
 
 @pytest.mark.parametrize("name", ["alpaca", *NUMBERED])
 def test_an_announced_loss_is_a_gap_and_no_event(aws: Aws, name: str) -> None:
-    """A reader that is too slow learns what was dropped, or sees it in the numbers; the events around it are stored."""
+    """A loss that the provider announces, or that its numbers show, is a gap; the events around it are stored."""
     with played(aws, name, interval_ms=20, loses_every=5) as stage:
         reader = stage.start()
         assert until(lambda: len(aws.losses(stage.stream_id)) >= 2)
@@ -259,10 +259,8 @@ def test_an_announced_loss_is_a_gap_and_no_event(aws: Aws, name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "changes"), TOO_OLD)
-def test_a_cursor_that_is_too_old_is_a_gap_and_is_asked_for_no_more(
-    aws: Aws, name: str, changes: dict[str, int]
-) -> None:
-    """The provider says so in band or by a status: the next connection begins afresh, and stores."""
+def test_a_cursor_that_is_too_old_is_a_gap_and_is_dropped(aws: Aws, name: str, changes: dict[str, int]) -> None:
+    """A cursor that the provider refuses as too old is a lost gap; the next connection begins without it."""
     aws.put_control(IDS[name], "lease", **control_record.cursor("3", 0, 1))
     with played(aws, name, **BUSY, **changes) as stage:
         report = stage.connect()
@@ -274,8 +272,8 @@ def test_a_cursor_that_is_too_old_is_a_gap_and_is_asked_for_no_more(
         assert not again.last.progress.resumed
 
 
-def test_a_hub_that_lost_the_id_says_so_in_its_answer(aws: Aws) -> None:
-    """The answer's Last-Event-ID differs from the requested one: the events between are a gap."""
+def test_a_hub_that_lost_the_id_is_a_lost_gap(aws: Aws) -> None:
+    """If the hub's answer has another Last-Event-ID than the request, the events between are a lost gap."""
     aws.put_control("mercure:one", "lease", **control_record.cursor("urn:played:3", 0, 1))
     with played(aws, "mercure", **BUSY | {"interval_ms": 1_000}) as stage:
         reader = stage.start()
@@ -287,8 +285,8 @@ def test_a_hub_that_lost_the_id_says_so_in_its_answer(aws: Aws) -> None:
 
 
 @pytest.mark.parametrize(("away_ms", "closed"), [(240_000, True), (360_000, False)])
-def test_what_is_older_than_a_backfill_is_a_gap(aws: Aws, away_ms: int, closed: bool) -> None:
-    """The last five minutes are requested and come; the rest of a longer interruption is lost silently."""
+def test_an_interruption_longer_than_the_backfill_is_a_gap(aws: Aws, away_ms: int, closed: bool) -> None:
+    """The provider's backfill covers the last five minutes; a longer interruption leaves an open gap."""
     left_ms = SystemClock().now_ms() - away_ms
     with played(aws, "x-filtered", **BUSY) as stage:
         store = aws.store()
@@ -300,7 +298,7 @@ def test_what_is_older_than_a_backfill_is_a_gap(aws: Aws, away_ms: int, closed: 
         assert until(lambda: "gap#000000000002" in aws.items(CONTROL, stage.stream_id))
         aws.stop(stage.stream_id)
         assert reader.last.progress.resumed
-    # It was stopped after a moment: nobody knows whether all of it had come.
+    # The reader was stopped after a moment, so it is not known whether all of the backfill had come.
     items = aws.items(CONTROL, stage.stream_id)
     gap = items["gap#000000000002"]
     assert (gap["cause"], gap["state"]) == ("ended_by_upstream", "open")
@@ -316,8 +314,8 @@ def test_what_is_older_than_a_backfill_is_a_gap(aws: Aws, away_ms: int, closed: 
 @pytest.mark.parametrize(
     ("name", "changes", "stored"), [("completions", {"event": 'data: {"word": "very"}\n\n'}, 6), ("responses", {}, 5)]
 )
-def test_what_is_complete_is_over(aws: Aws, name: str, changes: dict[str, str], stored: int) -> None:
-    """By [DONE], which is an event too, or by the event's name; of a completion, both of its equal words are stored."""
+def test_a_complete_answer_ends_the_stream(aws: Aws, name: str, changes: dict[str, str], stored: int) -> None:
+    """A stream ends with [DONE], which is stored too, or with an event's name; equal words of a completion count."""
     with played(aws, name, interval_ms=10, length=5, **changes) as stage:
         report = stage.connect()
     assert (report.outcome.status, report.progress.ended_by, report.progress.stored) == ("ended", "ended", stored)
@@ -327,14 +325,14 @@ def test_what_is_complete_is_over(aws: Aws, name: str, changes: dict[str, str], 
 TESTED = {
     "resume": set(RESUMED),
     "heartbeat": set(BEATING),
-    # What etcd does is seen at etcd itself, in tests/handlers/test_etcd.py.
+    # etcd's losses are tested with etcd itself, in tests/handlers/test_etcd.py.
     "loss": {"alpaca", "etcd", "mercure", "x-filtered", *NUMBERED} | {name for name, _ in TOO_OLD},
     "end": set(BEHAVIOURS),
 }
 
 
-def test_the_page_says_of_each_provider_what_is_tested() -> None:
-    """It has a row for each, and in each cell what the provider does, or "n/a:" and why there is nothing to test."""
+def test_the_page_of_providers_matches_the_tests() -> None:
+    """The page has a row for each provider; each cell has its behaviour, or "n/a:" and why there is nothing to test."""
     lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     (head,) = [at for at, line in enumerate(lines) if line.startswith("| provider |")]
     columns = [cell.strip() for cell in lines[head].split("|")[2:-1]]

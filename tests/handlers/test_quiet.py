@@ -1,4 +1,4 @@
-"""A silent upstream, in virtual time: what the record says of it, over handovers and in groups."""
+"""A silent upstream, in virtual time: how the record reports the silence, over handovers and in groups."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def sends(*after_s: int) -> Script:
 
 
 class World(Functions):
-    """Functions of a stream in turn; `told` is what is reported of it at certain instants."""
+    """Functions of a stream in turn; `told` has the reported words by instant."""
 
     origin_ms = 1_700_000_000_000
     every_ms = 3_000
@@ -40,16 +40,16 @@ class World(Functions):
         self.told[at_s] = quiet_words(self.item, self.now_ms)
 
 
-def test_a_stream_is_quiet_once_nothing_new_came_for_as_long_as_its_profile_says() -> None:
-    """This is exact to the second, over a handover, and lasts until the next event."""
+def test_a_stream_is_quiet_after_the_profiles_time_without_an_event() -> None:
+    """A stream is quiet after `expect_every_s` without a new event, also over a handover, until the next event."""
     world = World([sends(10, 400, 880), sends(100, 130)], 469, 470, 500, 902, 980, 990, 1_000, 1_100, expect_every_s=70)
     silent_s = {469: 0, 470: 70, 500: 100, 902: 0, 980: 100, 990: 110, 1_000: 0, 1_100: 74}
     quiet = "quiet: nothing new for {} s, and one is expected every 70 s"
     assert world.told == {at_s: quiet.format(for_s) if for_s else "" for at_s, for_s in silent_s.items()}
 
 
-def test_what_is_usual_is_the_longest_pause_that_was_seen() -> None:
-    """Twice as long is quiet, and subscribers to alerts learn it; two minutes are never too long."""
+def test_a_pause_of_twice_the_longest_seen_is_not_usual() -> None:
+    """With "usual", a pause of twice the longest pause so far is quiet; two minutes are never too long."""
     world = World([sends(0, 300, 400), sends()], 996, 997, expect_every_s="usual")
     assert silence_of(world.item) == Silence(world.origin_ms + 400_000, remembered(300_000, FOR_MS), 0)
     assert (world.told[996], world.told[997]) == ("", "quiet: nothing new for 597 s, and that is not usual")
@@ -57,8 +57,8 @@ def test_what_is_usual_is_the_longest_pause_that_was_seen() -> None:
     assert World([sends(0, 300, 400), sends()], 1_700).told == {1_700: ""}
 
 
-def test_a_pause_that_nobody_was_there_for_is_none() -> None:
-    """The first event after an outage says nothing about how often events come."""
+def test_an_outage_does_not_count_as_a_pause() -> None:
+    """The pause before the first event after an outage does not count: nobody was connected."""
     world = World([sends(0, 10)])
     world.now_ms += 600_000
     world.opened.clear()
@@ -68,7 +68,7 @@ def test_a_pause_that_nobody_was_there_for_is_none() -> None:
 
 
 def test_a_long_pause_is_forgotten_bit_by_bit() -> None:
-    """It loses half of its length in a day."""
+    """A remembered pause fades linearly: it loses half of its length in a day, and the rest in another."""
     assert [remembered(1_000, since_ms) for since_ms in (0, FORGOTTEN_MS // 2, FORGOTTEN_MS)] == [1_000, 500, 0]
     assert (remembered(None, 1), Silence(1, None, 0).limit_ms(), Silence(1, 5, None).limit_ms()) == (
         None,
@@ -78,14 +78,14 @@ def test_a_long_pause_is_forgotten_bit_by_bit() -> None:
 
 
 def shown(event_ms: int, **more: Any) -> dict[str, Any]:
-    """Return what a heartbeat shows of a stream that expects an event every minute."""
+    """Return the attributes that a heartbeat shows for a stream that expects an event every minute."""
     progress = Progress(1, NOW_MS, NOW_MS, NOW_MS, event_ms=event_ms, expect_ms=60_000)
     item = ledger_records.connection_item(progress, lane="A", execution="", request_id="r1")
     return {"live": {"M": ledger_records.lean(item)}} | more
 
 
-def test_a_function_of_a_group_writes_down_when_an_event_came_that_is_expected(client: Client) -> None:
-    """It does so at most twice in the time, so the watch adds half of it; the heartbeat leads the watch there."""
+def test_a_groups_heartbeat_records_when_an_expected_event_came(client: Client) -> None:
+    """A group's heartbeat records the last event at most twice in the expected time; the watch adds half of it."""
     store = store_of(client)
     fence = claim(store)
     store.mark_connected(STREAM, fence, NOW_MS, request_id="r1", shown=shown(NOW_MS))
@@ -106,10 +106,10 @@ UNWELL = [(89_999, NO_EPOCH, 0), (90_000, NO_EPOCH, 1), (0, Epoch(1, 5, NOW_MS),
 
 
 @pytest.mark.parametrize(("after_ms", "begun", "unwell"), UNWELL)
-def test_a_function_counts_streams_that_are_to_be_looked_at(
+def test_a_group_counts_its_silent_and_restarted_streams(
     client: Client, after_ms: int, begun: Epoch, unwell: int
 ) -> None:
-    """These are silent streams, and those whose ids start over."""
+    """A group's function counts the streams that are silent or whose ids have started over."""
     store = store_of(client, NOW_MS + after_ms)
     store.mark_connected(STREAM, claim(store), NOW_MS, request_id="r1", shown=shown(NOW_MS))
     if begun != NO_EPOCH:

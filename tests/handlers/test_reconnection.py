@@ -1,4 +1,4 @@
-"""Rests and secrets between the connections of one invocation, on real sockets and moto's tables."""
+"""Back-off and secrets between the connections of one invocation, on real sockets and moto's tables."""
 
 from typing import Any
 
@@ -50,16 +50,19 @@ def function(aws: Aws) -> Function:
     return Function(aws)
 
 
-def test_a_rest_ends_at_a_requested_stop_and_where_another_took_over(function: Function, aws: Aws) -> None:
-    """A resting connection reads the lease."""
+def test_a_requested_stop_ends_the_back_off(function: Function, aws: Aws) -> None:
+    """A connection that is backing off reads the lease, so a requested stop ends it."""
     function.store.change_rest("demo", Rest(), Rest("http", 3, function.clock.now_ms() + 60_000), "A/r0")
     with serving(ends) as server:
         aws.stop("demo")
         assert (function.run(server).outcome.status, server.peers) == ("stopped", [])
 
 
-def test_paces_grow_as_the_profile_says() -> None:
-    """Linear or exponential, up to the limit; another kind begins anew; Retry-After is the minimum."""
+def test_the_back_off_grows_as_the_profile_says() -> None:
+    """The back-off grows linearly or exponentially to its limit, and starts again for another kind of failure.
+
+    Retry-After is its minimum.
+    """
     linear, doubling = Pace(0.25, step_s=0.25, max_s=16), Pace(5, factor=2, max_s=320)
     assert [linear.rest_ms(count) for count in (1, 2, 3, 64, 1000)] == [250, 500, 750, 16_000, 16_000]
     assert [doubling.rest_ms(count) for count in (1, 2, 7, 8, 10_000)] == [5_000, 10_000, 320_000, 320_000, 320_000]
@@ -70,7 +73,7 @@ def test_paces_grow_as_the_profile_says() -> None:
 
 
 def test_a_secret_goes_into_the_request_and_nowhere_else(function: Function) -> None:
-    """Text, field and parameter are read; the next refusal reveals a rotation, once."""
+    """Secrets and parameters are put into the request, and read once more after a refusal, as they may be rotated."""
     put_secret(TOKEN, '{"token": "old-value"}')
     boto3.client("ssm").put_parameter(Name=TOKEN, Value="par&meter", Type="SecureString", Overwrite=True)
 
@@ -99,8 +102,8 @@ def test_a_secret_goes_into_the_request_and_nowhere_else(function: Function) -> 
         (f"${{secret:{TOKEN}:list}}", f"the field 'list' of the secret '{TOKEN}' is not a text"),
     ],
 )
-def test_a_secret_that_is_not_there_is_the_users_to_mend(function: Function, reference: str, sentence: str) -> None:
-    """The refusal names the secret before anything is sent; once it exists the stream is read."""
+def test_a_missing_secret_is_refused_by_name(function: Function, reference: str, sentence: str) -> None:
+    """A missing secret is refused by name before a connection opens; once the secret exists, the stream is read."""
     put_secret(TOKEN, '{"token": "s3cret", "list": []}')
     with serving(ends) as server:
         report = function.run(server, headers={"X-Key": reference})
@@ -113,8 +116,8 @@ def test_a_secret_that_is_not_there_is_the_users_to_mend(function: Function, ref
         assert function.run(server, headers={"X-Key": f"${{secret:{TOKEN}:token}}"}).outcome.status == "ended"
 
 
-def test_a_secret_that_is_read_again_is_sent(function: Function) -> None:
-    """It was forbidden for a moment: the same function connects, and has sent nothing before."""
+def test_a_secret_that_cannot_be_read_for_a_moment_is_read_again(function: Function) -> None:
+    """If reading a secret is forbidden only for a moment, the same function connects; it sends nothing before."""
     ways = [fails_with("AccessDeniedException")]
     put_secret(TOKEN, "s3cret")
     function.secrets = SecretValues(
@@ -130,8 +133,8 @@ def test_a_secret_that_is_read_again_is_sent(function: Function) -> None:
     assert b"s3cret" in server.peers[0].request
 
 
-def test_the_names_of_secrets_are_the_stages(function: Function) -> None:
-    """A short name means the stage's, as does its full name; another stage's is not read."""
+def test_only_secrets_of_the_same_stage_are_read(function: Function) -> None:
+    """A secret's short name and full name mean the secret of this stage; a secret of another stage is not read."""
     put_secret(TOKEN, "s3cret")
     put_secret("/streamkeeper/prod/token", "another")
     for reference in ("${secret:token}", f"${{secret:{TOKEN}}}"):
@@ -144,8 +147,8 @@ def test_the_names_of_secrets_are_the_stages(function: Function) -> None:
     assert (report.outcome.detail, server.peers) == (sentence, [])
 
 
-def test_an_outage_of_secrets_manager_is_a_drop_that_tells_no_value(function: Function) -> None:
-    """The client's own words quote the request; ours have only the code."""
+def test_an_outage_of_secrets_manager_is_a_drop_without_any_value(function: Function) -> None:
+    """If Secrets Manager fails, the error names the secret and AWS's code; the client's message would quote more."""
     function.secrets = SecretValues(
         lambda service: Client(boto3.client(service), "get_secret_value", fails_with("InternalServiceError")),
         "/streamkeeper/test/",
@@ -156,10 +159,10 @@ def test_an_outage_of_secrets_manager_is_a_drop_that_tells_no_value(function: Fu
 
 
 @pytest.mark.parametrize(("cycle", "error"), [((3, 5), "StreamTakenOver"), ((4, 5), "RenewalDue")])
-def test_in_the_cycle_that_the_machine_names_a_renewal_is_due(
+def test_a_renewal_is_due_in_the_last_cycle_of_the_machine(
     function: Function, cycle: tuple[int, int], error: str
 ) -> None:
-    """It is not due earlier; what is counted and logged is the usual end."""
+    """A renewal is due in the last cycle that the machine allows, not earlier; the log shows the usual end."""
 
     def evicts(peer: Peer) -> None:
         newer = function.store.claim("demo", execution="", holder="B/r2").record.lease

@@ -20,9 +20,9 @@ def redriven(function: ModuleType, stream_id: str = "demo") -> tuple[int, Any]:
 
 
 def test_a_streams_events_are_put_back_and_others_stay(aws: Aws, function: ModuleType) -> None:
-    """Whole events are stored once, also in parts; one that cannot be put back stays with its reason.
+    """A redrive stores whole events of the stream once, also those in several messages; others stay with their reason.
 
-    The stream's status counts those that are still in the queue, even if a redrive is killed or repeated.
+    The stream's status counts the dead letters still in the queue, even if a redrive is killed or repeated.
     """
     connected(aws)
     progress = Progress(fence=1, claimed_ms=1_000, opened_ms=2_000, seen_ms=4_000, dead_lettered=3)
@@ -39,13 +39,13 @@ def test_a_streams_events_are_put_back_and_others_stay(aws: Aws, function: Modul
     outcomes = sorted((one["key"] or "", one["outcome"], one["reason"]) for one in body["dead_letters"])
     assert outcomes == [("", "left", "StreamRejected: 401"), ("k1", "stored", "refused"), ("k2", "stored", "refused")]
     assert [event["key"] for event in events_of(function)[1]["events"]] == ["k1", "k2"]
-    # Again: what was put back is gone from the queue.
+    # The events that were put back are gone from the queue.
     assert redriven(function)[1]["counts"] == {"left": 1}
     assert asked(function, "GET")[1]["counts"]["dead_lettered"] == 1
 
 
-def test_a_redrive_of_a_stream_that_is_not_there(function: ModuleType) -> None:
-    """It gives 404, as for the stream itself; a GET of the route gives 405."""
+def test_a_redrive_of_a_missing_stream_gives_404(function: ModuleType) -> None:
+    """A redrive of a stream that was never started gives 404; a GET of the route gives 405."""
     assert redriven(function) == (404, {"detail": "The stream 'demo' was never started."})
     assert redriven(function, "nobody")[0] == 404
     assert asked(function, "GET", resource=RESOURCE)[0] == 405

@@ -35,11 +35,11 @@ class Machine(Functions):
     origin_ms = ORIGIN_MS
 
     def act_at(self, at_ms: int, act: Callable[[], object]) -> None:
-        """Let somebody else do something at that instant."""
+        """Let another actor act at that instant."""
         self._actions.append((at_ms, act))
 
     def until_rejected(self, most: int = 40, **fields: Any) -> list[str]:
-        """Return the functions' errors, in both lanes in turn, until one says that the stream is rejected."""
+        """Return the errors of functions in both lanes in turn, until one of them is not StreamDropped."""
         errors: list[str] = []
         while len(errors) < most and (not errors or errors[-1] == DROPPED):
             errors.append(self.start("AB"[len(errors) % 2], **fields).outcome.error)
@@ -58,16 +58,16 @@ REFUSALS: dict[str, Script] = {
 @pytest.mark.parametrize(
     ("overlap", "what"), one_in(4, itertools.product(["evicts", "tolerates", "forbids"], REFUSALS))
 )
-def test_a_refusal_is_final_after_so_long_and_no_sooner(what: str, overlap: str) -> None:
-    """Both lanes try it at growing distances, the last time when it is final, and it is rejected once."""
+def test_a_refusal_is_final_after_the_profiles_time_and_no_sooner(what: str, overlap: str) -> None:
+    """Both lanes retry a refusal at growing intervals, the last time after 300 s, when the stream is rejected once."""
     machine = Machine(lambda: REFUSALS[what])
     errors = machine.until_rejected(overlap=overlap)
     assert machine.asked_ms == [0, 1_000, 3_000, 7_000, 15_000, *range(31_000, 300_000, 30_000), 300_000]
     assert errors == [DROPPED] * 14 + [REJECTED]
 
 
-def test_a_page_for_a_minute_ends_nothing() -> None:
-    """The stream after it is read, and the next page begins a new row."""
+def test_a_page_for_a_minute_does_not_reject_the_stream() -> None:
+    """If the upstream sends a page for a minute and then the stream, it is read, and the row of refusals ends."""
     page = REFUSALS["a page"]
     machine = Machine(lambda: page if machine.now_ms < ORIGIN_MS + 60_000 else LIVED)
     machine.every_ms = 20_000
@@ -76,7 +76,7 @@ def test_a_page_for_a_minute_ends_nothing() -> None:
 
 
 def test_zero_makes_a_refusal_final_at_once() -> None:
-    """A profile that calls a status rejected does so too."""
+    """With `reject_after = 0`, or for a status that the profile calls rejected, the first refusal is final."""
     machine = Machine(lambda: answered(403))
     report = machine.start(reject_after=0)
     assert report.outcome.message == "the upstream answered 403: a retry cannot help"
@@ -84,8 +84,8 @@ def test_zero_makes_a_refusal_final_at_once() -> None:
     assert Machine(lambda: answered(403)).until_rejected(statuses={"403": "rejected"}) == [REJECTED]
 
 
-def test_the_words_say_for_how_long() -> None:
-    """First they say how much longer it may last, in the end how long it did."""
+def test_the_message_of_a_refusal_names_its_time() -> None:
+    """The message of a refusal names the time until it is final, and the final message how long it lasted."""
     machine = Machine(lambda: answered(403))
     said = [machine.start(reject_after="3s").outcome for _ in range(3)]
     assert [(one.message, one.http_status) for one in said] == [
@@ -96,8 +96,8 @@ def test_the_words_say_for_how_long() -> None:
 
 
 @pytest.mark.parametrize("other", [LIVED, ANSWERED, answered(503), answered(429), [(0, Closed("unreachable"))]])
-def test_whatever_else_comes_begins_the_row_anew(other: Script) -> None:
-    """A stream, another kind of failure, or no answer: only refusals in a row count."""
+def test_anything_but_a_refusal_begins_the_row_anew(other: Script) -> None:
+    """Only refusals in a row count: an answer, another kind of failure, or no answer begins the row anew."""
     scripts = [answered(403), answered(403), other]
     machine = Machine(lambda: scripts.pop(0) if scripts else answered(403))
     for _ in range(3):
@@ -108,7 +108,7 @@ def test_whatever_else_comes_begins_the_row_anew(other: Script) -> None:
 
 
 def test_a_post_begins_the_row_anew() -> None:
-    """Its sender has a reason to think the cause is mended, so the first refusal does not reject it."""
+    """A POST begins the row of refusals anew, because its sender may have removed the cause."""
     machine = Machine(lambda: answered(403))
     assert machine.until_rejected(reject_after=20)[-1] == REJECTED
     machine.wait_until(ORIGIN_MS + 100_000)
@@ -135,9 +135,9 @@ LEAST_MS: list[tuple[str, dict[str, Any], int]] = [
 def test_no_refusal_is_final_while_another_connection_lives(
     least: tuple[str, dict[str, Any], int], overlap: str
 ) -> None:
-    """While events come the stream is not rejected; from the other's end on the refusal has its full time.
+    """While another connection receives events, the stream is not rejected; after its end a refusal has its full time.
 
-    This holds even if the profile calls the refusal final at once, and it is not tried without a rest.
+    This holds even if the profile calls the refusal final at once, and retries still back off.
     """
     what, fields, least_ms = least
     machine = Machine(lambda: REFUSALS[what])
@@ -154,29 +154,29 @@ def test_no_refusal_is_final_while_another_connection_lives(
     assert least_ms <= machine.asked_ms[-1] < least_ms + 50_000
 
 
-def test_the_upstream_may_ask_for_more() -> None:
-    """Its Retry-After is the minimum, even if the refusal would be final before."""
+def test_retry_after_is_the_minimum_between_refusals() -> None:
+    """The upstream's Retry-After is the minimum back-off, even if the refusal would be final before."""
     machine = Machine(lambda: answered(403, retry_after="40"))
     assert machine.until_rejected(reject_after=60) == [DROPPED, DROPPED, REJECTED]
     assert machine.asked_ms == [0, 40_000, 80_000]
 
 
-def test_the_profile_may_have_a_pace_of_its_own() -> None:
-    """The field is `backoff.refused`."""
+def test_the_profile_may_set_the_back_off_of_refusals() -> None:
+    """The profile's `backoff.refused` replaces the back-off of refusals."""
     machine = Machine(lambda: answered(403))
     machine.until_rejected(reject_after=20, backoff={"refused": {"start_s": 8}})
     assert machine.asked_ms == [0, 8_000, 16_000, 20_000]
 
 
-def test_in_place_as_well() -> None:
-    """A function that reconnects by itself waits as long, and ends by the same word."""
+def test_a_function_that_reconnects_backs_off_from_refusals_too() -> None:
+    """A function that reconnects by itself backs off as long, and ends with the same error."""
     machine = Machine(lambda: answered(404))
     assert machine.start(reject_after=7, reconnect_tries=20).outcome.error == REJECTED
     assert machine.asked_ms == [0, 1_000, 3_000, 7_000]
 
 
-def test_who_rests_beside_a_rejection_does_not_try_again() -> None:
-    """Its execution has released the stream: the lane's function leaves, and the rejection counts once."""
+def test_a_function_that_backs_off_beside_a_rejection_leaves() -> None:
+    """A function that backs off while the other lane is rejected leaves, so the rejection counts once."""
 
     def rejects() -> None:
         ended = {"ending": {"S": REJECTED}, "ended_at": {"S": "1970-01-01T00:16:45Z"}}
@@ -192,8 +192,8 @@ def test_who_rests_beside_a_rejection_does_not_try_again() -> None:
     )
 
 
-def test_after_a_rejection_the_others_wait_until_the_lease_says_so() -> None:
-    """They read it three times; a later POST has nothing to wait for."""
+def test_a_rejection_leaves_a_back_off_for_the_other_lane() -> None:
+    """After a rejection the record has a back-off of 3 s, in which the other lane reads the lease and leaves."""
     machine = Machine(lambda: answered(403))
     machine.until_rejected(reject_after=3)
     assert machine.store.read("demo").rest.until_ms == machine.now_ms + 3_000
@@ -206,7 +206,7 @@ instants = st.integers(1, 10**6)
 def test_a_row_is_never_longer_than_the_facts(
     first_ms: int, started_ms: int, now_ms: int, connected_ms: int | None
 ) -> None:
-    """It begins with the first refusal, and not before a POST or the end of the last connection."""
+    """A row of refusals begins with the first, but not before a POST or the end of the last connection."""
     before, lease = Rest("refused", 3, 5, refused_since_ms=first_ms), Lease(started_at_ms=started_ms)
     is_row = first_ms >= started_ms
     expected = min(now_ms, max(first_ms, connected_ms or 0)) if is_row else now_ms
@@ -215,13 +215,13 @@ def test_a_row_is_never_longer_than_the_facts(
 
 
 @given(instants, instants, instants, st.integers(0, 10**6), st.floats(0, 1), st.integers(0, 40))
-def test_a_rest_is_as_long_as_its_pace_and_some_chance_but_ends_with_the_row(
+def test_a_back_off_is_its_pace_with_jitter_and_ends_with_the_row(
     first_ms: int, moved_ms: int, later_ms: int, limit_ms: int, jitter: float, failures: int
 ) -> None:
-    """It lasts from the pace to half as much more; the last ends when the next refusal is final.
+    """A back-off lasts from the pace to half as much more; the last ends when the next refusal is final.
 
     The same holds if another connection has ended meanwhile, and the row begins with its end. If the row is long enough
-    and another is still open, only the pace counts.
+    and another connection is still open, only the pace counts.
     """
     since = first_ms + moved_ms
     now_ms = since + later_ms
@@ -234,18 +234,18 @@ def test_a_rest_is_as_long_as_its_pace_and_some_chance_but_ends_with_the_row(
     assert after.final_ms == since + limit_ms
 
 
-def test_what_another_lane_met_meanwhile_is_not_forgotten() -> None:
-    """The later row counts, because it has seen more of what ends one."""
+def test_refusals_of_the_other_lane_count_in_the_row() -> None:
+    """If another lane has recorded refusals meanwhile, the row with the later beginning counts."""
     theirs = Rest("refused", 4, 9_000, refused_since_ms=7_000)
     after = refused(theirs, Refusal(5_000, 60_000), 8_000, Pace(2), 0, None)
     assert after == Rest("refused", 5, 10_000, refused_since_ms=7_000, final_ms=67_000)
-    # Failures of another kind were no part of the row, and the upstream's reconnection time holds.
+    # Failures of another kind do not count in the row, and the upstream's reconnection time holds.
     other = refused(Rest("http", 4, 9_000, 3_000), Refusal(8_000, 60_000), 8_000, Pace(2, 1), 0, None)
     assert other == Rest("refused", 1, 11_000, 3_000, refused_since_ms=8_000, final_ms=68_000)
 
 
 def test_a_row_survives_the_store() -> None:
-    """All that is written of it is read again."""
+    """A row of refusals is read from the store as it was written."""
     store = Machine(lambda: LIVED).store
     row = Rest("refused", 4, 9_000, 3, 1, "x", 7_000, 67_000)
     assert store.change_rest("demo", NO_REST, row, "A/r1")

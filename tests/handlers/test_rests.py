@@ -1,4 +1,4 @@
-"""Rests between tries, in virtual time: the real decisions and the real store, on tables in memory."""
+"""The back-off between tries, in virtual time: the real decisions and the real store, on tables in memory."""
 
 from dataclasses import replace
 from functools import partial
@@ -32,16 +32,16 @@ def refused(http_status: int, retry_after_s: int | None = None) -> Script:
 LIVED: Script = [(0, Opened(200)), (60_000, Closed("ended_by_upstream"))]
 
 
-def test_a_rest_holds_for_the_next_function() -> None:
-    """A function that starts at once waits for the requested Retry-After, to the millisecond."""
+def test_a_back_off_holds_for_the_next_function() -> None:
+    """A function that starts during a back-off waits for the rest of the upstream's Retry-After, to the millisecond."""
     functions = Functions(lambda: refused(429, 9))
     for _ in range(3):
         functions.start()
     assert functions.asked_ms == [0, 9_000, 18_000]
 
 
-def test_a_rest_longer_than_the_function_is_left_to_the_next() -> None:
-    """It waits as long as it lives, connects to nothing, and raises the earlier error."""
+def test_a_back_off_longer_than_the_function_is_left_to_the_next() -> None:
+    """If the back-off outlasts a function, the function waits until its end, opens nothing, and raises that error."""
     functions = Functions(lambda: refused(429, 3_000))
     functions.start()
     outcome = functions.start().outcome
@@ -57,8 +57,8 @@ def another(functions: Functions, play: Script) -> Functions:
     return others
 
 
-def test_of_two_that_rested_together_one_tries() -> None:
-    """The other sees that the try was taken, and rests for its result: the upstream is asked once a rest."""
+def test_of_two_functions_that_back_off_together_one_tries() -> None:
+    """If two functions back off together, one tries; the other reads that, and waits for its result."""
     tried_ms: list[int] = []
 
     def tries() -> None:
@@ -72,8 +72,8 @@ def test_of_two_that_rested_together_one_tries() -> None:
     assert (tried_ms, functions.asked_ms) == ([300], [600_300])
 
 
-def test_a_try_that_is_answered_keeps_nobody_waiting() -> None:
-    """Its mark ends it; one that rested beside it reads that with the lease, and connects."""
+def test_a_function_beside_an_answered_try_connects() -> None:
+    """A try whose connection is answered ends at once; a function that waits beside it reads that and connects."""
     left: list[Rest] = []
     tries = Functions(lambda: [(1_000, Opened(200))], [(1_101, lambda: left.append(tries.store.read("demo").rest))])
     tries.store.change_rest("demo", Rest(), Rest("http", 1, 100), "A/r0")
@@ -86,8 +86,8 @@ def test_a_try_that_is_answered_keeps_nobody_waiting() -> None:
     assert rests.asked_ms == [2_000]
 
 
-def test_failures_in_a_row_rest_longer() -> None:
-    """It does not matter which function meets them."""
+def test_failures_in_a_row_lengthen_the_back_off() -> None:
+    """Failures in a row lengthen the back-off, whichever function meets them."""
     functions = Functions(lambda: refused(503))
     for _ in range(4):
         functions.start()
@@ -95,7 +95,7 @@ def test_failures_in_a_row_rest_longer() -> None:
 
 
 def test_a_try_is_taken_once() -> None:
-    """The claim that knew the present rest takes it; its own earlier request was nobody else's."""
+    """Only the first claim with the current back-off takes the try; repeating its request is accepted as its own."""
     store = Functions(lambda: LIVED).store
     store.change_rest("demo", Rest(), Rest("http", 3, 1_000), "A/r0")
     who: dict[str, Any] = {"execution": "", "now_ms": 1_500, "rest_until_ms": 1_000, "try_until_ms": 9_000}
@@ -106,8 +106,8 @@ def test_a_try_is_taken_once() -> None:
     }
 
 
-def test_a_rest_is_replaced_once() -> None:
-    """It is replaced only if it is unchanged since it was read; its own earlier request counts as its own."""
+def test_a_back_off_is_replaced_once() -> None:
+    """A back-off is replaced only if it is unchanged since it was read; a repeated request is accepted as its own."""
     store = Functions(lambda: LIVED).store
     nothing, read, taken = Rest(), Rest("http", 3, 1_000), Rest("http", 3, 9_000)
     assert [store.change_rest("demo", nothing, read, "A/r1") for _ in range(2)] == [True, True]
@@ -122,7 +122,7 @@ def test_a_rest_is_replaced_once() -> None:
 
 
 def test_a_try_is_written_down_as_one_until_it_has_ended() -> None:
-    """It keeps others from trying, but it is no owed rest, and nobody takes it for one."""
+    """While a function tries, the record marks the try: others wait for it, but it is no back-off of a failure."""
     rests: list[Rest] = []
 
     def answer() -> Script:
@@ -145,13 +145,16 @@ def test_a_try_is_written_down_as_one_until_it_has_ended() -> None:
         (refused(503), Rest("http", 1, 500), Rest("http", 2, 4_000)),
         (refused(503), Rest("throttled", 4, 90_000), Rest("http", 1, 90_000)),
         (LIVED, Rest("throttled", 4, 90_000), Rest("throttled", 4, 90_000)),
-        # Another tries by now: it is no rest until its end says so.
+        # Another function tries by now: its mark is no back-off until it has ended.
         (refused(503), Rest("http", 1, 90_000, tried_ms=1), Rest("http", 2, 90_000, tried_ms=1)),
         (refused(503), Rest("http", 1, 500, tried_ms=1), Rest("http", 2, 4_000)),
     ],
 )
 def test_a_failure_beside_another_is_added_to_it(ended: Script, theirs: Rest, after: Rest) -> None:
-    """It counts as one more of its kind, and the longer rest holds; a connection that lived ends only its own."""
+    """A failure beside another of its kind counts as one more, and the longer back-off holds.
+
+    A connection that lived does not end the back-off of another.
+    """
 
     def meanwhile() -> Script:
         functions.store.change_rest("demo", functions.store.read("demo").rest, theirs, "B/r2")
@@ -163,7 +166,7 @@ def test_a_failure_beside_another_is_added_to_it(ended: Script, theirs: Rest, af
 
 
 def test_a_row_of_failures_ends_with_a_connection_that_lives() -> None:
-    """Its end comes after its successor's claim, so a failure at each handover is the first of a row."""
+    """A connection that lives ends a row of failures: a failure at its handover is the first of a new row."""
     rows: list[Rest] = []
 
     def hand_over() -> None:
@@ -180,7 +183,7 @@ def test_a_row_of_failures_ends_with_a_connection_that_lives() -> None:
 
 
 def test_a_connection_that_is_answered_and_closed_at_once_ends_no_row() -> None:
-    """Its first heartbeat would say that it lived, and there is none within the first second."""
+    """A connection that closes within its first second, before its first heartbeat, does not end a row of failures."""
     plays: list[Script] = [refused(503), [(0, Opened(200)), (999, Closed("reset"))], refused(503)]
     functions = Functions(lambda: plays.pop(0))
     rows = []
@@ -190,8 +193,8 @@ def test_a_connection_that_is_answered_and_closed_at_once_ends_no_row() -> None:
     assert rows == [1, 1, 1]
 
 
-def test_who_made_room_for_a_successor_asked_nothing_of_the_upstream() -> None:
-    """If it was never opened, that is no failure to connect: no rest is recorded."""
+def test_a_connection_that_made_room_before_it_opened_is_no_failure() -> None:
+    """A connection that makes room for its successor before it opens is no failure: no back-off is recorded."""
     functions = Functions(lambda: [(0, Closed("refused"))])
     functions.start()
     assert functions.store.read("demo").rest == Rest("network", 1, 1_000)
@@ -210,14 +213,14 @@ def test_who_made_room_for_a_successor_asked_nothing_of_the_upstream() -> None:
         ({"stop": {"BOOL": True}}, "stopped"),
         ({"execution": {"S": "other"}}, "superseded"),
         ({"ending": {"S": "StreamEnded"}, "ended_at": {"S": "1970-01-01T00:00:01.000Z"}}, "superseded"),
-        # Its execution has failed meanwhile: whoever came after it may go on, but not what it has left behind.
+        # Its execution has failed meanwhile: the function of a failed execution ends, that of a later one goes on.
         ({"ending": {"S": "Internal"}, "ended_at": {"S": "1970-01-01T00:00:10.500Z"}}, "superseded"),
         ({"ending": {"S": "Internal"}, "ended_at": {"S": "1969-12-31T23:59:59.999Z"}}, ""),
         ({"fence": {"N": "2"}, "connected": {"N": "2"}, "holder": {"S": "B/r9"}}, "StreamTakenOver"),
     ],
 )
-def test_the_claim_after_a_rest_looks_for_itself(changed: dict[str, Any], end: str) -> None:
-    """Nothing is read after the last pause, and the claim still heeds what others did in it."""
+def test_the_claim_after_a_back_off_checks_the_record(changed: dict[str, Any], end: str) -> None:
+    """The claim after a back-off checks the record itself, as no read comes between the last pause and the claim."""
 
     def change() -> None:
         key = {"PK": {"S": "demo"}, "SK": {"S": "lease"}}
@@ -239,12 +242,12 @@ REFUSED: Script = [(0, Closed("refused"))]
 
 
 def asks(retry: bytes, until_ms: int = 10_000, end: str = "ended_by_upstream") -> Script:
-    """Return a connection that asks for a reconnection time in its first second."""
+    """Return a connection that requests a reconnection time in its first second."""
     return [(0, Opened(200)), (100, Chunk(b"retry: " + retry + b"\n\n")), (until_ms, Closed(end))]
 
 
 def asked_ms(*scripts: Script, count: int = 2, **fields: Any) -> list[int]:
-    """Return when the upstream was asked by so many functions, each started at once after the one before."""
+    """Return when `count` functions opened connections; each function starts when the one before ends."""
     left = list(scripts)
     functions = Functions(lambda: left.pop(0) if left else [(0, Opened(200))])
     functions.every_ms = 20_000
@@ -255,40 +258,40 @@ def asked_ms(*scripts: Script, count: int = 2, **fields: Any) -> list[int]:
 
 @pytest.mark.parametrize("end", ["ended_by_upstream", "reset", "stalled", "truncated"])
 def test_a_lost_connection_is_followed_by_another_after_the_reconnection_time(end: str) -> None:
-    """This holds for any end, and for any next one: the next function, or the same in place."""
+    """After any lost connection, the next function or the same one reconnects after the reconnection time."""
     assert asked_ms(asks(b"5000", end=end), LIVED) == [0, 15_000]
     assert asked_ms(asks(b"5000", end=end), asks(b"5000"), LIVED, count=1, reconnect_tries=2)[:2] == [0, 15_000]
 
 
 def test_a_reconnection_time_holds_for_each_try_in_an_outage() -> None:
-    """The refused try asked for nothing, yet the next waits as long; longer paces hold."""
+    """In an outage each try waits for the last reconnection time, or for the profile's longer back-off."""
     assert asked_ms(asks(b"5000"), REFUSED, REFUSED, LIVED, count=4) == [0, 15_000, 20_000, 25_000]
     slow = {"network": {"start_s": 8}}
     assert asked_ms(asks(b"5000"), REFUSED, LIVED, count=3, backoff=slow) == [0, 15_000, 23_000]
 
 
 def test_the_last_reconnection_time_counts() -> None:
-    """Another connection's counts too; 0 ends it, and a connection without one changes nothing."""
+    """The last reconnection time of any connection counts; 0 ends it, and a connection without one changes nothing."""
     three = asked_ms(asks(b"5000"), asks(b"2000"), LIVED, LIVED, count=4)
     assert three == [0, 15_000, 27_000, 27_000 + 62_000]
     assert asked_ms(asks(b"5000"), asks(b"0"), LIVED, count=3) == [0, 15_000, 25_000]
 
 
 def test_the_profile_bounds_the_reconnection_time() -> None:
-    """The default bound is a minute, 0 obeys none; a server cannot silence a stream."""
+    """The profile bounds the reconnection time, by default to a minute, so that no server can silence a stream."""
     bounds: list[dict[str, Any]] = [{}, {"retry_max_s": 2}, {"retry_max_s": 0}]
     rests = [asked_ms(asks(b"86400000"), LIVED, **fields)[1] - 10_000 for fields in bounds]
     assert rests == [60_000, 2_000, 0]
 
 
 def test_a_connection_that_dies_in_its_first_second_is_lost_as_well() -> None:
-    """An upstream that asks and closes at once is not asked again sooner."""
+    """The reconnection time also holds if the connection closes within its first second."""
     assert asked_ms(asks(b"5000", until_ms=200), LIVED) == [0, 5_200]
 
 
 @pytest.mark.parametrize("connected_ms", [8_100, 10_050])
 def test_a_handover_is_no_reconnection(connected_ms: int) -> None:
-    """The successor was connected before this one ended, or evicted it: nothing was lost."""
+    """A handover causes no back-off: the successor was connected before this connection ended, or evicted it."""
     functions = Functions(
         lambda: asks(b"5000"),
         [
@@ -300,8 +303,8 @@ def test_a_handover_is_no_reconnection(connected_ms: int) -> None:
     assert functions.store.read("demo").rest == Rest()
 
 
-def test_who_leaves_at_its_deadline_owes_no_rest() -> None:
-    """It was not lost, so the next one connects at once."""
+def test_a_connection_that_ends_at_its_deadline_leaves_no_back_off() -> None:
+    """A connection that ends at its deadline was not lost, so it leaves no back-off, and the next connects at once."""
     functions = Functions(lambda: asks(b"5000", until_ms=10**7))
     functions.every_ms = 20_000
     report = functions.start()
@@ -309,16 +312,16 @@ def test_who_leaves_at_its_deadline_owes_no_rest() -> None:
 
 
 @pytest.mark.parametrize(("lot", "asked_ms"), [(0, [0, 0, 0, 0]), (0.3, [0, 0, 30, 120]), (1, [0, 0, 100, 400])])
-def test_failures_in_place_come_back_at_random(lot: float, asked_ms: list[int]) -> None:
-    """At once after the first, then with full jitter, up to twice as long each time: functions do not stay in step."""
+def test_a_function_reconnects_with_full_jitter(lot: float, asked_ms: list[int]) -> None:
+    """A function reconnects at once after its first failure, then with full jitter, to spread functions in time."""
     functions = Functions(lambda: [(0, Closed("reset"))])
     functions.lot = lot
     functions.start(reconnect_tries=3, backoff={})
     assert functions.asked_ms == asked_ms
 
 
-def test_a_function_comes_back_in_place_with_time_for_more_than_leaving() -> None:
-    """It needs three times its margin; with less it leaves that to the next function, which has a whole life."""
+def test_a_function_reconnects_only_with_three_margins_left() -> None:
+    """A function reconnects only if three times its margin is left; otherwise it leaves that to the next function."""
     openings = []
     for after_ms in (887_999, 888_000):
         lived: Script = [(0, Opened(200)), (after_ms, Closed("reset"))]
@@ -330,7 +333,7 @@ def test_a_function_comes_back_in_place_with_time_for_more_than_leaving() -> Non
 
 
 def test_the_first_claim_fixes_the_partitions() -> None:
-    """A connection whose profile has another number writes where the others did."""
+    """A stream's first claim fixes its partitions; a later profile with another number writes to the same ones."""
     functions = Functions(lambda: LIVED)
     for number, partitions in ((1, 5), (2, 1)):
         requests = functions.requests(functions.profile(partitions=partitions), functions.invocation())

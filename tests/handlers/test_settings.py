@@ -32,7 +32,7 @@ def environment(root: Path, **changes: str) -> dict[str, str]:
     return whole | changes
 
 
-def test_a_whole_environment_is_the_settings(tmp_path: Path) -> None:
+def test_a_complete_environment_gives_the_settings(tmp_path: Path) -> None:
     """Seconds become milliseconds, the streams' folder has a default, and only UPSTREAM_ variables are kept."""
     more = {
         "UPSTREAM_DEMO": "http://127.0.0.1:1",
@@ -65,7 +65,7 @@ def test_a_whole_environment_is_the_settings(tmp_path: Path) -> None:
 
 
 def test_addresses_are_packaged_beside_the_profiles(tmp_path: Path) -> None:
-    """An environment variable goes before the packaged one; an unreadable file fails the cold start."""
+    """Packaged addresses are read, an environment variable goes first, and an unreadable file fails the cold start."""
     variables, packaged = environment(tmp_path, UPSTREAM_B="http://b"), tmp_path / "env" / "upstreams.json"
     packaged.write_text('{"UPSTREAM_A": "http://a", "UPSTREAM_B": "http://old"}')
     assert Settings.load(variables).upstreams == {"UPSTREAM_A": "http://a", "UPSTREAM_B": "http://b"}
@@ -75,7 +75,7 @@ def test_addresses_are_packaged_beside_the_profiles(tmp_path: Path) -> None:
 
 
 def test_the_streams_folder_may_be_elsewhere(tmp_path: Path) -> None:
-    """STREAMS_DIR is relative to the task's root, or absolute."""
+    """STREAMS_DIR is a folder relative to the task's root, or an absolute one."""
     (tmp_path / "other").mkdir()
     assert Settings.load(environment(tmp_path, STREAMS_DIR="other")).streams_dir == tmp_path / "other"
     assert Settings.load(environment(tmp_path, STREAMS_DIR=str(tmp_path / "other"))).streams_dir == tmp_path / "other"
@@ -112,7 +112,7 @@ NEEDED: dict[Kind, list[str]] = {
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in NEEDED.items() for name in names])
 def test_a_missing_variable_is_named(tmp_path: Path, kind: Kind, name: str) -> None:
-    """Absent or empty, the sentence names the variable, for each function that needs it."""
+    """If a variable is empty that a function needs, the error names it."""
     for value in ("", "  "):
         with pytest.raises(SettingsError, match=f"^the variable {name} is not set$"):
             kind.load(environment(tmp_path, **(RESTS | {name: value})))
@@ -141,15 +141,15 @@ BAD: list[tuple[Kind, str, tuple[str, ...], str]] = [
 
 @pytest.mark.parametrize(("kind", "name", "values", "words"), BAD)
 def test_a_bad_value_is_named(tmp_path: Path, kind: Kind, name: str, values: tuple[str, ...], words: str) -> None:
-    """The sentence has the variable and what it must be, but not the value."""
+    """The error of a bad value names the variable and its valid values, but not the value."""
     for value in values:
         with pytest.raises(SettingsError) as refused:
             kind.load(environment(tmp_path, **{name: value}))
         assert str(refused.value) == f"the variable {name} must be {words}"
 
 
-def test_what_may_be_left_open_is_taken(tmp_path: Path) -> None:
-    """0 days means never, a bucket may be named or not, and metrics may be the stage's or each stream's."""
+def test_optional_values_are_accepted(tmp_path: Path) -> None:
+    """0 days means never, a bucket is optional, and metrics are by stage or stream; a missing folder is refused."""
     for by in ("stage", "stream"):
         loaded = Settings.load(environment(tmp_path, METRICS_BY=by, LEDGER_KEEP_DAYS="0", EVENTS_BUCKET="mine"))
         assert (loaded.metrics_by, loaded.ledger_keep_days, loaded.events_bucket) == (by, 0, "mine")
@@ -158,7 +158,7 @@ def test_what_may_be_left_open_is_taken(tmp_path: Path) -> None:
 
 
 def test_the_control_function_needs_less(tmp_path: Path) -> None:
-    """It needs tables, folder, queue and the connection manager's intervals; a bucket may be named."""
+    """The control function needs tables, folder, queue and the connection manager's intervals; a bucket is optional."""
     whole = environment(tmp_path, UPSTREAM_DEMO="http://127.0.0.1:1", **RESTS)
     needed = {name: whole[name] for name in ("LAMBDA_TASK_ROOT", *CONTROL_NEEDED)}
     assert ControlSettings.load(needed | {"EVENTS_BUCKET": "mine"}).events_bucket == "mine"
@@ -171,7 +171,7 @@ def test_the_control_function_needs_less(tmp_path: Path) -> None:
         streams_dir=tmp_path / "env" / "streams",
         lease_every_ms=1000,
         progress_every_ms=2000,
-        # A rest of 15 s with 10 s of jitter is longer than the longest back-off; 5 s are for a function's start.
+        # A cool-down of 15 s with 10 s of jitter exceeds the longest back-off; 5 s are for a function's start.
         retried_within_ms=30_000,
         throttled_within_ms=315_000,
         fleet_machine_arn=FLEET,
@@ -184,8 +184,8 @@ def test_the_control_function_needs_less(tmp_path: Path) -> None:
     )
 
 
-def test_the_delivery_reads_what_its_documents_say(tmp_path: Path) -> None:
-    """The settings say which numbers are metrics, and in which namespace."""
+def test_the_delivery_reads_the_settings_of_its_metrics(tmp_path: Path) -> None:
+    """The delivering function's settings include the kind and the namespace of its metrics."""
     settings = DeliverySettings.load(environment(tmp_path))
     assert (settings.delivery_table, settings.delivery_function) == ("delivery", "deliver")
     assert (settings.metrics_by, settings.metrics_namespace) == ("profile", "Streamkeeper")

@@ -23,7 +23,7 @@ from tests.local.service.test_gateway import ARN, service
 from tests.local.support import in_thread
 from tests.stream_ids import NAMES, PCHAR, is_sound
 
-# Lies in the bucket: no item takes it.
+# A body too large for an item: the bucket holds it.
 LARGE = random.Random(1).randbytes(450_000)
 
 
@@ -38,7 +38,7 @@ class Chain:
 
     def ask(self, method: str, segment: str, rest: str = "") -> tuple[int, Any]:
         """Return the status and the JSON of a request to /connections/{segment}."""
-        # The whole address goes out as it stands here: urllib3 would take dots out of it.
+        # Sent like this, the address stays as it is: urllib3 would remove dots from it.
         host = urlsplit(self._origin)
         pool = self._http.connection_from_host(host.hostname, host.port)
         answer = pool.urlopen(method, f"/connections/{segment}{rest}", headers={"Accept": "*/*"})
@@ -67,7 +67,7 @@ class Chain:
 
 
 def test_an_id_means_one_stream_from_end_to_end(aws: Aws, function: ModuleType, tmp_path: Path) -> None:
-    """It does so in any percent-encoding. An invalid id gets one sentence with 400, and starts nothing."""
+    """A stream id in any percent-encoding means one stream in every part of the service; an invalid id gives 400."""
     kept: list[str] = []
 
     async def invoke(_name: str, payload: bytes) -> Answer:
@@ -104,5 +104,5 @@ def test_an_id_means_one_stream_from_end_to_end(aws: Aws, function: ModuleType, 
             assert chain.all_streams() == sorted(kept)
         finally:
             chain.close()
-    # One object for each stream: they hold the same, and none overwrote another's.
+    # One object for each stream: the contents are equal, and none overwrote another's.
     assert len(aws.objects()) == len(kept)

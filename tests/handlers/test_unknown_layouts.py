@@ -1,4 +1,4 @@
-"""Records that a later version wrote in another layout: every route names the reason, and nobody misreads them."""
+"""Records that a later version wrote in another layout: every route names the reason, and none misreads them."""
 
 from types import ModuleType
 from typing import Any
@@ -19,7 +19,7 @@ POSITION = "000000000000001/000000000001/000000000001"
 
 
 def segment() -> dict[str, Any]:
-    """Return a segment as the version before wrote it, which does not expire."""
+    """Return a segment as the previous version wrote it, without an expiry."""
     item: dict[str, Any] = bare(SEGMENTS)[1]["item"]
     return {name: value for name, value in item.items() if name != "expires_at"}
 
@@ -30,7 +30,7 @@ def put(memory: Memory, stream_id: str, **attributes: Any) -> None:
 
 
 def test_a_newer_control_record_is_refused_by_name(memory: Memory, control: ModuleType) -> None:
-    """Its status and the list give that reason; routes that need its records refuse, and none gives a 500."""
+    """Status and list name a newer layout of the control record; routes that need it answer 503; a DELETE works."""
     put(memory, "demo:new", layout={"N": str(LAYOUT + 1)})
     put(memory, "demo:now", layout={"N": str(LAYOUT)})
     for part in ("/events", "/gaps", "/timeline", "/cost", "/latest"):
@@ -45,7 +45,7 @@ def test_a_newer_control_record_is_refused_by_name(memory: Memory, control: Modu
 
 
 def test_a_newer_event_is_refused_by_name(memory: Memory, control: ModuleType) -> None:
-    """The refusal has its place; so has that of a body that cannot be unpacked."""
+    """The refusal of an event with a newer layout, or with an unknown encoding, names the event's position."""
     put(memory, "demo:now")
     item = {"PK": {"S": "demo:now"}, "SK": {"S": "k"}, "position": {"S": POSITION}} | EVENT
     memory.dynamodb.put_item(TableName=EVENTS, Item=item | {"layout": {"N": "2"}})
@@ -65,7 +65,7 @@ def test_a_newer_event_is_refused_by_name(memory: Memory, control: ModuleType) -
     ],
 )
 def test_a_newer_segment_is_refused_by_name(memory: Memory, control: ModuleType, changes: Any, words: str) -> None:
-    """All readers of events refuse it."""
+    """A request for events is refused at a segment with a newer layout, or with data that cannot be unpacked."""
     put(memory, "demo:log", partitions={"N": "0"})
     item = segment()
     memory.dynamodb.put_item(TableName=EVENTS, Item=item | {"PK": {"S": segment_reader.log_key("demo:log")}} | changes)
@@ -74,7 +74,7 @@ def test_a_newer_segment_is_refused_by_name(memory: Memory, control: ModuleType,
 
 
 def test_nobody_appends_to_a_newer_segment(memory: Memory) -> None:
-    """Its head has the layout, which an appender reads first."""
+    """Reading the head of a segment, as an appender does first, is refused if its layout is newer."""
     item = segment() | {"layout": {"N": "2"}, "PK": {"S": segment_reader.log_key("demo:log")}}
     memory.dynamodb.put_item(TableName=EVENTS, Item=item)
     with pytest.raises(StoreUnavailable, match="segment 1 of the log has layout 2"):

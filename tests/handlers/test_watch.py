@@ -1,4 +1,4 @@
-"""The watch on the embedded AWS: which streams it finds away or unwell, what it sends and starts, and what it costs."""
+"""The watch on the embedded AWS: the streams that it finds away or unwell, its messages, its starts, and its cost."""
 
 import contextlib
 import importlib
@@ -45,7 +45,7 @@ ENVIRONMENT = {
 
 
 class States:
-    """Step Functions' client: its answers about executions, and what is started."""
+    """Step Functions' client: its answers about executions, and the executions that were started."""
 
     def __init__(self, **executions: Any) -> None:
         self.executions = executions
@@ -72,7 +72,7 @@ RUNS, ABORTED = {"status": "RUNNING"}, {"status": "ABORTED"}
 
 
 def claimed(expires_in_s: int, **more: Any) -> dict[str, Any]:
-    """Return a lease that an execution holds, whose holder counts as dead so many seconds from now."""
+    """Return a lease that an execution holds and that expires in so many seconds."""
     expires_at_ms = time.time_ns() // 1_000_000 + expires_in_s * 1000
     started = {"started_at": {"S": "2026-01-01T00:00:00.000Z"}, "expires_at_ms": {"N": str(expires_at_ms)}}
     return {"generation": {"N": "1"}, "execution": {"S": "arn:1"}} | started | more
@@ -115,7 +115,7 @@ class Watched:
 
     @cached_property
     def module(self) -> ModuleType:
-        """The function as a new sandbox has it; its logger keeps the output of the moment."""
+        """The function's module as a new sandbox imports it; its logger keeps the output of that moment."""
         module = importlib.import_module("handlers.watch")
         self.patch.setattr(module, "dynamodb", self.dynamodb)
         made = module.client
@@ -150,14 +150,14 @@ class Watched:
         return document, [line for line in lines if "_aws" not in line]
 
     def reaches_one(self) -> None:
-        """From now on let a run reach only one stream, and be late."""
+        """Let each later run be late and reach only one stream."""
         self.patch.setattr(self.module, "READ_S", -1)
         for name in ("KEYS", "AT_ONCE"):
             self.patch.setattr("handlers.watching.lease_rounds." + name, 1)
 
     @contextlib.contextmanager
     def topic_refuses(self) -> Iterator[None]:
-        """Let the topic take no message."""
+        """Let the topic refuse every message."""
         self.clients["sns"] = Client(self.module.client("sns"), "publish", fails_with("AuthorizationError"))
         yield
         del self.clients["sns"]
@@ -167,7 +167,7 @@ class Watched:
 def watched(
     aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Watched]:
-    """Yield the watch of a table and of a topic of their own."""
+    """Yield the watch of its own table and topic."""
     subscriber = Subscriber(aws, "alerts")
     own = {"POWERTOOLS_SERVICE_NAME": tmp_path.name, "DEAD_LETTER_QUEUE_URL": aws.queue_url}
     for name, value in (ENVIRONMENT | own | {"ALERTS_TOPIC_ARN": subscriber.topic}).items():
@@ -178,14 +178,14 @@ def watched(
     subscriber.close()
 
 
-def test_it_finds_every_stream_by_the_index(watched: Watched) -> None:
-    """Only leases count; the longest time without a connection is the metric, and a line names its stream."""
+def test_the_watch_finds_every_stream_by_the_index(watched: Watched) -> None:
+    """The watch finds streams by their leases, logs those that are away, and its metric is the longest time away."""
     watched.put("connected", **claimed(20))
     watched.put("connected", "connection#000000000001", fence={"N": "1"}, execution={"S": "arn:1"})
     watched.put("connected", "cursor", cursor={"S": "7"})
     watched.put("dropped", **claimed(-3))
     watched.put("dead", **claimed(-AFTER_S))
-    # Their time counts from the start, not from the end of an earlier lease.
+    # The time without a connection counts from the start, not from the end of an earlier lease.
     begun: dict[str, Any] = {"started_at": {"S": instant(time.time_ns() // 1_000_000 - 3_000)}}
     for name, lease in (("first", begun), ("again", begun | {"expires_at_ms": {"N": "7"}})):
         watched.put(name, generation={"N": "1"}, execution={"S": "arn:1"}, **lease)
@@ -197,16 +197,16 @@ def test_it_finds_every_stream_by_the_index(watched: Watched) -> None:
     assert AFTER_S <= document["LongestUnconnected"][0] < AFTER_S + 60
     assert (document["Wanted"], document["Unconnected"]) == (5, 4)
     assert [list(line["streams"]) for line in lines] == [["dead"]]
-    # The alarm asks for exactly this metric: with another dimension it would never see it.
+    # The alarm watches exactly this metric: with another dimension it would never see it.
     alarm = osls.template("test")["Resources"]["UnconnectedAlarm"]["Properties"]
     (described,) = document["_aws"]["CloudWatchMetrics"]
     assert described["Dimensions"] == [[one["Name"] for one in alarm["Dimensions"]]]
-    # And no other is paid for: each is 30 cents a month.
+    # No other metric is paid for: each costs 30 cents a month.
     assert [metric["Name"] for metric in described["Metrics"]] == [alarm["MetricName"]] == list(WATCH_METRICS)
 
 
 def test_each_stream_that_is_away_is_named_to_the_subscribers(watched: Watched) -> None:
-    """It is named once, even if another is away already, and again if it goes away again; any text may be an id."""
+    """The watch names each stream that goes away to the subscribers once, with any id, even while another is away."""
 
     def named() -> list[str]:
         return list(watched.run()["named"])
@@ -233,7 +233,7 @@ def test_each_stream_that_is_away_is_named_to_the_subscribers(watched: Watched) 
 
 
 def test_a_lease_that_cannot_be_read_is_named_and_hides_no_other(watched: Watched) -> None:
-    """The log names it every time, one message once; its time is unknown, so no number has it; it is asked about."""
+    """A damaged lease is named to subscribers once, and its execution is checked; no number has its unknown time."""
     watched.put("bad", **claimed(-AFTER_S, started_at={"S": "yesterday"}, expires_at_ms={"S": "7"}))
     watched.put("dead", **claimed(-AFTER_S))
     watched.states(**{"1": ABORTED})
@@ -248,7 +248,7 @@ def test_a_lease_that_cannot_be_read_is_named_and_hides_no_other(watched: Watche
 
 
 def test_connected_streams_that_are_not_well_are_named_once(watched: Watched) -> None:
-    """Expected events do not come, or ids start over; they are named again only after they were well."""
+    """Connected streams that are quiet or whose ids start over are named once, and again only after they were well."""
     now_ms = time.time_ns() // 1_000_000
     pace = {"fence": {"N": "1"}, "seen_ms": {"N": "1"}, "event_ms": {"N": str(now_ms - 90_000)}}
     watched.put("calm", **claimed(900, live={"M": pace | {"expect_ms": {"N": "600000"}}}))
@@ -266,13 +266,13 @@ def test_connected_streams_that_are_not_well_are_named_once(watched: Watched) ->
     assert watched.run()["named"] == ["silent"]
 
 
-def test_a_run_that_is_late_names_nobody_twice(watched: Watched) -> None:
-    """It says that it is incomplete; a named stream stays named until a whole round has found it well."""
+def test_a_late_run_names_no_stream_twice(watched: Watched) -> None:
+    """A late run reports that it is incomplete; a stream is named again only after a whole round has found it well."""
     for name, expires_in_s in (("a", 900), ("b", -AFTER_S), ("c", 900)):
         watched.put(name, **claimed(expires_in_s))
     watched.reaches_one()
     runs = watched.runs(3)
-    # Its round is the second one: what the first one saw must not let it be forgotten.
+    # The stream goes away in the second round: the first round saw it well and must not make the watch forget it.
     watched.put("a", **claimed(-AFTER_S))
     runs += watched.runs(6)
     assert [run["is_whole"] for run in runs] == [False, False, True] * 3
@@ -288,8 +288,8 @@ def test_a_run_that_is_late_names_nobody_twice(watched: Watched) -> None:
     assert subjects == ["Streamkeeper: the watch is late", away, away, away]
 
 
-def test_that_a_run_is_late_is_said_until_somebody_heard_it(watched: Watched) -> None:
-    """The message says how many streams one run reached; the next run repeats what the topic refused."""
+def test_a_late_run_is_reported_until_the_topic_accepts_it(watched: Watched) -> None:
+    """The message of a late run names how many streams the run reached; it is sent until the topic accepts it."""
     for name in ("a", "b", "c"):
         watched.put(name, **claimed(900))
     watched.reaches_one()
@@ -301,8 +301,8 @@ def test_that_a_run_is_late_is_said_until_somebody_heard_it(watched: Watched) ->
     assert (subject, "reached 1 stream, and not all" in text) == ("Streamkeeper: the watch is late", True)
 
 
-def test_what_the_topic_did_not_take_is_sent_in_the_next_run(watched: Watched) -> None:
-    """A line says so, and the rest of the run goes on: metrics, orphans and the queue."""
+def test_a_message_that_the_topic_refuses_is_sent_in_the_next_run(watched: Watched) -> None:
+    """A message that the topic refuses is logged and sent by the next run; the rest of the run goes on."""
     watched.put("dead", **claimed(-AFTER_S))
     watched.aws.sqs.send_message(QueueUrl=watched.aws.queue_url, MessageBody="{}")
     with watched.topic_refuses():
@@ -319,7 +319,7 @@ def test_what_the_topic_did_not_take_is_sent_in_the_next_run(watched: Watched) -
 
 
 def test_a_queue_that_does_not_answer_stops_nothing(watched: Watched) -> None:
-    """The number is missing, and a line says so."""
+    """If the dead-letter queue does not answer, its number is missing, a line reports that, and the run goes on."""
     silent = Client(watched.aws.sqs, "get_queue_attributes", never_arrives)
     _ = watched.module
     watched.clients["sqs"] = silent
@@ -329,7 +329,7 @@ def test_a_queue_that_does_not_answer_stops_nothing(watched: Watched) -> None:
 
 @pytest.mark.parametrize("stream_id", ["demo:", "😀" * 250])
 def test_a_message_and_a_line_are_bounded_however_many_streams_there_are(stream_id: str) -> None:
-    """Of 10,000 the message names as many as it has room for and counts the others; the log's lines name all."""
+    """A message about 10,000 streams names as many as fit and counts the others; the lines of the log name all."""
     streams = {f"{stream_id}{number}": "away 5 min" for number in range(10_000)}
     subject, text = KINDS["damage"].message(streams, 70_000)
     assert len(subject) < 100
@@ -343,8 +343,8 @@ def test_a_message_and_a_line_are_bounded_however_many_streams_there_are(stream_
     assert [entry for part in parts for entry in part.items()] == list(streams.items())
 
 
-def test_an_orphan_is_mended_and_reported(watched: Watched) -> None:
-    """Of four streams without a connection one has an execution, one was stopped, and of one nobody answers."""
+def test_an_orphan_is_started_again_and_reported(watched: Watched) -> None:
+    """An orphan, whose execution was aborted, is started again; a running, stopped or unchecked stream is not."""
     for name in ("aborted", "running", "stopped", "refused"):
         watched.put(f"demo:{name}", **claimed(-20, execution={"S": f"arn:{name}"}))
     watched.put("demo:released", generation={"N": "2"})
@@ -369,8 +369,8 @@ def test_an_orphan_is_mended_and_reported(watched: Watched) -> None:
     assert (alarm["MetricName"], alarm["Threshold"]) == (described["Metrics"][0]["Name"], 0)
 
 
-def test_a_stopped_stream_whose_execution_cannot_let_go_is_let_go(watched: Watched) -> None:
-    """One was aborted, one has joined a group half way. Others run, were stopped just now, or were started again."""
+def test_a_stopped_stream_whose_execution_cannot_release_it_is_released(watched: Watched) -> None:
+    """A stopped stream is released if its execution was aborted or it half joined a group, unless just stopped."""
     old = {"stop": {"BOOL": True}, "stop_since": {"S": "2026-01-01T00:00:00.000Z"}}
     fresh = old | {"stop_since": {"S": instant(time.time_ns() // 1_000_000)}}
     aborted, joining = {"execution": {"S": "arn:aborted"}}, {"execution": {"S": "#1"}, "group": {"S": "#1"}}
@@ -389,7 +389,7 @@ def test_a_stopped_stream_whose_execution_cannot_let_go_is_let_go(watched: Watch
     for name in ("aborted", "joining"):
         lease = control_record.lease(items[name])
         assert (lease.ending, lease.ending_cause, "group" in items[name]) == ("StreamEnded", "stopped", False)
-    # A POST that came between the reading and the write has cleared the stop.
+    # A POST between the read and the write has cleared the stop.
     watched.put("demo:again", **claimed(-AFTER_S, **aborted))
     assert not let_go(
         table, "demo:again", Lease(execution="arn:aborted", stop=True), 0, lambda *_: Described("", Verdict.OVER, 0)
@@ -397,7 +397,7 @@ def test_a_stopped_stream_whose_execution_cannot_let_go_is_let_go(watched: Watch
 
 
 def test_the_streams_of_a_group_that_is_away_are_named(watched: Watched) -> None:
-    """The message names each, with how many others; the log has the orphaned group, some of them and their count."""
+    """The message names each stream of a group that is away; the log names the group, some streams and their number."""
     count = MOST_OF_GROUP + 3
     watched.put("#1", **claimed(-AFTER_S, execution={"S": "arn:aborted"}))
     for number in range(count):
@@ -416,19 +416,19 @@ def test_the_streams_of_a_group_that_is_away_are_named(watched: Watched) -> None
     assert with_streams("It is over", []) == "It is over"
 
 
-def test_it_reports_its_numbers_where_there_is_no_stream(watched: Watched) -> None:
-    """Silence would raise an alarm."""
+def test_the_watch_reports_its_numbers_without_any_stream(watched: Watched) -> None:
+    """The watch reports its numbers even without any stream, because missing numbers would raise an alarm."""
     nothing = {"is_whole": True, "wanted": 0, "unconnected": 0, "named": [], "dead_letters": 0}
     assert watched.run() == nothing | {"repairs": [], "orphans": []}
     document, lines = watched.reported()
-    # And what it writes is priced, with START, END and REPORT.
+    # The price covers this document, with Lambda's lines START, END and REPORT.
     assert len(json.dumps(document)) + 350 < measured()["log_bytes_per_watch"]
     assert (document["LongestUnconnected"], document["Wanted"], lines) == ([0.0], 0, [])
 
 
 @pytest.mark.parametrize("operation", ["query", "batch_get_item"])
-def test_what_the_table_refuses_leaves_the_metrics_out(watched: Watched, operation: str) -> None:
-    """A watch that cannot see must not report that all is well."""
+def test_a_watch_without_its_table_reports_no_metrics(watched: Watched, operation: str) -> None:
+    """A watch whose table does not answer fails and reports no numbers: it must not report that all is well."""
     watched.put("connected", **claimed(20))
     watched.patch.setattr(watched.module, "dynamodb", Client(watched.dynamodb, operation, never_arrives))
     with pytest.raises(StoreUnavailable, match=r"ReadTimeoutError$"):
