@@ -31,7 +31,7 @@ from handlers.values import dataclass
 class GroupHeartbeat:
     """A function as the group's lease shows it: its `token`, its last heartbeat, and until when it counts as alive.
 
-    `turns` counts its claims and marks of streams: when it grows, other functions read the records anew. `away` is how
+    `turns` counts its claims and marks of streams: when it grows, other functions read the records again. `away` is how
     many of its streams are not connected, as far as it knows, or should be checked.
     """
 
@@ -80,7 +80,7 @@ def newer_lives(group: GroupLease, token: int, now_ms: int) -> bool:
 
 
 def is_well(group: GroupLease, now_ms: int) -> bool:
-    """Returns whether all streams of the group are connected, by its newest living function: none need be read.
+    """Returns whether all streams of the group are connected, by its newest living function, so no record need be read.
 
     False if no function lives.
     """
@@ -128,10 +128,10 @@ def turns_of_others(group: GroupLease, token: int) -> frozenset[tuple[int, int]]
 
 
 def good_until_ms(seen_ms: int, lag_ms: int | None, heartbeat: GroupHeartbeat | None) -> int:
-    """Returns until when a stream's connection is known good; its record says `seen_ms`.
+    """Returns until when a stream's connection is known to be good; its record has `seen_ms`.
 
-    If the record has a `lag_ms`, its function's heartbeats vouch for it: it was good until that long before the
-    heartbeat. With None only `seen_ms` counts, because some of its events are not stored.
+    If the record has a `lag_ms`, its function's heartbeats cover it: it was good until that long before the heartbeat.
+    With None only `seen_ms` counts, because some of its events are not stored.
     """
     if heartbeat is None or lag_ms is None:
         return seen_ms

@@ -23,9 +23,9 @@ from handlers.group.roster import Roster
 
 
 class GroupTask(NamedTuple):
-    """One request; `version` is the one that the members count for, or at which there is no member.
+    """One request; `version` is the one that the members count for, or at which the group has no member.
 
-    `stream` is the one that is over; it had joined at `joined`.
+    `stream` is over and is to be removed; it had joined at `joined`.
     """
 
     kind: Literal["heartbeat", "check", "members", "records", "remove", "end"]
@@ -125,6 +125,6 @@ class GroupTasks:
             joined = roster.removes(stream)
             if joined is not None:
                 return GroupTask("remove", stream=stream, joined=joined)
-            self._over.remove(stream)  # it has joined anew
+            self._over.remove(stream)  # it has joined again
         version = roster.empty_version
         return None if version is None else GroupTask("end", version)

@@ -118,8 +118,7 @@ def kept(
         try:
             report = yield from attempts(profile, invocation, now_ms, draw)
         except Exception as defect:
-            # A defect in one manager, or in its performer, ends one connection. The message has nothing that came over
-            # the wire.
+            # A defect in one manager, or in its performer, ends one connection. The message has no text from the wire.
             report = Report(raised(defect), Progress(0, began_ms))
             yield Ended(report)
         what = next_step(report.outcome, is_hot=profile.standby == "hot")

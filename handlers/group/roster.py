@@ -52,7 +52,7 @@ class Roster:
             self._newer_since_ms = now_ms
         self._is_unseen = False
         if lease.token == self._token:
-            # A stream was taken from this function by something outside of the group. The function tries again once a
+            # Something outside of the group took a stream from this function. The function tries again once a
             # heartbeat, not at once.
             self._parts |= {one: NextStep.AGAIN for one, part in self._parts.items() if part is NextStep.RELIEVED}
 
@@ -82,7 +82,7 @@ class Roster:
             del self._parts[stream]
 
     def removed(self, stream: str) -> None:
-        """Records that the stream is no longer a member: it was over, and has not joined anew."""
+        """Records that the stream is no longer a member: it was over, and has not joined again."""
         self._members.pop(stream, None)
         self._parts.pop(stream, None)
 
@@ -107,12 +107,12 @@ class Roster:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the members must be read anew, according to the last lease."""
+        """Whether the members must be read again, according to the last lease."""
         return self._listed != self._lease.version
 
     @property
     def goes_on(self) -> bool:
-        """Whether this function connects a stream again whose connection was lost."""
+        """Whether this function reconnects a stream whose connection was lost."""
         return not (self._has_newer or self.is_ended or self._lease.stop or self._is_superseded)
 
     def beside_newer_ms(self, now_ms: int) -> int:

@@ -1,4 +1,4 @@
-"""Functions of a group hand over, stream by stream, on the tables that the product writes."""
+"""Functions of a group hand over stream by stream, on tables in memory and with the product's own writes."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def check(world: World, *streams: str) -> None:
 
 
 def test_one_function_keeps_all_its_streams() -> None:
-    """It opens them a few at a time, and all are stored; each record says after what silence it would end."""
+    """A function opens a group's streams a few at a time and stores all events; each record has its allowed silence."""
     world = running()
     world.run(20_000)
     assert all(typed_values.count(world.record(stream)["live"]["M"], "silent_ms") for stream in STREAMS)
@@ -62,10 +62,11 @@ def test_one_function_keeps_all_its_streams() -> None:
 
 
 @pytest.mark.parametrize(("longest_ms", "late"), [(38_000, ""), (36_000, "; late by 38 s"), (0, "")])
-def test_what_the_successor_cannot_open_stays_with_the_older(longest_ms: int, late: str) -> None:
-    """It stays until the older one's deadline; the others are handed over at once, without a gap if two may overlap.
+def test_a_stream_that_the_successor_cannot_open_stays_with_the_older_function(longest_ms: int, late: str) -> None:
+    """A stream that the newer function cannot open stays with the older one until its deadline.
 
-    The older one is taken over late, which its end says if it was longer beside the newer one than is safe.
+    The others are handed over at once, without a gap if two may overlap. If the older function was beside the newer one
+    for longer than is safe, its outcome says so.
     """
     world = running(longest_ms)
     down, others = world.upstreams["tolerates:b"], [stream for stream in STREAMS if stream != "tolerates:b"]
@@ -99,7 +100,7 @@ def test_what_the_successor_cannot_open_stays_with_the_older(longest_ms: int, la
 def test_a_join_and_a_leave_take_effect_within_a_heartbeat(
     after_ms: int, number: int, handover_ms: int | None, leaves: bool
 ) -> None:
-    """This holds at any moment, also around a handover: the settings bound it, and no other stream has a gap.
+    """A join or a leave takes effect within the settings' bound, also around a handover; no other stream has a gap.
 
     A heartbeat is at most 4 s in any stage, and an opening is young for 1 s, so both take effect within 5 s.
     """
@@ -119,7 +120,7 @@ def test_a_join_and_a_leave_take_effect_within_a_heartbeat(
     world.run(asked_ms + EVERY_MS)
     upstream = world.upstreams[moved]
     if not leaves and "forbids" in moved and handover_ms is not None and upstream.bare_since is not None:
-        # It was connected since it was asked for. It is just being handed over, where no two connections are allowed.
+        # It was connected after its POST. A handover is under way now, and two connections are not allowed.
         assert upstream.bare_since > START_MS + asked_ms
         world.run(upstream.bare_since - START_MS + 300)
     assert world.holders(moved) in (([],) if leaves else (["r1"], ["r2"], ["r1", "r2"]))
@@ -132,8 +133,8 @@ def test_a_join_and_a_leave_take_effect_within_a_heartbeat(
 @given(st.integers(1, 40_000), st.booleans())
 @settings(max_examples=examples(40))
 @example(2_001, False)
-def test_between_heartbeats_that_are_far_apart_a_check_is_enough(after_ms: int, leaves: bool) -> None:
-    """As in `prod`, with a heartbeat every 4 s: a join or a leave takes effect after the next check or heartbeat."""
+def test_a_check_between_distant_heartbeats_finds_a_join_or_a_leave(after_ms: int, leaves: bool) -> None:
+    """With a heartbeat every 4 s, as in `prod`, a join or a leave takes effect after the next check or heartbeat."""
     moved = STREAMS[after_ms % 5]
     world = World(POLICIES)
     world.every_ms = 5_000
@@ -150,8 +151,8 @@ def test_between_heartbeats_that_are_far_apart_a_check_is_enough(after_ms: int, 
 @settings(max_examples=examples(40))
 @example(35_000, True)
 @example(2_001, True)  # the stop is never read
-def test_a_stream_that_rests_leaves_and_joins_as_soon(after_ms: int, joins: bool) -> None:
-    """A stop or a new start does not wait for the end of its rest, however long that is."""
+def test_a_stream_leaves_and_joins_during_a_back_off(after_ms: int, joins: bool) -> None:
+    """A stop or a new start takes effect during a back-off, however long that is."""
     world, moved = World(POLICIES), "tolerates:b"
     world.upstreams[moved].is_down = True
     world.join(*STREAMS)
@@ -165,8 +166,8 @@ def test_a_stream_that_rests_leaves_and_joins_as_soon(after_ms: int, joins: bool
     assert world.holders(moved) == (["r1"] if joins else [])
 
 
-def test_a_post_that_came_no_further_than_the_record_is_gone_on_with() -> None:
-    """Its caller got a failure; the stream still goes on, can be stopped, and its record says so."""
+def test_a_post_that_failed_after_writing_the_record_still_takes_effect() -> None:
+    """If a POST failed after its first write, the stream still runs, can be stopped, and its record says so."""
     world, moved = running(a="evicts", b="tolerates"), "evicts:a"
     world.at(10_300, lambda: world.leave(moved))
     world.at(10_310, lambda: world.begins_to_join(moved))
@@ -179,8 +180,8 @@ def test_a_post_that_came_no_further_than_the_record_is_gone_on_with() -> None:
     assert ("group" in record, record.get("ending")) == (False, {"S": "StreamEnded"})
 
 
-def test_the_last_that_leaves_ends_the_group() -> None:
-    """The function returns, and no claim of the group is granted."""
+def test_the_last_stream_that_leaves_ends_the_group() -> None:
+    """When the last stream leaves, the function returns, and no further claim of the group is granted."""
     world = running(a="evicts", b="forbids")
     world.at(10_000, lambda: world.leave("evicts:a"))
     world.at(12_000, lambda: world.leave("forbids:b"))
@@ -192,7 +193,7 @@ def test_the_last_that_leaves_ends_the_group() -> None:
 
 
 def test_a_function_of_another_execution_is_turned_away() -> None:
-    """It claims nothing, and ends as superseded."""
+    """A function of another execution claims nothing and ends as superseded."""
     world = World({"a": "evicts"})
     world.join("evicts:a")
     other = typed_values.key("#1", "lease") | {"execution": {"S": "E2"}}
@@ -202,8 +203,8 @@ def test_a_function_of_another_execution_is_turned_away() -> None:
 
 
 @pytest.mark.parametrize("proved", [False, True])
-def test_a_killed_function_is_followed_stream_by_stream(proved: bool) -> None:
-    """If two are forbidden, a proof of its end is enough; else its heartbeat must have run out."""
+def test_the_successor_of_a_killed_function_takes_over_stream_by_stream(proved: bool) -> None:
+    """If two connections are forbidden, the killed function's end must be proved or its heartbeat must have run out."""
     world = running()
     world.at(20_000, lambda: world.kill("r1"))
     world.at(20_500, lambda: world.start("r2", "RequestId: r1 Error: Runtime exited" if proved else ""))
@@ -215,8 +216,8 @@ def test_a_killed_function_is_followed_stream_by_stream(proved: bool) -> None:
     check(world)
 
 
-def test_a_function_that_ends_releases_what_the_store_had_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outside the group nobody sees its heartbeat, and the next holder would wait for its limit."""
+def test_a_function_that_ends_repeats_refused_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ending function repeats a refused release: outside the group the next holder would wait for its limit."""
     world = running(a="forbids")
     updates, refused = world.tables.update_item, list[str]()
 
@@ -233,8 +234,8 @@ def test_a_function_that_ends_releases_what_the_store_had_refused(monkeypatch: p
     assert record["released"] == record["connected"]
 
 
-def test_streams_in_logs_are_kept_as_well() -> None:
-    """Each keeps its order, over its change to a log, a handover and a kill."""
+def test_a_function_keeps_streams_with_logs() -> None:
+    """Each stream keeps its order in a log, over its change to the log, a handover and a kill."""
     world = World(POLICIES, budget={"events_per_day": 20, "then": "log"}, flush_s=3)
     world.join(*STREAMS)
     world.start("r1")
@@ -249,8 +250,8 @@ def test_streams_in_logs_are_kept_as_well() -> None:
     assert [layout and (layout.partitions, layout.items) for layout in layouts] == [(LOG, 1)] * len(STREAMS)
 
 
-def test_who_leaves_gives_its_place_back_and_who_is_away_is_counted() -> None:
-    """The next function counts the places, and a POST finds a free one; its heartbeats say who is away."""
+def test_a_stream_that_leaves_frees_its_place_and_a_stream_that_is_away_is_counted() -> None:
+    """The next function counts the members, so a POST finds a free place; a heartbeat counts the streams away."""
     world = running()
     world.run(20_000)
     lease = world.groups.read()
@@ -275,8 +276,8 @@ def test_who_leaves_gives_its_place_back_and_who_is_away_is_counted() -> None:
 
 
 @pytest.mark.parametrize("is_down", [True, False])
-def test_an_opening_that_is_over_makes_room_for_the_next(is_down: bool) -> None:
-    """As many streams as may open at once are answered or refused; the next one does not wait for their age."""
+def test_a_finished_opening_lets_the_next_stream_open(is_down: bool) -> None:
+    """Once an opening is answered or refused, the next stream opens at once and does not wait for a full second."""
     world = World(dict.fromkeys("abcdefgh", "evicts") | {"z": "tolerates"})
     for stream, upstream in world.upstreams.items():
         upstream.is_down = is_down and stream != "tolerates:z"
@@ -287,8 +288,8 @@ def test_an_opening_that_is_over_makes_room_for_the_next(is_down: bool) -> None:
     assert world.holders("tolerates:z") == ["r1"]
 
 
-def test_where_a_renewal_is_due_the_function_says_so_at_its_end() -> None:
-    """Then the execution starts its successor before its lane waits."""
+def test_a_function_ends_with_renewal_due_if_a_renewal_is_due() -> None:
+    """A function ends with RenewalDue, if one is due, so the execution starts its successor before its lane waits."""
     world = World(POLICIES)
     world.cycles = world.renew_after = 3
     world.join(*STREAMS)
@@ -298,8 +299,8 @@ def test_where_a_renewal_is_due_the_function_says_so_at_its_end() -> None:
     assert world.outcomes["r1"].error == "RenewalDue"
 
 
-def test_the_cursor_of_who_is_evicted_is_as_young_as_the_heartbeats() -> None:
-    """Any other cursor may wait for an eighth of the function's life: nobody asks for it earlier."""
+def test_the_cursor_of_an_evicted_stream_is_as_recent_as_the_heartbeats() -> None:
+    """An evicted stream's cursor is as recent as the heartbeats; others may wait an eighth of the function's life."""
     world = running(a="evicts", b="tolerates")
     behind: dict[str, list[int]] = {stream: [] for stream in world.upstreams}
 
@@ -313,8 +314,8 @@ def test_the_cursor_of_who_is_evicted_is_as_young_as_the_heartbeats() -> None:
     assert max(behind["evicts:a"]) <= 1 + EVERY_MS // 700 < max(behind["tolerates:b"])
 
 
-def test_the_record_of_a_log_says_how_long_its_events_may_wait() -> None:
-    """That comes beside the time for which the function's heartbeats count."""
+def test_the_record_of_a_log_has_the_time_that_its_events_may_wait() -> None:
+    """The record of a log has the time that its events may wait, added to the lag of the function's heartbeats."""
     lags = {}
     for flush_s in (1, 3):
         world = World({"a": "tolerates"}, store="log", flush_s=flush_s)

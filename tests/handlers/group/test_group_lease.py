@@ -1,4 +1,4 @@
-"""What a group's lease and a stream's record say together."""
+"""What a group's lease and a stream's record mean together."""
 
 from dataclasses import replace
 
@@ -41,24 +41,24 @@ records = st.builds(
 )
 
 
-def test_the_holder_lives_as_long_as_its_function_heartbeats() -> None:
-    """The record has the function's limit, the heartbeat extends it; the execution is the group's."""
+def test_a_connection_lives_as_long_as_its_functions_heartbeat() -> None:
+    """The record has the function's limit, and a heartbeat shortens it; the execution is the group's."""
     own = Lease(fence=7, connected_token=7, expires_at_ms=900, execution="E1", connected_by="r1")
     group = GroupLease(execution="E2", heartbeats={"r1": GroupHeartbeat(3, 80, 100), "r2": GroupHeartbeat(4, 90, 110)})
     assert composed(own, group) == replace(own, expires_at_ms=100, execution="E2")
     assert composed(replace(own, expires_at_ms=90), group).expires_at_ms == 90
 
 
-def test_a_buried_function_holds_nothing() -> None:
-    """Its connection counts as over; the result names the token that buried it."""
+def test_a_function_marked_as_ended_holds_no_stream() -> None:
+    """The connection of a function that is marked as ended is over, and another may open."""
     own = Lease(fence=8, connected_token=7, expires_at_ms=900, connected_by="r1")
     group = GroupLease(heartbeats={"r1": GroupHeartbeat(3, 80, 100, is_ended=True)})
     assert known_over(own, group) == 7
     assert may_open(composed(own, group), 8, 99)
 
 
-def test_who_has_run_out_is_buried_before_its_turn_is_taken() -> None:
-    """A function with a heartbeat or a closed connection is not buried; a proof of its death is enough."""
+def test_a_function_is_marked_as_ended_before_its_turn_is_taken() -> None:
+    """The heartbeat has run out, or the death is proved; a living function or a closed connection is not marked."""
     own = Lease(fence=8, connected_token=7, released_token=6, connected_by="r1")
     group = GroupLease(heartbeats={"r1": GroupHeartbeat(3, 80, 100)})
     assert [to_bury(own, group, 8, now_ms) for now_ms in (99, 100)] == ["", "r1"]
@@ -69,7 +69,7 @@ def test_who_has_run_out_is_buried_before_its_turn_is_taken() -> None:
 
 @given(records, groups)
 def test_the_counters_are_the_streams_own(own: Lease, group: GroupLease) -> None:
-    """Composing changes no counter, hides no stop, and gives nobody more time than his record does."""
+    """Composing changes no counter, hides no stop, and gives no connection more time than its record does."""
     both = composed(own, group)
     names = ("fence", "connected_token", "released_token", "holder", "connected_by", "ending", "stop_at_ms")
     assert all(getattr(both, name) == getattr(own, name) for name in names)
@@ -79,16 +79,18 @@ def test_the_counters_are_the_streams_own(own: Lease, group: GroupLease) -> None
 
 
 @given(records, groups, st.integers(0, 60), st.integers(1, 10))
-def test_nobody_opens_beside_one_that_is_not_buried(own: Lease, group: GroupLease, now_ms: int, fence: int) -> None:
-    """Until its own limit has passed, an earlier connection is closed, over, or its function is to be ended first."""
+def test_no_connection_opens_before_the_earlier_ones_function_is_marked_as_ended(
+    own: Lease, group: GroupLease, now_ms: int, fence: int
+) -> None:
+    """Beside an earlier connection with time left, none opens unless that one is closed or marked as ended first."""
     if not may_open(composed(own, group), fence, now_ms) or now_ms >= own.expires_at_ms:
         return
     is_open = own.released_token < own.connected_token < fence
     assert not is_open or known_over(own, group) or to_bury(own, group, fence, now_ms)
 
 
-def test_turns_of_others_change_with_each_of_theirs() -> None:
-    """A function's own turns change nothing; another's do, and so does another function."""
+def test_turns_of_others_change_with_each_turn_of_another_function() -> None:
+    """Another function's turn, or another function, changes the value; the function's own turns do not."""
     first = GroupLease(heartbeats={"r1": GroupHeartbeat(1, 0, 9, turns=2), "r2": GroupHeartbeat(2, 0, 9, turns=3)})
     own = replace(first, heartbeats={**first.heartbeats, "r1": GroupHeartbeat(1, 5, 14, turns=4)})
     other = replace(first, heartbeats={**first.heartbeats, "r2": GroupHeartbeat(2, 5, 14, turns=4)})
@@ -98,15 +100,15 @@ def test_turns_of_others_change_with_each_of_theirs() -> None:
     assert len(set(looks)) == 3
 
 
-def test_a_heartbeat_answers_for_what_was_good_before() -> None:
-    """It does so by the lag in the record, not for a record without one, and never for less than the record."""
+def test_a_heartbeat_covers_a_connection_up_to_its_lag() -> None:
+    """With a lag in the record, a stream was good until that long before the heartbeat; the record is the minimum."""
     heartbeat = GroupHeartbeat(1, 1_000, 1_200)
     assert [good_until_ms(400, lag_ms, heartbeat) for lag_ms in (100, 700, None)] == [900, 400, 400]
     assert good_until_ms(400, 100, None) == 400
 
 
-def test_a_group_is_well_by_the_word_of_its_newest_living_function() -> None:
-    """An older or dead function says nothing; a group without a function is not well."""
+def test_a_group_is_well_if_its_newest_living_function_says_so() -> None:
+    """Only the newest living function says whether a group is well; a group without a function is not well."""
     older, newer = GroupHeartbeat(1, 0, 100, away=1), GroupHeartbeat(2, 0, 50)
     group = GroupLease(heartbeats={"r1": older, "r2": newer})
     assert [is_well(group, now_ms) for now_ms in (49, 50, 100)] == [True, False, False]
@@ -114,14 +116,14 @@ def test_a_group_is_well_by_the_word_of_its_newest_living_function() -> None:
 
 
 def test_a_group_surely_lived_until_its_last_heartbeat_runs_out() -> None:
-    """One that was ended lived until it was sent."""
+    """A group lived until its last heartbeat runs out; a function that is marked as ended lived until it was sent."""
     ended, alive = GroupHeartbeat(1, 80, 100, is_ended=True), GroupHeartbeat(2, 60, 90)
     groups = [GroupLease(heartbeats=some) for some in ({}, {"r1": ended}, {"r1": ended, "r2": alive})]
     assert [alive_until_ms(group) for group in groups] == [0, 80, 90]
 
 
-def test_nobody_is_away_whom_somebody_has_stopped() -> None:
-    """Every other connection must be open, with a lease that lasts."""
+def test_a_stopped_stream_is_not_away() -> None:
+    """A stream is away if its connection is not open or its lease has run out, but never if it was stopped."""
     lease = Lease(fence=7, connected_token=7, expires_at_ms=100)
     assert [is_away(lease, now_ms) for now_ms in (99, 100)] == [False, True]
     assert is_away(replace(lease, released_token=7), 99)

@@ -1,4 +1,4 @@
-"""What a group stores and what its functions do with it, through a run that meets nearly everything.
+"""A group's records and its functions' decisions, in one run with nearly every kind of failure.
 
 Planted defects are caught here (`tests/planted/group.toml`).
 """
@@ -7,8 +7,8 @@ from tests.handlers.group.test_group_functions import check
 from tests.handlers.group.world import World
 
 
-def test_a_run_keeps_what_must_be_so() -> None:
-    """It has a handover with one late opening, a drop, a kill that nothing proves, and a leave."""
+def test_a_run_with_every_failure_keeps_the_groups_rules() -> None:
+    """With a late opening at a handover, a drop, an unproved kill and a leave, all events and gaps are recorded."""
     world = World({"a": "evicts", "b": "tolerates", "c": "forbids"})
     streams = [*world.upstreams]
 
@@ -18,8 +18,8 @@ def test_a_run_keeps_what_must_be_so() -> None:
     world.join(*streams)
     world.start("r1")
     for number in [*range(1, 27), *range(43, 100)]:
-        # Each has its own pace, so that the cursor of one is no other's; none has an event while r2 takes over, so that
-        # nothing but a heartbeat says that it has.
+        # Each stream has its own pace, so no two cursors are equal. No stream has an event while r2 takes over, so only
+        # a heartbeat shows that it has.
         world.at(700 * number, lambda number=number: world.emit(*streams[: number % 3 + 1]))  # type: ignore[misc]
     world.at(5_000, lambda: world.upstreams[streams[1]].drop(world.upstreams[streams[1]].links[0]))
     world.at(19_000, lambda: is_down(True))
@@ -32,7 +32,7 @@ def test_a_run_keeps_what_must_be_so() -> None:
     world.at(31_000, lambda: world.start("r3"))
     world.run(50_000)
     check(world)
-    # Nothing but the kill has met the first stream.
+    # Only the kill interrupted the first stream.
     assert world.upstreams[streams[0]].gaps == [(30_500, 31_000)]
     world.leave(streams[0])
     world.run(55_000)

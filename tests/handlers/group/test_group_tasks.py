@@ -1,4 +1,4 @@
-"""A function's requests for its whole group: a heartbeat in time, whatever a check in between finds."""
+"""A function's requests for its whole group: each heartbeat is in time, whatever a check in between finds."""
 
 from collections.abc import Sequence
 
@@ -35,14 +35,14 @@ def begun(every_ms: int = EVERY_MS, lease: GroupLease | None = None) -> GroupTas
 
 
 def asked(group_tasks: GroupTasks, now_ms: int) -> object:
-    """Return what is requested at that instant, and nothing a millisecond before."""
+    """Return the request at that instant; a millisecond before there is none."""
     assert group_tasks.due_ms == now_ms
     assert group_tasks.next(now_ms - 1) is None
     return group_tasks.next(now_ms)
 
 
 def test_a_later_version_brings_the_heartbeat_forward() -> None:
-    """The heartbeat's own answer names the members; the next check comes as long after it."""
+    """A check that finds a later version brings the heartbeat forward; the next check comes as long after it."""
     group_tasks, lease = begun(), GroupLease(1, "E", version=4, heartbeats=ALONE)
     assert asked(group_tasks, CHECK_MS) == CHECK
     group_tasks.answered(CHECK_MS + 5, 4)
@@ -73,22 +73,22 @@ def test_a_heartbeat_is_never_late(checks: Sequence[int | None], late_ms: int) -
 @pytest.mark.parametrize(
     ("every_ms", "heartbeats"), [(2 * CHECK_LEAST_MS - 1, ALONE), (EVERY_MS, BESIDE)], ids=["soon", "beside"]
 )
-def test_nobody_looks_where_the_next_heartbeat_is_as_near(every_ms: int, heartbeats: dict[str, GroupHeartbeat]) -> None:
-    """Nor does a function beside a newer one, which takes whoever joins."""
+def test_a_function_makes_no_check_close_to_a_heartbeat(every_ms: int, heartbeats: dict[str, GroupHeartbeat]) -> None:
+    """Without a distance of a second on both sides there is no check, nor in a function beside a newer one."""
     group_tasks = begun(every_ms, GroupLease(2, "E", version=3, heartbeats=heartbeats))
     assert asked(group_tasks, min(every_ms, OFTEN_MS)) == HEARTBEAT
 
 
-def test_what_the_store_refuses_is_asked_for_again_after_a_pause() -> None:
-    """A heartbeat waits too, because the store has answered nobody."""
+def test_a_request_that_the_store_refuses_is_repeated_after_a_pause() -> None:
+    """A request that the store refused is repeated after a pause, even a heartbeat."""
     group_tasks = begun()
     assert group_tasks.next(EVERY_MS) == HEARTBEAT
     group_tasks.answered(EVERY_MS + 5, None)
     assert asked(group_tasks, EVERY_MS + 5 + OFTEN_MS) == HEARTBEAT
 
 
-def test_a_heartbeat_comes_before_the_place_of_who_is_over() -> None:
-    """A function that is late with a heartbeat counts as dead."""
+def test_a_heartbeat_comes_before_the_removal_of_a_stream() -> None:
+    """A heartbeat comes before the removal of a stream, because a late heartbeat counts as death."""
     group_tasks = begun()
     group_tasks.over("a")
     assert group_tasks.next(EVERY_MS) == HEARTBEAT

@@ -1,4 +1,4 @@
-"""A function keeps many streams: each has its own next step, as the machine decides for a single stream."""
+"""A function keeps many streams, and each has its own next step, as the machine decides for a single stream."""
 
 import itertools
 from dataclasses import replace
@@ -69,7 +69,7 @@ class Group(World):
         return script
 
     def keep(self, until_ms: int = LIFE_MS) -> dict[str, Kept | Exception]:
-        """Return the result of each stream by then."""
+        """Return the results of the streams that have ended by then."""
         rung: set[str] = set()
         while len(self.ended) < len(self.openings):
             is_busy = self.performer.turn(rung)
@@ -93,7 +93,7 @@ class Group(World):
 
 
 def next_step_of(end: Kept | Exception) -> tuple[NextStep, str]:
-    """Return the next step, and the error."""
+    """Return the next step and the error."""
     assert isinstance(end, Kept)
     return end.next_step, end.report.outcome.error
 
@@ -102,8 +102,8 @@ PAGE: Script = [(10, Opened(200, {"content-type": "text/html"}))]
 
 
 @pytest.mark.parametrize("refuses", [REJECTS, PAGE])
-def test_one_that_is_rejected_ends_alone(refuses: Script) -> None:
-    """It ends after its profile's `reject_after`; the others stay to the deadline, and their events are stored."""
+def test_a_rejected_stream_ends_alone(refuses: Script) -> None:
+    """A rejected stream ends after its profile's `reject_after`; the others stay, and their events are stored."""
     calm: Script = [(10, Opened(200)), *((1_000 * number, Chunk(numbered(number))) for number in range(1, 6))]
     group = Group(a=[refuses] * 9, b=[calm], c=[calm], d=[refuses, STAYS])
     ends = group.keep()
@@ -115,8 +115,8 @@ def test_one_that_is_rejected_ends_alone(refuses: Script) -> None:
     assert group.stored("b") == group.stored("c") == ["1", "2", "3", "4", "5"]
 
 
-def test_one_that_drops_is_connected_again_after_a_rest() -> None:
-    """The rest is the machine's: half a second here, for half of each rest is drawn."""
+def test_a_dropped_stream_is_connected_again_after_a_back_off() -> None:
+    """A dropped stream is connected again after the machine's back-off, half a second with the draw of 0.5."""
     group = Group(a=[DROPS, DROPS, STAYS], b=[STAYS])
     group.keep()
     assert group.opened_ms("b") == [0]
@@ -124,8 +124,8 @@ def test_one_that_drops_is_connected_again_after_a_rest() -> None:
     assert (second - first, third - second) == (2_500, 2_500)
 
 
-def test_failures_in_a_row_rest_ever_longer() -> None:
-    """The rests are half of 1, 2, 4 and 5 s, then a rest of the lane, and from the first again."""
+def test_failures_in_a_row_have_ever_longer_back_offs() -> None:
+    """The back-offs are half of 1, 2, 4 and 5 s, then the lane's long back-off, and then the first again."""
     refused: Script = [(0, Closed("refused"))]
     group = Group(a=[refused] * 20)
     group.keep(30_000)
@@ -134,16 +134,16 @@ def test_failures_in_a_row_rest_ever_longer() -> None:
     assert rests[:6] == [500, 1_000, 2_000, 2_500, 5_500, 500]
 
 
-def test_none_is_opened_again_shortly_before_the_deadline() -> None:
-    """The newer function opens it, which has more time."""
+def test_no_stream_is_opened_again_shortly_before_the_deadline() -> None:
+    """Shortly before the deadline no stream is opened again: the newer function has more time for it."""
     refused: Script = [(0, Closed("refused"))]
     group = Group(a=[refused] * 40)
     assert next_step_of(group.keep()["a"]) == (NextStep.AGAIN, "StreamDropped")
     assert LIFE_MS - 12_000 < max(group.opened_ms("a")) < group.now_ms < LIFE_MS - 4_000
 
 
-def test_a_rest_holds_up_the_end_of_a_function_for_a_second_at_most() -> None:
-    """This one lasts from 6 s to 11.5 s, and a newer function comes at 7 s."""
+def test_a_back_off_delays_the_end_of_a_function_by_at_most_a_second() -> None:
+    """A back-off from 6 s to 11.5 s delays the end of the function after 7 s by at most a second."""
     refused: Script = [(0, Closed("refused"))]
     group = Group(a=[refused] * 9)
     group.kept_until["a"] = 7_000
@@ -151,8 +151,8 @@ def test_a_rest_holds_up_the_end_of_a_function_for_a_second_at_most() -> None:
     assert 7_000 <= group.now_ms <= 8_000
 
 
-def test_another_error_begins_a_row_of_its_own() -> None:
-    """It rests half of its kind's first rest; a 429 the stage's delay, whatever failed before."""
+def test_another_error_begins_with_its_own_first_back_off() -> None:
+    """Another error begins with half of its first back-off, a 429 with the stage's delay, whatever failed before."""
     refused: Script = [(0, Closed("refused"))]
     group = Group(a=[refused, refused, [(0, Opened(429))], refused, STAYS])
     group.keep(30_000)
@@ -160,16 +160,16 @@ def test_another_error_begins_a_row_of_its_own() -> None:
     assert rests == [500, 1_000, 500 * DELAYS.throttle_delay_s, 500]
 
 
-def test_a_defect_closes_what_is_open() -> None:
-    """The manager raises at an invalid chunk; an open upstream would count the connection for ever."""
+def test_a_defect_closes_the_open_upstream() -> None:
+    """If the manager raises at an invalid chunk, the upstream is closed, or it would count the connection for ever."""
     broken: Script = [(10, Opened(200)), (20, "no chunk")]  # type: ignore[list-item]
     group = Group(a=[broken, STAYS])
     group.keep(25)
     assert group.readers["demo:a"].is_closed
 
 
-def test_one_with_a_hot_standby_is_needed_again_at_its_deadline() -> None:
-    """Any other stream has expired then."""
+def test_a_stream_with_a_hot_standby_is_needed_again_at_its_deadline() -> None:
+    """At the deadline a stream with a hot standby needs its lane again; any other stream has expired."""
 
     class Hot(Group):
         profile = replace(PROFILE, standby="hot")
@@ -179,7 +179,7 @@ def test_one_with_a_hot_standby_is_needed_again_at_its_deadline() -> None:
 
 
 def test_a_defect_ends_one_connection() -> None:
-    """An exception in a stream's steps reaches no other; the stream rests and is connected again."""
+    """An exception in a stream's steps ends only its own connection; the stream is connected again after a back-off."""
     group = Group(a=[DROPS], b=[STAYS])
     assert group.keep(20_000) == {}
     assert group.opened_ms("a") == [0]
@@ -191,15 +191,15 @@ def test_a_defect_ends_one_connection() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 20])
-def test_one_that_floods_holds_up_nobody(count: int) -> None:
-    """Between two chunks of one stream every other stream with a chunk is served."""
+def test_a_stream_that_floods_delays_no_other(count: int) -> None:
+    """Between two chunks of a stream that floods, every other stream with a chunk is served."""
     flood: Script = [(10, Opened(200)), *((10, Chunk(numbered(number))) for number in range(200))]
     calm: Script = [(10, Opened(200)), *((10, Chunk(numbered(number))) for number in range(3))]
     names = [f"n{number}" for number in range(count)]
     group = Group(flood=[flood], **{name: [calm] for name in names})
     group.keep()
     served = [stream.removeprefix("demo:") for stream in group.served]
-    # Each of the others has an answer and three events.
+    # Each of the other streams has an answer and three events.
     done = next(at for at in range(len(served)) if all(served[:at].count(name) == 4 for name in names))
     assert served[:done].count("flood") <= 5
     assert len(group.stored("flood")) == 200
@@ -216,7 +216,7 @@ PROD_DELAYS = Delays(
 
 
 def retriers() -> dict[str, dict[str, Any]]:
-    """Return the Retriers of the Task that keeps a stream connected, by error name, with settings filled in."""
+    """Return the Retriers of the Task that keeps a stream connected, by error name, with the settings filled in."""
     text = (ROOT / "statemachines" / "connections.asl.yml").read_text(encoding="utf-8")
     machine = stages.resolve(yaml.safe_load(text), SETTINGS, stages.names("prod"))
     lane = machine["States"]["Lanes"]["Branches"][0]["States"]["Connect A"]
@@ -224,8 +224,8 @@ def retriers() -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("error", ["StreamDropped", "StoreUnavailable", "StreamThrottled"])
-def test_the_rests_are_those_of_the_machine(error: str) -> None:
-    """They are at most as long and as many, then a rest of the lane, and again from the first."""
+def test_a_groups_back_offs_equal_the_machines(error: str) -> None:
+    """A group's back-offs are as long and as many as the machine's; then the lane's long one, and the first again."""
     retrier = retriers()[error]
     tries, factor = retrier["MaxAttempts"], retrier.get("BackoffRate", 2.0)
     longest = [min(retrier.get("IntervalSeconds", 1) * factor**n, retrier["MaxDelaySeconds"]) for n in range(tries)]
@@ -236,8 +236,8 @@ def test_the_rests_are_those_of_the_machine(error: str) -> None:
     assert rest_bounds_s(error, tries + 2, PROD_DELAYS) == rest_bounds_s(error, 1, PROD_DELAYS)
 
 
-def test_a_defect_rests_as_long_as_a_lane() -> None:
-    """The machine does not retry an error that it does not know."""
+def test_a_defect_has_the_back_off_of_a_lane() -> None:
+    """After a defect the back-off is the lane's, because the machine does not retry an error that it does not know."""
     assert rest_bounds_s(BROKEN, 1, PROD_DELAYS) == rest_bounds_s(BROKEN, 2, PROD_DELAYS) == (20.0, 30.0)
 
 
@@ -258,5 +258,5 @@ def test_a_defect_rests_as_long_as_a_lane() -> None:
     ],
 )
 def test_each_end_has_its_next_step(outcome: Outcome, expected: NextStep) -> None:
-    """No end of a stream's connection is an end of the function."""
+    """Each outcome of a stream's connection has its next step, and none ends the function."""
     assert next_step(outcome, is_hot=False) is expected

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from handlers.group.pacing import Pacing
 
 
-def test_a_slow_upstream_holds_nobody_up() -> None:
-    """Two open at a time; one that hangs counts for only a second."""
+def test_a_slow_upstream_delays_no_other_stream() -> None:
+    """Two streams open at a time, and an opening that hangs counts only for a second."""
     pacing = Pacing(2, 1_000)
     pacing.begins("a", 0)
     pacing.begins("b", 0)
@@ -20,8 +20,8 @@ def test_a_slow_upstream_holds_nobody_up() -> None:
 
 
 @given(st.integers(1, 4), st.integers(1, 50), st.lists(st.one_of(st.none(), st.integers(0, 40)), min_size=1))
-def test_no_more_than_so_many_are_young(at_once: int, young_ms: int, answers: list[int | None]) -> None:
-    """However soon upstreams answer, or if they never do, every stream begins in the end."""
+def test_at_most_so_many_openings_are_young(at_once: int, young_ms: int, answers: list[int | None]) -> None:
+    """At most `at_once` openings are young, and every stream begins, whenever upstreams answer and if they never do."""
     pacing, now_ms = Pacing(at_once, young_ms), 0
     began: dict[str, int] = {}
     for number, answered_ms in enumerate(answers):

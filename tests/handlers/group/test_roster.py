@@ -1,4 +1,4 @@
-"""Which of a group's streams a function keeps, and when it has ended."""
+"""The streams of a group that a function keeps, and when the function ends."""
 
 from dataclasses import replace
 
@@ -33,13 +33,13 @@ def running(*members: str) -> Roster:
 
 
 def end(one: Roster, now_ms: int) -> str:
-    """Return the error or the status with which the function has ended; "" while it goes on."""
+    """Return the error or the status with which the function has ended; "" while it runs."""
     outcome = one.outcome(now_ms)
     return "" if outcome is None else outcome.error or outcome.status
 
 
-def test_it_begins_what_is_a_member() -> None:
-    """Each begins once, and a new one after the version has changed and the members were read."""
+def test_a_function_begins_each_member_once() -> None:
+    """Each member begins once; a new member begins after the version has changed and the members were read."""
     one = roster("b", "a")
     assert one.to_open(0) == ["a", "b"]
     one.begins("a")
@@ -51,8 +51,8 @@ def test_it_begins_what_is_a_member() -> None:
     assert (one.is_behind, one.to_open(5), one.leaving) == (False, ["c"], ["a"])
 
 
-def test_an_older_function_begins_nothing() -> None:
-    """It keeps what runs, and ends once nothing does, whatever the newer one could not open yet."""
+def test_an_older_function_begins_no_stream() -> None:
+    """An older function begins no stream and ends once none runs, though the newer one could not open some yet."""
     one = running("a", "b")
     one.sees(NEWER, 5)
     assert (one.to_open(5), one.keeps("a"), one.outcome(5)) == ([], False, None)
@@ -60,8 +60,8 @@ def test_an_older_function_begins_nothing() -> None:
     assert end(one, 5) == "StreamTakenOver"
 
 
-def test_a_newer_function_that_is_dead_relieves_nobody() -> None:
-    """Its heartbeat has run out, so the older one goes on, and expires at its own deadline."""
+def test_a_dead_newer_function_relieves_no_older_one() -> None:
+    """If the newer function's heartbeat has run out, the older one goes on and expires at its own deadline."""
     one = running("a")
     one.sees(replace(NEWER, heartbeats={**ALIVE, "r2": GroupHeartbeat(2, 0, 5)}), 6)
     assert one.keeps("a")
@@ -70,15 +70,15 @@ def test_a_newer_function_that_is_dead_relieves_nobody() -> None:
 
 
 def test_a_lane_with_a_hot_standby_starts_again() -> None:
-    """The other lane keeps the other streams, and the standby is needed at once."""
+    """A lane whose standby has ended starts again at once; the other lane keeps the other streams."""
     one = running("a", "b")
     one.ended("a", NextStep.STANDBY)
     one.sees(NEWER, 5)
     assert end(one, 5) == "ConnectionExpired"
 
 
-def test_an_empty_group_is_ended_at_the_version_of_its_reading() -> None:
-    """It is not ended while members must be read again, or while one runs or waits to be removed."""
+def test_an_empty_group_ends_at_the_version_of_its_reading() -> None:
+    """An empty group does not end while its members must be read again, or a stream runs or waits to be removed."""
     one = running("a")
     one.ended("a", NextStep.OVER)
     assert (one.removes("a"), one.empty_version) == ("1", None)
@@ -93,8 +93,8 @@ def test_an_empty_group_is_ended_at_the_version_of_its_reading() -> None:
 
 
 @pytest.mark.parametrize("what", [NextStep.OVER, NextStep.UNREAD])
-def test_who_is_over_is_begun_again_only_if_it_joins_anew(what: NextStep) -> None:
-    """The same membership says nothing new; a stream that waits for its profile asks for it again."""
+def test_a_stream_that_is_over_begins_again_only_if_it_joins_again(what: NextStep) -> None:
+    """A stream that is over begins again only after a new POST; a stream without a profile requests that again."""
     one = running("a")
     assert one.removes("a") is None
     one.ended("a", what)
@@ -104,8 +104,8 @@ def test_who_is_over_is_begun_again_only_if_it_joins_anew(what: NextStep) -> Non
     assert one.to_open(0) == ["a"]
 
 
-def test_what_was_taken_though_no_newer_function_is_known_is_asked_for_again() -> None:
-    """It waits until the lease was read again, which may be older than the claim that took it."""
+def test_a_stream_taken_by_an_unknown_connection_is_opened_after_the_next_lease() -> None:
+    """The stream waits for the next reading of the lease, which may be older than the claim that took it."""
     one = running("a")
     one.ended("a", NextStep.RELIEVED)
     assert one.to_open(0) == []
@@ -115,8 +115,8 @@ def test_what_was_taken_though_no_newer_function_is_known_is_asked_for_again() -
     assert one.to_open(0) == []
 
 
-def test_who_was_relieved_at_the_end_of_its_life_looks_for_the_newer_one() -> None:
-    """Its lane waits if it sees one, and starts again at once if not."""
+def test_a_function_relieved_at_its_deadline_reads_the_lease_first() -> None:
+    """A function relieved at its deadline reads the lease. Its lane waits for a newer one, or starts again at once."""
     ends = []
     for seen in (NEWER, LEASE):
         one = running("a")
@@ -127,8 +127,8 @@ def test_who_was_relieved_at_the_end_of_its_life_looks_for_the_newer_one() -> No
     assert ends == ["StreamTakenOver", "ConnectionExpired"]
 
 
-def test_a_buried_function_ends() -> None:
-    """If nobody newer lives, its lane starts again at once; no lane waits for a dead function."""
+def test_a_function_marked_as_ended_stops() -> None:
+    """A function that is marked as ended stops; its lane starts again at once if no newer function lives."""
     one = running("a")
     one.sees(replace(LEASE, heartbeats={"r1": replace(ALIVE["r1"], is_ended=True)}), 5)
     assert not one.goes_on
@@ -136,8 +136,8 @@ def test_a_buried_function_ends() -> None:
     assert end(one, 5) == "ConnectionExpired"
 
 
-def test_it_knows_for_how_long_a_newer_function_has_lived_beside_it() -> None:
-    """The time counts from the first sight, and anew if none was seen to live in between."""
+def test_the_roster_measures_the_time_beside_a_newer_function() -> None:
+    """The time beside a newer function counts from its first sight, and again from 0 if none lived in between."""
     one = roster("a")
     assert one.beside_newer_ms(5) == 0
     for lease, at_ms in ((NEWER, 5), (NEWER, 8), (LEASE, 9), (NEWER, 12)):
@@ -147,8 +147,8 @@ def test_it_knows_for_how_long_a_newer_function_has_lived_beside_it() -> None:
     assert one.beside_newer_ms(30) == 0
 
 
-def test_a_group_that_another_execution_has_is_left() -> None:
-    """The function returns, as a single stream's does."""
+def test_a_function_leaves_a_group_that_another_execution_has() -> None:
+    """If another execution has the group, the function returns as superseded, as a single stream's does."""
     one = roster("a")
     one.sees(replace(NEWER, execution="E2"), 5)
     assert end(one, 5) == "superseded"
@@ -164,16 +164,16 @@ def test_a_group_that_another_execution_has_is_left() -> None:
     ],
     ids=["newer", "stop", "superseded", "ended"],
 )
-def test_a_function_that_does_not_go_on_connects_nothing_again(seen: GroupLease) -> None:
-    """For any reason, it connects neither what ran nor what waits, and ends no group."""
+def test_a_function_that_must_stop_connects_no_stream_again(seen: GroupLease) -> None:
+    """A function that must stop, for any reason, connects no stream again and ends no group."""
     one = running("a", "b")
     one.sees(seen, 5)
     assert (one.keeps("a"), one.to_open(5)) == (False, [])
     assert roster(lease=seen).empty_version is None
 
 
-def test_who_leaves_is_forgotten() -> None:
-    """A resting stream is forgotten at once, a running one at its end; neither is connected again."""
+def test_a_stream_that_leaves_is_forgotten() -> None:
+    """A stream in back-off that leaves is forgotten at once, a running one at its end; neither is connected again."""
     one = running("a", "b")
     one.listed(5, {})
     assert (len(one), one.keeps("a")) == (1, False)
@@ -181,13 +181,13 @@ def test_who_leaves_is_forgotten() -> None:
     assert (len(one), one.running) == (0, [])
 
 
-def test_nothing_begins_from_its_last_instant_on() -> None:
-    """Its successor is on its way."""
+def test_no_stream_begins_from_the_functions_last_instant_on() -> None:
+    """From its last instant on a function begins no stream, because its successor is on its way."""
     assert [roster("a").to_open(now_ms) for now_ms in (LAST_MS - 1, LAST_MS)] == [["a"], []]
 
 
-def test_what_a_newer_function_has_claimed_is_not_wanted_when_that_has_died() -> None:
-    """It has the greater token, so no claim of this function would be granted."""
+def test_a_stream_that_a_dead_newer_function_claimed_is_not_opened() -> None:
+    """A stream that a newer function claimed is not opened after that function's death: its token is greater."""
     one = running("a")
     one.ended("a", NextStep.RELIEVED)
     one.sees(replace(NEWER, heartbeats=ALIVE), 5)
@@ -204,8 +204,8 @@ ACTS = st.one_of(
 
 
 @given(st.lists(ACTS, max_size=30))
-def test_whatever_happens_it_keeps_its_promises(acts: list[tuple[str, object]]) -> None:
-    """Only members begin, once each; nothing runs at its end; only a newer function makes its lane wait."""
+def test_the_roster_keeps_its_invariants_in_any_order_of_events(acts: list[tuple[str, object]]) -> None:
+    """Only members begin, and once each; no stream runs at the end; only for a newer function does the lane wait."""
     one, running, members, lease = roster(), list[str](), set[str](), LEASE
     for act, value in acts:
         match act, value:

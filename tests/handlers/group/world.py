@@ -1,8 +1,8 @@
-"""Functions of one group in virtual time, on tables in memory, beside upstreams that keep to their policies.
+"""Functions of one group in virtual time, on tables in memory, with upstreams that keep to their policies.
 
 A function is the product's own (`handlers/run/group_function.py`), and its requests take no time. An upstream answers
-at once, goes on behind the cursor, and sends each event to all who are connected. Invariant: the same actions give the
-same run.
+at once, continues after the cursor, and sends each event to all connected functions. Invariant: the same actions give
+the same run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.handlers.scripted import DELAYS, numbered
 EVENTS, CONTROL, GROUP, EXECUTION = "events", "control", "#1", "E1"
 START_MS = 1_000_000
 LIFE_MS, MARGIN_MS, EVERY_MS = 60_000, 4_000, 2_000
-# No function is taken over late, where a test does not say so.
+# No function is taken over late, unless a test sets a bound.
 NEVER_LATE_MS = LIFE_MS
 MOST_AT_ONCE = 50
 LIMIT = {"evicts": 1, "forbids": 1, "tolerates": 2}
@@ -51,7 +51,7 @@ class Link:
 
 @dataclass
 class Upstream:
-    """The upstream of one stream; `most` is how many connections were ever open at once, `gaps` when none was."""
+    """The upstream of a stream: `most` connections were open at once, and during `gaps` none was."""
 
     policy: str
     now_ms: Callable[[], int]
@@ -63,7 +63,7 @@ class Upstream:
     bare_since: int | None = START_MS
 
     def open(self, who: Invocation, client: Client, cursor: str | None) -> Link:
-        """A link that brings what came after the cursor; where two are not allowed the newer evicts the older."""
+        """Return a link that delivers the events after the cursor; under "evicts" a newer link closes the older one."""
         link, now_ms = Link(who, client), self.now_ms()
         if self.is_down:
             client.arrived(link, Closed("refused"))
@@ -82,13 +82,13 @@ class Upstream:
         return link
 
     def emit(self) -> None:
-        """Sends the next event to all who are connected."""
+        """Send the next event on each open link."""
         self.emitted += 1
         for link in [*self.links]:
             link.client.arrived(link, Chunk(numbered(self.emitted)))
 
     def close(self, link: Link) -> None:
-        """Closes a link from the client's side."""
+        """Close a link from the client's side."""
         if link in self.links:
             self.links.remove(link)
             if not self.links:
@@ -138,26 +138,27 @@ class World:
         """The time."""
         return self.clock.now_ms()
 
-    # --- who asks -----------------------------------------------------------------------------------------------------
+    # --- joins, leaves, starts and kills
+    # ----------------------------------------------------------------------------------
 
     def at(self, after_ms: int, act: Callable[[], object]) -> None:
-        """Let something happen so long after the start."""
+        """Call `act` so long after the start."""
         self.clock.call_at(START_MS + after_ms, act)
 
     def join(self, *streams: str) -> None:
-        """Write what a POST writes, in its order."""
+        """Write what a POST writes, in the same order."""
         for stream in streams:
             self.groups.joins(stream, self.begins_to_join(stream))
         self.groups.changed()
 
     def begins_to_join(self, stream: str) -> str:
-        """Write what a POST writes first; return the stamp."""
+        """Write what a POST writes first; return when the stream joined."""
         joined = f"{self.now_ms}"
         self._control.set(typed_values.key(stream, "lease"), {"joined": joined, "group": GROUP}, removes=["stop"])
         return joined
 
     def leave(self, stream: str) -> None:
-        """Write what a DELETE writes, in its order."""
+        """Write what a DELETE writes, in the same order."""
         self._control.set(typed_values.key(stream, "lease"), {"stop": True})
         self.groups.changed()
 
@@ -177,14 +178,15 @@ class World:
             self.functions.remove(one)
 
     def emit(self, *streams: str) -> None:
-        """Lets upstreams send an event each."""
+        """Let the upstreams send an event each."""
         for stream in streams:
             self.upstreams[stream].emit()
 
-    # --- what came of it ----------------------------------------------------------------------------------------------
+    # --- results
+    # ----------------------------------------------------------------------------------------------------------
 
     def stored(self, stream: str) -> list[int]:
-        """Return the numbers of its events in the table, those of a log in their order."""
+        """Return the numbers of the stored events, those of a log in their order."""
         layout = StreamRecords(self.tables, CONTROL).layout(stream) or Layout()
         reader = EventReader(self.tables, EVENTS, lambda _key: None)
         entries = reader.entries(stream, layout, self.now_ms + SETTLES_MS, "", 100_000)
@@ -200,7 +202,7 @@ class World:
             place_ms = from_ms
             for begins_ms, ends_ms in known:
                 place_ms = max(place_ms, ends_ms) if begins_ms <= place_ms else place_ms
-            # It is written down once the next connection has lasted for as long as a silent one may live.
+            # The gap is recorded once the next connection has lasted for as long as a silent one may live.
             is_due = to_ms + 8 * EVERY_MS < self.now_ms - START_MS
             if from_ms and is_due and place_ms < to_ms:
                 missing.append((from_ms, to_ms))
@@ -211,7 +213,7 @@ class World:
         return item
 
     def longest_gap_ms(self, stream: str) -> int:
-        """Return for how long it had no connection at most, since its first one."""
+        """Return the longest time without a connection after the first one."""
         return max((to_ms - from_ms for from_ms, to_ms in self.upstreams[stream].gaps[1:]), default=0)
 
     def holders(self, stream: str) -> list[str]:
@@ -219,12 +221,12 @@ class World:
         return [link.who.request_id for link in self.upstreams[stream].links]
 
     def run(self, until_ms: int) -> None:
-        """Let time pass until so long after the start."""
+        """Let time pass until `until_ms` after the start."""
 
         async def comes() -> None:
             await self.clock.sleep_until(START_MS + until_ms)
             for _ in range(MOST_AT_ONCE):
-                await asyncio.sleep(0)  # what is asked for at that instant happens at it
+                await asyncio.sleep(0)  # so that requests of that instant are answered at it
 
         self.clock.run(comes())
 
