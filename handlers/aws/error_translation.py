@@ -20,7 +20,7 @@ _SERVICES = {
     **dict.fromkeys(("DescribeExecution", "StartExecution"), "Step Functions"),
     "Invoke": "Lambda",
 }
-# What DynamoDB, Lambda, SQS and S3 call too many requests; Step Functions says it as DynamoDB does.
+# The codes with which DynamoDB, Lambda, SQS and S3 refuse too many requests; Step Functions uses DynamoDB's.
 _TOO_MANY = THROTTLED | {"TooManyRequestsException", "SlowDown"}
 _ID = re.compile(r"[A-Za-z0-9+/=-]{1,128}")
 
@@ -87,7 +87,7 @@ def _refusal(action: str, error: "ClientError", refusals: bool) -> Exception:
 
 
 def quoted_id(response: object) -> str:
-    """ ", request <id>", by which AWS finds the request of this answer; "" if it has none."""
+    """Returns ", request <id>", by which AWS finds the request of this answer; "" if it has none."""
     metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
     request_id = metadata.get("RequestId") if isinstance(metadata, dict) else None
     # S3's ids are Base64; any other text from a service does not belong in a log.

@@ -1,6 +1,6 @@
-"""Asks Step Functions about executions: status, definition and newest events; and paces these requests.
+"""Requests an execution's status, definition and newest events from Step Functions, and paces these requests.
 
-A token bucket paces callers that ask about many executions. Invariants: nothing is changed; for an execution that Step
+A token bucket paces callers that check many executions. Invariants: nothing is changed; for an execution that Step
 Functions does not know, or has forgotten, the result is None.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from handlers.aws.error_translation import translate_errors
 
-# What Step Functions answers about an execution that it does not know, or has forgotten.
+# Step Functions' codes for an execution that it does not know, or has forgotten.
 UNKNOWN = ("ExecutionDoesNotExist", "InvalidArn")
 
 
@@ -42,7 +42,7 @@ def read(
 
 
 def runs(states: Any, arn: str) -> bool:
-    """Whether the execution runs; one that Step Functions has forgotten does not. `states` is boto3's client."""
+    """Whether the execution runs; if Step Functions has forgotten it, it does not. `states` is boto3's client."""
     try:
         return bool(states.describe_execution(executionArn=arn)["status"] == "RUNNING")
     except states.exceptions.ExecutionDoesNotExist:
@@ -50,8 +50,7 @@ def runs(states: Any, arn: str) -> bool:
 
 
 def begun(states: Any, machine_arn: str, stream_id: str) -> tuple[str, int] | None:
-    """Returns the execution that a stream's first POST has started, if it runs, and when it began in epoch
-    milliseconds.
+    """Returns a stream's execution that its first POST started, if it runs, and its start in epoch milliseconds.
 
     It has not claimed the stream yet, so no record names it. start.asl.yml derives its name from the stream's id only.
     """
@@ -77,7 +76,7 @@ class Pace:
         self._tokens, self._at_s = float(at_once), monotonic()
 
     def take(self) -> None:
-        """Returns when a request may be sent."""
+        """Waits until a request may be sent."""
         now_s = self._monotonic()
         self._tokens = min(self._at_once, self._tokens + (now_s - self._at_s) * self._a_second)
         self._at_s = now_s

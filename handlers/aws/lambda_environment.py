@@ -1,6 +1,6 @@
-"""What Lambda gives a function besides its event: its context, and in its environment the access to AWS.
+"""Lambda's context of a function, and the access to AWS that the function's environment has.
 
-With that, requests are made without botocore, whose import takes longer than many requests.
+With that access, requests are made without botocore, whose import takes longer than many requests.
 """
 
 import re
@@ -13,8 +13,8 @@ from handlers.values import dataclass
 
 # The regions whose endpoints are dynamodb.<region>.amazonaws.com.
 _REGION = re.compile(r"(?:af|ap|ca|eu|il|me|mx|sa|us|us-gov)-[a-z]+-[0-9]")
-# The domain of the other partitions' endpoints by the beginning of their regions' names, as botocore's partitions.json
-# has them; connections.asl.yml has the same by partition.
+# The domain of the other partitions' endpoints by the beginning of their regions' names, as in botocore's
+# partitions.json; connections.asl.yml has the same by partition.
 _SUFFIXES = {
     "cn": "amazonaws.com.cn",
     "eusc-de": "amazonaws.eu",
@@ -42,13 +42,13 @@ def now_ms() -> int:
 
 
 class LambdaContext(Protocol):
-    """What every function uses of Lambda's context object."""
+    """The part of Lambda's context object that every function uses."""
 
     aws_request_id: str
 
 
 class TimedContext(LambdaContext, Protocol):
-    """What a function that must end in time uses of Lambda's context object."""
+    """The part of Lambda's context object that a function with a deadline uses."""
 
     def get_remaining_time_in_millis(self) -> int:
         """Returns the time that is left until the function is killed."""
@@ -56,7 +56,7 @@ class TimedContext(LambdaContext, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlainAws:
-    """What a request to DynamoDB, S3, SQS or Lambda needs.
+    """The region, addresses and credentials for requests to DynamoDB, S3, SQS or Lambda.
 
     `s3_url` is the address that PlainS3 uses. `lambda_url` is "" if botocore must find the address.
     """
@@ -69,15 +69,15 @@ class PlainAws:
     lambda_url: str = ""
 
     def signer(self, service: str) -> Signer:
-        """Returns what signs requests to a service in the region."""
+        """Returns the signer of requests to a service in the region."""
         return Signer(self.credentials, self.region, service)
 
 
 def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
-    """Returns what plain requests to DynamoDB, S3 and SQS need; None if only botocore can make them.
+    """Returns the access for plain requests to DynamoDB, S3 and SQS; None if only botocore can make them.
 
     Only botocore can make them without credentials in the environment (profiles, containers, single sign-on), in a
-    partition with other endpoints, and if a variable asks for FIPS, dual stack, a proxy or other certificates.
+    partition with other endpoints, or if a variable requests FIPS, dual stack, a proxy or other certificates.
     """
     if any(environment.get(name) for name in _NOT_PLAIN):
         return None
@@ -99,5 +99,5 @@ def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
 
 
 def _is_root(url: str) -> bool:
-    """Returns whether it is a scheme, a host and perhaps a port. It has no path, because the signature is over "/"."""
+    """Returns whether the URL is a scheme, a host and perhaps a port, without a path: the signature is over "/"."""
     return re.fullmatch(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?/?", url) is not None

@@ -81,7 +81,7 @@ class PlainS3(_Plain):
     def _send(
         self, operation: str, method: str, bucket: str, key: str, body: str | bytes, unless: str = ""
     ) -> urllib3.BaseHTTPResponse:
-        """The answer; raises ClientError or another BotoCoreError."""
+        """Returns the answer; raises ClientError or another BotoCoreError."""
         digest, size_bytes = hashlib.sha256(), 0
         for piece in encoded(body):
             digest.update(piece)
@@ -107,7 +107,7 @@ class PlainS3(_Plain):
         self, method: str, bucket: str, key: str, body: str | bytes, sha256: str, size_bytes: int, unless: str
     ) -> urllib3.BaseHTTPResponse:
         is_by_host = "{bucket}" in self.url
-        # "Create a canonical request": of S3 alone the path is encoded once.
+        # "Create a canonical request": for S3 alone the path is encoded once.
         path = quote(f"/{key}" if is_by_host else f"/{bucket}/{key}", safe="/~")
         url = self.url.replace("{bucket}", bucket)
         headers = self._signed(method, urlsplit(url).netloc, path, sha256, {"x-amz-content-sha256": sha256})
@@ -146,7 +146,7 @@ class PlainLambda(_Plain):
 def _refused(
     operation: str, answer: urllib3.BaseHTTPResponse, code: str, id_header: str, more: dict[str, int] | None = None
 ) -> Any:
-    """botocore's error for an answer that is not a success."""
+    """Returns botocore's error for an answer that is not a success."""
     from botocore.exceptions import ClientError
 
     metadata = {"RequestId": answer.headers.get(id_header, ""), "HTTPStatusCode": answer.status, **(more or {})}
@@ -154,7 +154,7 @@ def _refused(
 
 
 def not_answered(url: str, error: urllib3.exceptions.HTTPError) -> Any:
-    """Botocore's error for a transport error; imported at the first one, since most functions never have one."""
+    """Returns botocore's error for a transport error; imported at the first one: most functions never have one."""
     from botocore import exceptions
 
     match error:

@@ -18,7 +18,7 @@ from handlers.profile.secret_references import Reference, Secrets
 from handlers.profile.upstream_requests import request_of
 from handlers.tls import check_trust
 
-# Connections last minutes, so most read a value anew and notice a rotation; drops in quick succession do not.
+# Connections last minutes, so most read a fresh value and notice a rotation; drops in quick succession do not.
 MAX_AGE_S = 60
 # Errors that no retry helps: the secret does not exist, or the role must not read it, or not use its key.
 _FINAL = frozenset(
@@ -102,7 +102,7 @@ def _provider(kept_in: str, client: Callable[[str], Any]) -> Any:
 
 
 def _explained(reference: Reference, cause: BaseException | None) -> Exception:
-    """Returns the error with only its name: the client's own message quotes the request."""
+    """Returns an error with the secret's name only, because the client's own message quotes the request."""
     from botocore.exceptions import ClientError
 
     code = cause.response.get("Error", {}).get("Code", "") if isinstance(cause, ClientError) else ""

@@ -69,7 +69,7 @@ class DynamoDb:
         return self.send("BatchExecuteStatement", f'{{"Statements":[{",".join(texts)}]}}'.encode())
 
     def batch_get_item(self, **parameters: Any) -> Answer:
-        """As boto3's; if a busy table left out every key, the caller gets that after a delay, and asks again."""
+        """As boto3's; if a busy table left out every key, the caller gets that after a delay, to request them again."""
         answer = self.call("BatchGetItem", parameters)
         if answer.get("UnprocessedKeys") and not any(answer["Responses"].values()):
             self.sleep(random.uniform(0, THROTTLED_DELAY_S))
@@ -175,7 +175,7 @@ class DynamoDb:
 
 
 class _Failed(Exception):
-    """One try failed: the error to raise if it was the last, and the first delay before another, 0 for none."""
+    """A failed try: the error to raise after the last one, and the first delay before another; 0 for no further try."""
 
     def __init__(self, error: Exception, delay_s: float) -> None:
         super().__init__()
@@ -201,7 +201,7 @@ def _botocore() -> Any:
 
 
 def _is_readable(connection: http.client.HTTPConnection) -> bool:
-    """Returns whether an idle connection can be read: it has ended, or sent something that belongs to no request."""
+    """Returns whether an idle connection can be read: it was closed, or it has bytes that belong to no request."""
     poll = select.poll()
     poll.register(connection.sock, select.POLLIN)
     return bool(poll.poll(0))

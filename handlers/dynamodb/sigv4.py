@@ -1,7 +1,7 @@
 """Signs a request to AWS by Signature Version 4: in a header, for requests without a query, or in the query.
 
-It is signed over its body and all headers passed in. Pure: the caller passes the time. Invariant: the signature is the
-one that botocore makes of the same request and time.
+The signature covers the body and all headers passed in. Pure: the caller passes the time. Invariant: the signature
+equals botocore's for the same request and time.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ class Credentials:
     session_token: str = ""
 
     def __repr__(self) -> str:
-        """Nothing of the secret: a traceback may show this."""
+        """Omits the secret, because a traceback may show this text."""
         return "Credentials(...)"
 
 
@@ -56,7 +56,7 @@ class Signer:
         return headers
 
     def authorization(self, method: str, path: str, headers: dict[str, str], body_sha256: str, stamp: str) -> str:
-        """Returns the header of that name; `headers` are in the order of their names, and `path` is percent-encoded."""
+        """Returns the Authorization header; `headers` are in the order of their names, `path` is percent-encoded."""
         names, scope = ";".join(headers), self._scope(stamp)
         signature = self._signature(f"{method}\n{path}\n", headers, names, body_sha256, stamp, scope)
         credential = f"{self._credentials.access_key_id}/{scope}"
@@ -65,7 +65,7 @@ class Signer:
     def presigned(
         self, host: str, query: Mapping[str, str], headers: Mapping[str, str], stamp: str, lives_s: int
     ) -> str:
-        """The address of a GET of "/" that holds its signature; the sender adds the `headers`, in lower case."""
+        """The address of a GET of "/" that contains its signature; the sender adds the `headers`, in lower case."""
         signed = dict(sorted({"host": host, **headers}.items()))
         names, scope = ";".join(signed), self._scope(stamp)
         said = {
@@ -101,7 +101,7 @@ class Signer:
             key = f"AWS4{self._credentials.secret_access_key}".encode()
             for part in (day, self._region, self._service, "aws4_request"):
                 key = hmac.digest(key, part.encode(), "sha256")
-            # In this order two threads at once both find the key of the day that they read.
+            # In this order a thread that reads the new day also reads its key.
             self._key = key
             self._day = day
             return key

@@ -78,7 +78,7 @@ class Appender:
         self._last_ms = 0  # when the last segment was made
         self._back_to: int | None = None  # the oldest segment read so far; None once it has read far enough
         self._anchor = -1  # as it was last read
-        self._skips = 0  # how many numbers it leaves out because later segments may have expired before the last one
+        self._skips = 0  # numbers to leave out, because segments after the last one may have expired before it
         # Before the first append it reads the end of the log again: the previous connection appends once more when it
         # leaves, and a read costs a fifth of a refused write.
         self._reads_on = False
@@ -89,7 +89,7 @@ class Appender:
         self._request: Request | None = None
         self.epochs = self._epochs_after = epochs
         self._conflicts = 0
-        self._passed = 0  # how many of the events the cursor may pass: none from the first on that is dropped
+        self._passed = 0  # how many of the events the cursor may pass: none from the first dropped one on
         self.cursor: Cursor | None = None
 
     @property
@@ -177,12 +177,13 @@ class Appender:
             self._back_to = None
 
     def _is_far_enough(self, at_ms: int) -> bool:
-        # No segment is made earlier than the one before it, so those before this one are too old as well.
+        # No segment is made earlier than the one before it, so all earlier ones are too old as well.
         return self._known.is_full or at_ms < self._now_ms - self._window_ms
 
     def _learn(self, segment: Segment) -> None:
         """Learns the keys of a segment that follows all known ones."""
-        # At a handover both bring the same events, and an upstream may write the connection's name into each.
+        # At a handover both connections bring the same events, and an upstream may write the connection's name into
+        # each.
         bodies = segment.bodies if segment.fence <= self._fence else b""
         self._known.add(segment.at_ms, segment.keys, bodies)
         self._next, self._last_ms, self.cursor = segment.number + 1, segment.at_ms, segment.cursor
@@ -207,7 +208,7 @@ class Appender:
         self._next, self._skips = self._next + self._skips, 0
         if self._anchors:
             return self._asks(Anchor(self._next - 1))
-        # Even if the clock was set back: readers search the segments by time.
+        # The time never goes back, even if the clock was set back: readers search the segments by time.
         at_ms = max(self._now_ms, self._last_ms, *[event.received_at_ms for event in fresh.values()])
         bodies = b"".join([body_sum(event).to_bytes(4) for event in fresh.values()]) if self.epochs else b""
         keys, cursor = b"".join(fresh), self._cursor_behind()
@@ -236,7 +237,7 @@ class Appender:
                     break
                 is_conflict, other_ms = is_conflict or is_current, known[0]
             else:
-                # A kill before the record counts it may leave it to the next connection, which must get it again.
+                # If a kill comes before the record counts it, the next connection must receive it again.
                 self._passed = min(self._passed, count - self._first)
             if is_conflict:
                 epochs.met(count, event.key, came_ms, self._now_ms, other_ms)
@@ -244,7 +245,7 @@ class Appender:
         return fresh
 
     def _cursor_behind(self) -> Cursor | None:
-        """Returns the cursor after the events; the log's own if they have none or a newer connection saved that."""
+        """Returns the cursor after the events; the log's own if none has one or a newer connection saved the log's."""
         passed = self._events[: self._passed]
         last = next((event for event in reversed(passed) if event.cursor is not None), None)
         if last is None or last.cursor is None or (self.cursor is not None and self.cursor.fence > self._fence):
@@ -253,7 +254,7 @@ class Appender:
         return Cursor(self._fence, self._now_ms, last.cursor, came_ms)
 
     def _is_own(self, segment: Segment, number: int) -> bool:
-        """Whether an earlier try, whose answer was lost, has written it."""
+        """Whether an earlier try of this append, whose answer was lost, wrote the segment."""
         return (segment.number, segment.fence, segment.first) == (number, self._fence, self._first)
 
     def _ended(self, keys: bytes) -> Appended:

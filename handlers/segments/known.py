@@ -20,9 +20,9 @@ from handlers.framing.oversize import Oversize
 from handlers.values import dataclass
 
 HASH_BYTES, SUM_BYTES = 8, 4
-# What a function of 128 MB can hold: about 100 bytes each.
+# The number that a function of 128 MB can hold: about 100 bytes each.
 MOST_KEYS = 100_000
-# What one of 256 MB can hold of keys without their times: about 10 bytes each.
+# The number that a function of 256 MB can hold without times: about 10 bytes each.
 MOST_BARE_KEYS = 4_000_000
 
 

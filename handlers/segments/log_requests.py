@@ -26,7 +26,7 @@ class Cursor(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """What a writer knows of a segment: `keys` are the concatenated hashes of its events' keys.
+    """A segment as a writer knows it: `keys` are the concatenated hashes of its events' keys.
 
     `first` is the number, within the connection with the token `fence`, of the first event of its write. `at_ms` is
     when it was made, no earlier than its events and the segment before it. `cursor` is the log's, None if there is none

@@ -1,4 +1,4 @@
-"""The small DynamoDB client answers like boto3's on the embedded AWS, and on a wire where everything goes wrong."""
+"""The small DynamoDB client answers like boto3's on the embedded AWS, and survives every fault of a connection."""
 
 import base64
 import json
@@ -70,8 +70,8 @@ def code_of(error: Exception) -> str:
     return str(error.response["Error"]["Code"])
 
 
-def test_a_request_is_what_dynamodb_expects() -> None:
-    """It is a signed POST to the root, with the operation in a header and the parameters as JSON."""
+def test_a_request_has_the_form_that_dynamodb_expects() -> None:
+    """A request is a signed POST to the root, with the operation in a header and the parameters as JSON."""
     with serving(answers(answer({"Item": {}}))) as server:
         assert Small(server).call() == {"Item": {}, "ResponseMetadata": metadata(0)}
         head, _, body = server.peers[0].request.decode().partition("\r\n\r\n")
@@ -85,7 +85,7 @@ def test_a_request_is_what_dynamodb_expects() -> None:
 
 
 def test_a_connection_is_kept_and_used_again() -> None:
-    """Requests follow each other on one connection; one that the endpoint closed while idle costs no retry."""
+    """Requests share a connection, and if the endpoint closed it while it was idle, the next request needs no retry."""
     with serving(answers(answer({"n": 1}), answer({"n": 2})), answers(answer({"n": 3}))) as server:
         small = Small(server)
         assert [small.call()["n"] for _ in range(2)] == [1, 2]
@@ -94,8 +94,8 @@ def test_a_connection_is_kept_and_used_again() -> None:
         assert (len(server.peers), small.delays) == (2, [])
 
 
-def test_an_answer_that_closes_is_obeyed() -> None:
-    """After `Connection: close` the next request opens another connection."""
+def test_a_connection_close_is_obeyed() -> None:
+    """After an answer with `Connection: close` the next request opens another connection."""
     closing = answers(answer({}, 200, "Connection: close\r\n"))
     with serving(closing, closing) as server:
         small = Small(server)
@@ -115,8 +115,8 @@ BROKEN: list[tuple[Script, str]] = [
 
 
 @pytest.mark.parametrize(("script", "name"), BROKEN)
-def test_a_connection_that_breaks_is_tried_again_and_then_named(script: Script, name: str) -> None:
-    """After a lost answer, a reset or a cut, the answer counts the tries; the last one raises botocore's error."""
+def test_a_request_on_a_broken_connection_is_tried_again_and_then_raises(script: Script, name: str) -> None:
+    """A lost answer, a reset or a cut is tried again and counted; the last try raises botocore's error."""
     with serving(script, answers(answer({}))) as server:
         small = Small(server, read_timeout_s=0.2)
         assert small.call()["ResponseMetadata"]["RetryAttempts"] == 1
@@ -136,8 +136,8 @@ def test_a_connection_that_breaks_is_tried_again_and_then_named(script: Script, 
         *(refusal(code) for code in ("RequestLimitExceeded", "TransactionInProgressException", "RequestThrottled")),
     ],
 )
-def test_what_passes_is_tried_again(bad: bytes) -> None:
-    """These are throttles, server errors and answers that are not DynamoDB's; a later success counts as one."""
+def test_a_transient_error_is_tried_again(bad: bytes) -> None:
+    """Throttles, server errors and answers that are not DynamoDB's are retried; a later success counts the retries."""
     with serving(answers(bad, bad, answer({"n": 1}))) as server:
         small = Small(server)
         assert small.call() == {"n": 1, "ResponseMetadata": metadata(2)}
@@ -146,8 +146,8 @@ def test_what_passes_is_tried_again(bad: bytes) -> None:
         assert len(small.delays) == 2
 
 
-def test_a_busy_table_that_answers_with_no_key_gets_time() -> None:
-    """DynamoDB names the keys that it left out of a batch, and recommends to request them after a delay."""
+def test_a_busy_table_that_returns_no_item_gets_time() -> None:
+    """If a batch read returns no item, the client waits before it returns the keys that DynamoDB left out."""
     left_out = {"Responses": {"events": []}, "UnprocessedKeys": {"events": {"Keys": [{}]}}}
     some = left_out | {"Responses": {"events": [{}]}}
     with serving(answers(answer(left_out), answer(some), answer({"Responses": {}}))) as server:
@@ -161,8 +161,8 @@ def test_a_busy_table_that_answers_with_no_key_gets_time() -> None:
     "code",
     ["ConditionalCheckFailedException", "ValidationException", "ResourceNotFoundException", "AccessDeniedException"],
 )
-def test_what_does_not_pass_is_raised_at_once(code: str) -> None:
-    """The error has DynamoDB's code and message; a condition that failed after a retry says so."""
+def test_a_lasting_error_is_raised_at_once(code: str) -> None:
+    """An error that no retry helps has DynamoDB's code and message, and the number of retries before it."""
     with serving(answers(refusal(code))) as server:
         small = Small(server)
         assert (code_of(small.fails()), small.delays) == (code, [])
@@ -173,8 +173,8 @@ def test_what_does_not_pass_is_raised_at_once(code: str) -> None:
         assert error.response["ResponseMetadata"] == {"RequestId": "AWS-1", "HTTPStatusCode": 400, "RetryAttempts": 1}
 
 
-def test_tries_end() -> None:
-    """The last error is raised unchanged; the delays grow, each of them random below its bound."""
+def test_the_number_of_tries_is_bounded() -> None:
+    """After the last try the error is raised unchanged; the delays grow, each random below its bound."""
     throttle = refusal("ThrottlingException")
     with serving(answers(*[throttle] * 12)) as server:
         small = Small(server, tries=12)
@@ -183,8 +183,8 @@ def test_tries_end() -> None:
         assert len(set(small.delays)) == 11
 
 
-def test_an_endpoint_that_is_not_there_is_named() -> None:
-    """It is a port where nothing listens, or a name that does not exist."""
+def test_an_endpoint_that_does_not_exist_is_named() -> None:
+    """A closed port or an unknown host raises EndpointConnectionError after the tries."""
     with socket.socket() as nobody_listens:
         nobody_listens.bind(("127.0.0.1", 0))
         for url in (f"http://127.0.0.1:{nobody_listens.getsockname()[1]}", "http://nobody.invalid"):
@@ -192,8 +192,8 @@ def test_an_endpoint_that_is_not_there_is_named() -> None:
             assert (type(small.fails()).__name__, len(small.delays)) == ("EndpointConnectionError", 1)
 
 
-def test_a_certificate_that_is_not_trusted_ends_it_at_once(tmp_path: Path, trusting: Callable[[Path], None]) -> None:
-    """TLS is verified; with a trusted certificate the request succeeds."""
+def test_an_untrusted_certificate_ends_the_request_at_once(tmp_path: Path, trusting: Callable[[Path], None]) -> None:
+    """TLS is verified: an untrusted certificate raises SSLError without a retry, and a trusted one succeeds."""
     tls, trusted = certificate(tmp_path)
     with serving(answers(answer({"n": 1})), tls=tls) as server:
         small = Small(server)
@@ -203,7 +203,7 @@ def test_a_certificate_that_is_not_trusted_ends_it_at_once(tmp_path: Path, trust
 
 
 def test_threads_never_share_a_connection() -> None:
-    """A request that hangs holds its own connection, and another one passes it."""
+    """A request that hangs keeps its own connection, so another thread's request is not delayed."""
     go_on = threading.Event()
     with serving(sends(go_on, then=answers(answer({"n": 1}))), answers(answer({"n": 2}))) as server:
         small = Small(server)
@@ -217,8 +217,8 @@ def test_threads_never_share_a_connection() -> None:
         assert [each["n"] for each in late] == [1]
 
 
-def test_it_answers_as_boto3_does(aws: Aws, tables: str) -> None:
-    """With an emulator each call has the answer of boto3's client, bytes as bytes, and the same errors."""
+def test_the_client_answers_as_boto3_does(aws: Aws, tables: str) -> None:
+    """On an emulator each call returns the same answer as boto3's client, bytes as bytes, and the same errors."""
     small = Small(tables).client
     item = {"PK": {"S": "s"}, "SK": {"S": "k"}, "data": {"B": b"\xff\0"}, "B": {"S": "b"}, "n": {"N": "1"}}
     once = {"TableName": EVENTS, "Item": item, "ConditionExpression": "attribute_not_exists(PK)"}
@@ -266,8 +266,8 @@ def test_bytes_go_both_ways(data: bytes) -> None:
 PLAIN = {"AWS_DEFAULT_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret-key"}
 
 
-def test_the_environment_of_a_function_is_plain() -> None:
-    """Region, endpoint and credentials come from the SDK's own variables; no text of it shows the secret."""
+def test_a_functions_environment_is_enough_for_plain_requests() -> None:
+    """Region, endpoints and credentials come from the SDK's own variables; no repr shows a secret."""
     token = {"AWS_SESSION_TOKEN": "secret-token"}
     hosts = [f"https://{host}.eu-central-1.amazonaws.com" for host in ("dynamodb", "{bucket}.s3", "sqs", "lambda")]
     credentials = Credentials("id", "secret-key", "secret-token")
@@ -295,8 +295,8 @@ def test_the_environment_of_a_function_is_plain() -> None:
         {"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1/path"},
     ],
 )
-def test_what_is_not_plain_is_left_to_boto3(change: dict[str, str]) -> None:
-    """This means no credentials or region, another partition, a profile, a proxy and the like."""
+def test_an_environment_that_is_not_plain_is_left_to_boto3(change: dict[str, str]) -> None:
+    """Without credentials or a region, or with another partition, a profile, a proxy and the like, boto3 is used."""
     assert plain_aws({**PLAIN, **change}) is None
 
 

@@ -42,7 +42,7 @@ ANSWERS = st.builds(
 
 
 def read(by: Callable[[io.BufferedReader], Response], answer: bytes) -> Response | str:
-    """Return the answer that is read, or the name of the raised error."""
+    """Return the answer, or the name of the raised error."""
     try:
         return by(io.BufferedReader(io.BytesIO(answer)))
     except http.client.HTTPException as error:
@@ -50,14 +50,14 @@ def read(by: Callable[[io.BufferedReader], Response], answer: bytes) -> Response
 
 
 @given(ANSWERS)
-def test_an_answer_is_what_http_client_takes_it_for(answer: bytes) -> None:
-    """Status, body, keep-alive and error agree, also for an answer that is cut, wrong or no HTTP."""
+def test_an_answer_is_read_as_http_client_reads_it(answer: bytes) -> None:
+    """Status, body, keep-alive and error equal http.client's, also for an answer that is cut, wrong or no HTTP."""
     assert read(read_response, answer) == read(by_http_client, answer)
 
 
 @pytest.mark.parametrize("name", ["Connection: keep-alive", "X: y"])
 def test_an_answer_of_dynamodb_is_read_without_http_client(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This is a plain head with a length, also in two pieces."""
+    """A plain head with a length is read without http.client, also in two pieces."""
     answer = f"HTTP/1.1 200 OK\r\nServer: Server\r\n{name}\r\nContent-Length: 2\r\nDate: now\r\n\r\n{{}}".encode()
     assert read(by_http_client, answer) == Response(200, b"{}", True, "")
     monkeypatch.delattr(http.client, "HTTPResponse")
@@ -65,6 +65,6 @@ def test_an_answer_of_dynamodb_is_read_without_http_client(name: str, monkeypatc
 
 
 def test_a_header_with_a_line_end_is_not_sent() -> None:
-    """It would become two headers."""
+    """A header with a line end raises ValueError, because it would become two headers."""
     with pytest.raises(ValueError, match=r"^a header holds the end of a line$"):
         post(http.client.HTTPConnection("x"), {"host": "x\r\ny: z"}, b"")

@@ -39,7 +39,7 @@ def botocore_signs(
 def test_any_request_is_signed_as_botocore_signs_it(
     key_id: str, secret: str, token: str, region: str, host: str, operation: str, body: bytes, at: datetime.datetime
 ) -> None:
-    """Equal credentials, request and time give the same header, with or without a kept day's key."""
+    """Equal credentials, request and time give the same header, with or without a kept key of the day."""
     credentials = Credentials(key_id, secret, token)
     expected = botocore_signs(credentials, region, host, operation, body, at)
     signer = Signer(credentials, region)
@@ -68,5 +68,5 @@ def test_any_address_is_presigned_as_botocore_presigns_it(
 
 
 def test_credentials_do_not_show_themselves() -> None:
-    """A traceback or a log that prints them shows no secret."""
+    """The repr of credentials, which a traceback or a log may print, shows no secret."""
     assert "secret" not in repr(Credentials("secret-id", "secret-key", "secret-token"))

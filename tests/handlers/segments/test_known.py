@@ -1,4 +1,4 @@
-"""What a writer remembers of the keys that came within its window."""
+"""The keys that a writer remembers within its window."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +15,8 @@ def known(of: KnownKeys, *names: object) -> list[object]:
     return [name for name in names if key_hash(str(name)) in of]
 
 
-def test_what_is_read_back_is_older() -> None:
-    """A writer reads back from the end of the log, and forgets first what it read last."""
+def test_keys_that_are_read_back_are_forgotten_first() -> None:
+    """A writer reads back from the end of the log, and the keys that it read last are forgotten first."""
     of = KnownKeys()
     of.add(30, keys(3, 1))
     of.add_older(20, keys(2))
@@ -28,14 +28,14 @@ def test_what_is_read_back_is_older() -> None:
     assert known(of, 1, 2, 3) == [1, 3]
 
 
-def test_of_two_under_one_key_the_first_is_new() -> None:
-    """It came first, and the other one repeats its key."""
+def test_the_first_of_two_events_under_one_key_is_new() -> None:
+    """Of two events under one key the first is new; the second repeats its key."""
     first, second = (StreamEvent("7", data, None, None, None, 0) for data in ("a", "b"))
     assert list(KnownKeys().unknown([first, second]).values()) == [first]
 
 
 def test_memory_is_bounded() -> None:
-    """The oldest segments go first; the last stays whole, however large it is."""
+    """The oldest segments are forgotten first; the last segment stays whole, however large it is."""
     of = KnownKeys(most_keys=3)
     of.add(10, keys(1, 2))
     of.add(11, keys(3))
@@ -47,8 +47,8 @@ def test_memory_is_bounded() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 30), max_size=5), max_size=20), st.integers(0, 20))
-def test_a_key_is_known_as_long_as_its_last_coming_is_young_enough(segments: list[list[int]], before: int) -> None:
-    """A list of all that was added agrees."""
+def test_a_key_is_known_for_a_window_after_it_came_last(segments: list[list[int]], before: int) -> None:
+    """The known keys are those that a plain list of all added keys has within the window."""
     of = KnownKeys()
     for at_ms, numbers in enumerate(segments):
         of.add(at_ms, keys(*numbers))
@@ -59,7 +59,7 @@ def test_a_key_is_known_as_long_as_its_last_coming_is_young_enough(segments: lis
 
 @given(st.lists(st.binary(min_size=16, max_size=40)), st.lists(st.binary(min_size=8, max_size=8)))
 def test_all_keys_are_known_in_any_order(segments: list[bytes], others: list[bytes]) -> None:
-    """Bytes that end one hash and begin the next are no key."""
+    """A key is not known if its bytes are only the end of one hash and the beginning of the next."""
     of, added = AllKeys(), set[bytes]()
     for number, segment in enumerate(segments):
         packed = segment[: len(segment) // HASH_BYTES * HASH_BYTES]
@@ -70,5 +70,5 @@ def test_all_keys_are_known_in_any_order(segments: list[bytes], others: list[byt
 
 
 def test_eight_bytes_of_a_key_are_remembered() -> None:
-    """They are the first of its SHA-256, so every release computes the same."""
+    """The first eight bytes of a key's SHA-256 are remembered, so every release computes the same."""
     assert (key_hash("7").hex(), HASH_BYTES) == ("7902699be42c8a8e", 8)

@@ -1,4 +1,4 @@
-"""A stream's log in memory, appended by several connections and read back: what each rule of the protocol is for."""
+"""A stream's log in memory, appended by several connections and read back: the reason for each rule of the protocol."""
 
 from collections.abc import Callable
 from typing import Any
@@ -74,8 +74,8 @@ def events(*numbers: int, data: str | bytes = "a", at_ms: int = NOW_MS) -> list[
 # --- several connections ----------------------------------------------------------------------------------------------
 
 
-def test_a_connection_knows_what_came_within_the_window_before_it() -> None:
-    """An event of the window is dropped, whichever segment holds it; older events are stored again."""
+def test_a_connection_knows_the_events_of_the_window_before_it() -> None:
+    """An event of the window is dropped, whichever segment holds it; an older event is stored again."""
     world = World()
     writer = world.log(1)
     for number in range(1, 6):
@@ -86,8 +86,8 @@ def test_a_connection_knows_what_came_within_the_window_before_it() -> None:
     assert world.keys() == ["k1", "k2", "k3", "k4", "k5", "k1", "k2"]
 
 
-def test_a_writer_reads_what_another_wrote() -> None:
-    """It finds its number taken, drops known events, and leaves no number out: each event is stored once, in order."""
+def test_a_writer_reads_the_segments_of_another_writer() -> None:
+    """A writer whose number is taken reads that segment and drops known events; no number is left out."""
     world = World()
     older, newer = world.log(1), world.log(2)
     older.write(0, events(1))
@@ -97,8 +97,8 @@ def test_a_writer_reads_what_another_wrote() -> None:
     assert stored == [("k1", 1), ("k2", 2), ("k3", 2), ("k4", 3)]
 
 
-def test_the_first_append_reads_what_another_wrote_since_it_opened() -> None:
-    """The earlier connection does so when it leaves; a read is cheaper than a refused write."""
+def test_the_first_append_reads_segments_written_since_the_opening() -> None:
+    """The earlier connection appends once more when it leaves, and a read is cheaper than a refused write."""
     world = World()
     older, newer = world.log(1), world.log(2)
     older.write(0, events(1))
@@ -113,8 +113,8 @@ def test_the_first_append_reads_what_another_wrote_since_it_opened() -> None:
 
 
 @pytest.mark.parametrize("way", [answer_is_lost, is_sent_twice])
-def test_a_segment_that_is_there_twice_by_one_write_counts_as_stored(way: Callable[..., Any]) -> None:
-    """The client sends it again and meets its own; after a lost answer the next connection finds it."""
+def test_a_segment_that_is_sent_twice_counts_as_stored_once(way: Callable[..., Any]) -> None:
+    """A client that sends a segment again finds its own; after a lost answer the next connection finds it."""
     world = World()
     assert world.log(1, Client(world.tables, "put_item", is_sent_twice)).write(0, events(1, 2)) == Written(2, 0)
     lost = world.log(2, Client(world.tables, "put_item", way))
@@ -127,8 +127,8 @@ def test_a_segment_that_is_there_twice_by_one_write_counts_as_stored(way: Callab
     assert world.keys() == ["k1", "k2", "k3", "k4"]
 
 
-def test_an_older_connection_carries_a_newer_ones_cursor_on() -> None:
-    """The last segment says where to resume, whoever wrote it."""
+def test_an_older_connection_keeps_a_newer_connections_cursor() -> None:
+    """The last segment has the newest connection's cursor, whichever connection wrote that segment."""
     world = World()
     older = world.log(1)
     older.write(0, events(1))
@@ -137,8 +137,8 @@ def test_an_older_connection_carries_a_newer_ones_cursor_on() -> None:
     assert world.log(3).opens() == Cursor(2, NOW_MS, "3", came_ms=NOW_MS)
 
 
-def test_the_log_says_until_when_its_connections_have_stored_what_came() -> None:
-    """The newest segment shows it for the connection that wrote it, and for the one whose cursor it has."""
+def test_the_log_shows_until_when_its_connections_stored_all_events() -> None:
+    """The newest segment shows until when its writer stored all events, and the connection whose cursor it has."""
     world = World()
     for fence, number in ((1, 2), (2, 3), (1, 5)):
         world.log(fence).write(number, events(number, at_ms=NOW_MS + number))
@@ -151,8 +151,8 @@ def test_the_log_says_until_when_its_connections_have_stored_what_came() -> None
     assert late.newest == (0, 0)
 
 
-def test_the_log_does_not_say_that_all_came_until_a_function_that_stood_still_read_it() -> None:
-    """What it reads after a standstill may have come long before, and nothing since."""
+def test_the_log_does_not_count_events_read_after_a_standstill_as_proof() -> None:
+    """Events that a function reads after a standstill may have come long before, so the log keeps the earlier time."""
     world = World()
     world.log(1).write(0, events(1, at_ms=NOW_MS + 9), came_ms=NOW_MS + 2)
     assert (late := world.log(2)).opens() == Cursor(1, NOW_MS, "1", came_ms=NOW_MS + 2)
@@ -161,7 +161,7 @@ def test_the_log_does_not_say_that_all_came_until_a_function_that_stood_still_re
 
 @pytest.mark.parametrize("call", ["put_item", "query"])
 def test_a_table_that_refuses_is_unavailable(call: str) -> None:
-    """Only acknowledged events count as stored."""
+    """If the table refuses a read or a write, the store is unavailable and no event counts as stored."""
     world = World()
     with pytest.raises(StoreUnavailable):
         world.log(1, Client(world.tables, call, fails_with("ThrottlingException"))).write(0, events(1))
@@ -169,7 +169,7 @@ def test_a_table_that_refuses_is_unavailable(call: str) -> None:
 
 
 def test_a_log_that_is_always_taken_is_unavailable() -> None:
-    """A writer does not try for ever."""
+    """A writer whose numbers are always taken gives up: the store is unavailable."""
 
     def taken(_call: Callable[..., Any], **_parameters: Any) -> Any:
         raise ClientError({"Error": {"Code": "ConditionalCheckFailedException"}}, "PutItem")
@@ -184,7 +184,7 @@ def test_a_log_that_is_always_taken_is_unavailable() -> None:
 
 @pytest.mark.parametrize("embedded", [False, True], ids=["in memory", "embedded"])
 def test_a_segment_is_read_whole_and_in_order(request: pytest.FixtureRequest, embedded: bool) -> None:
-    """Text and bytes come back with the connection that brought them and when, from any place within a segment."""
+    """Text and bytes are read with their connection and their time, from any place within a segment."""
     world = World(request.getfixturevalue("aws").dynamodb if embedded else None)
     assert world.log(3).write(0, events(1, 2)) == Written(2, 0)
     assert world.log(4).write(0, events(3, data=b"\xff", at_ms=NOW_MS + 1)) == Written(1, 0)
@@ -200,10 +200,10 @@ def test_a_segment_is_read_whole_and_in_order(request: pytest.FixtureRequest, em
         assert world.read(limit=at + 1) == stored[: at + 1]
 
 
-def test_reading_from_an_instant_begins_with_the_segment_of_its_first_event() -> None:
-    """Reading what came before would cost a page for each thousand events; a clock that is set back hides none.
+def test_reading_from_an_instant_begins_with_its_first_events_segment() -> None:
+    """Reading from an instant skips earlier pages of a thousand events each, and a clock that is set back hides none.
 
-    They exceed one answer, and each event comes once.
+    The events exceed one answer, and each is read once.
     """
     world = World()
     writer = world.log(1)
@@ -215,10 +215,10 @@ def test_reading_from_an_instant_begins_with_the_segment_of_its_first_event() ->
         assert world.keys(begin) == [f"k{later}" for later in range(number, 12)]
 
 
-def test_what_has_expired_is_passed_a_segment_at_a_time() -> None:
-    """A segment expires with the last of its events; DynamoDB deletes it within days after the instant.
+def test_an_expired_segment_is_skipped_as_one_entry() -> None:
+    """An expired segment is one entry for a reader, which continues after it within bounded time.
 
-    A reader with bounded time goes on after it.
+    A segment expires with the last of its events; DynamoDB deletes it within days after that.
     """
     world, old_ms = World(), NOW_MS - DAY_MS - 10
     writer = world.log(7, keep_days=1)
@@ -240,8 +240,8 @@ def test_what_has_expired_is_passed_a_segment_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("embedded", [False, True], ids=["in memory", "embedded"])
-def test_a_log_that_has_expired_goes_on_behind_its_old_numbers(request: pytest.FixtureRequest, embedded: bool) -> None:
-    """Otherwise a reader with an earlier position would miss what is appended now."""
+def test_an_expired_log_continues_behind_its_old_numbers(request: pytest.FixtureRequest, embedded: bool) -> None:
+    """A log whose segments have expired continues far behind their numbers, or a reader would miss new events."""
     world = World(request.getfixturevalue("aws").dynamodb if embedded else None)
     for number in (1, 2):
         world.log(number, keep_days=1).write(0, events(number))
@@ -258,8 +258,8 @@ def test_a_log_that_has_expired_goes_on_behind_its_old_numbers(request: pytest.F
 
 
 @pytest.mark.parametrize("late_ms", [0, 900_000], ids=["", "what its function stored late"])
-def test_a_log_of_which_the_newest_segment_expired_first_goes_on_behind_it(late_ms: int) -> None:
-    """DynamoDB deletes what has expired in any order, so later segments may be gone: no number is used twice."""
+def test_a_log_whose_newest_segment_expired_first_continues_behind_it(late_ms: int) -> None:
+    """Later segments may be gone, because DynamoDB deletes expired items in any order: no number is used twice."""
     world = World()
     writer = world.log(1, keep_days=1)
     writer.write(0, events(1))
@@ -276,7 +276,7 @@ def test_a_log_of_which_the_newest_segment_expired_first_goes_on_behind_it(late_
 
 
 def test_the_newest_segments_are_found_however_large_they_are() -> None:
-    """DynamoDB ends a page at a megabyte: three segments, if their events cannot be compressed."""
+    """The newest segments are found although DynamoDB ends a page at a megabyte, three large segments."""
 
     def a_megabyte(call: Callable[..., Any], **parameters: Any) -> Any:
         return call(**parameters | {"Limit": min(3, parameters["Limit"])})
@@ -290,7 +290,7 @@ def test_the_newest_segments_are_found_however_large_they_are() -> None:
 
 
 def test_an_anchor_that_the_table_refused_is_put_with_the_next_try() -> None:
-    """The write that it preceded is tried again, and nothing is appended without one."""
+    """If the table refuses the anchor, the next try puts it first: no segment is appended without an anchor."""
     world, refusals = World(), [fails_with("ThrottlingException")]
 
     def refuses_once(call: Callable[..., Any], **parameters: Any) -> Any:
@@ -303,7 +303,7 @@ def test_an_anchor_that_the_table_refused_is_put_with_the_next_try() -> None:
     assert sorted(world.tables._tables["events"]) == [(LOG_KEY, "anchor"), (LOG_KEY, "segment#000000000001")]
 
 
-# --- what no segment holds --------------------------------------------------------------------------------------------
+# --- events that are too large for a segment --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -317,8 +317,8 @@ def test_a_large_event_comes_back_as_it_was_delivered(data: str | bytes) -> None
     assert [one.data for one in world.read(most_bytes=100_000)] == [None]
 
 
-def test_what_no_segment_holds_goes_to_the_bucket() -> None:
-    """It is alone, at its place in the order; a body that compresses well stays in its segment, however large."""
+def test_a_body_that_no_segment_holds_goes_to_the_bucket() -> None:
+    """A body that is too large goes to the bucket, at its place in the order, unless it compresses well."""
     world = World()
     sent = [*events(1), *events(2, data=noise(400_000)), *events(3, data="long " * 100_000), *events(4)]
     assert world.log(1, bucket=BUCKET).write(0, sent) == Written(4, 0)
@@ -329,8 +329,8 @@ def test_what_no_segment_holds_goes_to_the_bucket() -> None:
     assert [one.object is None for one in small] == [True, False, True, True]
 
 
-def test_what_no_segment_holds_is_in_the_queue_before_its_mark() -> None:
-    """It has one message for each part. No later connection stores it again, for the log has a mark at its place."""
+def test_an_event_that_no_segment_holds_goes_to_the_queue_with_a_mark() -> None:
+    """A large event goes to the queue in parts. The log has a mark in its place: later connections drop the event."""
     world = World()
     sent = [*events(1), *events(2, data=noise(400_000)), *events(3)]
     assert world.log(1).write(0, sent) == Written(2, 0, 1)
@@ -342,7 +342,7 @@ def test_what_no_segment_holds_is_in_the_queue_before_its_mark() -> None:
 
 
 def test_an_id_that_no_segment_holds_goes_to_the_queue() -> None:
-    """A bucket takes only bodies. The mark has neither id nor name, like that of an item."""
+    """A bucket takes only bodies, so a large id goes to the queue. The mark has neither id nor name, like an item's."""
     world = World()
     sent = events(1)[0]._replace(id=noise(500_000).hex(), name="n")
     assert world.log(1, bucket=BUCKET).write(0, [sent]) == Written(0, 0, 1)
@@ -350,8 +350,8 @@ def test_an_id_that_no_segment_holds_goes_to_the_queue() -> None:
     assert world.objects() == {}
 
 
-def test_what_was_too_long_to_be_read_is_marked() -> None:
-    """Its beginning is in the queue."""
+def test_an_event_that_was_too_long_to_be_read_is_marked() -> None:
+    """An event that was too long to be read has a mark in the log; its head is in the queue."""
     world = World()
     body = Oversize(2_000_000, "ab" * 32, b"head")
     sent = [*events(1), events(2)[0]._replace(data=body), *events(3)]
@@ -360,7 +360,7 @@ def test_what_was_too_long_to_be_read_is_marked() -> None:
 
 
 def test_a_message_is_sent_once_though_its_number_is_taken() -> None:
-    """A body goes elsewhere once for a write, however often the append is tried."""
+    """A large body goes to the queue once for a write, however often the append is tried."""
     world = World()
     late = world.log(1)
     late.opens()
@@ -373,7 +373,7 @@ def test_a_message_is_sent_once_though_its_number_is_taken() -> None:
 
 
 def test_a_stream_stays_in_its_log_whatever_its_profile_says_later() -> None:
-    """The first claim fixes it; otherwise an event would miss its duplicate, and no reader would find it."""
+    """The first claim fixes the store. Otherwise an event would miss its duplicate, and no reader would find it."""
     world = World()
     for number, fields in enumerate(({"store": "log"}, {"store": "items"})):
         requests = world.requests(**fields)
@@ -385,15 +385,15 @@ def test_a_stream_stays_in_its_log_whatever_its_profile_says_later() -> None:
 
 
 def test_a_stream_stays_with_its_items() -> None:
-    """It began before logs existed, or with another profile."""
+    """A stream that began with items keeps them, even if a later profile requests a log."""
     world = World()
     for fields in ({"store": "items"}, {"store": "log"}):
         (claim,) = world.requests(**fields).of(Claim())
         assert claim().partitions == 1
 
 
-def test_the_later_of_two_cursors_is_resumed_from() -> None:
-    """It is the log's, or the control table's if the upstream moved on without an event since."""
+def test_a_connection_resumes_from_the_later_of_two_cursors() -> None:
+    """A connection resumes from the log's cursor, or from the control record's if that is later."""
     world = World()
     world.now_ms = 1_000
     requests = world.requests(store="log")
