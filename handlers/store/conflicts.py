@@ -29,7 +29,7 @@ from handlers.store.overflow import DEAD_LETTERED, DUPLICATE, STORED
 from handlers.store.typed_values import Item, count, size_bytes, text
 from handlers.values import dataclass
 
-# The most bytes that items read at once may have together; a function of 128 MB can hold that several times.
+# The most bytes of items that are read at once; a function of 128 MB can hold that several times.
 READ_BYTES = 1024 * 1024
 # An upstream must have ids of our own form, this many for one key, before a conflicting event is not stored.
 MOST_KEYS = 4
@@ -70,7 +70,7 @@ class Conflicts:
         """Returns the outcome of an event with another body, and whether it is a conflict; None for a duplicate."""
         there = stored.get(item["SK"]["S"])
         if there is None or self._is_known(there, item, event):
-            # If no item is there any more, it has just expired.
+            # If no item has the key any more, it has just expired.
             return None
         outcome, is_conflict, came_ms, taken = "", self._differs(there, item), event.received_at_ms, {}
         other_ms = _came_ms(there)
@@ -96,7 +96,7 @@ class Conflicts:
         return None if outcome == DUPLICATE else (outcome, is_conflict)
 
     def _others(self, event: StreamEvent) -> Iterator[str]:
-        """The other keys under which the event may be stored, in order; none if the first body stays."""
+        """Yields the other keys under which the event may be stored, in order; none if the first body stays."""
         if self.epochs.begins:
             yield from other_keys(event.key)
         key = event.key
@@ -105,22 +105,22 @@ class Conflicts:
             yield key
 
     def _is_known(self, there: Item, item: Item, event: StreamEvent) -> bool:
-        """Whether the item under one of the event's keys is the event."""
+        """Returns whether the item under one of the event's keys is the event."""
         return self._is_current(there) and self._is_same(there, item, event)
 
     def _differs(self, there: Item, item: Item) -> bool:
-        """Whether another event of this epoch has the key, not the same one as a newer connection received it."""
-        # At a handover both bring the same events, and an upstream may write the connection's name into each.
+        """Returns whether another event of this epoch has the key; a newer connection's copy of it does not count."""
+        # At a handover both connections bring the same events, and an upstream may write the connection's name into
+        # each.
         return self._is_current(there) and (count(there, "fence") or 0) <= (count(item, "fence") or 0)
 
     def _is_current(self, there: Item) -> bool:
         return self.epochs.has(_came_ms(there))
 
     def _read(self, wanted: Iterable[Item]) -> dict[str, Item]:
-        """Returns the items of these keys. The first read is the cheap kind: stored items never change, but may be
-        missing.
+        """Returns the items of these keys; items that the first, cheaper read misses are read again, consistently.
 
-        Missing ones are read again, consistently: another connection may have written them a moment ago.
+        Stored items never change, but another connection may have written them a moment ago.
         """
         keys = {item["SK"]["S"]: {"PK": item["PK"], "SK": item["SK"]} for item in wanted}
         there: dict[str, Item] = {}
@@ -132,14 +132,14 @@ class Conflicts:
         return {name: item for name, item in there.items() if PROMISED not in item}
 
     def _is_same(self, there: Item, item: Item, event: StreamEvent) -> bool:
-        """Whether the stored item is the event; assumed if either was an oversize frame, which is not kept whole."""
+        """Returns whether the stored item is the event; assumed if either is an oversize frame, not kept whole."""
         if "dead_letter" in there:
             return isinstance(event.data, Oversize) or count(there, "body_sum") in (None, body_sum(event))
         if (text(there, "name"), text(there, "conflict_of")) != (event.name, text(item, "conflict_of")):
             return False
         if "object" in there and "object" not in item and there["object"] == in_bucket(item)["object"]:
             return True
-        # An object that is gone cannot be compared, but its name follows from its content and shows that it differs.
+        # A deleted object cannot be compared, but its name follows from its content and shows that it differs.
         data = stored_event(there, self.fetch).data
         if data is None or isinstance(event.data, Oversize):
             plain = data.encode() if isinstance(data, str) else data or b""
@@ -152,7 +152,7 @@ def _came_ms(item: Item) -> int:
 
 
 def _own_key(key: str, event: StreamEvent) -> str:
-    """Returns the key for another body under a known one, no longer than DynamoDB accepts."""
+    """Returns the key for another body under a known key, no longer than DynamoDB accepts."""
     body = event.data.sha256.encode() if isinstance(event.data, Oversize) else canonical_json(event.data)
     content = json.dumps(event.name).encode() + b"\n" + body
     digest = hashlib.sha256(content).hexdigest()
@@ -161,7 +161,7 @@ def _own_key(key: str, event: StreamEvent) -> str:
 
 
 def _in_parts(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Yields the items in lists that memory holds: stored bodies are about as large as those that came."""
+    """Yields the items in lists that fit into memory: stored bodies are about as large as those of the events."""
     part: list[Item] = []
     part_bytes = 0
     for item in items:

@@ -1,8 +1,8 @@
 """Stores the state of one connection: lease, cursor and back-off in the control record, events by the writer.
 
-Each method is one conditional write of the control record, spelled by `control_writes.py`. Its reply says whether the
-condition held and what the record is, so a connection that writes need not read. Invariant: any other answer of AWS
-raises `StoreUnavailable`, after the client's own retries.
+Each method is one conditional write of the control record, spelled by `control_writes.py`. Its reply has whether the
+condition held, and the record, so a connection that writes need not read. Invariant: any other answer of AWS raises
+`StoreUnavailable`, after the client's own retries.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Reply(NamedTuple):
-    """Whether the condition held, and the control record: after the write, or as it was if the write was refused."""
+    """Whether the condition held, and the control record: after the write, or unchanged if the write was refused."""
 
     is_done: bool
     record: ControlRecord
@@ -40,7 +40,7 @@ class Store:
     """The tables and the queue. The clients are made once and shared by all invocations of a sandbox.
 
     `sleep` waits for a number of seconds: the back-off of a throttled write. Records of connections and gaps expire
-    after `ledger_keep_days`, 0 for never; those of connections have what `memory_mb` returns, nothing for None.
+    after `ledger_keep_days`, 0 for never. A connection's record gets what `memory_mb` returns, nothing if that is None.
     `start_repair` invokes the function that repairs a stream's gaps, and raises nothing.
     """
 
@@ -93,8 +93,7 @@ class Store:
         return SegmentWriter(*ports, stream_id, fence, window_ms, keep_days, epochs, layout, self._sleep, known)
 
     def goes_to_log(self, stream_id: str, now_ms: int) -> ControlRecord:
-        """Returns the stream's record after it has recorded that events go to a log from now on; earlier ones stay
-        items.
+        """Sends the stream's events to a log from now on, and returns the record; earlier events stay items.
 
         A stream whose items have no order stays as it is.
         """
@@ -218,12 +217,11 @@ class Store:
         return self._change_with(stream_id, words, rest and words.changes(rest))
 
     def release(self, stream_id: str, fence: int, shown: Item, rest: Change | None = None) -> Reply:
-        """Returns the reply; `shown`, as for a heartbeat, is written if no newer connection is connected, the mark
-        always.
+        """Returns the reply; `shown` is written if no newer connection is connected, the mark always.
 
-        Without `shown` it is one request: if the connection knows of a newer one, the other write would be refused.
-
-        `rest` is written if its condition holds, no connection has claimed since, and no stop is requested.
+        `shown` is as for a heartbeat. Without it one request is made: if the connection knows of a newer one, the other
+        write would be refused. `rest` is written if its condition holds, no connection has claimed since, and no stop
+        is requested.
         """
         if shown:
             words = control_writes.last_words(fence, shown)
@@ -235,7 +233,7 @@ class Store:
     def replace_cursor(self, stream_id: str, read: ControlRecord, cursor: str, fence: int, now_ms: int) -> bool:
         """Returns whether `cursor` has replaced one that connection `fence` saved and the upstream no longer accepts.
 
-        Only for a connection that was never connected: one that is connected saves its own cursor. So the new cursor
+        Only for a connection that was never connected: a connected connection saves its own cursor. So the new cursor
         keeps the other connection's name, and is written only if the cursor is still as it was `read`.
         """
         return self._change(stream_id, *control_writes.other_cursor(read, cursor, fence, now_ms)).is_done
@@ -284,8 +282,8 @@ class Store:
 
 
 def _is_claimed_by(lease: Lease, holder: str, after_fence: int) -> bool:
-    """Whether the last claim is one that `holder` made after it had claimed `after_fence`."""
-    # A stream that left a group and joins it again begins anew in the same function: what that connected before is an
-    # earlier claim.
+    """Returns whether `holder` made the last claim, after it had claimed `after_fence`."""
+    # A stream that left a group and joins it again starts over in the same function: its earlier connections' claims do
+    # not count.
     is_new = after_fence > 0 or lease.connected_token < lease.fence
     return lease.holder == holder and lease.fence > after_fence and is_new

@@ -38,8 +38,7 @@ UNKNOWN_LAYOUT = "the control record has layout {layout}, and this version knows
 
 @dataclass(frozen=True, slots=True)
 class ControlRecord:
-    """The record as it was read. `live` are the attributes of the record of the newest connected connection, None for
-    none.
+    """The record as it was read; `live` has the record of the newest connected connection as attributes, or is None.
 
     `cursor_fence` is the connection that saved the cursor, at `saved_ms`, when everything that had come on it until
     `cursor_came_ms` was stored. `looked` is the connection that recorded gaps last. `epoch` is the newest one of the
@@ -59,7 +58,7 @@ class ControlRecord:
     epoch: Epoch
 
     def resumption(self, now_ms: int) -> Resumption:
-        """Where a connection that opens now resumes."""
+        """Returns where a connection that opens now resumes."""
         record = self.heard(self.cursor_fence, self.cursor_came_ms)
         known, live = record.known_after(), record.live or {}
         since_ms = now_ms - (typed_values.count(live, "opened_ms") or now_ms)
@@ -78,7 +77,7 @@ class ControlRecord:
         )
 
     def known_after(self) -> Known:
-        """Returns what is known after the connection that the record shows."""
+        """Returns the sum of the ledger including the connection that the record shows."""
         return self.known if self.live is None else evidence.known(ledger_records.records_of(self.live), self.known)
 
     def heard(self, fence: int, came_ms: int) -> ControlRecord:
@@ -131,7 +130,7 @@ def layout_problem(item: Item | None) -> str:
 
 
 def cursor(value: str, fence: int, now_ms: int, came_ms: int = 0) -> Item:
-    """The attributes of a cursor that connection `fence` saves; all that came on it until `came_ms` is stored."""
+    """Returns a cursor's attributes, saved by connection `fence`; all that came on it until `came_ms` is stored."""
     return {
         "cursor": {"S": value},
         "cursor_fence": typed_values.number(fence),
@@ -154,12 +153,12 @@ def lease(item: Item) -> Lease:
 
 
 def mark(fence: int, request_id: str) -> Item:
-    """Returns what a connection writes beside its token when it is marked as connected."""
+    """Returns the value that a connection writes beside its token when it is marked as connected."""
     return {"S": f"{fence}/{request_id}"}
 
 
 def _connected_by(item: Item) -> str:
-    """Returns the request id of the connection that is connected; "" if the mark does not say."""
+    """Returns the request id of the connected connection; "" if the mark does not have it."""
     fence, _, request_id = (text(item, "marked") or "").partition("/")
     return request_id if fence == str(count(item, "connected") or 0) else ""
 
@@ -172,7 +171,7 @@ def layout(item: Item) -> Layout:
 
 
 def partitions(item: Item) -> int:
-    """Returns over how many partition keys a stream's events are spread, by its lease; one if that does not say.
+    """Returns over how many partition keys a stream's events are spread, by its lease; 1 if the lease has no number.
 
     LOG if they are in a log.
     """
@@ -187,8 +186,7 @@ def fixed_partitions(item: Item) -> int | None:
 
 
 def order(item: Item) -> Order:
-    """Returns whether all of a stream's items are in the index of the order, by its lease; they are if that does not
-    say.
+    """Returns whether all of a stream's items are in the index of the order, by its lease; "index" by default.
 
     Once it is "none", some items are not in the index, so it stays "none". A log has no index, and is in order.
     """
@@ -224,13 +222,13 @@ def rest_of(item: Item) -> Rest:
 
 
 def rest(owed: Rest) -> Item:
-    """The attributes of the control record that hold a back-off."""
+    """Returns the attributes of the control record that hold a back-off."""
     values = {f"rest_{one.name}": getattr(owed, one.name) for one in fields(Rest)}
     return {name: {"S": value} if isinstance(value, str) else number(value) for name, value in values.items()}
 
 
 def epoch(what: Epoch) -> Item:
-    """The value of the attribute that has the newest epoch of a stream's keys."""
+    """Returns the value of the attribute that has the newest epoch of a stream's keys."""
     return {"S": "/".join(str(int(value)) for value in what)}
 
 
@@ -252,7 +250,7 @@ def check_lease(item: Item) -> None:
 _NUMBERS = ("fence", "connected", "released", "expires_at_ms", "generation", "layout", "rest_until_ms")
 _TEXTS = ("execution", "holder", "ending", "ending_cause", "marked")
 _INSTANTS = ("started_at", "ended_at", "stop_at", "stopped_at")
-# The watch reads the lease itself and what refuses a claim; the record also has cursor and ledger.
+# The watch reads only the lease and the conditions of a claim; the record also has cursor and ledger.
 _OF_LAYOUT = ("partitions", "order", "item_partitions", "log_since_ms")
 ATTRIBUTES = (*_NUMBERS, *_TEXTS, *_INSTANTS, "stop_since", *_OF_LAYOUT, "stop", "epoch")
 _OTHER_NUMBERS = (
@@ -263,7 +261,7 @@ _OTHER_NUMBERS = (
 
 
 def damage(item: Item) -> tuple[str, ...]:
-    """The names of the attributes that cannot be read, or that are missing although an execution holds the stream."""
+    """Returns the attributes that cannot be read, or that are missing although an execution holds the stream."""
     names = [name for name in (*_NUMBERS, *_OTHER_NUMBERS) if name in item and count(item, name) is None]
     names += ["layout"] if count(item, "layout") not in (None, LAYOUT) else []
     names += [

@@ -36,7 +36,7 @@ TRANSIENT = frozenset(
 TRIES = 20
 # The condition that no item has the key yet: only the first writer succeeds.
 IS_NEW = "attribute_not_exists(PK)"
-# Waits before statements are sent again for which the table was too busy, told whether it took any of the rest.
+# Waits before statements are sent again that the table was too busy for; gets whether it took any other statement.
 Waits = Callable[[bool], None]
 
 
@@ -71,7 +71,7 @@ class Table:
         return (item for page in self.pages(condition, values, **more) for item in page)
 
     def pages(self, condition: str, values: Mapping[str, str], **more: Any) -> Iterator[list[Item]]:
-        """Yields the pages of a Query as they are needed; one may be empty."""
+        """Yields the pages of a Query as they are needed; a page may be empty."""
         while True:
             answer = self.query(condition, values, **more)
             yield answer["Items"]
@@ -92,7 +92,8 @@ class Table:
 
     def behind(self, stream_id: str, prefix: str, after: str, most: int) -> list[Item]:
         """Returns the records whose sort keys begin with `prefix` and are greater than `after`, oldest first."""
-        # The smallest text greater than `after`, and one greater than all with the prefix: none of them has a tilde.
+        # The range is from the smallest text greater than `after` to a text greater than all with the prefix: none of
+        # them has a tilde.
         values = {":stream": stream_id, ":after": f"{max(prefix, after)}\0", ":end": f"{prefix}~"}
         condition = "PK = :stream AND SK BETWEEN :after AND :end"
         return self.first(most, condition, values, ConsistentRead=True)
@@ -125,7 +126,7 @@ class Table:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def put(self, item: Item, condition: str = "", values: Item | None = None) -> bool:
-        """Returns whether the item was put, which is if the condition held."""
+        """Returns whether the condition held and so the item was put."""
         words = _words("", condition, values or {})
         try:
             with translate_errors("PutItem"):
@@ -135,11 +136,11 @@ class Table:
         return True
 
     def insert(self, items: Sequence[Item], waits: Waits | None = None) -> list[bool]:
-        """Returns for each item whether it was put, because no item had its key: 25 in a request, and no key twice.
+        """Returns for each item whether it was put because its key was free: 25 in a request, and no key twice.
 
         If the table is too busy for some, those are sent again after `waits`, which learns whether the table took any
-        of the rest. An item that was sent twice may count as known. Raises StoreUnavailable if the table refused one
-        for another reason; then others may have been put.
+        of the rest. An item that was sent twice may count as known. Raises StoreUnavailable if the table refused an
+        item for another reason; then others may have been put.
         """
         is_new: list[bool] = []
         for first in range(0, len(items), STATEMENTS):
@@ -186,7 +187,7 @@ class Table:
     def set(
         self, key: Item, attributes: Mapping[str, Any], condition: str = "", *, removes: Sequence[str] = (), **read: Any
     ) -> bool:
-        """Returns whether the attributes were set, and others removed, which is if the condition held.
+        """Returns whether the condition held and so the attributes were set, and those in `removes` removed.
 
         Values may be typed or not. The condition may name the new values, and those in `read`.
         """
@@ -238,7 +239,7 @@ def _words(update: str, condition: str, values: Item) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _names(expression: str) -> dict[str, str]:
-    """Returns what each `#name` of an expression stands for; read-only, because the next request shares it."""
+    """Returns the attribute of each `#name` in an expression; read-only, because the next request shares it."""
     return {name: name[1:] for name in re.findall(r"#\w+", expression)}
 
 

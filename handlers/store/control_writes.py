@@ -1,4 +1,4 @@
-"""Spells the conditional writes of a stream's control record: what each one sets, and on which condition.
+"""Spells the conditional writes of a stream's control record: the attributes that each sets, and its condition.
 
 Any write may be sent twice (the client retries when an answer is lost) and may arrive late; each is made so that this
 changes nothing. Pure. Invariants: the counters `fence`, `connected` and `released` only grow; an older connection never
@@ -20,7 +20,7 @@ _MAY_CONNECT = (
     "#fence >= :fence AND (attribute_not_exists(#connected) OR #connected <= :fence) "
     "AND (attribute_not_exists(#released) OR #released < :fence)"
 )
-# This connection is the newest connected one and is not closed; an older renewal that arrives late changes nothing.
+# This connection is the newest connected one and is not closed; a late renewal by an older one changes nothing.
 _HOLDS = (
     "#connected = :fence AND (attribute_not_exists(#released) OR #released < :fence) "
     "AND #expires_at_ms <= :expires_at_ms"
@@ -30,8 +30,8 @@ NOBODY_CAME = "#fence = :after AND (attribute_not_exists(#connected) OR #connect
 # After a back-off: no execution has let go of the stream meanwhile, and no newer connection was connected.
 _NOT_LET_GO = "(attribute_exists(#execution) OR attribute_not_exists(#ended_at) OR #ended_at < :began)"
 _NOT_RELIEVED = "(attribute_not_exists(#connected) OR #connected <= :after)"
-# The partitions are fixed for good: with another number an event would not meet the item that it duplicates. They
-# change only to a log, when a budget is used up (`log_begins`).
+# The partitions are fixed for good: with another number an event would not meet its duplicate. They change only to a
+# log, when a budget is used up (`log_begins`).
 _CLAIM = (
     "SET #fence = if_not_exists(#fence, :zero) + :one, #holder = :holder, #layout = :layout, "
     "#partitions = if_not_exists(#partitions, :partitions)"
@@ -87,15 +87,15 @@ def claim(
     rested_from_ms: int | None = None,
     place: Change | None = None,
 ) -> Words:
-    """Returns what a claim writes, and on which condition; with `execution` "" it needs no execution's right.
+    """Returns the write of a claim and its condition; with `execution` "" no execution's right is required.
 
     `holder` is unique to this invocation. `after_fence` is the last fencing token that it has claimed. `partitions` is
     how many partition keys the stream's events are spread over from its first claim on. A claim with the `order` "none"
     ends the stream's order for good. `rest_until_ms` is the end of the back-off as far as is known; 0 for none. If
     `try_until_ms` is not 0, the try after that back-off is taken until then. After a back-off, in an invocation that
     began at `rested_from_ms`, the claim is also refused if a connection newer than `after_fence` was connected, or if
-    an execution has let go of the stream since. `place` is what a function that keeps other streams too requires of the
-    record, and writes.
+    an execution has let go of the stream since. `place` is the condition and the attributes of a function that keeps
+    other streams too.
     """
     rest = "#rest_until_ms = :rest_until_ms"
     if not rest_until_ms:
@@ -137,9 +137,9 @@ def claim(
 
 
 def _with_right(words: Words, execution: str) -> Words:
-    """Returns the same write, if the execution has the right to claim."""
-    # The function's own execution holds the stream. Or none does: then none of that execution's successors may have
-    # ended the stream for good, because a stream that is over is not connected again.
+    """Returns the same write on condition that the execution has the right to claim."""
+    # The function's own execution holds the stream, or no execution does. In the second case no successor of that
+    # execution may have ended the stream for good, because a stream that is over is not connected again.
     finals = {f":final{number}": {"S": ending} for number, ending in enumerate(FINAL_ENDINGS)}
     right = (
         "(#execution = :execution OR (attribute_not_exists(#execution)"
@@ -149,7 +149,7 @@ def _with_right(words: Words, execution: str) -> Words:
 
 
 def with_turn(words: Words, turn: Item, after_fence: int) -> Words:
-    """A claim that also takes the turn, whose `mark` is `turn`, if no connection has claimed since `after_fence`."""
+    """Returns a claim that also takes the turn marked by `turn`, if no connection has claimed since `after_fence`."""
     both = words.where(NOBODY_CAME, {":after": number(after_fence)})
     return both.sets(_TURN, turn)
 
@@ -165,8 +165,8 @@ def mark(fence: int, expires_at_ms: int, request_id: str) -> Item:
 
 def turn(marked: Item, now_ms: int, over: int) -> Words:
     """Takes the turn for a connection whose `mark` is `marked`; connection `over` is known to be over."""
-    # And the turn is free: no connection was ever open, or the last one is closed or over or has stopped renewing; or
-    # an earlier request of this connection has already taken it.
+    # The turn is free if no connection was ever open, or the last one is closed or over or has stopped renewing. It is
+    # also taken if an earlier request of this connection has taken it.
     condition = (
         f"{_MAY_CONNECT} AND (attribute_not_exists(#connected) OR #connected <= #released OR #connected = :fence "
         "OR #connected = :over OR #expires_at_ms <= :now_ms)"
@@ -208,7 +208,7 @@ def release(fence: int) -> Words:
 
 
 def other_cursor(read: ControlRecord, cursor: str, fence: int, now_ms: int) -> Words:
-    """Sets another cursor in the name of connection `fence`, if it is still as it was `read`."""
+    """Sets another cursor in the name of connection `fence`, if the cursor is still as it was `read`."""
     attributes = control_record.cursor(cursor, fence, now_ms)
     values, condition = values_of(attributes), "attribute_not_exists(#cursor)"
     if read.cursor is not None:
@@ -226,8 +226,8 @@ def log_begins(items: int, since_ms: int) -> Words:
 
 def to_change(before: Rest, after: Rest, holder: str) -> Change:
     """Returns the change of the back-off from `before` to `after`; `holder` is unique to the invocation."""
-    # It is as it was read, so no other connection has tried or failed since; or an earlier request has made this
-    # change.
+    # The back-off is as it was read, so no other connection has tried or failed since; or an earlier request has made
+    # this change.
     read = ("rest_kind", "rest_failures", "rest_until_ms")
     condition = f"({' AND '.join(f'#{name} = :old_{name}' for name in read)})"
     if not before.until_ms:

@@ -30,7 +30,8 @@ _FOLDER_CHARACTERS = 800
 _GZIP = 31
 # The attribute with an event's place in the order of arrival: the index's key, or one that no index has.
 PLACES: dict[Order, str] = {"index": "position", "none": "arrival"}
-# Marks an item that is not an event, but promises one with its key to the stream's log (`segment_writer.py`).
+# Marks an item that is not an event, but a promise that the stream's log has an event with this key
+# (`segment_writer.py`).
 PROMISED = "promised"
 
 
@@ -38,8 +39,8 @@ PROMISED = "promised"
 class StoragePolicy:
     """How a stream's events are stored: over how many partition keys, and for how many days (0: for ever).
 
-    `order` is whether they are in the index of the order. `on_conflict` is what follows if one key has two bodies; None
-    if the key is made of the body. `epochs` are those of the storing connection.
+    `order` is whether they are in the index of the order. `on_conflict` decides about one key with two bodies; None if
+    the key is made of the body. `epochs` are those of the storing connection.
     """
 
     partitions: int = 1
@@ -60,8 +61,8 @@ Fetch = Callable[[str], bytes | None]
 class StoredEvent:
     """An event as a reader sees it; `object` is the key of the object with its body, if there is one.
 
-    `conflict_of` is the key that it came under, if another body has that key. `data` is None if the event went to the
-    dead-letter queue, for the reason `dead_letter`, or if the body was too large for the reader or could not be read.
+    `conflict_of` is the original key if another body has that key. `data` is None if the event went to the dead-letter
+    queue, for the reason `dead_letter`, or if the body was too large for the reader or could not be read.
     """
 
     key: str
@@ -77,7 +78,7 @@ class StoredEvent:
 
     @property
     def is_repaired(self) -> bool:
-        """Whether the repair of a gap stored it, rather than a connection."""
+        """Whether the repair of a gap, rather than a connection, stored the event."""
         return self.fence == REPAIRED_FENCE
 
 
@@ -92,13 +93,13 @@ class Entry(NamedTuple):
 
 
 def partition_keys(stream_id: str, partitions: int) -> list[str]:
-    """The partition keys of a stream. No two streams share one: the part before a number sign is unique to an id."""
+    """Returns a stream's partition keys. No two streams share one: the part before a number sign is the id's own."""
     name = _without_signs(stream_id)
     return [name] if partitions == 1 else [f"{name}#{number}" for number in range(partitions)]
 
 
 def partition_key(stream_id: str, key: str, partitions: int) -> str:
-    """The partition key of the event with this dedup key: always the same, so that a duplicate meets its item."""
+    """Returns the partition key of the event with this dedup key: always the same, so a duplicate meets its item."""
     name = _without_signs(stream_id)
     return name if partitions == 1 else f"{name}#{zlib.crc32(key.encode()) % partitions}"
 
@@ -110,7 +111,7 @@ def stream_of(item: Item) -> str:
 
 
 def _without_signs(stream_id: str) -> str:
-    """The id with its percent and number signs percent-encoded; nearly every id stays as it is."""
+    """Returns the id with percent and number signs percent-encoded; nearly every id stays as it is."""
     return stream_id.replace("%", "%25").replace("#", "%23")
 
 
@@ -128,8 +129,8 @@ def object_key(item: Item) -> str:
     return "/".join((_kept(item), folder, _sha256(item["SK"]["S"]), _sha256(body_of(item))))
 
 
-# For how many days an object may be kept: packaging/resources/storage.yml has a rule for each. An object outlives its
-# event, whose days are rounded up to one of these.
+# The numbers of days that objects may be kept: packaging/resources/storage.yml has a rule for each. An object outlives
+# its event, whose days are rounded up to one of these.
 KEPT_DAYS = (1, 3, 7, 14, 30, 60, 90, 180, 365, 730, 1825, 3650)
 
 

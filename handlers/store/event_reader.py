@@ -28,10 +28,10 @@ from handlers.store.typed_values import Item, has_expired
 INDEX = "by-position"
 # How many items are read at once: DynamoDB answers with at most 16 MB, and a function of 128 MB can hold some 10 MB.
 BATCH = 25
-# How many places the index is asked for at first, and at most: its items are keys alone, a thousand some 150 KB.
+# How many places are requested from the index at first, and at most: its items are keys alone, a thousand some 150 KB.
 FIRST, MOST = 100, 1000
-# For how long after a stream went over to a log its log is not read yet. By then all connections know of the log, what
-# they stored as items is visible, and a follower has read the latest items again.
+# For this long after a stream changed to a log, its log is not read yet. By then all connections know of the log, their
+# items are visible, and a follower has read the latest items again.
 SETTLES_MS = 45_000
 # No position in the order of arrival begins with this.
 _MARK = "key."
@@ -76,7 +76,7 @@ class EventReader:
     def _across(
         self, stream_id: str, layout: Layout, now_ms: int, after: str, limit: int, most_bytes: int | None
     ) -> Iterator[Entry]:
-        """Yields the items of a stream that went over to a log, then its log; `after` may be a place in either."""
+        """Yields the items of a stream that changed to a log, then its log; `after` may be a place in either."""
         from handlers.store.segment_reader import log_from
 
         begin = f"{log_from(layout):015d}"
@@ -116,8 +116,8 @@ class EventReader:
         if not from_ms or layout.order == "none":
             return ""
         number = from_ms
-        # After a stream went over to a log, events may still be stored as items until the last function that did not
-        # know is dead.
+        # After a stream changed to a log, events may still be stored as items until the last function that did not know
+        # of it is dead.
         if layout.partitions == LOG and (not layout.items or from_ms >= layout.since_ms + LONGEST_WAIT_MS):
             from handlers.store.segment_reader import SegmentReader
 
@@ -126,10 +126,9 @@ class EventReader:
         return f"{number:015d}"
 
     def entries_before(self, stream_id: str, layout: Layout, now_ms: int, before_ms: int) -> Iterator[Entry]:
-        """Yields the places of the events that came before this instant, newest first; not for a stream without an
-        order.
+        """Yields the places of the events before this instant, newest first; not for a stream without an order.
 
-        Raises StoreUnavailable. In a log some later ones may be among them.
+        Raises StoreUnavailable. In a log some later events may be among them.
         """
         if layout.partitions == LOG:
             from handlers.store.segment_reader import SegmentReader
@@ -163,7 +162,8 @@ class EventReader:
         condition, values = f"PK = :partition AND #position {bound}", {":partition": partition, **values}
         return self.table.first(count, condition, values, IndexName=INDEX, ExpressionAttributeNames=names, **more)
 
-    # --- what no index has --------------------------------------------------------------------------------------------
+    # --- events without an index
+    # ------------------------------------------------------------------------------------------
 
     def _by_key(self, keys: Sequence[str], after: str, limit: int) -> Iterator[Place]:
         start = key_at(after) if after else ""
@@ -190,7 +190,7 @@ def position_of(key: str) -> str:
 
 
 def key_at(position: str) -> str:
-    """Returns the key of a position; raises ValueError if it is not one of a key."""
+    """Returns the key of a position; raises ValueError if it is not the position of a key."""
     digits = position.removeprefix(_MARK)
     try:
         key = base64.b64decode(digits + "=" * (-len(digits) % 4), altchars=b"-_", validate=True).decode()

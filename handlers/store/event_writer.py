@@ -34,7 +34,7 @@ from handlers.store.overflow import DEAD_LETTERED, DUPLICATE, STORED, Objects, S
 from handlers.store.typed_values import MAX_ITEM_BYTES, Item, size_bytes
 from handlers.values import dataclass
 
-# A request to DynamoDB may have 16 MB. A small function can hold this many bytes several times.
+# A request to DynamoDB may have 16 MB, but a small function can hold only this many bytes several times.
 BATCH_BYTES = 1024 * 1024
 # How often statements are sent again if the table took none, and the delays before each time: 2.6 s together. While the
 # table takes some, the delays stay short, up to DELAYS_IN_ALL_S for one write: a connection that waits here reads no
@@ -43,7 +43,7 @@ TRIES = 8
 DELAY_S, DELAY_MOST_S, DELAYS_IN_ALL_S = 0.025, 1.0, 5.0
 # Data, id and name of a short event have fewer characters than this together: its item is far below every limit.
 SHORT = COMPRESS_FROM_BYTES
-# Marks the places in an item for texts that differ between events; no id of a stream contains it.
+# Marks the places in an item for texts that differ between events; no stream's id contains it.
 _HOLE = "\0"
 _COUNT_DIGITS = 12
 # The number of an event, the event, and its INSERT.
@@ -71,7 +71,7 @@ class Inserts:
     def of_short(self, number: int, event: StreamEvent) -> str | None:
         """Returns the INSERT of `item(number, event)`; None if the event is not short."""
         key, data, own_id, name, _, received_at_ms = event
-        # As `is_short`, which would be another call for each event.
+        # As `is_short`, whose call for each event would take longer.
         if not isinstance(data, str) or len(data) + len(own_id or "") + len(name or "") >= SHORT:
             return None
         shape = (received_at_ms, own_id is None, name is None)
@@ -87,7 +87,7 @@ class Inserts:
         return pattern % values
 
     def _pattern(self, like: StreamEvent) -> str:
-        """The INSERT of a short event that came when `like` did, with the same fields, as a template for `%`."""
+        """Returns the INSERT of a short event with the same time and fields as `like`, as a template for `%`."""
         own_id, name = (None if text is None else _HOLE for text in (like.id, like.name))
         item = self.item(0, like._replace(key=_HOLE, data=_HOLE, id=own_id, name=name))
         if self.policy.partitions > 1:
@@ -108,7 +108,7 @@ def is_short(event: StreamEvent) -> bool:
 
 @dataclass(slots=True)
 class EventWriter:
-    """The events table, and the places for what it cannot hold; `sleep` waits for a number of seconds."""
+    """The events table, and the places for events that are too large for it; `sleep` waits for a number of seconds."""
 
     dynamodb: Any
     table: str
@@ -125,7 +125,7 @@ class EventWriter:
         policy: StoragePolicy = DEFAULT_POLICY,
     ) -> Written:
         """Returns how many `events` were new, known already, or dead-lettered; `first` is the number of the first."""
-        # Two statements of one batch must not touch the same item, and the first delivery is the one that counts.
+        # Two statements of one batch must not touch the same item, and the first delivery counts.
         fresh: dict[str, tuple[int, StreamEvent]] = {}
         for number, event in enumerate(events, first):
             fresh.setdefault(event.key, (number, event))
@@ -148,10 +148,10 @@ class OneWrite:
         self._inserts = inserts
         self._singles = writer.singles
         self._tries = Tries(writer.sleep)
-        self._known: list[tuple[int, StreamEvent]] = []  # those whose key was refused
+        self._known: list[tuple[int, StreamEvent]] = []  # the events whose key was refused
 
     def outcomes(self, events: Collection[tuple[int, StreamEvent]]) -> list[str]:
-        """The outcome of each, in any order."""
+        """Returns the outcome of each event, in any order."""
         if len(events) == 1:
             # Nearly every write of a quiet stream is one event, which needs no statement.
             ((number, event),) = events
@@ -177,7 +177,7 @@ class OneWrite:
         return outcomes + self._put_batch(batch)
 
     def settled(self, written: Written, repeated: Sequence[tuple[int, StreamEvent]]) -> Written:
-        """Returns what was written, after settling refused or `repeated` events with another body than the stored."""
+        """Returns the counts after refused or `repeated` events with another body than the stored one are settled."""
         # Imported at the first duplicate: most connections meet none.
         from handlers.store.conflicts import Conflicts
 
@@ -206,7 +206,7 @@ class OneWrite:
         return self._noted(self._singles.put_alone(event, self._inserts.item(number, event), was_sent), number, event)
 
     def _put_batch(self, batch: list[Pending]) -> list[str]:
-        """The outcome of each, in any order."""
+        """Returns the outcome of each event, in any order."""
         if len(batch) < 2:
             return [self._put_one(number, event, False) for number, event, _ in batch]
         outcomes: list[str] = []
@@ -245,7 +245,7 @@ class OneWrite:
         raise StoreUnavailable(f"AWS refused BatchExecuteStatement: {code}{quoted_id({'ResponseMetadata': metadata})}")
 
     def _insert(self, texts: list[str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Returns an answer for each, in order, and the client's metadata, such as the number of retries."""
+        """Returns an answer for each statement, in order, and the client's metadata, such as the number of retries."""
         with translate_errors("BatchExecuteStatement", refusals=True):
             is_ours = isinstance(self._dynamodb, DynamoDb)
             statements = texts if is_ours else [as_parameters(text) for text in texts]
@@ -262,7 +262,7 @@ class Tries:
         self._slept_s = 0.0
 
     def count(self, took_some: bool, metadata: dict[str, Any]) -> None:
-        """Returns after the delay; raises StoreUnavailable after the last try, whose `metadata` identifies it."""
+        """Waits for the delay; raises StoreUnavailable after the last try, whose `metadata` identifies it."""
         if took_some:
             self._made = max(1, self._made - 1)
         delay_s = random.uniform(0, min(DELAY_S * 2 ** (self._made - 1), DELAY_MOST_S))
@@ -275,6 +275,6 @@ class Tries:
 
 
 def as_parameters(insert: str) -> dict[str, Any]:
-    """The INSERT as a statement for boto3's client, which writes the JSON of a request itself."""
+    """Returns the INSERT as a statement for boto3's client, which writes the JSON of a request itself."""
     statement: dict[str, Any] = json.loads(insert, object_hook=binary)
     return statement

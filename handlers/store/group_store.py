@@ -40,7 +40,7 @@ def heartbeat_value(heartbeat: GroupHeartbeat) -> Item:
 
 
 def group_lease(item: Item | None) -> GroupLease:
-    """The lease of an item; an empty one if there is none."""
+    """Returns the lease of an item; an empty one if there is none."""
     item = item or {}
     heartbeats: dict[str, GroupHeartbeat] = {}
     for name in item:
@@ -67,12 +67,12 @@ def lease_of_group(item: Item) -> Lease:
 
 
 def member_lease(item: Item, group: GroupLease) -> Lease:
-    """The lease of a stream in a group: composed of its own item and the group's lease.
+    """Returns the lease of a stream in a group: composed of its own item and the group's lease.
 
-    For a connection that was let go, it lasts until then.
+    If its connection was let go, the lease lasts until then.
     """
     own = lease(item)
-    # A group is stopped when no member is left. So a stream that is in it has joined since, and is about to begin.
+    # A group is stopped when no member is left. So a member has joined since, and is about to begin.
     seen = replace(composed(own, group), stop=own.stop)
     if seen.connected_token > seen.released_token:
         return seen
@@ -81,17 +81,17 @@ def member_lease(item: Item, group: GroupLease) -> Lease:
 
 
 def live_of_member(live: Item | None, group: GroupLease) -> Item | None:
-    """Returns the record of a stream's newest connection, known good until its function's heartbeats say.
+    """Returns the record of a stream's newest connection, known to be good until its function's heartbeats say.
 
-    It counts as heard not long before that, because a connection that is silent for longer is closed. So a successor
-    that opens beside it need not count its whole life as the silence of a dead peer.
+    The connection's last sign of life is not long before that, because a connection that is silent for longer is
+    closed. So a successor that opens beside it need not count its whole life as the silence of a dead peer.
     """
     heartbeat = group.heartbeats.get(text(live or {}, "request_id") or "")
     if live is None or "closed_ms" in live or heartbeat is None:
         return live
     lag_ms = count(live, "lag_ms")
     seen_ms = good_until_ms(count(live, "seen_ms") or 0, lag_ms, heartbeat)
-    # A heartbeat is a sign of life of each connection that it vouches for: none counts as silent because of its lag.
+    # A heartbeat is a sign of life of each connection that it covers, so its lag makes no connection count as silent.
     told_ms = seen_ms if lag_ms is None else max(seen_ms, heartbeat.at_ms)
     said = {"seen_ms": number(seen_ms), "saved_ms": number(max(told_ms, count(live, "saved_ms") or 0))}
     silent_ms = count(live, "silent_ms")
@@ -152,7 +152,7 @@ class GroupStore:
         return self._change("SET #beat = :beat", "#execution = :execution", values, names)
 
     def heartbeat(self, request_id: str, heartbeat: GroupHeartbeat, known: GroupLease) -> tuple[bool, GroupLease]:
-        """Whether the function still counts as alive, and the lease; removes `known` heartbeats that are long over."""
+        """Returns whether the function still counts as alive, and the lease; removes `known` heartbeats long over."""
         # The limit of such a function has passed, so the records of its connections have expired by themselves.
         gone = [
             name
@@ -171,15 +171,13 @@ class GroupStore:
         return self._change(update, "#beat < :latest", values, names | places)
 
     def mark_ended(self, request_id: str, known: GroupHeartbeat) -> tuple[bool, GroupLease]:
-        """Returns whether the function is marked as ended now, and the lease; not if it sent another than the `known`
-        heartbeat.
-        """
+        """Marks the function as ended, unless it has sent another heartbeat; returns whether it is, and the lease."""
         names = {"#beat": heartbeat_name(request_id), "#dead": heartbeat_name(request_id, is_ended=True)}
         values = {":known": heartbeat_value(known)}
         return self._change("SET #dead = :known REMOVE #beat", "#beat = :known", values, names)
 
     def changed(self) -> GroupLease:
-        """Returns the lease after raising the version: each function reads the members anew with its next heartbeat."""
+        """Raises the version, so that functions read the members again with their next heartbeat; returns the lease."""
         update = "SET #version = if_not_exists(#version, :zero) + :one"
         return self._change(update, "", {":zero": {"N": "0"}, **_ONE})[1]
 
@@ -190,7 +188,7 @@ class GroupStore:
         return self._change("SET #stop = :yes", condition, values)
 
     def counted(self, version: int, size: int, *, frees: bool) -> None:
-        """Records how many members there are as of that version, and if that `frees` places, that there are some.
+        """Records the number of members at that version and, if that `frees` places, that there are free ones.
 
         A POST counts a place before it writes the member; only this frees the place of a stream that leaves.
         """
@@ -204,7 +202,7 @@ class GroupStore:
     # --- its members --------------------------------------------------------------------------------------------------
 
     def members(self) -> Mapping[str, str]:
-        """The streams of the group, each with when it joined, read consistently."""
+        """Returns the streams of the group, each with when it joined, read consistently."""
         values = {":group": self._group, ":member": MEMBER}
         items = self._table.each("PK = :group AND begins_with(SK, :member)", values, ConsistentRead=True)
         return dict(one for item in items if (one := member(item)) is not None)
@@ -214,7 +212,7 @@ class GroupStore:
         self._table.put(member_key(self._group, stream_id) | {"joined": {"S": joined}})
 
     def leaves(self, stream_id: str, joined: str, now_ms: int) -> bool:
-        """Returns whether the stream that joined at `joined` has given up its place; False if it joined anew."""
+        """Returns whether the stream that joined at `joined` has given up its place; False if it joined again."""
         left = {"expires_at": now_ms // 1000 + LEFT_S}
         place = member_key(self._group, stream_id)
         return self._table.set(place, left, "#joined = :joined", removes=["joined"], joined=joined)

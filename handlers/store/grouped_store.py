@@ -1,12 +1,12 @@
-"""Stores the state of a connection in a group: as `Store` does, except for what the group's lease has for all.
+"""Stores the state of a connection in a group: as `Store` does, except for the parts that the group's lease covers.
 
 Four things differ. The lease in each reply is composed of the stream's record and the group's lease
 (`handlers/group/group_lease.py`). A heartbeat is answered from what is known, and written only if a cursor is due or
-the stream is behind. A claim needs the group's right, not the execution's. And a turn is taken from a dead function
-only once that is marked as ended.
+the stream is behind. A claim needs the group's right, not the execution's. A turn is taken from a dead function only
+once that function is marked as ended.
 
-Several threads make the requests of several streams; those of one stream follow one another. Invariants: nothing that
-waits is forgotten before it is written; a heartbeat that is too old renews no stream.
+Several threads make the requests of several streams; those of one stream follow one another. Invariants: a pending
+write is kept until it is made; a heartbeat that is too old renews no stream.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from handlers.store.control_writes import Change
 from handlers.store.known_streams import KnownStreams
 from handlers.store.typed_values import Item, count, number, text
 
-# What the heartbeats need of a connection's record.
+# The attributes of a connection's record that the heartbeats need.
 _OF_HEARTBEATS = ("lag_ms", "silent_ms")
 # Stands for the execution in the lease of a stream that a newer function has claimed; no execution has this name.
 NEWER = "(a newer function)"
@@ -41,14 +41,14 @@ class GroupedStore(KnownStreams):
         """As for a stream alone; refused if a newer function has claimed the stream, or if it has left the group."""
         who = self._who
         attributes = {"group_fence": number(who.token), "execution": {"S": execution}}
-        # A function that may be marked as ended opens no second connection. No heartbeat would tell the newer function,
-        # which would go on as the holder without a record of its own.
+        # A function that may be marked as ended opens no second connection. No heartbeat would show it to the newer
+        # function, which would go on as the holder without a record of its own.
         beside = " OR #execution = :execution" if stream_id in self.hot and self._is_alive() else ""
         place = Change(_ITS_PLACE.format(beside), attributes, {":group": {"S": who.group}})
         turn = turn | {":expires_at_ms": number(who.limit_ms)} if turn is not None and self._is_alive() else None
         held = self._held(stream_id)
         if held.fence and self._parsed(held.item).lease.fence == held.fence:
-            # The function claims repeatedly under one name, so an earlier claim of its own must not pass for this one.
+            # The function's claims all have one name, so its earlier claim must not be taken for this one.
             more["after_fence"] = max(more.get("after_fence", 0), held.fence)
         reply = super().claim(stream_id, execution="", turn=turn, place=place, **more)
         held.joined = text(held.item, "joined") or ""
@@ -89,13 +89,13 @@ class GroupedStore(KnownStreams):
     def mark_connected(
         self, stream_id: str, fence: int, expires_at_ms: int, *, shown: Item | None = None, **more: Any
     ) -> Reply:
-        """As for a stream alone, until the function's limit; from now on its heartbeats vouch for the stream."""
+        """As for a stream alone, until the function's limit; from now on the function's heartbeats cover the stream."""
         held, shown = self._held(stream_id), shown or {}
         limit_ms, seen_ms = max(expires_at_ms, self._who.limit_ms), _seen_ms(shown)
         lag_ms, held.turn = self._lag_ms(stream_id, seen_ms), fence
         if held.lag_ms is None:
             held.seen_ms, held.lag_ms = seen_ms, lag_ms  # otherwise the record may still show the connection before
-        # If the answer is lost, the mark may still be there, and no heartbeat may vouch for it once the connection is
+        # If the answer is lost, the record may have the mark, but no heartbeat may cover it once the connection is
         # over.
         held.unsaved = shown = self._lagging(stream_id, shown, lag_ms)
         reply = super().mark_connected(stream_id, fence, limit_ms, shown=shown, **more)
@@ -112,8 +112,8 @@ class GroupedStore(KnownStreams):
     def _change(self, stream_id: str, update: str, condition: str, values: Item, answer: str = "ALL_NEW") -> Reply:
         """Makes a write; a lease lasts until the function's limit only while the stream is in the group.
 
-        After the end of a stream, an older function's connection may read on. No heartbeat of the group vouches for it,
-        so it renews its lease as for a stream alone.
+        After the end of a stream, an older function's connection may read on. No heartbeat of the group covers it, so
+        it renews its lease as for a stream alone.
         """
         if values.get(":expires_at_ms") != number(self._who.limit_ms):
             return super()._change(stream_id, update, condition, values, answer)
@@ -134,33 +134,33 @@ class GroupedStore(KnownStreams):
     def heartbeat(
         self, stream_id: str, fence: int, expires_at_ms: int, shown: Item, rest: Change | None = None
     ) -> Reply:
-        """Replies from what is known, or after a write that is due; what is not written waits."""
+        """Replies from what is known, or after a write that is due; everything else waits."""
         held, now_ms = self._held(stream_id), self._clock_ms()
         held.unsaved |= shown
         held.seen_ms = _seen_ms(shown)
         stored, is_log = count(shown["live"]["M"], "stored") or 0, control_record.partitions(held.item) == LOG
         if "cursor" in shown:
-            # In a log each segment has the cursor. A connection appends none if another one beside it brings every
-            # event first.
+            # In a log each segment has the cursor, but a connection appends none if another one brings every event
+            # first.
             held.is_logged = is_log and stored > held.stored
         held.stored = stored
         is_first = "cursor" in held.unsaved and "cursor" not in held.item
         is_behind = held.lag_ms is not None and self._lag_ms(stream_id, held.seen_ms) is None
-        # Everything else that waits goes with the next write, at the latest with the last one, except a budget's count.
+        # Everything else, except a budget's count, waits for the next write, at the latest the last one.
         spent = spending_of(text(held.unsaved["live"]["M"], "spending") or "")
         saved = spending_of(text(ledger_records.live_record(held.item) or {}, "spending") or "")
         counts = spent is not None
         waits = held.lag_ms is None or counts or ("cursor" in held.unsaved and not held.is_logged)
         every_ms = 0 if stream_id in self.evicting else self._cursor_every_ms
         if is_log:
-            # The next event of this connection's own saves it, so a handover alone is no reason to write.
+            # The connection's own next event saves it, so a handover alone is no reason to write.
             every_ms += self._cursor_every_ms + self.lags.get(stream_id, 0)
-        # A proof that closes a gap is written at once, and only once: the function's heartbeats do not have it.
+        # A proof that closes a gap is written once and at once: the function's heartbeats do not contain it.
         proves = not held.has_proved and ledger_records.has_caught_up(held.unsaved["live"]["M"])
         is_due = waits and now_ms - held.saved_ms >= every_ms
         is_due = is_due or (spent is not None and saved is not None and spent.is_step(saved))
         is_due = is_due or self._is_outdated(held)
-        # So is what its first events show: ids have started over, or numbers go on.
+        # The same holds for a change that the first events show: ids have started over, or numbers go on.
         shown_live, known_live = held.unsaved["live"]["M"], ledger_records.live_record(held.item) or {}
         is_due = is_due or shown_live.get("resumed") != known_live.get("resumed")
         is_due = is_due or not self._is_member(stream_id)
@@ -192,9 +192,9 @@ class GroupedStore(KnownStreams):
         return reply
 
     def over(self, stream_id: str) -> None:
-        """Records that the function's connection of the stream is over; a release that failed is made later.
+        """Records that the function's connection of the stream is over; a release that failed is repeated later.
 
-        Until then its record stays open, as after a kill, and no heartbeat vouches for it any more.
+        Until then its record stays open, as after a kill, and no heartbeat covers it any more.
         """
         held = self._streams.get(stream_id)
         # Releasing a connection that was never connected would release an older one that still is.
@@ -207,7 +207,7 @@ class GroupedStore(KnownStreams):
             self._owed[stream_id, held.fence] = shown | {"live": {"M": live}} if is_own else {}
 
     def releases_again(self) -> None:
-        """Makes the releases that failed before.
+        """Repeats the releases that failed.
 
         Otherwise their leases would not run out, because the function's own heartbeats renew them.
         """
@@ -227,18 +227,18 @@ class GroupedStore(KnownStreams):
     def lets_go(self, stream_id: str, joined: str, ending: str, cause: str) -> str:
         """Writes into the stream's record that it is over, as the machine does; returns when it joined if it goes on.
 
-        It goes on if it joined anew, or if a newer function has claimed it and no stop is requested.
+        It goes on if it joined again, or if a newer function has claimed it and no stop is requested.
 
         A dead function that has a connection of the stream is marked as ended first, because no heartbeat shows that
         once the stream has left the group. A live function closes the connection after a stop, or renews it as for a
-        stream alone. In case the store refuses its release, the record itself says that the connection is over, because
+        stream alone. If the store refuses its release, the record itself shows that the connection is over, because
         that function's limit is minutes away.
         """
         held = self._held(stream_id)
         own = self._parsed(held.item).lease
         self._marks_ended(own, own.connected_token + 1)
-        # The run that has ended began with the function's last claim: a later POST, though the members show it, began
-        # another.
+        # The run that has ended began with the function's last claim. A later POST, though the members show it, began
+        # another run.
         joined = held.joined or joined
         values: Item = {
             ":ending": {"S": ending},
@@ -255,14 +255,14 @@ class GroupedStore(KnownStreams):
             over_ms = heartbeat.at_ms if heartbeat.is_ended else min(heartbeat.until_ms, own.expires_at_ms)
             update += ", #expires_at_ms = :over"
             values[":over"] = number(over_ms)
-        # A stream that a newer function has claimed ends only by that function, or by a stop.
+        # A stream that a newer function has claimed is ended only by that function, or by a stop.
         condition = f"#joined = :joined AND {_ITS_PLACE.format(' OR #stop = :yes')}"
         if self._change(stream_id, f"{update} REMOVE #execution, #group", condition, values).is_done:
             return ""
         return (text(held.item, "joined") or "") if self._is_member(stream_id) else ""
 
     def _marks_ended(self, own: Lease, fence: int) -> None:
-        """Marks the dead function that has the turn before connection `fence` as ended."""
+        """Marks the dead function as ended that has the turn before connection `fence`."""
         request_id = to_bury(own, self.lease, fence, self._clock_ms(), self._who.died)
         if request_id not in ("", self._who.request_id):
             _, self.lease = self._groups.mark_ended(request_id, self.lease.heartbeats[request_id])

@@ -1,7 +1,7 @@
-"""Keeps what a function knows of its group's streams: their records, pending writes, and until when each was good.
+"""A function's knowledge of its group's streams: their records, pending writes, and until when each was good.
 
 The lease of a stream is composed of its record and the group's lease (`handlers/group/group_lease.py`). A heartbeat of
-the function vouches for all its streams, each with the lag that its record has.
+the function covers all its streams, each with the lag that its record has.
 
 Invariants: no heartbeat makes a stream good for longer than its manager has said, whatever the outcome of writing its
 lag; a record that was read before a stream's own last write changes nothing.
@@ -26,7 +26,7 @@ from handlers.store.typed_values import Item, number, text
 from handlers.values import dataclass
 
 # How often, at most, the cursor of a stream whose events are items is saved. If the upstream ends the older connection
-# at once, no connection makes up for an old cursor: then each heartbeat saves it, as for a stream alone.
+# at once, no connection makes up for an old cursor, so each heartbeat saves it, as for a stream alone.
 CURSOR_EVERY_MS = 60_000
 
 
@@ -73,9 +73,9 @@ class _Held:
 class KnownStreams(Store):
     """The streams of one function; `lease` is the group's as it was last read.
 
-    By stream, `lags` is how much further it may be behind, and `stalls` after how long it is closed when silent. `hot`
-    has the streams with a standby, `evicting` those whose older connection ends with the newer's answer. `turns` counts
-    the function's own turns.
+    By stream, `lags` is how much further it may be behind, and `stalls` the silence after which it is closed. `hot` has
+    the streams with a standby, `evicting` those whose older connection ends with the newer's answer. `turns` counts the
+    function's own turns.
     """
 
     def __init__(
@@ -100,13 +100,13 @@ class KnownStreams(Store):
     # --- what is known ------------------------------------------------------------------------------------------------
 
     def heartbeat_at_ms(self) -> int:
-        """Returns the instant that a heartbeat may vouch for now: all streams were good until then, less their lags."""
+        """Returns the instant that a heartbeat may cover now: all streams were good until then, less their lags."""
         held = list(self._streams.values())
         bounds = [one.seen_ms + one.lag_ms for one in held if one.lag_ms is not None]
         return min([self._clock_ms(), *bounds])
 
     def known(self, stream_id: str) -> Lease:
-        """Returns the lease of a stream as far as it is known."""
+        """Returns the known lease of a stream."""
         return self._to_record(self._streams[stream_id].item).lease
 
     def unwell(self) -> int:
@@ -136,10 +136,10 @@ class KnownStreams(Store):
         return changed
 
     def forget(self, stream_id: str) -> None:
-        """Forgets a stream that another function keeps, or none: this function's heartbeats need not vouch for it.
+        """Forgets a stream that another function keeps, or none, so that this function's heartbeats no longer cover it.
 
-        They do vouch for a connection whose release is still owed, because its record has no end yet: so no heartbeat
-        may say more than its manager said last.
+        They still cover a connection whose release is owed, because its record has no end yet: so no heartbeat may say
+        more than its manager said last.
         """
         if all(owed != stream_id for owed, _ in self._owed):
             self._streams.pop(stream_id, None)
@@ -149,7 +149,7 @@ class KnownStreams(Store):
             return to_record(item)
         held, record = self._held(item["PK"]["S"]), self._parsed(item)
         if held.item.get("stop") == {"BOOL": True} and held.item.get("joined") == item.get("joined"):
-            # This answers a request from before the stop: only a join withdraws a stop.
+            # The answer is from before the stop: only a join withdraws a stop.
             item = item | {"stop": held.item["stop"]}
             record = self._parsed(item)
         held.item = item
@@ -179,7 +179,7 @@ class KnownStreams(Store):
         return Reply(self._holds(stream_id, fence), self._to_record(self._held(stream_id).item))
 
     def _is_alive(self) -> bool:
-        """Whether the function's last heartbeat still counts; if not, each stream reads for itself."""
+        """Whether the function's last heartbeat still counts; if not, each stream reads its own lease."""
         heartbeat = self.lease.heartbeats.get(self._who.request_id)
         return (
             heartbeat is not None
@@ -192,25 +192,25 @@ class KnownStreams(Store):
             self.turns += 1
 
     def _lag_ms(self, stream_id: str, seen_ms: int) -> int | None:
-        """The lag with which heartbeats may vouch for a stream that was good until `seen_ms`; None if it is behind."""
+        """Returns the lag with which heartbeats may cover a stream, good until `seen_ms`; None if it is behind."""
         own_ms = self.lags.get(stream_id, 0)
-        # It has used up half of its lag, apart from the time for which its events may wait for one another.
+        # It has used up half of its lag, without the time for which its events may wait.
         is_behind = self._clock_ms() - seen_ms > self._who.lag_ms // 2 + own_ms
         return None if is_behind else self._who.lag_ms + own_ms
 
     def _lagging(self, stream_id: str, shown: Item, lag_ms: int | None) -> Item:
-        """Returns what to write: the lag with which heartbeats may vouch, and how long before that it was heard."""
+        """Returns the attributes to write: with the lag that heartbeats may cover, and the silence before it."""
         if lag_ms is None:
             return shown
         live: Item = shown["live"]["M"] | {"lag_ms": number(lag_ms)}
         if stream_id in self.stalls:
-            # And a connection that resumes from the cursor receives again what came since that was saved.
+            # The silence includes the events since the saved cursor, which a connection that resumes receives again.
             live["silent_ms"] = number(self.stalls[stream_id] + self._cursor_every_ms)
         return shown | {"live": {"M": live}}
 
     @staticmethod
     def _is_outdated(held: _Held) -> bool:
-        """Returns whether the record would make the watch take the stream for quieter than it is."""
+        """Returns whether by its record the watch would take the stream for quieter than it is."""
         told, known = silence_of(held.item), silence_of(held.unsaved)
         limit_ms = None if known.expect_ms is None else known.limit_ms()
         return limit_ms is not None and (known.event_ms or 0) - (told.event_ms or 0) >= limit_ms // 2
@@ -221,7 +221,7 @@ class KnownStreams(Store):
 
 
 def _is_older(read: Lease, known: Lease) -> bool:
-    """Returns whether it was read before what is known: counters never go back."""
+    """Returns whether the lease was read before the known one: counters never go back."""
     return (
         read.fence < known.fence
         or read.connected_token < known.connected_token

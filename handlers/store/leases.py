@@ -1,4 +1,4 @@
-"""Lists the streams, reads their leases by pages and batches, and says what a lease's record gives alarm for.
+"""Lists the streams, reads their leases by pages and batches, and words the alerts that a lease's record gives.
 
 This decides what a check of all streams costs.
 
@@ -7,8 +7,8 @@ the order of the ids, and for each whether an execution holds it. The leases the
 a request, because an index would have to copy each heartbeat. So with 100,000 streams, of which executions hold 2,000,
 4 to 10 requests of a megabyte each list them, and 20 read the leases.
 
-Invariants: nothing is written; the order is that of the ids' UTF-8 bytes, so a page that begins after an id misses
-nothing that existed throughout. The index may be a moment late.
+Invariants: nothing is written; the order is that of the ids' UTF-8 bytes, so a page that begins after an id misses no
+stream that existed throughout. The index may be a moment late.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Leases:
         found: list[str] = []
         while len(found) < limit:
             entries, after = self._page(after, Limit=limit - len(found))
-            # A stream that was stopped before its first start has neither.
+            # A stream that was stopped before its first start has neither attribute.
             started = [entry for entry in entries if "generation" in entry or "execution" in entry]
             found += [_id(entry) for entry in started if not is_group(_id(entry))]
             if not after:
@@ -92,7 +92,7 @@ class Leases:
 
     def _page(self, after: str, **more: Any) -> tuple[list[Item], str]:
         """Returns entries of the index after an id, and the id after which the next page begins, "" for none."""
-        # A place is an id, so it stays valid whatever happens to that stream. DynamoDB refuses "", so there is no
+        # A place is an id, so it stays valid even if that stream is deleted. DynamoDB refuses "", so there is no
         # condition then.
         condition = "SK = :lease AND PK > :after" if after else "SK = :lease"
         values = {":lease": LEASE} | ({":after": after} if after else {})
@@ -158,7 +158,7 @@ def _holder(lease: Item) -> list[int]:
 
 
 def _is_enough(rows: Sequence[Item], lease: Item) -> bool:
-    """Returns whether all of the newest are there, and the oldest was answered, which ends any row of failures."""
+    """Returns whether the newest records are complete, and the oldest was answered, which ends any row of failures."""
     wanted, live = _newest(lease), ledger_records.live_record(lease)
     read = {typed_values.count(row, "fence"): row for row in ledger_records.with_live(rows, live)}
     # A claim has no record until the upstream has answered or failed.

@@ -1,4 +1,4 @@
-"""Writes the ledger of a stream and reads its items: a record for each connection, and the gaps that follow from them.
+"""Writes the ledger of a stream and reads its items: a record for each connection, and the gaps between connections.
 
 A connection's record is written at its end. While it is the newest connected one, the control record shows it
 (`control_record.py`); after a kill its successor writes it. Any write may be sent twice and may arrive late; each is
@@ -68,12 +68,12 @@ def gap_item(stream_id: str, interval: Gap) -> Item:
 
 
 def gap_key(interval: Gap) -> str:
-    """Returns the sort key of a gap; an announced one sorts after the one that the same connection ended."""
+    """Returns the sort key of a gap; an announced gap sorts after the gap that the same connection ended."""
     return f"{GAP}{interval.fence:012d}" + ("" if interval.number is None else f"#{interval.number:06d}")
 
 
 def recorded_gap(item: Item) -> Gap:
-    """Returns the gap of an item, of either kind."""
+    """Returns the gap of an item, announced or not."""
     _, fence, *number = item["SK"]["S"].split("#")
     return read_as(Gap, item, fence=int(fence), number=int(number[0]) if number else None, repair=repair_of(item))
 
@@ -108,7 +108,7 @@ def lean(item: Item) -> Item:
 
 
 def live_record(item: Item) -> Item | None:
-    """The ledger record, as attributes, of the connection that the control record shows; None if it shows none."""
+    """Returns the ledger record, as attributes, of the connection that the control record shows; None without one."""
     shown: Item | None = item.get("live", {}).get("M")
     if shown is None or count(shown, "fence") is None or count(shown, "seen_ms") is None:
         return None
@@ -125,7 +125,7 @@ def with_live(rows: Sequence[Item], shown: Item | None) -> list[Item]:
 
 
 _TEXTS = ("lane", "execution", "request_id", "ended_by")
-# Needed only while it is connected, so kept only in the control record.
+# These are needed only while the connection is connected, so only the control record has them.
 _OF_SILENCE = ("pause_ms", "expect_ms")
 _COUNTS = ("frames", "bytes", "stored", "duplicates", "dead_lettered", "unterminated_bytes")
 _NUMBERS = (
@@ -134,16 +134,17 @@ _NUMBERS = (
     *("event_ms", "stopped_ms", "started_ms", *_OF_SILENCE),
 )
 _ABSENT: Item = {name: {"S": ""} for name in _TEXTS} | {name: {"N": "0"} for name in _COUNTS}
-# How many earlier connections are checked for gaps that are not recorded.
+# How many earlier connections are searched for gaps that are not recorded.
 LOOK_BACK = 25
 # How many if none of those was answered or recorded gaps: 400 tries are three hours of an outage with two lanes.
 FARTHEST = 400
 
 
 def _certain_ms(records: Sequence[Record], *, is_cut: bool) -> int:
-    """Returns after when it is certain from these connections when a gap began; `is_cut` is whether older ones exist.
+    """Returns after when it is certain from these connections when a gap began; 0 if there are no older ones.
 
-    An older connection may have lasted longer than the one after it, and two lanes make two connections at a time.
+    `is_cut` is whether older ones exist. An older connection may have lasted longer than the one after it, and two
+    lanes make two connections at a time.
     """
     if not is_cut:
         return 0
@@ -187,19 +188,19 @@ class LedgerRecords:
         """Records the gaps between the last connections, and whether each is closed by now.
 
         `own` is the calling connection's record, which the ledger need not have yet. A connection that is killed too
-        soon records no gaps, so the next one checks the earlier ones too: back to before connection `looked`, the last
-        one that recorded gaps as far as the control record knows (0: none), or to one that certainly has. `on_open` is
-        called before a gap is written in which events may be missing. An open gap that was none after all becomes
-        delivered; with `again` the connection has recorded an open one before, so that is checked even if no gap is
-        left.
+        soon records no gaps, so the next one searches for the earlier ones too. It goes back to before connection
+        `looked`, the last one that recorded gaps as far as the control record knows (0: none), or to one that certainly
+        has. `on_open` is called before a gap is written in which events may be missing. An open gap that was none after
+        all becomes delivered. With `again` the connection has recorded an open gap before, so that is checked even if
+        no gap is left.
         """
         rows = self._rows_back_to(stream_id, looked, dead_after_ms)
         # DynamoDB deletes expired records in any order, and a missing one would look like a gap between its neighbours.
         rows = [own, *(row for row in rows if row["fence"] != own["fence"] and not has_expired(row, now_ms))]
         records = [record for row in rows for record in records_of(row)]
         shown = gaps(records, now_ms, dead_after_ms)
-        # One that was relieved before it had caught up may have left an open gap that its successor has ended since. So
-        # may one that had claimed before this one and was answered after it.
+        # A connection that was relieved before it had caught up may have left an open gap that its successor has ended
+        # since. So may one that had claimed before this one and was answered after it.
         fence, began_ms = count(own, "fence") or 0, count(own, "opened_ms") or now_ms
         is_late = any(record.fence < fence and record.opened_ms > began_ms for record in records)
         is_told = any(count(row, "missing") for row in rows)
@@ -211,22 +212,23 @@ class LedgerRecords:
         for gap in shown:
             item = gap_item(stream_id, gap)
             key = item["SK"]["S"]
-            # There may be so many announced losses in between that the gap is not among the items read.
+            # So many announced losses may lie in between that the gap is not among the items read.
             before = known.get(key) or self._table.get(stream_id, key)
             if before is None and gap.from_ms <= begin_ms and gap.fence <= looked:
                 # Connection `looked` had read an older connection that lasted longer, so there was no gap.
                 continue
             if before is not None and gap.from_ms <= begin_ms:
-                # The connection that recorded it had read older ones, so it knew better when and why the gap began.
+                # The connection that recorded the gap had read older ones, so it knew better when and why the gap
+                # began.
                 item |= {name: before[name] for name in ("from_ms", "cause")}
-            # What was proved stays proved: whoever wrote it may have read a newer connection's record.
+            # A proved gap stays proved: its writer may have read a newer connection's record.
             is_known = any(one.items() <= (before or {}).items() for one in (item, item | {"state": {"S": DELIVERED}}))
             if not is_known:
                 if on_open is not None and gap.state != DELIVERED:
                     on_open()
                 self._put_gap(item | typed_values.expiry(gap.to_ms, self._keep_days), before)
         told = [recorded_gap(item) for item in recorded]
-        # Of connections before these not all losses were read.
+        # The losses of older connections were not all read.
         told_since = told[-1].fence if len(told) == LOOK_BACK else 0
         for gap, item in zip(told, recorded, strict=True):
             if is_unfounded(gap, shown, records) or is_brought(gap, told, records, told_since):
@@ -239,8 +241,8 @@ class LedgerRecords:
 
         An outage has many tries and a gap before them, and the connection before that gap may have been killed too soon
         to record the gap before itself. A connection records gaps after `dead_after_ms`, so one that went on for twice
-        as long after it had caught up certainly has. The control record does not know all that have: a group's function
-        writes it seldom.
+        as long after it had caught up certainly has. The control record does not know of every search: a group's
+        function writes it seldom.
         """
 
         def is_enough(oldest: Item) -> bool:

@@ -1,4 +1,4 @@
-"""Stores single events, and what no item of DynamoDB can hold: bodies in a bucket, whole events in the queue.
+"""Stores single events, and events that are too large for an item: bodies in a bucket, whole events in the queue.
 
 A frame that was too long to be read has only its size, its SHA-256 and its first 64 KB left. Invariants: an object is
 written whole before anything refers to it, and its key names its content, so that writing it again changes nothing;
@@ -119,14 +119,14 @@ class Singles:
         self._dead_letters = dead_letters
 
     def put(self, event: StreamEvent, item: Item) -> str:
-        """Puts the item by itself, whatever its size; what is left of an oversize event goes to the queue."""
+        """Puts the item by itself, whatever its size; the rest of an oversize event goes to the queue."""
         if isinstance(event.data, Oversize):
             return self.dead_letter(event, item, event.data.reason)
         is_large = size_bytes(item) > MAX_ITEM_BYTES
         return self.put_large(event, item) if is_large else self.put_alone(event, item, False)
 
     def put_large(self, event: StreamEvent, item: Item) -> str:
-        """Puts the body of an event that no item holds into the bucket, then an item that refers to it."""
+        """Puts the body of an event that is too large for an item into the bucket, then an item that refers to it."""
         referring, objects = in_bucket(item), self._objects
         if not objects.exist or size_bytes(referring) > MAX_ITEM_BYTES:
             return self.dead_letter(event, item, f"too large for an item: {size_bytes(item)} bytes")
@@ -164,7 +164,7 @@ class Singles:
         return None if there is None else place_of(there)
 
     def dead_letter(self, event: StreamEvent, item: Item, reason: str) -> str:
-        """Sends the event whole, then leaves a mark under its key, so that the next connection knows it.
+        """Sends the event whole, then leaves a mark under its key, so that the next connection knows the event.
 
         In this order a kill in between sends it twice; in the other order it would lose it. The mark has the checksum
         of a whole body, so that another body under the key is not taken for it.

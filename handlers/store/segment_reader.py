@@ -32,7 +32,7 @@ HEAD = ("SK", "fence", "first", "at_ms", "keys", "bodies", *_OF_CURSOR, "layout"
 
 
 def log_from(layout: Layout) -> int:
-    """Returns the number after which the log begins of a stream that went over to one.
+    """Returns the number after which the log begins of a stream that changed to one.
 
     It makes all positions in the log greater than those of the items, with as many digits, and none looks like an
     instant.
@@ -83,7 +83,7 @@ def _name(item: Item) -> str:
 
 
 def is_segment(item: Item) -> bool:
-    """Returns whether it is a segment, and not the anchor."""
+    """Returns whether the item is a segment, and not the anchor."""
     return bool(item["SK"]["S"].startswith(_PREFIX))
 
 
@@ -93,7 +93,7 @@ def segment_number(item: Item) -> int:
 
 
 def last_came_ms(item: Item) -> int:
-    """Returns until when all that came is stored; raises StoreUnavailable if this version cannot read that."""
+    """Returns until when all events are stored; raises StoreUnavailable if this version cannot read that."""
     with typed_values.refused_by_name(_name(item)):
         came_ms = count(item, "came_ms")
         return last_received_ms(bytes(item["data"]["B"])) if came_ms is None else came_ms
@@ -139,7 +139,7 @@ _NAMES = {f"#{name}": name for name in (*HEAD, "number")}
 
 
 def of_heads(stream_id: str, condition: str, bound: str, *, whole: bool = False) -> dict[str, Any]:
-    """Returns a Query for what a writer needs of a stream's segments, and for the anchor's number.
+    """Returns a Query for the attributes of a stream's segments that a writer needs, and for the anchor's number.
 
     `condition` compares the sort key with :bound; `whole` requests the events too.
     """
@@ -192,7 +192,7 @@ class SegmentReader:
             start, asked = f"{start_after['SK']['S']}~", min(4 * asked, MOST)
 
     def entries_before(self, stream_id: str, now_ms: int, before_ms: int) -> Iterator[Entry]:
-        """Yields the places of the events that came before this instant, and of some later ones, newest first.
+        """Yields the places of the events before this instant, and of some later ones, newest first.
 
         Raises StoreUnavailable.
         """
@@ -203,10 +203,10 @@ class SegmentReader:
             yield from reversed([*self._entries_of(item, now_ms, None)])
 
     def number_at(self, stream_id: str, from_ms: int) -> int:
-        """Returns the number of a segment before which no event came at this instant or later. Raises StoreUnavailable.
+        """Returns the number of the first segment that may have an event of this instant or later.
 
-        No segment is older than its events or than the one before it, so this searches the numbers, some of which may
-        have expired.
+        Raises StoreUnavailable. No segment is older than its events or than the one before it, so this searches the
+        numbers, some of which may have expired.
         """
         newest = head(self._table, stream_id)
         if newest is None or newest.at_ms < from_ms:

@@ -92,7 +92,7 @@ class SegmentWriter:
         more: Any = {"anchors": self.keep_days > 0, "epochs": self.epochs, "known": self.known}
         self._appender = Appender(self.fence, self.window_ms, **more)
         self._lone: tuple[bytes, Item] | None = None  # of the event being written, if its body is stored elsewhere
-        # Which connection wrote the log's last event, and when that came; (0, 0) if nobody knows.
+        # The connection that wrote the log's last event, and when that event came; (0, 0) if unknown.
         self.newest = (0, 0)
 
     def opens(self) -> Cursor | None:
@@ -138,15 +138,16 @@ class SegmentWriter:
         self.epochs = self._appender.epochs
         return written
 
-    # --- events that lie as items -------------------------------------------------------------------------------------
+    # --- events that are items
+    # --------------------------------------------------------------------------------------------
 
     def _has_items(self) -> bool:
-        """Whether the stream may have events as items, of which some have not expired."""
+        """Returns whether the stream may have items that have not expired."""
         kept_ms = LONGEST_WAIT_MS + 1000 * DAY_S * self.keep_days
         return self.layout.items > 0 and (not self.keep_days or self.now_ms() < self.layout.since_ms + kept_ms)
 
     def _items_among(self, keys: Sequence[str]) -> set[str]:
-        """The keys under which an event is stored as an item; no item will take the others. Raises StoreUnavailable."""
+        """Returns the keys that have an event as an item; no item will take the others. Raises StoreUnavailable."""
         places = [key(partition_key(self.stream_id, one, self.layout.items), one) for one in dict.fromkeys(keys)]
         is_settled = self.now_ms() >= self.layout.since_ms + LONGEST_WAIT_MS
         if not is_settled:
@@ -204,7 +205,8 @@ class SegmentWriter:
         # The condition is that the number is free: its first writer has read everything before it.
         return self.table.put(self._item(put), IS_NEW)
 
-    # --- what no segment holds ----------------------------------------------------------------------------------------
+    # --- events that are too large for a segment
+    # --------------------------------------------------------------------------
 
     def _item(self, put: Put) -> Item:
         segment, events = put.segment, put.events
@@ -230,7 +232,7 @@ class SegmentWriter:
 
     def _item_of_lone(self, put: Put, says: Item) -> Item:
         """Returns the item of an event whose body is elsewhere; it is made once, even if its number is taken."""
-        # Like an item's mark, it has everything except what the upstream sent.
+        # Like an item's mark, it has no text from the upstream.
         is_mark = "dead_letter" in says
         events = [event._replace(id=None, name=None) if is_mark else event for event in put.events]
         data = pack(events, bodies=False)
@@ -238,15 +240,13 @@ class SegmentWriter:
         return segment_item(self.stream_id, put.segment, put.events, self.keep_days, data) | says
 
     def _dead_letter(self, event: StreamEvent, reason: str) -> Item:
-        """Sends the event whole, then returns its mark for the log: in the other order a kill in between would lose
-        it.
-        """
+        """Sends the event whole, then returns its mark for the log; in the other order a kill could lose the event."""
         self.dead_letters.send(self.stream_id, self.fence, event, reason)
         return {"dead_letter": {"S": reason}}
 
 
 def _newest(items: Iterable[Item]) -> tuple[int, int]:
-    """Returns which connection wrote the last event of the first segment among the items, and when that came.
+    """Returns the connection that wrote the last event of the first segment among the items, and when that event came.
 
     It is (0, 0) if there is none, or if it is damaged.
     """

@@ -24,7 +24,7 @@ from handlers.store.leases import NEWEST as FEW
 from handlers.store.leases import Leases, Recent
 from handlers.store.typed_values import Item, count, has_expired, key, read_as, text
 
-# About a day at 15 minutes a connection, and far below the megabyte at which DynamoDB ends a page.
+# About a day with 15 minutes a connection, and far below the megabyte at which DynamoDB ends a page.
 NEWEST = 100
 # A connection's dead letters that were put back: an attribute for each, beside the item's key.
 PUT_BACK, _KEY = "redriven#", ("PK", "SK")
@@ -72,7 +72,7 @@ class StreamRecords:
         """As `read` for each of these streams, without the cursor: enough for a status.
 
         The leases are read at once, 100 in a request; the newest connections when they are needed, those of 20 streams
-        in a request. Earlier errors are left out for a stream that is well. Losses are read if one of these connections
+        in a request. Earlier errors are left out for a healthy stream. Losses are read if one of these connections
         counted any.
         """
         read = self._leases.items(stream_ids)
@@ -126,7 +126,7 @@ class StreamRecords:
         )
 
     def _connections(self, stream_id: str, items: Sequence[Item]) -> list[Connection]:
-        """Returns the connections of these records; a dead letter that was put back is none any more."""
+        """Returns the connections of these records; dead letters that were put back no longer count."""
         found = [read_as(Connection, item) for item in items]
         if not any(one.dead_lettered for one in found):
             return found
@@ -142,7 +142,7 @@ class StreamRecords:
         self._table.set(key(stream_id, _put_back_key(fence)), {f"k{key_hash(event_key).hex()}": True})
 
     def streams(self, after: str, limit: int) -> list[str]:
-        """The first `limit` ids after `after` of the streams that were ever started, in their order.
+        """Returns the first `limit` ids after `after` of the streams that were ever started, in their order.
 
         Read through an index, so a stream may be missing for a moment after its first start.
         """
@@ -163,7 +163,7 @@ class StreamRecords:
         return None if lease is None else control_record.layout(lease)
 
     def read_from(self, stream_id: str, fence: int, most: int) -> Records | None:
-        """As `read`, with the first `most` connections from this one on, and the one that is open."""
+        """As `read`, with the first `most` connections from this one on, and the open one."""
         lease = self._table.get(stream_id, "lease")
         if lease is None:
             return None
@@ -180,8 +180,7 @@ class StreamRecords:
         return [ledger_records.recorded_gap(item) for item in self._table.newest(stream_id, ledger_records.GAP, most)]
 
     def stop(self, stream_id: str, requested_at: str, *, may_start: bool, moved_to: str = "") -> Lease | None:
-        """Returns the lease with the stop request; None, without a write, if there is no lease and the stream must not
-        start.
+        """Writes the stop request and returns the lease; None if there is no lease and the stream must not start.
 
         A group's function learns of the request by the group's version, which is raised after it. With `moved_to` the
         request is a move's to that place: it is refused (None) while another request is in force.
@@ -198,7 +197,7 @@ class StreamRecords:
         update = "SET #stop = :yes, #stop_at = :now, #stop_since = if_not_exists(#stop_since, :now)"
         values: Item = {":yes": {"BOOL": True}, ":now": {"S": requested_at}}
         if moved_to:
-            # Of two moves at once, the first to stop the stream wins: both would start it, each at its own place.
+            # If two moves come at once, the first to stop the stream wins: both would start it, each at its own place.
             condition = (
                 "attribute_exists(PK) AND (attribute_not_exists(#stop) OR #stop_at = :now AND #moved_to = :move)"
             )

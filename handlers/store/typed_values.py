@@ -78,7 +78,7 @@ def instant(at_ms: int) -> str:
 
 
 def instant_ms(written: str | None) -> int | None:
-    """The milliseconds of an instant that the machine wrote, such as 2026-01-01T00:00:00.000Z; None for other text."""
+    """Returns the milliseconds of the machine's instant, such as 2026-01-01T00:00:00.000Z; None for other text."""
     try:
         return round(datetime.fromisoformat(written).timestamp() * 1000) if written else None
     except (ValueError, OverflowError):
@@ -102,7 +102,7 @@ _READERS: dict[object, tuple[Any, Callable[[Item, str], Any]]] = {
 
 @cache
 def _plan(kind: Any, prefix: str, known: tuple[str, ...]) -> list[tuple[str, str, Any, Callable[[Item, str], Any]]]:
-    """The fields of a dataclass that attributes can have; cached, because each request reads a control record."""
+    """Returns the fields of a dataclass that attributes can have; cached, as each request reads a control record."""
     wanted = (one for one in fields(kind) if one.type in _READERS and one.name not in known)
     return [(one.name, prefix + one.name, *_READERS[one.type]) for one in wanted]
 
