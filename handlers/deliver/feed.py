@@ -96,17 +96,10 @@ class Feed:
         number, done, until_ms = record.number, ALL, now_ms
         if behind:
             number, done, until_ms = behind[0].number, 0, min(behind[0].at_ms, now_ms - KEPT_MS)
-        since_ms = max(0, max(record.newest_ms, record.replay_from_ms) - LATE_MS)
-        lost = replace(
-            record,
-            number=number,
-            done=done,
-            replay_from_ms=since_ms,
-            replay_until_ms=until_ms,
-            replay_after="",
-            is_backfill=True,
-            left_ms=0,
-        )
+        # Without an order, later ones may have been taken than the next.
+        newest_ms = min(record.newest_ms, record.left_ms or record.newest_ms)
+        since_ms = max(0, max(newest_ms, record.replay_from_ms) - LATE_MS)
+        lost = replace(record.replaying(since_ms, until_ms), number=number, done=done, is_backfill=True, left_ms=0)
         return self._replayed(stream_id, lost, most, now_ms)
 
     # --- what arrived -------------------------------------------------------------------------------------------------

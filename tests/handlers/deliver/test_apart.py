@@ -104,6 +104,17 @@ def test_many_are_set_apart_unless_most_are(every: int, most: int, count: int, m
     assert (sorted({*map(int, stage.keys())}), stage.letters, stage.is_over) == ([*range(40)], [], True)
 
 
+def test_what_waits_before_newer_ones_comes_though_its_arrival_has_expired(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink that had taken an event of hours later, and then was away, got only what had come since that one."""
+    monkeypatch.setattr(apart, "MOST_APART", 0)
+    stage = refusing("0")
+    come(stage, 0, 1, every_s=2 * HOUR_S)
+    stage.expire()
+    stage.answer = lambda _target, _batch: TAKE
+    stage.run(600)
+    assert (sorted({*stage.keys()}), stage.is_over) == (["0", "1"], True)
+
+
 def test_of_a_segment_one_event_is_set_apart() -> None:
     """It is found again within the segment; one that is gone from the table is waited for no longer."""
     stage = refusing("2", "3")
