@@ -164,6 +164,8 @@ def cycles(imports: Imports) -> list[str]:
 
 # What these modules of tests run by a process of its own stands for: the command, and each Lambda function.
 _STARTS_A_SERVICE = ("tests.harness", "tests.projects", "tests.deploy.conftest")
+# A module that is loaded by its name, or one of a package: "handlers.control", f"handlers.profile.{module}".
+_NAMED = re.compile(rf"""["']((?:{"|".join(ROOMS)})(?:\.\w+)+)""")
 # Who reads the files of a folder that holds no Python.
 READERS = {
     "statemachines": ("local.stages",),
@@ -189,7 +191,8 @@ def importers() -> dict[str, set[str]]:
     """Who can be broken by each module: whoever imports it, starts it, or reads the folder; tests have a conftest."""
     found: dict[str, set[str]] = {}
     for name, targets in module_imports(ALL).items():
-        for target in targets:
+        named = _NAMED.findall(ALL[name].read_text(encoding="utf-8"))
+        for target in {*targets, *(one for text in named for one in ALL if inside(one, text))}:
             found.setdefault(target, set()).add(name)
     for name in _STARTS_A_SERVICE:
         for target in ("local.cli", *functions()):

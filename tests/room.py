@@ -54,9 +54,10 @@ def changed(word: str) -> list[str]:
 
 def files(word: str) -> list[str]:
     """The files of tests that a change in the room can break, the nearest first."""
-    mirror = f"tests.{named(word)}"
+    folder, _, last = f"tests.{named(word)}".rpartition(".")
+    own = (f"{folder}.{last}.", f"{folder}.test_{last}")
     near = distances(changed(word), importers())
-    found = sorted((not inside(name, mirror), steps, name) for name, steps in near.items() if is_test(name))
+    found = sorted((not name.startswith(own), steps, name) for name, steps in near.items() if is_test(name))
     return [str(ALL[name].relative_to(ROOT)) for *_, name in found]
 
 

@@ -41,6 +41,12 @@ def test_the_nearest_tests_come_first_and_those_that_start_the_service_are_among
     assert {"tests/real/test_renewal.py", "tests/test_cpu_budget.py"} & {*found} == {"tests/real/test_renewal.py"}
 
 
+def test_a_module_that_is_loaded_by_its_name_is_reached() -> None:
+    """A conftest loads `handlers.control`, and the delivery a sink by its kind; a module's own tests come first."""
+    assert room.files("handlers/control")[0] == "tests/handlers/test_control.py"
+    assert "tests/handlers/deliver/test_sinks.py" in room.files("handlers/deliver/sinks/kinesis.py")
+
+
 def test_as_many_files_are_collected_as_a_minute_is_enough_for() -> None:
     """The first of them, and one at least."""
     found = room.files("store")
