@@ -25,7 +25,7 @@ _OF_OAUTH = ("address", "id", "secret", "refresh_token", "scope", "audience", "a
 # Each of EKS's two fields, as what it must be and how that is said.
 _OF_EKS = {
     "cluster": (re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}"), "the name of the cluster"),
-    "region": (re.compile(r"[a-z]{2}(?:-[a-z]+)+-[0-9]"), "its region, such as eu-central-1"),
+    "region": (re.compile(r"[a-z]{2,4}(?:-[a-z]+)+-[0-9]"), "its region, such as eu-central-1"),
 }
 
 

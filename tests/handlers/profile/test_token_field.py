@@ -40,7 +40,7 @@ def test_each_mistake_of_a_token_has_one_sentence() -> None:
         (TOKEN | {"auth": "none"}, "token.auth must be one of basic, body"),
         (TOKEN | {"cluster": "prod"}, 'token.cluster must be left out with kind = "client_credentials"'),
         (EKS | {"address": "https://auth.example/token"}, 'token.address must be left out with kind = "eks"'),
-        (EKS | {"scope": "a"}, 'token.scope must be left out with kind = "eks"'),
+        (EKS | {"region": "eusc-de-east-1", "scope": "a"}, 'token.scope must be left out with kind = "eks"'),
         (EKS | {"cluster": "a/b"}, 'token.cluster must be the name of the cluster, which kind = "eks" needs'),
         ({"kind": "eks", "cluster": "prod"}, "token.region must be its region, such as eu-central-1, which kind ="),
         (EKS | {"region": "eu-central-1.evil.example/"}, "token.region must be its region, such as eu-central-1"),
