@@ -18,7 +18,7 @@ NO_REST = Rest()
 
 
 def connection(fence: int, lane: str, opened_ms: int | None, closed_ms: int | None = None, **more: Any) -> Connection:
-    """Return a record; one without an end was heard of just now."""
+    """Return a record of a connection; without an end it was saved just now."""
     start = opened_ms if opened_ms is not None else more.pop("claimed_ms")
     fields: dict[str, Any] = {
         "execution": MINE,

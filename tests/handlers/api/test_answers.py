@@ -1,4 +1,4 @@
-"""All answers: their layout in a terminal, and the ETag of an answer that the client already has (RFC 9110)."""
+"""All answers: their layout in a terminal, and the ETag for an answer that the client already has (RFC 9110)."""
 
 import json
 from typing import Any
@@ -16,8 +16,8 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_it_is_the_value_and_only_a_text_is_longer_than_a_line(value: Any) -> None:
-    """The layout is the same JSON value; a line over the width holds only one member."""
+def test_the_layout_keeps_the_value_and_its_lines_are_short(value: Any) -> None:
+    """The layout is the same JSON value; a line longer than the width holds only one member."""
     text = laid_out(value)
     assert json.loads(text) == value
     for line in text.split("\n"):
@@ -30,8 +30,8 @@ def test_it_is_the_value_and_only_a_text_is_longer_than_a_line(value: Any) -> No
             assert not one or not isinstance(one, dict | list)
 
 
-def test_what_does_not_fit_has_a_line_for_each_member() -> None:
-    """A value that fits has one line."""
+def test_a_value_that_does_not_fit_has_a_line_for_each_member() -> None:
+    """A value that fits is one line; a value that does not has a line for each of its members."""
     fits = {"a": "x" * (WIDTH - len('  "m": {"a": ""},'))}
     long = {"a": "x" * (WIDTH - len('    {"a": ""},') + 1)}
     assert laid_out({"m": fits, "n": [long, {}]}).split("\n") == [
@@ -62,15 +62,15 @@ def tag_of(body: str) -> str:
 
 @given(st.text(), st.text())
 def test_two_answers_have_one_tag_if_they_are_the_same(first: str, second: str) -> None:
-    """Answers that differ have different tags; each tag is opaque, whatever the body holds."""
+    """Equal answers have the same tag, other answers have different ones; a tag is opaque ASCII for any body."""
     assert (tag_of(first) == tag_of(second)) == (first == second)
     assert tag_of(first).isascii()
     assert tag_of(first)[0] == tag_of(first)[-1] == '"'
 
 
 @given(st.lists(st.sampled_from(['"a"', 'W/"b,c"', '""']), max_size=3), st.integers(0, 3), st.booleans())
-def test_a_list_of_tags_matches_if_it_has_the_answers(others: list[str], at: int, is_weak: bool) -> None:
-    """It may be at any place, weak or not. A 304 has no body, and only the headers that a cache needs."""
+def test_a_list_of_tags_matches_if_it_contains_the_answers(others: list[str], at: int, is_weak: bool) -> None:
+    """A list with the answer's tag, weak or not, gives a 304 with no body and only the headers that a cache needs."""
     own = ("W/" if is_weak else "") + tag_of("{}")
     assert conditional(answer("{}"), ", ".join(others)) == {
         **answer("{}"),

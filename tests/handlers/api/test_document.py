@@ -14,7 +14,7 @@ OPERATIONS = [operation for path in DOCUMENT["paths"].values() for operation in 
 
 
 def test_an_operation_has_a_name_and_a_group() -> None:
-    """A name is a verb and its object, and no two names are alike."""
+    """The name of an operation is a verb and its object, unique, and its group is listed."""
     names = [operation["operationId"] for operation in OPERATIONS]
     assert len(set(names)) == len(names) == len(routes.ROUTES)
     assert [
@@ -25,12 +25,12 @@ def test_an_operation_has_a_name_and_a_group() -> None:
 
 @pytest.mark.parametrize("schema", sorted({route.schema for route in routes.ROUTES.values()} - {""}))
 def test_an_example_is_an_answer(schema: str) -> None:
-    """Each example is valid by its schema."""
+    """Each example of an answer is valid by its schema."""
     conforms(example(schema), schema)
 
 
 def test_every_answer_has_an_example() -> None:
-    """Each problem has one too, in the words of its kind; a 304 has no body."""
+    """Every answer with a body has an example, and each kind of problem has one in its words."""
     lacking = []
     for operation in OPERATIONS:
         for status, answer in operation["responses"].items():
@@ -44,6 +44,6 @@ def test_every_answer_has_an_example() -> None:
 
 
 def test_a_body_is_in_one_member_of_an_event() -> None:
-    """The schema has no choice of required members, from which generators would make a list of anything."""
+    """An event's schema has no choice of required members, because generators would make a list of anything from it."""
     assert "oneOf" not in DOCUMENT["components"]["schemas"]["Event"]
     assert len({"data", "data_base64", "left_out", "dead_letter"} & set(example("Event"))) == 1

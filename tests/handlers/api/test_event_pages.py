@@ -1,4 +1,4 @@
-"""Pages of events: how many fit into an answer, and where the next one begins."""
+"""Pages of events: how many fit into an answer, and where the next page begins."""
 
 import json
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def test_pages_hold_everything_once_and_fit_into_an_answer(bodies: list[str | by
     wanted = [entry.position for entry in left if entry.event is not None]
     keys: list[str] = []
     while True:
-        # What the reader would give behind the last position.
+        # What the reader returns after the last position.
         answer = page("s", left[:limit], limit, lambda: False)
         assert len(json.dumps({"statusCode": 200, "body": laid_out(answer)})) <= LAMBDA_BYTES
         keys += [event["position"] for event in answer["events"]]
@@ -50,14 +50,14 @@ def test_pages_hold_everything_once_and_fit_into_an_answer(bodies: list[str | by
 
 
 def test_a_page_of_many_small_events_fits_though_each_takes_several_lines() -> None:
-    """The line ends and indents of a thousand events fit beside their bytes."""
+    """A page of a thousand small events fits into Lambda's answer, with the line ends and indents of its layout."""
     full = page("s", entries(["x" * (PAGE_BYTES // MOST - 190)] * MOST), MOST, lambda: False)
     assert len(full["events"]) == MOST
     assert PAGE_BYTES < len(json.dumps({"statusCode": 200, "body": laid_out(full)})) <= LAMBDA_BYTES
 
 
 def test_a_body_that_no_answer_holds_is_left_out() -> None:
-    """The event comes without its body and says where it is; a dead-lettered event says why it has none."""
+    """An event whose body is too large for an answer comes without the body, and names the place of the body."""
     too_large = '"' * (PAGE_BYTES // 4 + 1)
     (event,) = page("s", entries([too_large]), 1, lambda: False)["events"]
     assert (event["left_out"], "data" in event) == ("table", False)

@@ -1,4 +1,4 @@
-"""The answer says what is not known of a stream's coverage and counts."""
+"""The answer shows how much of a stream's coverage and counts is known."""
 
 import time
 from typing import Any
@@ -25,14 +25,14 @@ DAY_MS = 86_400_000
     ("given", "reaches"),
     [
         ({}, True),
-        # More connections than are read, or some that may have expired since the stream was started.
+        # Some connections were not read, or may have expired since the stream was started.
         ({"is_all": False}, False),
         ({"kept_since_ms": 1_001}, False),
         ({"kept_since_ms": 1_000}, True),
     ],
 )
 def test_coverage_says_whether_it_reaches_back_to_the_start(given: dict[str, Any], reaches: bool) -> None:
-    """It does if the records hold every connection since the POST."""
+    """Coverage reaches back to the start if the records hold every connection since the POST."""
     coverage = shown(connection(7, "B", 2_000), started_at_ms=1_000, **given)["coverage"]
     assert coverage["reaches_start"] is reaches
 
@@ -46,17 +46,17 @@ def test_coverage_says_whether_it_reaches_back_to_the_start(given: dict[str, Any
     ],
 )
 def test_a_connection_from_before_the_start_shows_that_it_is_reached(end: dict[str, Any]) -> None:
-    """Coverage begins after it, however many older ones there are; the time between the two is no gap."""
+    """A connection from before the start proves that coverage reaches it; the time between the two is no gap."""
     before = connection(6, "A", **({"opened_ms": 1_000} | end), closed_ms=1_500, claimed_ms=900)
     body = shown(before, connection(7, "B", 600_000), is_all=False, kept_since_ms=NOW)
     assert (body["coverage"]["reaches_start"], body["coverage"]["gaps"]) == (True, [])
     assert body["coverage"]["connections"] == 1
 
 
-def test_what_the_oldest_connection_left_to_the_next_is_open() -> None:
-    """It resumed and broke off before it had caught up; the next was longer behind than the upstream goes back.
+def test_a_gap_that_the_next_connection_did_not_close_is_open() -> None:
+    """A gap stays open if one connection broke before it caught up, and the upstream does not reach back for the next.
 
-    The status, also after a start, and the page say the same.
+    The status, also after a start, and the page of gaps agree.
     """
     broken = connection(1, "A", 4_733, 4_833, ended_by="reset", since_ms=2_733, live_ms=6_733, reach_ms=5_000)
     after = connection(2, "B", 8_946, since_ms=4_833, reach_ms=5_000)
@@ -69,7 +69,7 @@ def test_what_the_oldest_connection_left_to_the_next_is_open() -> None:
 
 @pytest.mark.parametrize(("started_at_ms", "connections", "gaps"), [(900, 2, 1), (2_500, 1, 0)])
 def test_a_rejected_predecessor_begins_no_coverage(started_at_ms: int, connections: int, gaps: int) -> None:
-    """A renewal took the stream over earlier, so coverage goes on, unless a POST came after the rejection."""
+    """A renewal after a rejection continues the coverage, unless a POST came after the rejection."""
     refused = {"ended_by": "refused", "error": "StreamRejected", "claimed_ms": 2_000}
     last, rejected = connection(1, "B", 1_000, 2_100), connection(2, "A", None, 2_200, **refused)
     after = connection(3, "B", 3_000, execution=OTHER, claimed_ms=2_600)
@@ -78,9 +78,9 @@ def test_a_rejected_predecessor_begins_no_coverage(started_at_ms: int, connectio
 
 
 def test_an_outage_ends_at_the_stop_in_it() -> None:
-    """From the stop to the next answer nobody wanted the stream, whoever closed its last connection.
+    """An outage counts until the stop in it, even if its last connection closed later; the stopped time is no gap.
 
-    A later gap is a gap, though the connections after it follow the same stop.
+    A later gap counts, although its connections name the same stop.
     """
     for closed_ms, shown_gaps in ((2_000, [(2_000, 3_000), (9_600, 9_700)]), (3_010, [(9_600, 9_700)])):
         before = connection(1, "B", 1_000, closed_ms, ended_by="reset")
@@ -93,10 +93,10 @@ def test_an_outage_ends_at_the_stop_in_it() -> None:
 @pytest.mark.parametrize(
     ("closed_ms", "ended_by", "is_gap"), [(3_090, "", False), (3_200, "stopped", False), (3_200, "", True)]
 )
-def test_a_stop_that_no_connection_saw_before_the_next_start_has_ended_nothing(
+def test_a_stop_that_no_connection_saw_before_the_next_start_ends_no_outage(
     closed_ms: int, ended_by: str, is_gap: bool
 ) -> None:
-    """The stream was wanted all the time, so the outage after the stop is a gap, even while it lasts."""
+    """If a start follows a stop before a connection saw the stop, the outage is a gap, also while it lasts."""
     before = connection(1, "B", 1_000, closed_ms, ended_by=ended_by)
     after = connection(2, "B", 9_500, stopped_ms=3_000, started_ms=3_100)
     lease = Lease(execution=OTHER, stopped_at_ms=3_000, started_at_ms=3_100)
@@ -105,8 +105,8 @@ def test_a_stop_that_no_connection_saw_before_the_next_start_has_ended_nothing(
     assert ((9_500 in {gap.to_ms for gap in missed}), away is not None and away.to_ms == NOW) == (is_gap, is_gap)
 
 
-def test_a_gap_that_was_none_is_not_told_as_open() -> None:
-    """Its record still says so until the next connection ends; the earlier one has recorded that it lasted longer."""
+def test_a_gap_that_was_none_is_not_shown_as_open() -> None:
+    """A recorded gap is shown as delivered if the earlier connection's record proves that it lasted longer."""
     lasts = [(2_500, DELIVERED), (2_400, OPEN)]
     for closed_ms, state in lasts:
         held = [connection(1, "A", 1_000, closed_ms), connection(2, "B", 2_450, resumed=False)]
@@ -116,8 +116,8 @@ def test_a_gap_that_was_none_is_not_told_as_open() -> None:
         assert told["state"] == state
 
 
-def test_the_records_say_whether_they_are_all(memory: Memory) -> None:
-    """The newest are read. If the limit was reached, there may be more; expiry says since when all records exist."""
+def test_a_reader_knows_whether_it_has_all_records(memory: Memory) -> None:
+    """Only the newest connections are read; at the limit there may be more, and expiry bounds the time they cover."""
     memory.put_control("demo", "lease", generation={"N": "1"})
     kept, records = memory.store(ledger_keep_days=2), StreamRecords(memory.dynamodb, CONTROL)
     for store, count, (is_all, expire) in (
@@ -138,7 +138,7 @@ def test_the_records_say_whether_they_are_all(memory: Memory) -> None:
 
 
 def test_an_expired_record_is_hidden_until_it_is_gone(memory: Memory) -> None:
-    """DynamoDB deletes them in any order, and the gap that one leaves between two others is none."""
+    """An expired record is hidden: DynamoDB deletes in any order, so a missing record would look like a gap."""
     memory.put_control("demo", "lease", generation={"N": "1"})
     for fence, ends_ms in ((1, 0), (2, 2 * DAY_MS)):
         expires = {"N": str((time.time_ns() // 1_000_000 + ends_ms) // 1000)}

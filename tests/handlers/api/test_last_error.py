@@ -1,4 +1,4 @@
-"""The status says of the last failure what failed, since when, and when it is tried again."""
+"""The status shows what failed last, since when, and when it is tried again."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,8 +25,8 @@ def error(*connections: Any, **more: Any) -> Any:
     return shown(*connections, **more)["last_error"]
 
 
-def test_an_error_says_what_failed_since_when_and_until_when_it_rests() -> None:
-    """It has the status with its usual name, the number of failures in a row, and the rest that is recorded."""
+def test_the_last_error_names_its_row_of_failures_and_the_next_try() -> None:
+    """The last error has the status with its usual name, the failures in a row, and the recorded back-off."""
     rows = [connection(1, "B", 1_000, 500_000, ended_by="reset", error="StreamDropped", detail="broken pipe")]
     rows += [refused(2, 600_000), refused(3, 999_000, "A")]
     detail = "503 Service Unavailable"
@@ -34,7 +34,7 @@ def test_an_error_says_what_failed_since_when_and_until_when_it_rests() -> None:
     where = {"at": at(999_000), "since": at(500_000), "failures": 3, "lane": "A", "fence": 3}
     again = {"tried_again_at": at(LATER_MS), "tried_again_by": None, "final_at": None, "over_at": None}
     assert error(*rows, rest=Rest("http", 2, LATER_MS)) == {**why, **where, **again}
-    # A POST begins a new row: nobody tried while the stream was stopped or rejected.
+    # A POST begins a new row: the stream was not tried while it was stopped or rejected.
     rows[1] = replace(rows[1], execution="before")
     again = error(*rows, started_at_ms=990_000)
     assert (again["failures"], again["since"]) == (1, at(999_000))
@@ -49,7 +49,7 @@ STOPPED = "not tried again: a stop is requested"
 @pytest.mark.parametrize(
     ("connections", "rest", "lease", "words", "instant"),
     [
-        # A back-off that is written down, else the machine's own and its limit, else nothing.
+        # A recorded back-off, else the machine's own and its limit, else nothing.
         ([{}], LATER, {}, LATER_WORDS, {"tried_again_at": at(LATER_MS)}),
         ([{}], Rest(), {}, "next try soon", WITHIN),
         ([{"error": "StreamThrottled"}], Rest(), {}, "next try soon", {"tried_again_by": at(FAILED_MS + 300_000)}),
@@ -59,14 +59,14 @@ STOPPED = "not tried again: a stop is requested"
         ([{"error": "ConnectionExpired"}], Rest(), {}, "", {}),
         # The token of a claim is newer than every record: a function is opening the stream.
         ([{}], LATER, {"fence": 2}, "trying again now", {}),
-        # What keeps others from trying is no instant of a try. It has not claimed yet, or nothing of it is written yet;
-        # or that try has ended in this failure, and what is owed for it is not written down yet.
+        # The mark of a try is no instant of the next one. The try has not claimed yet or has written nothing yet,
+        # or it has ended in this failure and its back-off is not recorded yet.
         ([{}], replace(LATER, tried_ms=NOW - 500), {}, "trying again now", {}),
         ([{}], replace(LATER, tried_ms=NOW - 2_000), {}, "", {}),
-        # What nobody tries again is said so, however long a back-off is written down.
+        # A stream that is not tried again is shown so, whatever back-off is recorded.
         ([{}], LATER, {"stop": True}, STOPPED, {}),
         ([{}], LATER, RELEASED | {"ending": "StreamRejected"}, "not tried again: start it to continue", {}),
-        # It is over once a later connection was answered.
+        # The error is over once a later connection was answered.
         (
             [{"saved_ms": 500_000}, connection(2, "B", 510_000)],
             LATER,
@@ -76,10 +76,10 @@ STOPPED = "not tried again: a stop is requested"
         ),
     ],
 )
-def test_when_it_is_tried_again_is_said_as_far_as_it_is_known(
+def test_the_next_try_is_shown_as_far_as_it_is_known(
     connections: list[Any], rest: Rest, lease: dict[str, Any], words: str, instant: dict[str, str | None]
 ) -> None:
-    """The message and one instant say it, and no other instant is shown as one."""
+    """The last error's message and at most one of its instants tell when the stream is tried again."""
     given, *later = connections
     shown_error = error(refused(1, FAILED_MS, **given), *later, rest=rest, **lease)
     assert shown_error["message"] == "; ".join(filter(None, ("refused: 503 Service Unavailable", words)))
@@ -88,7 +88,7 @@ def test_when_it_is_tried_again_is_said_as_far_as_it_is_known(
 
 
 def test_a_stream_over_its_budget_continues_on_the_next_day() -> None:
-    """That is the stream's reason until a later connection is open."""
+    """ "Over budget" is the stream's reason until a later connection is open."""
     over = connection(1, "B", 1_000, FAILED_MS, ended_by="over_budget", error="StreamThrottled")
     body = shown(over, rest=LATER)
     assert body["reason"] == body["last_error"]["message"] == "over budget; continues on the next day (UTC)"
@@ -96,7 +96,7 @@ def test_a_stream_over_its_budget_continues_on_the_next_day() -> None:
 
 
 def test_a_status_without_a_name_is_shown_alone() -> None:
-    """HTTP has no name for it, and the upstream's own words may be anything."""
+    """A status that HTTP has no name for is shown alone, because the upstream's own words may be anything."""
     message = error(refused(1, FAILED_MS, http_status=599), rest=LATER)["message"]
     assert message == f"refused: 599; {LATER_WORDS}"
 
@@ -105,7 +105,7 @@ def test_a_status_without_a_name_is_shown_alone() -> None:
     ("how", "over_at", "words"), [("ended", at(610_000), "reconnected since"), ("stopped", None, STOPPED)]
 )
 def test_an_error_is_over_once_the_upstream_has_ended_the_stream(how: str, over_at: str | None, words: str) -> None:
-    """An answer that ends the stream is an answer, though nothing was opened; a stopped connection had none."""
+    """An error is over once the upstream ends the stream by its answer; a stop ends no error."""
     dropped = connection(1, "B", 500_000, 600_000, ended_by="ended_by_upstream", error="StreamDropped")
     last = connection(2, "B", None, claimed_ms=605_000, seen_ms=605_000, saved_ms=610_000, ended_by=how)
     shown_error = error(dropped, last, **RELEASED, ending="StreamEnded", ending_cause=how)
@@ -113,14 +113,14 @@ def test_an_error_is_over_once_the_upstream_has_ended_the_stream(how: str, over_
 
 
 def test_our_own_words_are_bounded_and_visible() -> None:
-    """A detail cannot move a terminal's cursor or fill its screen."""
+    """The detail of an error has at most 300 characters and no control characters for a terminal."""
     shown_error = error(refused(1, NOW - 1, http_status=0, detail="a\x1b[2J\n\ud800" + "x" * 400))
     assert shown_error["detail"] == "a\\x1b[2J\\n\\ud800" + "x" * 283 + "…"
     assert len(shown_error["detail"]) == 300
 
 
 def test_a_function_that_may_still_run_is_not_called_dead() -> None:
-    """It has "not been heard of"; only once Lambda must have ended it, its end counts as unrecorded."""
+    """A silent function is "unheard" while it may still run; past its deadline its end is "unrecorded"."""
     silent = {"seen_ms": 400_000, "saved_ms": 500_000, "claimed_ms": 300_000}
     running = shown(connection(1, "B", 300_100, deadline_ms=NOW, **silent), expires_at_ms=0)
     words = "lane B is silent: its function is slow, paused or gone"
@@ -134,21 +134,21 @@ def test_a_function_that_may_still_run_is_not_called_dead() -> None:
 
 
 def test_a_slow_store_is_no_silence() -> None:
-    """Unstored events hold `seen` back; a record that was written a moment ago is a sign of life."""
+    """A record that was written a moment ago is a sign of life, even if unstored events hold its `seen` back."""
     slow = connection(1, "B", 1_000, seen_ms=2_000, saved_ms=NOW - 1, deadline_ms=NOW + 1)
     body = shown(slow, connection(2, "A", 5_000))
     assert (body["lanes"]["B"]["phase"], body["last_error"], body["counts"]["ends"]) == ("connected", None, {})
 
 
 def test_a_function_that_has_connected_again_is_done_with_the_connection_before() -> None:
-    """The earlier end was never written down, but the function's next claim proves it at once."""
+    """A function's next claim proves that its connection before has ended, even if that end was never recorded."""
     first = connection(1, "B", 1_000, seen_ms=NOW - 1, request_id="same", deadline_ms=NOW + 9)
     body = shown(first, connection(2, "B", NOW - 1, request_id="same", deadline_ms=NOW + 9))
     assert (body["last_error"]["cause"], body["counts"]["at_least"]) == ("unrecorded", True)
 
 
-def test_the_last_error_is_the_executions_where_it_ended_by_one() -> None:
-    """A request that no connection met, and a dirty end, are shown in their words; a refusal with its lane."""
+def test_the_last_error_is_that_of_an_execution_that_failed() -> None:
+    """An execution that ended by an error shows that error, and a rejection shows the connection that met it."""
     met = refused(1, 7, error="StreamRejected", http_status=401)
     for ending in ("StreamRejected", "StreamEnded"):
         shown_error = error(met, **RELEASED, ending=ending)
@@ -168,8 +168,8 @@ def test_the_last_error_is_the_executions_where_it_ended_by_one() -> None:
     assert error(**RELEASED | {"ended_at_ms": 0}, ending="RenewalFailed")["at"] is None  # it was unreadable
 
 
-def test_a_refusal_that_may_pass_says_from_when_on_it_is_final() -> None:
-    """It is shown beside the next try, until it has passed, or a connection, a stop or a start comes."""
+def test_a_refusal_that_may_pass_has_the_instant_when_it_is_final() -> None:
+    """A refusal shows when it is final beside the next try, until then or until a connection, a stop or a start."""
     row = Rest("refused", 2, LATER_MS, refused_since_ms=NOW - 9_000, final_ms=LATER_MS + 9)
     forbidden = refused(1, NOW - 1_000, http_status=403)
     shown_error = error(forbidden, rest=row)

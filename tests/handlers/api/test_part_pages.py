@@ -20,17 +20,17 @@ Page = dict[str, Any]
 
 
 class Upstreams:
-    """The entries of each part, each there from some instant on; one without an event has expired since."""
+    """The entries of each part, each there from some instant on; an entry without an event has expired since."""
 
     def __init__(self, came: list[tuple[int, int, int, bool]], parts: int, late_ms: int = 0) -> None:
-        """`came`: of which part, how long after the one before, how late it is written, whether it has expired."""
+        """Make entries from `came`: the part, the wait since the last, the delay of the write, whether expired."""
         self.ids, self.now_ms = PARTS[:parts], 1_000_000_000_000
         self.entries: dict[str, list[tuple[int, Entry]]] = {one: [] for one in self.ids}
         there: dict[str, int] = dict.fromkeys(self.ids, 0)
         for number, (part, wait_ms, delay_ms, has_expired) in enumerate(came):
             self.now_ms += wait_ms
             part_id = self.ids[part % parts]
-            # Without late events of its own a part stores them in the order in which they came.
+            # Unless events are late, a part stores them in the order of arrival.
             there[part_id] = max(0 if late_ms else there[part_id], self.now_ms + delay_ms)
             place = f"{self.now_ms:015d}/{1:012d}/{number:012d}"
             event = StoredEvent(f"k{number}", str(number), None, None, self.now_ms, 1, place)
@@ -38,7 +38,7 @@ class Upstreams:
         self.end_ms = max([self.now_ms, *there.values()])
 
     def page(self, after: str, limit: int, at_ms: int) -> Page:
-        """The page as the API answers it at this instant."""
+        """Return the page that the API answers at this instant."""
 
         def read(part_id: str, request: PageRequest) -> Page:
             there = sorted((one for when, one in self.entries[part_id] if when <= at_ms), key=lambda one: one.position)
@@ -52,7 +52,7 @@ class Upstreams:
 
     @property
     def wanted(self) -> dict[str, list[str]]:
-        """The keys of all events that have not expired, by part."""
+        """Return the keys of all events that have not expired, by part."""
         return {
             part: [one.event.key for _, one in entries if one.event is not None]
             for part, entries in self.entries.items()
@@ -68,7 +68,7 @@ CAME = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3_000), st.integers(
 def test_a_walk_has_each_event_once_in_its_parts_order(
     came: list[tuple[int, int, int, bool]], parts: int, limits: list[int], data: st.DataObject
 ) -> None:
-    """Whatever the pages, however late a part stores, and though the reader begins anew at any event's position."""
+    """A walk has each event once in its part's order, with any pages, late writes, and restarts after any event."""
     upstreams = Upstreams(came, parts)
     taken: list[Page] = []
     after, at_ms, turn = "", 1_000_000_000_000, 0
@@ -77,7 +77,7 @@ def test_a_walk_has_each_event_once_in_its_parts_order(
         events, turn = page["events"], turn + 1
         assert len(events) <= limit
         if events and data.draw(st.booleans()):
-            # It was interrupted, and goes on behind the last event that it kept.
+            # The walk was interrupted, and continues after the last event that it kept.
             kept = data.draw(st.integers(1, len(events)))
             taken, after = taken + events[:kept], events[kept - 1]["position"]
             continue
@@ -94,10 +94,10 @@ def test_a_walk_has_each_event_once_in_its_parts_order(
 @settings(max_examples=examples(200))
 @given(CAME, st.integers(2, 8), st.integers(1, 9))
 @example([(0, 1, 0, True), (0, 1, 0, False), (1, 1, 0, False)], 2, 2)
-def test_what_is_all_there_comes_in_the_order_of_its_arrival(
+def test_stored_events_of_all_parts_come_in_order_of_arrival(
     came: list[tuple[int, int, int, bool]], parts: int, limit: int
 ) -> None:
-    """Across parts too, page behind page, though a part's own page may have nothing but places of expired events."""
+    """Events that are all stored come in order of arrival across parts and pages, even past pages of expired events."""
     upstreams = Upstreams([(part, wait_ms, 0, has_expired) for part, wait_ms, _, has_expired in came], parts)
     pages = walked(lambda place: upstreams.page(place.get("after", ""), limit, upstreams.end_ms), "events")
     received = [one["received_at"] for one in pages]
@@ -111,7 +111,7 @@ def test_what_is_all_there_comes_in_the_order_of_its_arrival(
 def test_a_follower_has_each_event_though_a_part_stores_it_late(
     came: list[tuple[int, int, int, bool]], parts: int, waits: list[int], limit: int, data: st.DataObject
 ) -> None:
-    """Up to 15 s after it came, behind later ones: once, and not one fewer behind a place that was kept."""
+    """A follower has each event once even if a part stores it up to 15 s late, also if it resumes from a place."""
     upstreams = Upstreams([(part, wait, late % LATE_MS, False) for part, wait, late, _ in came], parts, late_ms=LATE_MS)
     following, kept, at_ms, turn = Following(), list[str](), 1_000_000_000_000, 0
     before: set[str] = set()
@@ -132,7 +132,7 @@ def test_a_follower_has_each_event_though_a_part_stores_it_late(
 
 
 def test_an_answer_has_room_for_the_largest_events_of_each_part() -> None:
-    """What does not fit is on a later page, and a part that is not read loses its place nowhere."""
+    """Large events that do not fit into an answer come on a later page; a part that was not read keeps its place."""
     big = "x" * 2_500_000
 
     def entry(part: str, number: int) -> Entry:
@@ -156,7 +156,7 @@ def test_an_answer_has_room_for_the_largest_events_of_each_part() -> None:
 
 
 def test_a_place_has_each_part_by_its_tag() -> None:
-    """The part of the event itself stands first, and a place has room for all parts that there may be."""
+    """A position names each part by its tag, first the event's own part, and has room for the most parts."""
     places = {tag_of(f"prices:{n}"): f"{n:015d}/{1:012d}/{n:012d}" for n in range(MOST_PARTS)}
     first = tag_of("prices:3")
     place = part_places.written(places, first)

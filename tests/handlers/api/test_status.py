@@ -21,7 +21,7 @@ from tests.handlers.api.shown import DEAD_AFTER_MS, MINE, NOW, OTHER, connection
 IDS = st.lists(st.text("ab:", min_size=1, max_size=3), unique=True).map(sorted)
 
 
-# Two connections of which each took over from the other, with nothing between them.
+# Two connections; the second took over from the first without a gap.
 WHOLE = {
     "since": "1970-01-01T00:01:40.000Z",
     "to_at": "1970-01-01T00:16:40.000Z",
@@ -43,7 +43,7 @@ def ends(opened_ms: int, seen_ms: int, closed_ms: int | None) -> dict[str, str |
 
 
 def test_a_running_stream_is_shown_whole() -> None:
-    """Holder, lanes, cursor, coverage and counts: everything that an operator asks, and nothing that is not JSON."""
+    """The answer for a running stream has its holder, lanes, cursor, coverage and counts, as JSON."""
     body = shown(
         connection(1, "B", 100_000, 502_000, stored=400, duplicates=1),
         connection(2, "A", 500_000, stored=480, duplicates=3, dead_lettered=1),
@@ -104,16 +104,16 @@ RESTARTED = "its ids start over: new events with known ids are "
         ({}, {"losses": (Gap(1, 600_000, 602_000, "announced_by_upstream", LOST, 1, 3),)}, LOSS),
     ],
 )
-def test_a_stream_that_runs_and_is_not_well_says_why(
+def test_a_running_stream_with_a_problem_has_a_reason(
     fields: dict[str, Any], more: dict[str, Any], reason: str | None
 ) -> None:
-    """Nothing new came for longer than is expected or usual, the upstream's ids start over, or events are lost."""
+    """A running stream has a reason if it is quiet, if the upstream's ids start over, or if events are lost."""
     lease = Lease(execution=MINE, fence=2, connected_token=2, expires_at_ms=NOW + 1)
     every = [connection(1, "B", 100_000, 502_000, **fields), connection(2, "A", 500_000, **fields)]
     records = replace(Records(lease, None, None, every), **more)
     found = page(["demo"], lambda _: records, 9, NOW, DEAD_AFTER_MS, Retries(1, 1), lambda: False)["streams"][0]
     assert (found["status"], found["reason"]) == ("running", reason)
-    # The list says a length by its largest unit alone, so that it seldom changes.
+    # The list has only the largest unit of a length, so that it seldom changes.
     short = (reason or "").partition(" for ")[0]
     assert found["verdict"] == f"Connected 15 min.{f' {short[:1].upper()}{short[1:]}.' if short else ''}"
     assert found["last_event_at"] == at(max(fields.get("event_ms", 0), more.get("logged_ms", 0)) or None)
@@ -154,14 +154,14 @@ UNHEARD = {"seen_ms": NOW - UNHEARD_MS - 1}
         ([], {"execution": "", "ending": "DynamoDB.SdkClientException"}, "broken"),
         ([connection(1, "B", 1, 2)], {"execution": "", "ending": "RenewalFailed"}, "broken"),
         ([], {"execution": ""}, "ended"),
-        # An older end, and a connection that goes on without an execution.
+        # An older end, and connections that outlive their execution.
         ([], {"ending": "StreamRejected", "started_at_ms": NOW - 1}, "starting"),
         ([connection(1, "B", 1)], {"execution": "", "stop": True}, "stopping"),
         ([connection(1, "B", 1)], {"execution": "", "ending": "StreamEnded", "ending_cause": "stopped"}, "stopping"),
     ],
 )
 def test_the_status_in_one_word(connections: list[Connection], lease: dict[str, Any], status: str) -> None:
-    """Each state of a stream has its word; a holder lives as long as its lease, however silent the stream is."""
+    """Each state of a stream has its word; a holder lives as long as its lease, even if the stream is silent."""
     assert shown(*connections, **lease)["status"] == status
 
 
@@ -171,7 +171,7 @@ def phases(*connections: Connection, **lease: Any) -> dict[str, str]:
 
 
 def test_the_phases_of_the_lanes() -> None:
-    """A lane without a connection waits; one that claimed without a record connects; a drop reconnects."""
+    """A lane without a connection waits; a lane that claimed without a record connects; after a drop it reconnects."""
     assert phases(connection(1, "B", 1)) == {"A": "waiting", "B": "connected"}
     assert phases(fence=1, connected_token=0, holder="B/request-1", started_at_ms=NOW) == {
         "A": "waiting",
@@ -193,7 +193,7 @@ def test_the_phases_of_the_lanes() -> None:
 
 @pytest.mark.parametrize("ended_by", ["stopped", "ended", "reset", ""])
 def test_a_lane_that_has_not_connected_since_the_last_start_waits(ended_by: str) -> None:
-    """The end of its last connection does not count, for it belongs to the execution before."""
+    """The end of a lane's connection before the last start does not count, because it belongs to another execution."""
     before = connection(1, "A", 1, 100_000, ended_by=ended_by, execution="the one before", claimed_ms=1)
     now = connection(2, "B", 900_000, claimed_ms=900_000)
     assert phases(before, now, started_at_ms=899_000) == {"A": "waiting", "B": "connected"}
@@ -205,8 +205,8 @@ def gap(from_ms: int, to_ms: int, cause: str, *, state: str = OPEN) -> dict[str,
     return {"from_at": at(from_ms), "to_at": at(to_ms), "cause": cause, **length}
 
 
-def test_gaps_with_their_causes() -> None:
-    """A gap ends at the next answer; a kill's begins at the last sign of life; a gap that goes on has no end."""
+def test_gaps_have_their_lengths_and_causes() -> None:
+    """A gap ends at the next answer; after a kill it begins at the last sign of life; a gap that goes on has no end."""
     coverage = shown(
         connection(1, "B", 0, 100_000, ended_by="reset"),
         connection(2, "B", None, claimed_ms=100_100, ended_by="refused"),
@@ -233,13 +233,13 @@ def test_gaps_with_their_causes() -> None:
 
 
 @pytest.mark.parametrize(("lasted_ms", "rate"), [(1, None), (999, None), (1_000, 814.0)])
-def test_a_pace_is_that_of_a_second_at_least(lasted_ms: int, rate: float | None) -> None:
-    """A killed connection that showed its first millisecond and a backlog of 814 events had no 814,000 a second."""
+def test_a_pace_needs_a_connection_of_a_second(lasted_ms: int, rate: float | None) -> None:
+    """A connection of less than a second has no pace: 814 events of backlog in 1 ms are not 814,000 a second."""
     assert shown(connection(1, "B", 1, 1 + lasted_ms, stored=814))["events_per_s"] == rate
 
 
-def test_a_gap_that_goes_on_has_the_cause_of_whoever_was_connected_last() -> None:
-    """The older connection outlived the newer one, and after its end nobody was connected."""
+def test_a_gap_that_goes_on_has_the_cause_of_the_last_end() -> None:
+    """A gap that goes on has the cause of the connection that ended last, even if that connection is the older one."""
     gaps = shown(
         connection(1, "A", 0, 900_000, ended_by="reset"),
         connection(2, "B", 500_000, 600_000, ended_by="stalled"),
@@ -248,14 +248,14 @@ def test_a_gap_that_goes_on_has_the_cause_of_whoever_was_connected_last() -> Non
     assert gaps == [gap(900_000, NOW, "reset") | {"to_at": None}]
 
 
-def test_what_the_upstream_lost_is_a_gap_though_somebody_was_connected() -> None:
-    """It is listed among the gaps with its cause, in order, and no instant counts twice."""
+def test_a_loss_of_the_upstream_is_a_gap_beside_a_connection() -> None:
+    """A loss that the upstream reported is listed among the gaps with its cause, and no instant counts twice."""
     coverage = shown(
         connection(1, "B", 100_000, 200_000, ended_by="reset"),
         connection(2, "A", 250_000, resumed=False),
         losses=[
             Gap(2, 500_000, 510_000, "announced_by_upstream", LOST, 1),
-            # It reaches back to before the first connection, and its end lies in the gap between the two.
+            # This loss begins before the first connection, and ends in the gap between the two.
             Gap(2, 50_000, 220_000, "cursor_expired", LOST, 2),
         ],
     )["coverage"]
@@ -264,14 +264,14 @@ def test_what_the_upstream_lost_is_a_gap_though_somebody_was_connected() -> None
         gap(200_000, 250_000, "reset"),
         gap(500_000, 510_000, "announced_by_upstream", state=LOST),
     ]
-    # From 100 s to 250 s and 10 s more, of 900 s; nobody was connected in 50 s of it.
+    # Missing are 100 s to 250 s and 10 s more, of 900 s; in 50 s of it no connection was open.
     assert coverage["missing"] == {"intervals": 3, "seconds": 160.0, "events": None}
     assert (coverage["complete_percent"], coverage["connected_percent"]) == (82.2222, 94.4444)
     assert coverage["connected_since_at"] == at(250_000)
 
 
 def test_a_loss_from_before_the_last_start_is_not_of_this_coverage() -> None:
-    """Neither are the gaps between the connections of that time."""
+    """Losses and gaps from before the last start do not count in the coverage."""
     coverage = shown(
         connection(1, "B", 100_000, 200_000, ended_by="stopped"),
         connection(2, "A", 250_000),
@@ -292,7 +292,7 @@ def test_a_loss_from_before_the_last_start_is_not_of_this_coverage() -> None:
 def test_a_stream_that_is_stuck_at_its_cursor_is_shown_as_such(
     ends: int, fields: dict[str, Any], lease: dict[str, Any], is_stuck: bool
 ) -> None:
-    """From the third equal end on, until a connection gets past the cursor, and only while somebody tries."""
+    """A stream is shown as stuck from its third equal end on, until it gets past the cursor or is no longer tried."""
     failed = connection(3, "A", NOW - 9_000, NOW - 8_000, ended_by="truncated", error="StreamDropped", **fields)
     answer = shown(failed, cursor="41", rest=Rest(same_ends=ends, same_end="x"), **lease)
     expected = {"value": "41", "same_ends": ends, "ended_by": "truncated"}
@@ -301,8 +301,8 @@ def test_a_stream_that_is_stuck_at_its_cursor_is_shown_as_such(
     assert (answer["reason"] == words) is is_stuck
 
 
-def test_the_end_at_which_a_stream_is_stuck_is_not_that_of_a_try_without_an_answer() -> None:
-    """A refusal says nothing about the cursor, and an open connection has no end."""
+def test_the_end_of_a_stuck_stream_is_that_of_an_answered_connection() -> None:
+    """A stuck stream shows the last end of an answered connection, because a refusal does not concern the cursor."""
     failed = connection(3, "A", NOW - 9_000, NOW - 8_000, ended_by="truncated", error="StreamDropped")
     refused = connection(4, "A", None, claimed_ms=NOW - 7_000, ended_by="refused", error="StreamDropped")
     for last in (refused, connection(4, "A", NOW - 7_000)):

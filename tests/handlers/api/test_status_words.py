@@ -1,4 +1,4 @@
-"""How a stream is over is said in its own words, and a stop request after that changes nothing of them."""
+"""The status of a stream that is over has its own words, which a later stop request does not change."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ ENDINGS = {
 
 @pytest.mark.parametrize("how", list(ENDINGS))
 def test_a_stop_request_after_the_end_changes_nothing_of_it(how: str) -> None:
-    """The word and the reason stay; the answer also shows that a stop was requested, and when."""
+    """A stop request after the end keeps status and reason; the answer also shows when the stop was requested."""
     error, cause = ENDINGS[how]
     over: dict[str, Any] = {"execution": "", "ending": error, "ending_cause": cause, "ended_at_ms": 5}
     before, after = shown(**over), shown(**over, stop=True, stop_at_ms=7)
@@ -38,10 +38,10 @@ def test_a_stop_request_after_the_end_changes_nothing_of_it(how: str) -> None:
         ("broken", {}, "the last execution failed: RenewalFailed: No successor."),
     ],
 )
-def test_why_a_stream_is_over_is_said(how: str, more: dict[str, Any], reason: str) -> None:
-    """One sentence names the stop request, the upstream's answer, or the machine's own words.
+def test_the_reason_of_a_stream_that_is_over_is_named(how: str, more: dict[str, Any], reason: str) -> None:
+    """The reason names the stop request, the upstream's answer, or the machine's error in one sentence.
 
-    Only of one with a cursor it is said that a start continues from there.
+    Only for a stream with a cursor it adds that a start continues from there.
     """
     error, cause = ENDINGS[how]
     ends: dict[str, dict[str, Any]] = {
@@ -59,8 +59,8 @@ def test_why_a_stream_is_over_is_said(how: str, more: dict[str, Any], reason: st
         assert (body["status"], body["reason"]) == (how, f"{reason}; {again}")
 
 
-def test_what_is_requested_once_is_not_said_to_continue() -> None:
-    """Once it has an answer, however it is over, a POST is rejected; before, another may bring one."""
+def test_a_stream_that_is_requested_once_does_not_promise_to_continue() -> None:
+    """A stream that is requested once and has an answer cannot be started again; before an answer it can."""
     answered = connection(1, "B", 3, 9, ended_by="ended")
     refused = connection(1, "B", None, claimed_ms=3, seen_ms=3, ended_by="refused", http_status=503)
     for one, again, over in (
@@ -76,7 +76,7 @@ def test_what_is_requested_once_is_not_said_to_continue() -> None:
 
 
 def test_a_connection_that_outlives_its_execution_is_shown_and_decides_nothing() -> None:
-    """Of two connected lanes one was refused for good; the other reads on until its time is over."""
+    """A connection that reads on after its execution was rejected is shown as connected; the status stays rejected."""
     over: dict[str, Any] = {"execution": "", "ending": "StreamRejected", "expires_at_ms": NOW + 1}
     body = shown(connection(1, "A", 1, deadline_ms=NOW + 9), **over)
     assert (body["status"], body["holder"]["lane"], body["lanes"]["A"]["phase"]) == ("rejected", "A", "connected")

@@ -1,4 +1,4 @@
-"""The verdict says in a sentence or two how a stream stands, and the three figures agree with each other."""
+"""The verdict describes a stream in a sentence or two, and the three figures agree with each other."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,19 +25,19 @@ STOP: dict[str, Any] = {"stop": True, "stop_at_ms": 800_000}
 STOPPED = OVER | STOP | {"ending": "StreamEnded", "ending_cause": "stopped"}
 FIRST = connection(1, "B", 100_000, 700_000, **RESET)
 EARLY = connection(1, "B", 1, 9_000, **RESET)
-# It closes the gap before it; one that cannot resume leaves it open.
+# CLOSES resumes and closes the gap before it; LEAVES does not resume and leaves it open.
 CLOSES, LEAVES = connection(2, "A", 712_000, since_ms=700_000), connection(2, "A", 712_000, resumed=False)
 WHOLE, TRIED = connection(1, "B", 100_000), connection(2, "A", None, claimed_ms=999_000, **REFUSED)
 GONE = "its execution has left no trace for ten minutes: it may be dead, or Lambda has no room for its functions"
 
 
 def announced(events: int | None, number: int = 1, cause: str = "announced_by_upstream") -> Gap:
-    """Return an announced loss of two seconds and of so many events."""
+    """Return an announced loss of two seconds with this number of events."""
     return Gap(1, 500_000 + 5_000 * number, 502_000 + 5_000 * number, cause, LOST, number, events)
 
 
 def lost(*gaps: Gap) -> dict[str, Any]:
-    """Return losses that were written down."""
+    """Return recorded losses as a field of the records."""
     return {"losses": gaps}
 
 
@@ -60,7 +60,7 @@ CONNECTED = [
         {},
         "Connected 4 min 48 s. 2 gaps of 12 s in all are not proved complete yet.",
     ),
-    # Its record is written, and what came since 49 s before is not stored.
+    # The record was written just now, but the events of the last 49 s are not stored.
     (
         [connection(1, "B", 100_000, seen_ms=NOW - 49_000, saved_ms=NOW)],
         {},
@@ -73,7 +73,7 @@ CONNECTED = [
     ),
     # Older connections may be left out.
     ([WHOLE], {"is_all": False}, "Connected at least 15 min. Nothing lost in the last 15 min."),
-    # What the upstream announced, with a number and without; what a version of ours dropped it did not.
+    # Losses that the upstream announced, with a number and without.
     ([WHOLE], lost(announced(1)), "Connected 15 min. 1 event lost, as the upstream reports."),
     ([WHOLE], lost(announced(1), announced(1_200, 2)), "Connected 15 min. 1,201 events lost, as the upstream reports."),
     (
@@ -81,7 +81,7 @@ CONNECTED = [
         lost(announced(12), announced(None, 2)),
         "Connected 15 min. Events lost in 2 gaps of 4 s in all, as the upstream reports.",
     ),
-    # Two connections were open at once, and both may have dropped the same events.
+    # Two connections were open at once: overlapping losses may be of the same events.
     (
         [connection(1, "A", 100_000), replace(WHOLE, fence=2)],
         lost(announced(3), replace(announced(4), fence=2, from_ms=506_999)),
@@ -98,7 +98,7 @@ CONNECTED = [
         lost(announced(12)),
         "Connected 4 min 48 s. 12 events lost, as the upstream reports. 1 gap of 12 s is not proved complete yet.",
     ),
-    # An event that was too long for a profile is in the queue only by its beginning, so it may be lost.
+    # The queue has only the beginning of an event that was too long for its profile, so it may be lost.
     ([replace(WHOLE, dead_lettered=2)], {}, "Connected 15 min. 2 events went to the dead-letter queue."),
     (
         [replace(FIRST, dead_lettered=1), LEAVES],
@@ -150,7 +150,7 @@ NOT_CONNECTED = [
     ([TRIED], {"connected_token": 0}, "Not connected yet: 401 Unauthorized."),
     ([connection(1, "B", 1, 2, **RESET)], {}, f"Unknown: {GONE}. Nothing lost before that."),
 ]
-# Nobody comes who may close what is open.
+# No later connection can close an open gap.
 NOT_ASKED = [
     ([replace(FIRST, ended_by="stopped", error="")], STOP, "Stopping on request. Nothing lost."),
     ([FIRST], STOPPED, "Stopped on request. 1 gap of 1 min 40 s is not proved complete."),
@@ -170,7 +170,7 @@ NOT_ASKED = [
         OVER | {"ending": "StreamBroken", "ending_cause": "It was cut off"},
         "Broken: It was cut off. 1 gap of 3 min 20 s is not proved complete.",
     ),
-    # This one is asked for still, though nobody tries.
+    # This stream is still wanted, although it is not tried.
     (
         [FIRST],
         OVER | {"ending": "RenewalFailed"},
@@ -180,10 +180,10 @@ NOT_ASKED = [
 
 
 @pytest.mark.parametrize(("connections", "more", "words"), CONNECTED + NOT_CONNECTED + NOT_ASKED)
-def test_each_way_in_which_a_stream_may_stand_has_its_sentences(
+def test_each_state_of_a_stream_has_its_verdict(
     connections: list[Connection], more: dict[str, Any], words: str
 ) -> None:
-    """They say whether it is connected, for how long, why not, and what was lost; they name no instant."""
+    """The verdict tells whether a stream is connected, how long, why not, and what was lost; it names no instant."""
     assert shown(*connections, **more)["verdict"] == words
 
 
@@ -200,7 +200,7 @@ def test_each_way_in_which_a_stream_may_stand_has_its_sentences(
     ],
 )
 def test_a_viewer_puts_the_instant_in_place_of_a_length(words: str, drawn: str) -> None:
-    """This works wherever the verdict has the length of something that goes on."""
+    """A viewer replaces the length of something that goes on with its instant, wherever the verdict has one."""
     assert since(words, "16:08") == drawn
 
 
@@ -221,7 +221,7 @@ def test_a_viewer_puts_the_instant_in_place_of_a_length(words: str, drawn: str) 
 def test_the_instant_of_a_verdict_is_a_field_beside_it(
     connections: list[Connection], more: dict[str, Any], since_ms: int | None
 ) -> None:
-    """It is null if older records may say more, or if the records do not say; never connected, it is the start."""
+    """The verdict's instant is null if older records could change it; for a stream never connected it is the start."""
     assert shown(*connections, **more)["since_at"] == at(since_ms)
 
 
@@ -230,17 +230,17 @@ def test_the_instant_of_a_verdict_is_a_field_beside_it(
     [(0, "0 ms"), (999, "999 ms"), (2_970, "2.9 s"), (12_700, "12 s"), (3_601_000, "1 h"), (93_780_000, "1 d 2 h")],
 )
 def test_a_length_has_its_two_largest_units(lasted_ms: int, words: str) -> None:
-    """The second unit is left out if it is zero."""
+    """A length has its two largest units; a second unit of zero is left out."""
     assert spelled(lasted_ms) == words
 
 
 def test_a_percentage_is_rounded_down() -> None:
-    """A millisecond that is missing in thirty years can be seen."""
+    """A percentage is rounded down to four digits, so that any missing millisecond can be seen."""
     assert [percent(*one) for one in ((3, 1), (10**12, 1), (7, 0), (0, 0))] == [66.6666, 99.9999, 100.0, 100.0]
 
 
-# One connection after the other, on two lanes: how long after the one before it opened, for how long it lasted, after
-# how long it would have caught up (None: it asked for nothing), and for how long it was silent at its end.
+# Connections in turn on two lanes: the milliseconds from the opening before to this one, its duration, the time after
+# which it would have caught up (None: it requested nothing), and its silence at the end.
 steps = st.lists(
     st.tuples(st.integers(0, 400), st.integers(0, 400), st.none() | st.integers(0, 500), st.integers(0, 300)),
     min_size=1,
@@ -262,7 +262,7 @@ def figures(rows: list[Connection], gaps: list[Gap], now_ms: int, **lease: Any) 
 
 
 def drawn(given_steps: Steps, is_open: bool) -> tuple[list[Connection], int]:
-    """The connections, the last of which is open or has ended, and a later instant."""
+    """Return the connections, the last of which is open or has ended, and a later instant."""
     rows, opened_ms, until_ms = list[Connection](), 1_000, 0
     for fence, (after_ms, lasted_ms, behind_ms, silent_ms) in enumerate(given_steps, 1):
         opened_ms += after_ms
@@ -280,8 +280,8 @@ def drawn(given_steps: Steps, is_open: bool) -> tuple[list[Connection], int]:
 @pytest.mark.parametrize(
     ("waits_ms", "complete"), [(DEAD_AFTER_MS, 100.0), (DEAD_AFTER_MS + 1, 99.111), (450_000, 50.0)]
 )
-def test_what_waits_to_be_stored_is_not_complete(waits_ms: int, complete: float) -> None:
-    """Its function lives, for its record was just written; a pause as long as a lease is nothing unusual."""
+def test_events_that_wait_to_be_stored_are_not_complete(waits_ms: int, complete: float) -> None:
+    """Events that wait longer than a lease are not complete, although their function's record was just written."""
     body = shown(connection(1, "B", 100_000, seen_ms=NOW - waits_ms, saved_ms=NOW))["coverage"]
     since_at = None if complete == 100 else at(NOW - waits_ms)
     assert (body["complete_percent"], body["connected_percent"], body["waiting_since_at"]) == (complete, 100, since_at)
@@ -290,14 +290,14 @@ def test_what_waits_to_be_stored_is_not_complete(waits_ms: int, complete: float)
 
 @pytest.mark.parametrize(("beat_ms", "waits"), [(NOW - DEAD_AFTER_MS, False), (NOW - DEAD_AFTER_MS - 1, True)])
 def test_nothing_waits_in_a_group_whose_function_vouches_for_the_stream(beat_ms: int, waits: bool) -> None:
-    """A heartbeat vouches until its lag before it, as long as a lease: healthy streams were reported as late."""
+    """A group's heartbeat counts up to its lag before it plus a lease: healthy streams were reported as late."""
     vouched = connection(1, "B", 100_000, seen_ms=beat_ms - DEAD_AFTER_MS, saved_ms=NOW, lag_ms=DEAD_AFTER_MS)
     assert (shown(vouched)["coverage"]["waiting_since_at"] is not None) is waits
 
 
 @pytest.mark.parametrize(("caught_up_ms", "waits"), [(NOW, False), (NOW + 1, True)])
 def test_a_connection_that_catches_up_does_not_hide_what_waits(caught_up_ms: int, waits: bool) -> None:
-    """The older one has read events that are not stored; its successor requests them, and has not brought them yet."""
+    """A successor that has not caught up does not hide events that an older connection has read and not stored."""
     stuck_ms = NOW - 2 * DEAD_AFTER_MS
     older = connection(1, "A", 100_000, seen_ms=stuck_ms, saved_ms=NOW)
     asked = {"resumed": True, "since_ms": stuck_ms, "live_ms": caught_up_ms, "heard_ms": NOW}
@@ -305,8 +305,8 @@ def test_a_connection_that_catches_up_does_not_hide_what_waits(caught_up_ms: int
     assert body["waiting_since_at"] == (at(stuck_ms) if waits else None)
 
 
-def test_an_upstream_that_closes_every_three_seconds_is_complete_all_the_same() -> None:
-    """It sends what came in the two seconds between, so 61 % is connected and nothing is missing."""
+def test_an_upstream_that_closes_every_three_seconds_is_complete() -> None:
+    """If each connection delivers the events of the 2 s before it, 61 % is connected and nothing is missing."""
     times = [(5_000 * number, 5_000 * number + 3_000) for number in range(1, 26)]
     rows = [
         connection(fence, "A", opened_ms, closed_ms, ended_by="ended_by_upstream", heard_ms=closed_ms, reach_ms=600_000)
@@ -325,13 +325,10 @@ def test_an_upstream_that_closes_every_three_seconds_is_complete_all_the_same() 
 
 @settings(max_examples=examples(300))
 @given(steps, losses, st.booleans())
-def test_the_three_figures_agree_with_what_they_are_made_of(
+def test_the_three_figures_agree_with_the_milliseconds(
     given_steps: Steps, given_losses: list[tuple[int, int, int | None]], is_open: bool
 ) -> None:
-    """A count of each millisecond agrees; complete and missing add up, and only a whole is 100.
-
-    A timeline of the same connections has the same connected share, to the millisecond.
-    """
+    """The figures agree with counted milliseconds and with a timeline; complete and missing add up to the whole."""
     rows, now_ms = drawn(given_steps, is_open)
     gaps = [
         Gap(1, at_ms, at_ms + length_ms, "x", LOST, n, e) for n, (at_ms, length_ms, e) in enumerate(given_losses, 1)
@@ -359,7 +356,7 @@ def test_the_three_figures_agree_with_what_they_are_made_of(
 def test_a_stop_and_the_next_start_change_no_history(
     given_steps: Steps, is_open: bool, later_ms: int, start_ms: int
 ) -> None:
-    """The figures stay the same until a connection begins a new count."""
+    """A stop and a start leave the figures unchanged, until a connection begins a new count."""
     rows, now_ms = drawn(given_steps, is_open)
 
     def shares(now: int, **lease: Any) -> list[Any]:
@@ -376,7 +373,7 @@ def test_a_stop_and_the_next_start_change_no_history(
     start_ms += now_ms
     started = {"execution": OTHER, "started_at_ms": start_ms, "stopped_at_ms": now_ms}
     assert shares(start_ms + 5, **started) == before
-    # A clock that is late by less than half of the time between changes nothing.
+    # A connection's clock may be late by less than half of the time between stop and start.
     opened_ms = start_ms - (start_ms - now_ms) // 2
     rows.append(connection(9, "A", opened_ms, None, execution=OTHER, since_ms=2, seen_ms=start_ms + 5))
     known = figures(rows, [], start_ms + 5, **started, connected_token=9)

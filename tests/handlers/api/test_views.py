@@ -1,4 +1,4 @@
-"""What the page shows of a stream beside its status, and the page's own files, with the embedded AWS."""
+"""The answers for the page beside a stream's status, and the page's own files, with the embedded AWS."""
 
 import io
 import json
@@ -32,7 +32,7 @@ from tests.handlers.aws import CONTROL, Aws, Memory, never_arrives
 from tests.handlers.context import Context
 
 HOUR_MS = 3_600_000
-# The name of SVG's elements, which no browser asks for.
+# The namespace of SVG, which no browser requests.
 _NAMES_ALONE: tuple[list[str], ...] = ([], ["http://www.w3.org/2000/svg"])
 
 
@@ -42,13 +42,13 @@ def view(control: ModuleType, name: str, stream_id: str = "demo") -> tuple[int, 
 
 
 def records(*connections: Any, **lease: Any) -> Records:
-    """Return records of a stream that is held."""
+    """Return records of a stream that an execution holds."""
     fields: dict[str, Any] = {"execution": "arn:mine", "generation": 1}
     return Records(Lease(**(fields | lease)), None, None, connections)
 
 
 def test_the_timeline_has_each_lane_of_the_last_hour(memory: Memory, control: ModuleType) -> None:
-    """A connection ends at its function's last sign of life; one that ended before the hour is left out."""
+    """A connection ends at its function's last sign of life; a connection that ended before the hour is left out."""
     connected(memory)
     shown = view(control, "timeline")[1]
     assert ([one["fence"] for one in shown["connections"]], shown["is_repairable"]) == ([1], False)
@@ -74,8 +74,8 @@ def test_the_timeline_has_each_lane_of_the_last_hour(memory: Memory, control: Mo
     assert [(one["is_open"], one["until_at"]) for one in silent] == [(False, "1970-01-01T05:00:00.900Z")]
 
 
-def test_the_cost_is_that_of_the_rates(memory: Memory, control: ModuleType) -> None:
-    """It covers the hours since the start and the stored events, by kind of store; too few records are a sample."""
+def test_the_cost_follows_from_the_rates(memory: Memory, control: ModuleType) -> None:
+    """The cost covers the hours since the start and the events by kind of store; too few records count as a sample."""
     known = rates()
     run = [connection(number, "A", NOW - 1_000, stored=500, claimed_ms=NOW - 1_000) for number in (1, 2)]
     given = records(*run, started_at_ms=NOW - 1_000)
@@ -83,19 +83,19 @@ def test_the_cost_is_that_of_the_rates(memory: Memory, control: ModuleType) -> N
         body = cost("demo", replace(given, stored_as=stored), NOW, DEAD_AFTER_MS)
         usd = 1_000 / HOUR_MS * known["stream_hour_usd"] + known["million_events_usd"][stored] / 1000
         assert (body["about_usd"], body["events"], body["stored_as"]) == (round(usd, 6), 1000, stored)
-        # A second of it, and a month of such seconds.
+        # The forecast is a month of such seconds.
         assert body["forecast_month_usd"] == round(usd * 730 * HOUR_MS / 1_000, 2)
-    # One of a hundred in a function; docs/costs.md has 0.0794 US dollars a month.
+    # One stream of a hundred in a function; docs/costs.md has 0.0794 US dollars a month.
     shared = cost("demo", replace(records(started_at_ms=NOW - HOUR_MS), together=100), NOW, DEAD_AFTER_MS)
     assert (shared["forecast_month_usd"], shared["parts"]["events_usd"]) == (0.08, 0)
     half = Records(Lease(execution="x", started_at_ms=NOW - 2_000), None, None, run, is_all=False)
     assert cost("demo", half, NOW, DEAD_AFTER_MS)["events"] == 2000
-    # Its execution died without a stop, and a POST replaced it: what was stored before it took its time as well.
+    # A POST replaced an execution that died without a stop: the events stored before it, and their time, count as well.
     again = cost("demo", records(*run, started_at_ms=NOW - 10), NOW, DEAD_AFTER_MS)
     assert (again["from_at"], again["hours"]) == (body["from_at"], body["hours"])
     assert cost("demo", records(), NOW, DEAD_AFTER_MS)["about_usd"] == 0
     assert bill("demo", records(), NOW, DEAD_AFTER_MS) is None
-    # What nobody holds costs nothing more.
+    # A stream without an execution causes no more costs.
     over = Records(Lease(started_at_ms=NOW - 2_000, ended_at_ms=NOW - 1_000), None, None, run)
     assert bill("demo", over, NOW, DEAD_AFTER_MS) == {
         "since_at": cost("demo", over, NOW, DEAD_AFTER_MS)["from_at"],
@@ -114,7 +114,7 @@ def definition(name: str = "connections") -> dict[str, Any]:
 
 
 def test_the_graph_has_every_state_and_transition_of_the_machine() -> None:
-    """It has those of both branches; an edge that only an error takes is called caught."""
+    """The graph has the states and transitions of all branches; an edge that only an error takes is called caught."""
     drawn = graph(definition())
 
     def names(part: dict[str, Any], states: str, branches: str) -> list[str]:
@@ -131,7 +131,7 @@ def test_the_graph_has_every_state_and_transition_of_the_machine() -> None:
 
 
 def test_a_state_that_was_entered_and_not_left_is_current() -> None:
-    """It is, whatever else the history has, even if the state was entered and left before."""
+    """A state whose last entry has no exit is current; an execution that has ended has none."""
     newest_first: list[dict[str, Any]] = [
         {"type": "WaitStateEntered", "stateEnteredEventDetails": {"name": "Wait A"}},
         {"type": "TaskStateExited", "stateExitedEventDetails": {"name": "Connect A"}},
@@ -147,8 +147,8 @@ def test_a_state_that_was_entered_and_not_left_is_current() -> None:
     assert machine("demo", over, definition(), newest_first)["current"] == []
 
 
-def test_the_newest_events_lie_behind_the_latest_place(memory: Memory, control: ModuleType) -> None:
-    """Of many events in an index or log it has the last hundred; of a short stream or one without order, the first."""
+def test_the_newest_events_come_after_the_latest_place(memory: Memory, control: ModuleType) -> None:
+    """The latest place is before the last hundred events of an index or log, or null for a short stream."""
     connected(memory)
     assert view(control, "latest") == (200, {"stream": "demo", "after": None})
     events = [StreamEvent(f"k{n}", "x", None, None, f"{n}", n) for n in range(130)]
@@ -167,7 +167,7 @@ def test_the_newest_events_lie_behind_the_latest_place(memory: Memory, control: 
 
 
 class Delivery:
-    """Accepts requests in place of the function that delivers; `fails` is what Lambda says if that is killed."""
+    """Accepts requests in place of the function that delivers; `fails` is Lambda's answer if that is killed."""
 
     def __init__(self) -> None:
         self.asked, self.fails = list[dict[str, Any]](), dict[str, str]()
@@ -193,7 +193,7 @@ def delivery(memory: Memory, control: ModuleType, monkeypatch: pytest.MonkeyPatc
 def test_a_sink_is_shown_while_the_profile_names_it(
     memory: Memory, control: ModuleType, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It shows the waiting events and the age of the oldest, even for a new sink, and no removed one."""
+    """The sinks of the profile are shown with their waiting events and the oldest one's age, and no removed sink."""
     assert delivery.asked == []
     table = Table(memory.dynamodb, CONTROL)
     entries = [Entry("demo", str(n), 1, 3_000 + n) for n in range(3)]
@@ -210,8 +210,8 @@ def test_a_sink_is_shown_while_the_profile_names_it(
     ]
 
 
-def test_what_is_asked_of_a_sink_is_checked_and_handed_on(control: ModuleType, delivery: Delivery) -> None:
-    """The delivery gets it in its own form; a mistake is one sentence that names the parameter."""
+def test_a_command_to_a_sink_is_checked_and_handed_on(control: ModuleType, delivery: Delivery) -> None:
+    """The delivery function gets a valid command; an invalid one is refused by the name of its parameter."""
 
     def post(**query: str) -> tuple[int, Any]:
         return asked(control, "POST", "demo", resource="/connections/{streamId}/sinks", queryStringParameters=query)
@@ -240,10 +240,10 @@ def test_what_is_asked_of_a_sink_is_checked_and_handed_on(control: ModuleType, d
     assert post(do="pause", sink="s3:lake") == (502, {"detail": "The delivery function did not carry out the command."})
 
 
-def test_a_dry_run_of_a_repair_says_what_failed(
+def test_a_dry_run_of_a_repair_names_the_failure(
     memory: Memory, control: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A function that failed, or takes too long, repairs no gaps meanwhile. Parts share the time that there is."""
+    """A dry run reports a repair function that is busy, failed or is late; parts share the available time."""
     profile = 'address = "https://example.org"\nframing = "sse"\nrepair = { address = "https://example.org/old" }\n'
     (control.stage.settings.streams_dir / "demo.toml").write_text(profile)
     connected(memory)
@@ -265,7 +265,7 @@ def test_a_dry_run_of_a_repair_says_what_failed(
 
 
 def test_the_whole_queue_is_seen_and_given_back_in_few_requests(aws: Aws) -> None:
-    """Without a wait SQS may ask servers that have no message; ten messages are given back at once."""
+    """The whole queue is read with long polling, as SQS may else ask empty servers, and returned in tens."""
     for number in range(23):
         aws.sqs.send_message(QueueUrl=aws.queue_url, MessageBody=str(number))
     released: list[Any] = []
@@ -306,12 +306,12 @@ def test_dead_letters_of_a_stream_are_listed_and_stay(aws: Aws, function: Module
 
 
 def test_every_route_is_answered_but_the_start(control: ModuleType) -> None:
-    """Step Functions itself answers the start."""
+    """The control function answers every route but the start, which Step Functions answers itself."""
     assert {*control._ROUTES} == {*routes.ROUTES} - {"POST /connections/{streamId}"}
 
 
-def test_the_page_comes_with_a_policy_and_asks_for_nothing_else(control: ModuleType) -> None:
-    """Each file is served unchanged; none names another host; any other path is 404."""
+def test_the_page_has_a_policy_and_loads_nothing_from_elsewhere(control: ModuleType) -> None:
+    """Each file of the page is served unchanged and names no other host; any other path is 404."""
 
     def file(name: str | None) -> Any:
         resource, parameters = ("/console", None) if name is None else ("/console/{file}", {"file": name})

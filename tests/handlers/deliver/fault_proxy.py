@@ -1,6 +1,6 @@
 """A proxy before an AWS endpoint, or a webhook, that fails as a network and a service do.
 
-Invariant: a request that it refused did not reach the service, and one that it answers for the service did.
+Invariant: a refused request did not reach the service; a request with the service's answer did.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ class Proxy:
     url: str
     faults: list[Fault] = field(default_factory=list)
     is_away: bool = False
-    # Which requests send, and have faults: others, such as GetQueueUrl, pass.
+    # The requests that send events and may fail; others, such as GetQueueUrl, pass.
     sends: Callable[[str, str], bool] = lambda _method, _operation: True
 
 

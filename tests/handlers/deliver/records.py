@@ -15,7 +15,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def event(key: str, data: str | bytes = "x", at_ms: int = NOW_MS, name: str | None = None) -> StreamEvent:
-    """Return an event that came at an instant."""
+    """Return an event that arrived at this instant."""
     return StreamEvent(key, data, key, name, None, at_ms)
 
 

@@ -1,4 +1,4 @@
-"""Each sink at a real consumer: it makes the sink, and reads what has arrived there, in order."""
+"""Each sink with a real consumer: makes the sink, and reads its arrivals in order."""
 
 import base64
 import gzip
@@ -31,13 +31,13 @@ def handler(event, context):
 
 @dataclass
 class Rig:
-    """One sink: its target, the proxy before it, and what has arrived, each an event as JSON."""
+    """One sink: its target, the proxy before it, and its arrivals, each an event as JSON."""
 
     target: Target
     proxy: Proxy
     client: Callable[[str], Any]
     received: Callable[[], list[dict[str, Any]]]
-    # What is refused for good, as it is sent.
+    # The body of an event that the sink refuses for good.
     poison: str = "x" * 1_200_000
 
 
@@ -152,7 +152,7 @@ def flat(bodies: Iterable[str | bytes]) -> list[dict[str, Any]]:
 
 
 AWS_RIGS = {"sqs": _sqs, "eventbridge": _eventbridge, "kinesis": _kinesis, "firehose": _firehose, "s3": _s3}
-# How many bytes a sink will never take.
+# A size in bytes that a sink never accepts.
 POISON = {"s3": 33 << 20, "lambda": 6_000_000}
 _SENDS = {"SendMessageBatch", "PutEvents", "PutRecords", "PutRecordBatch"}
 

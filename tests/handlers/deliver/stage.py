@@ -1,4 +1,4 @@
-"""A stage's delivery in virtual time, to a sink that answers as a test says."""
+"""A stage's delivery in virtual time, to a sink that answers as the test defines."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -34,7 +34,7 @@ class Clock:
 
 
 class Stage:
-    """One or more streams, stored as items, and what each sink took."""
+    """One or more streams, stored as items, and the events that each sink accepted."""
 
     def __init__(
         self, *targets: Target, order: Order = "message", most: int = 10, request_ms: int = 10,
@@ -92,7 +92,7 @@ class Stage:
         return records
 
     def come(self, stream_id: str, *events: StreamEvent, at_ms: int | None = None) -> None:
-        """Store events, and let Lambda bring them now, or at an instant."""
+        """Store events, and let Lambda bring their records now, or at an instant."""
         records = self.stored(stream_id, *events)
         self.virtual.at(at_ms or self.clock.now_ms, lambda: self.virtual.delivery.note(records))
 
@@ -106,13 +106,13 @@ class Stage:
             self.virtual.at(begin_ms + after_ms, lambda one=one: self.virtual.delivery.note([one]))  # type: ignore[misc]
 
     def run(self, for_s: float = 10) -> None:
-        """Let so much time pass."""
+        """Let this time pass."""
         until_ms = self.clock.now_ms + round(for_s * 1000)
         self.is_over = self.virtual.run(until_ms)
         self.clock.now_ms = until_ms
 
     def expire(self, *, kept: Collection[int] = ()) -> None:
-        """Let two weeks pass after which DynamoDB has deleted stream a's arrivals, but for those at these places."""
+        """Let two weeks pass, and delete the arrivals of stream "a" as DynamoDB would, except at the places `kept`."""
         for at, one in enumerate(self.delivery.arrivals.since("a", 0, 20)):
             if at not in kept:
                 self.client.delete_item(TableName=DELIVERY, Key=typed_values.key("a", f"arrival#{one.number:015d}"))
@@ -120,7 +120,7 @@ class Stage:
         self.clock.now_ms += KEEP_DAYS * 86_400_000
 
     def keys(self, label: str = TARGET.label) -> list[str]:
-        """Return the keys that a sink took, in order."""
+        """Return the keys that a sink accepted, in order."""
         return [one.key for to, one in self.taken if to == label]
 
 

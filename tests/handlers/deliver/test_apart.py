@@ -1,4 +1,4 @@
-"""What a sink without an order refuses holds up nothing: later events pass it, and it comes again for a day."""
+"""An event that a sink without an order refuses delays no other: it is set apart and retried for a day."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ HOUR_S = 3_600
 
 
 def refusing(*refused: str, request_ms: int = 300) -> Stage:
-    """Return a stage whose sink takes all events but these; by default it is too slow for sending at once."""
+    """Return a stage whose sink refuses these events; by default it is too slow for sending at once."""
     stage = Stage(replace(TARGET, in_order=False), most=1, request_ms=request_ms)
     stage.answer = lambda _, batch: {at: AWAY for at, one in enumerate(batch) if one.key in refused}
     return stage
@@ -34,10 +34,10 @@ def come(stage: Stage, *numbers: int, every_s: int = 30, for_s: int = 300) -> No
 
 @pytest.mark.parametrize("request_ms", [10, 300])
 def test_an_event_that_is_refused_alone_holds_up_no_other(request_ms: int) -> None:
-    """Each other one comes once, and once that one is set apart, within a second.
+    """Each other event is delivered once, and within a second once the refused event is set apart.
 
-    A webhook that answered 500 to one event got nothing more. The sink's lag still counts that event, which comes once
-    it is taken.
+    Before, a webhook that answered 500 to one event got nothing more. The sink's lag still counts the refused event,
+    which is delivered once the sink accepts it.
     """
     stage = refusing("2", request_ms=request_ms)
     come(stage, *range(20))
@@ -59,8 +59,8 @@ def test_an_event_that_is_refused_alone_holds_up_no_other(request_ms: int) -> No
     assert (of(stage).delivered, lag(stage.delivery.arrivals, "a", of(stage)), stage.is_over) == (40, (0, 0), True)
 
 
-def test_what_is_refused_for_a_day_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only while the sink takes newer events: one that has gone away meanwhile gets all of it later."""
+def test_an_event_that_is_refused_for_a_day_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event refused for a day is a dead letter only if the sink accepts newer events; a sink away gets it later."""
     monkeypatch.setattr(apart, "REFUSED_MS", HOUR_S * 1_000)
     stage = refusing("0", "1")
     come(stage, *range(4))
@@ -76,8 +76,8 @@ def test_what_is_refused_for_a_day_is_a_dead_letter(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("is_all", "taken"), [(False, ["0", "2", "3", "4", "5"]), (True, ["0", "4", "5"])])
-def test_a_pause_keeps_what_was_set_apart_and_a_skip_passes_over_it(*, is_all: bool, taken: list[str]) -> None:
-    """It passes over the event that was refused first, or over all."""
+def test_a_pause_keeps_events_set_apart_and_a_skip_drops_them(*, is_all: bool, taken: list[str]) -> None:
+    """A skip drops the event that was refused first, or all events that were set apart; a pause keeps them."""
     stage = refusing("1", "2", "3")
     come(stage, *range(6))
     asked(stage, "pause")
@@ -91,8 +91,10 @@ def test_a_pause_keeps_what_was_set_apart_and_a_skip_passes_over_it(*, is_all: b
 
 
 @pytest.mark.parametrize(("every", "most", "count"), [(2, 100_000, 20), (2, 500, 14), (4, 100_000, 5)])
-def test_many_are_set_apart_unless_most_are(every: int, most: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the sink refuses most, or the record has no room, later ones wait. None is lost, and all come soon after."""
+def test_many_events_are_set_apart_unless_the_sink_refuses_most(
+    every: int, most: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the sink refuses most events, or the record is full, later events wait; all are delivered soon after."""
     monkeypatch.setattr(apart, "MOST_APART", 5)
     monkeypatch.setattr(apart, "MOST_CHARACTERS", most)
     taken = range(1, 40, every)
@@ -104,8 +106,8 @@ def test_many_are_set_apart_unless_most_are(every: int, most: int, count: int, m
     assert (sorted({*map(int, stage.keys())}), stage.letters, stage.is_over) == ([*range(40)], [], True)
 
 
-def test_what_waits_before_newer_ones_comes_though_its_arrival_has_expired(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sink that had taken an event of hours later, and then was away, got only what had come since that one."""
+def test_an_event_that_waits_before_newer_ones_outlives_its_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused event is delivered even if newer events were accepted and the arrivals have expired."""
     monkeypatch.setattr(apart, "MOST_APART", 0)
     stage = refusing("0")
     come(stage, 0, 1, every_s=2 * HOUR_S)
@@ -116,7 +118,7 @@ def test_what_waits_before_newer_ones_comes_though_its_arrival_has_expired(monke
 
 
 def test_of_a_segment_one_event_is_set_apart() -> None:
-    """It is found again within the segment; one that is gone from the table is waited for no longer."""
+    """An event set apart is found again within its segment; once it is gone from the table, the wait for it ends."""
     stage = refusing("2", "3")
     one = segment_record("a", [event(str(n)) for n in range(6)], 1)
     stage.client.put_item(TableName="events", Item=decoded(one["dynamodb"]["NewImage"]))

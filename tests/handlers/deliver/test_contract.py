@@ -1,4 +1,4 @@
-"""Every sink keeps the same contract with a real consumer behind a proxy that fails."""
+"""Every sink keeps the same contract, with a real consumer behind a proxy that fails."""
 
 import uuid
 from collections.abc import Iterator
@@ -15,10 +15,10 @@ from tests.handlers.deliver.records import NOW_MS, event, item_record, segment_r
 from tests.handlers.deliver.rigs import Rig
 from tests.handlers.deliver.stage import Stage
 
-# What a bucket and a function will never take has megabytes.
+# The poison for a bucket and a function has megabytes.
 SMALL_POISON = [pytest.param(kind, marks=pytest.mark.long) if kind in rigs.POISON else kind for kind in KINDS]
 SMALL_POISON += ["sqs by 2"]
-# One kind for each order that a sink may keep; the others keep the contract as it does.
+# One kind for each order that a sink may keep; the other kinds behave alike.
 ORDERS = ("sqs", "eventbridge", "s3", "webhook", "sqs by 2")
 BATCHED = ("sqs by 2", "kinesis by 2", "webhook by 2")
 OF_EACH_ORDER = [kind if kind in ORDERS else pytest.param(kind, marks=pytest.mark.long) for kind in (*KINDS, *BATCHED)]
@@ -49,13 +49,13 @@ class Deliverer(Stage):
         self.virtual.at(self.clock.now_ms, lambda: self.virtual.delivery.note(records))
 
     def delivers(self, for_s: float = 600) -> bool:
-        """Return whether nothing is left to do after so much time."""
+        """Let this time pass; return whether nothing is left to do."""
         self.run(for_s)
         return self.is_over
 
 
 def made(count: int = 6, streams: str = "ab") -> list[dict[str, Any]]:
-    """Return records of two streams: items of the one, segments of two events of the other."""
+    """Return records of two streams: items of the first, segments of two events of the second."""
     records = []
     for n in range(count):
         stream_id = f"rig:{streams[n % len(streams)]}"
@@ -83,10 +83,7 @@ def by_stream(rig: Rig, *, once: bool) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("rig", [kind for kind in (*KINDS, *BATCHED) if kind not in ORDERS], indirect=True)
 def test_events_arrive_once_and_in_order(rig: Rig) -> None:
-    """Items and segments arrive alike, each event with its key, its stream and its body.
-
-    The other kinds show that below, where a batch fails.
-    """
+    """Items and segments arrive alike, each event once with its key and stream; other kinds show it below."""
     deliverer = Deliverer(rig)
     deliverer.brought(made())
     assert deliverer.delivers()
@@ -94,7 +91,7 @@ def test_events_arrive_once_and_in_order(rig: Rig) -> None:
 
 
 def test_a_batch_that_fails_in_part_keeps_the_order(rig: Rig) -> None:
-    """Refused events come again before those that follow them; accepted ones do not come again."""
+    """Refused events are sent again before the events that follow them; accepted events are not."""
     deliverer = Deliverer(rig)
     rig.proxy.faults = ["part", "part"]
     deliverer.brought(made())
@@ -104,7 +101,7 @@ def test_a_batch_that_fails_in_part_keeps_the_order(rig: Rig) -> None:
 
 @pytest.mark.parametrize("rig", SMALL_POISON, indirect=True)
 def test_a_poison_event_goes_to_the_dead_letter_queue(rig: Rig) -> None:
-    """The sink will never take it; the events after it arrive."""
+    """An event that the sink never accepts goes to the dead-letter queue; the events after it arrive."""
     deliverer = Deliverer(rig)
     records = made()
     records.insert(3, item_record("rig:a", event("poison", rig.poison, at_ms=NOW_MS + 3), 2))
@@ -118,7 +115,7 @@ def test_a_poison_event_goes_to_the_dead_letter_queue(rig: Rig) -> None:
 
 @pytest.mark.parametrize("away_s", [120, pytest.param(3600, marks=pytest.mark.long)])
 def test_a_sink_that_was_away_gets_everything(rig: Rig, away_s: int) -> None:
-    """Nothing is buried meanwhile, and the lag is reported; the sink is back within six minutes."""
+    """A sink that was away gets every event within six minutes; meanwhile none is a dead letter, and the lag shows."""
     deliverer = Deliverer(rig)
     rig.proxy.is_away = True
     deliverer.brought(made())
@@ -130,7 +127,7 @@ def test_a_sink_that_was_away_gets_everything(rig: Rig, away_s: int) -> None:
 
 
 def test_a_redeployment_loses_nothing(rig: Rig) -> None:
-    """The new sandbox goes on from the saved place; repeated events have the same key."""
+    """A new sandbox continues from the saved place; a repeated event has the same key."""
     deliverer = Deliverer(rig)
     rig.proxy.faults = ["part"]
     deliverer.brought(made())
@@ -142,7 +139,7 @@ def test_a_redeployment_loses_nothing(rig: Rig) -> None:
 
 
 def test_a_kill_between_sending_and_remembering_repeats_the_key(rig: Rig) -> None:
-    """The sink has the event, but no record says so: it comes again under its key, so it can be dropped."""
+    """An event that arrived without being recorded is sent again under its key, so the consumer can drop it."""
     deliverer = Deliverer(rig)
     rig.proxy.faults = ["unanswered"]
     deliverer.brought(made())

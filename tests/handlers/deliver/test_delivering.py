@@ -1,4 +1,4 @@
-"""Each sink of each stream goes from its own place to the end, whatever the others do and whenever it is rung for."""
+"""Each sink of each stream delivers from its own place on, independent of other sinks and of when its bell rings."""
 
 import itertools
 import json
@@ -31,11 +31,11 @@ from tests.handlers.deliver.stage import AWAY, OTHER, PLACE, TAKE, TARGET, Stage
 
 MINUTE_MS = 60_000
 
-# --- what is read -----------------------------------------------------------------------------------------------------
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def test_an_item_and_a_segment_are_noted_with_their_events() -> None:
-    """They come in the order of positions, without removed items, a log's anchor, and stand-ins of dead letters."""
+    """Records are noted in order of position, without removed items, a log's anchor, and stand-ins of dead letters."""
     item, log = item_record("demo:a#b", event("7"), 2), segment_record("demo", [event("1"), event("2")], 4)
     earlier = item_record("demo:a#b", event("6", at_ms=NOW_MS - 1), 1)
     gone = {**earlier, "eventName": "REMOVE"}
@@ -48,8 +48,8 @@ def test_an_item_and_a_segment_are_noted_with_their_events() -> None:
     }
 
 
-def test_a_sandbox_remembers_the_newest_arrivals_of_so_many_streams() -> None:
-    """It lives for hours, and meets all streams of its stage; one that it has forgotten goes on at its number."""
+def test_a_sandbox_remembers_the_ends_of_a_bounded_number_of_streams() -> None:
+    """A sandbox meets all streams of its stage; a forgotten stream continues with the current time as its number."""
     arrivals = Stage().delivery.arrivals
     for n in range(-MOST_ENDS, MOST_ENDS, 500):
         arrivals.note({f"s{one % 7_000}": ((), f"{one}") for one in range(n, n + 500)}, NOW_MS)
@@ -57,8 +57,8 @@ def test_a_sandbox_remembers_the_newest_arrivals_of_so_many_streams() -> None:
     assert arrivals.note({"s0": ((), "last")}, NOW_MS)["s0"].number == NOW_MS + 1
 
 
-def test_an_event_becomes_what_get_shows() -> None:
-    """It is the API's JSON with the stream; bytes are Base64, and a segment keeps its order."""
+def test_a_delivered_event_is_the_json_that_get_shows() -> None:
+    """A delivered event is the API's JSON with its stream; bytes are Base64, and a segment keeps its order."""
     stage = Stage(order="request")
     stage.come("demo:a#b", event("7", "body", name="tick"))
     log = segment_record("demo", [event("1", b"\0"), event("2", "x" * 300)], 4)
@@ -79,10 +79,10 @@ def test_an_event_becomes_what_get_shows() -> None:
 # --- nothing is skipped, whenever it becomes visible ------------------------------------------------------------------
 
 
-def test_what_is_noted_at_any_moment_of_a_worker_is_rung_for() -> None:
-    """Before each of its table requests and after the last, a note is delivered at once, without a sweep.
+def test_an_event_noted_at_any_moment_of_a_worker_is_rung_for() -> None:
+    """An event that is noted before any request of a worker, or after the last, is delivered without a sweep.
 
-    Whoever notes finds the bell out and does not ring, or finds it ended and rings; whoever ends it looks once more.
+    The noting call rings only if the bell has ended; the worker that ends a bell reads the arrivals once more.
     """
     at, most = 1, 2
     while at <= most:
@@ -111,7 +111,7 @@ def test_what_is_noted_at_any_moment_of_a_worker_is_rung_for() -> None:
 
 @pytest.mark.parametrize("at", range(4))
 def test_two_workers_at_once_repeat_and_overtake_nothing_new(at: int) -> None:
-    """A bell is answered twice: first deliveries keep the order, and one of the two workers gives way."""
+    """If a bell is answered twice, first deliveries keep the order, and one of the two workers gives way."""
     stage = Stage()
     bells: list[Bell] = []
 
@@ -135,7 +135,7 @@ def test_two_workers_at_once_repeat_and_overtake_nothing_new(at: int) -> None:
 
 
 def test_a_lost_bell_is_rung_by_the_next_sweep() -> None:
-    """The lost call does not matter; if nothing waits, a sweep finds no bell."""
+    """A lost call does no harm: the next sweep rings its bell; if nothing waits, no bell is out."""
     stage = Stage()
     stage.virtual.loses = lambda: stage.clock.now_ms < NOW_MS + 1000
     stage.come("a", event("1"))
@@ -148,7 +148,7 @@ def test_a_lost_bell_is_rung_by_the_next_sweep() -> None:
 
 @pytest.mark.parametrize("code", ["ThrottlingError", "InternalServerError"])
 def test_a_table_that_is_busy_for_a_moment_fails_no_call(code: str) -> None:
-    """A failed call's records come again in halves, whose arrivals would be others: each event would be sent twice."""
+    """A failed call's records would come again in halves as other arrivals, and each event would be sent twice."""
     left_out: Iterator[int] = itertools.chain([2, 1, 3, 1], itertools.repeat(0))
 
     def busy(call: Callable[..., Any], Statements: list[Any]) -> Any:
@@ -169,7 +169,10 @@ def test_a_table_that_is_busy_for_a_moment_fails_no_call(code: str) -> None:
 
 @pytest.mark.parametrize("end", [StoreUnavailable, Killed])
 def test_a_worker_that_does_not_read_whether_more_came_rings_for_it(end: type[BaseException]) -> None:
-    """It has ended its bell, so the call that noted the event in between has not rung. Lambda repeats a killed call."""
+    """A worker that ended its bell and could not read whether more came rings again, as the noting call did not.
+
+    Lambda repeats a killed call.
+    """
     stage = Stage(request_ms=250)  # too slow for what is sent at once
     delivery, ends, stage.virtual.loses = stage.delivery, stage.delivery.bells.end, lambda: True
     delivery.note(stage.stored("a", event("1")))
@@ -200,8 +203,8 @@ def test_a_worker_that_does_not_read_whether_more_came_rings_for_it(end: type[Ba
     assert (sorted({*stage.keys()}), stage.is_over) == (["1", "2"], True)
 
 
-def test_a_sweep_that_does_not_come_to_its_end_rings_all_the_same() -> None:
-    """Where many sinks are away, their bells may be more than a call has time for; each sweep brings some further."""
+def test_an_interrupted_sweep_rings_for_what_it_read() -> None:
+    """If many sinks are away, a sweep may not finish; it has rung the bells that it read, and later ones the others."""
     stage, requests, called = Stage(), itertools.count(), list[Bell]()
 
     def act(*_: object) -> None:
@@ -216,9 +219,9 @@ def test_a_sweep_that_does_not_come_to_its_end_rings_all_the_same() -> None:
 
 
 def test_a_sweep_measures_the_sinks_that_have_waited_for_longest() -> None:
-    """Each sink that gathers batches has a bell as well, so the one that is away may be behind hundreds of others.
+    """A sink that is away may have its bell behind hundreds that gather batches, so the longest waits are measured.
 
-    Those that have no record yet, or whose profile is wrong, count from the first event that rang for them.
+    A sink without a record, or with a wrong profile, counts from the first event that rang for it.
     """
     stage = Stage()
     bells = stage.delivery.bells
@@ -236,7 +239,7 @@ def test_a_sweep_measures_the_sinks_that_have_waited_for_longest() -> None:
 
 @pytest.mark.parametrize("operation", ["put_item", "update_item", "delete_item", "batch_execute_statement"])
 def test_a_worker_whose_answers_are_lost_goes_on(operation: str) -> None:
-    """The client sends each request again, which is refused because of the first: that is no other worker."""
+    """A repeated request that is refused because of the first does not count as another worker."""
     stage = Stage(request_ms=3_000)
     stage.virtual._table._dynamodb = Client(stage.client, operation, is_sent_twice)
     stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(20)))
@@ -248,8 +251,8 @@ def test_a_worker_whose_answers_are_lost_goes_on(operation: str) -> None:
 # --- no sink harms another --------------------------------------------------------------------------------------------
 
 
-def test_what_a_cheap_read_does_not_show_yet_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A half-price read of DynamoDB may return an older item: none, or a mark without an event."""
+def test_an_item_that_a_cheap_read_does_not_show_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A half-price read of DynamoDB may return an older item, or none, so it is repeated as a consistent read."""
     stage = Stage()
     real, marked = stage.client.batch_get_item, {"dead_letter": {"S": "put back since"}}
 
@@ -268,7 +271,7 @@ def test_what_a_cheap_read_does_not_show_yet_is_read_again(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("refusal", [AWAY, Refusal("no", is_final=True)])
 def test_one_sink_that_fails_or_hangs_delays_no_other(refusal: Refusal) -> None:
-    """It delays neither another stream at the same sink, nor another sink of the same stream."""
+    """A failing sink delays neither other streams at the same sink nor other sinks of the same stream."""
     stage = Stage(TARGET, OTHER)
 
     def answer(target: Target, batch: Sequence[Message]) -> Mapping[int, Refusal]:
@@ -290,8 +293,8 @@ def test_one_sink_that_fails_or_hangs_delays_no_other(refusal: Refusal) -> None:
     ("order", "takes", "requests", "keys"),
     [("message", "+", 20, 200), ("message", "+++-", 250, 600), ("request", "+-", 50, 700)],
 )
-def test_a_sink_that_was_away_reads_what_it_sends(order: Order, takes: str, requests: int, keys: int) -> None:
-    """Events that came alone are read together; of a sink that refuses some requests few are read again."""
+def test_a_sink_that_was_away_reads_events_in_few_requests(order: Order, takes: str, requests: int, keys: int) -> None:
+    """Events that arrived singly are read together; if a sink refuses some requests, few events are read again."""
     reads = list[int]()
 
     def before(name: str, asked: dict[str, Any]) -> None:
@@ -311,7 +314,7 @@ def test_a_sink_that_was_away_reads_what_it_sends(order: Order, takes: str, requ
 
 
 def test_each_sink_has_its_own_back_off() -> None:
-    """It is 1, 2, 4 and 8 s within a call; then a minute and more, up to five, which the sweep keeps.
+    """The back-off is 1, 2, 4 and 8 s within a call; then one to five minutes, which the sweep keeps.
 
     From then on one event is tried, because each try pays for what it reads.
     """
@@ -328,7 +331,7 @@ def test_each_sink_has_its_own_back_off() -> None:
     assert (stage.keys(), of(stage).waits, of(stage).failures, stage.is_over) == (["1", "2"], "", 0, True)
 
 
-# --- what a quick sink takes at once ----------------------------------------------------------------------------------
+# --- sending at once to a quick sink ----------------------------------------------------------------------------------
 
 
 def warmed(*targets: Target) -> Stage:
@@ -340,8 +343,8 @@ def warmed(*targets: Target) -> Stage:
 
 
 @pytest.mark.parametrize("refusal", [AWAY, Refusal("no", is_final=True), "hangs"])
-def test_what_is_refused_at_once_is_rung_for_and_keeps_its_place(refusal: Refusal | str) -> None:
-    """A worker takes over where the noting call stopped; while events wait, no later one is sent at once."""
+def test_an_event_refused_at_once_is_rung_for_and_keeps_its_place(refusal: Refusal | str) -> None:
+    """A worker takes over where the noting call was refused; while events wait, later ones are not sent at once."""
     stage = warmed(TARGET, OTHER)
     stage.come("a", event("1", at_ms=NOW_MS + 1))
     stage.run(1)
@@ -367,8 +370,8 @@ def test_what_is_refused_at_once_is_rung_for_and_keeps_its_place(refusal: Refusa
     assert (len(stage.letters), came.delivered) == ((1, 4) if is_poison else (0, 5))
 
 
-def test_what_was_taken_at_once_before_a_refusal_comes_once() -> None:
-    """A worker goes on after it; the count and the lag are those of the rest."""
+def test_events_accepted_before_a_refusal_are_sent_once() -> None:
+    """A worker continues after the accepted events; count and lag are those of the rest."""
     stage, refusals = warmed(), [AWAY]
     stage.answer = lambda _target, batch: {0: refusals.pop()} if batch[0].key == "3" and refusals else TAKE
     at_ms = stage.clock.now_ms
@@ -379,8 +382,8 @@ def test_what_was_taken_at_once_before_a_refusal_comes_once() -> None:
     assert (stage.keys(), of(stage).delivered, stage.is_over) == (["0", "1", "2", "3", "4"], 5, True)
 
 
-def test_a_sink_that_waits_and_former_ones_are_in_nobodys_way() -> None:
-    """A quick sink beside them takes events at once, however many records sort behind its own; the API shows it."""
+def test_waiting_and_former_sinks_do_not_delay_a_quick_sink() -> None:
+    """A quick sink gets events at once beside a waiting sink and records of 30 former sinks; the API shows it."""
     bucket = Target("s3", "lake", wait_ms=60_000)
     stage = warmed(bucket, OTHER, TARGET)
     stage.run(120)
@@ -400,8 +403,8 @@ def test_a_sink_that_waits_and_former_ones_are_in_nobodys_way() -> None:
     assert stage.is_over
 
 
-def test_what_another_call_noted_meanwhile_is_not_passed() -> None:
-    """Between a sending and its noting, another shard notes an event that the sink has not taken."""
+def test_an_event_noted_by_another_call_meanwhile_is_not_skipped() -> None:
+    """An event that another shard notes between a sending and its noting is still delivered."""
     stage = warmed()
     other = stage.stored("a", event("1", at_ms=NOW_MS + 1))
 
@@ -420,7 +423,7 @@ def test_what_another_call_noted_meanwhile_is_not_passed() -> None:
 
 
 def test_a_record_that_only_arrivals_have_moved_is_written_each_hour() -> None:
-    """So it says how far the sink has come when arrivals expire."""
+    """A sink's record is written each hour, so it has the sink's place even when arrivals expire."""
     stage = warmed()
     for n in range(1, 10):
         stage.come("a", event(str(n), at_ms=stage.clock.now_ms))

@@ -1,4 +1,4 @@
-"""The metric documents of the delivery: of each call for a stream and a sink, and of a sweep."""
+"""The metrics documents of the delivery: for each call's stream and sink, and for a sweep."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ WORKED = {QUEUE: Worked(OF, 8), HOOK: Worked(OF, failed=2, dead_lettered=1, reas
 
 
 def described(by: By) -> list[dict[str, Any]]:
-    """The documents of a call that could send to a queue, but not to a webhook."""
+    """Return the documents of a call that could send to a queue, but not to a webhook."""
     return [document(place, worked, "sk", "sk-prod", by, 5) for place, worked in WORKED.items()]
 
 
@@ -29,24 +29,24 @@ def metrics(document: dict[str, Any]) -> tuple[list[list[str]], dict[str, str]]:
     return directive["Dimensions"], {metric["Name"]: metric["Unit"] for metric in directive["Metrics"]}
 
 
-def test_a_stage_keeps_what_is_not_0_of_all_together() -> None:
-    """A call with nothing to count has no metric."""
+def test_metrics_by_stage_leave_out_zeros() -> None:
+    """Metrics by stage are the sums that are not 0; a call with nothing to count has none."""
     queue, hook = described("stage")
     assert metrics(queue) == ([["service"]], {"Delivered": "Count"})
     assert metrics(hook) == ([["service"]], {"DeliveryFailed": "Count", "DeliveryDeadLettered": "Count"})
     assert "_aws" not in document(QUEUE, Worked(OF), "sk", "sk-prod", "stage", 5)
 
 
-def test_a_sweep_says_the_age_of_the_oldest_event_that_waits() -> None:
-    """It is in milliseconds, 0 if none waits; the number that waits is a field, which costs nothing."""
+def test_a_sweep_reports_the_age_of_the_oldest_waiting_event() -> None:
+    """The age is in milliseconds, 0 if no event waits; the number of waiting events is a field, which is not billed."""
     for behind, lag_ms, waiting in (([], 0, 0), ([Lag(0, 0)], 0, 0), ([Lag(2, 4), Lag(1, 3), Lag(0, 0)], 2, 3)):
         one = lag_document(behind, "sk", "sk-prod", 5)
         assert metrics(one) == ([["service"]], {"DeliveryLagMs": "Milliseconds"})
         assert (one["DeliveryLagMs"], one["DeliveryWaiting"]) == (lag_ms, waiting)
 
 
-def test_a_profile_or_a_stage_of_few_streams_keeps_all_of_each_sink_on_request() -> None:
-    """By profile and sink, for a thousand streams would be thousands of metrics; or by stream, for an alarm."""
+def test_metrics_by_profile_or_stream_have_every_number_of_a_sink() -> None:
+    """Metrics by profile keep a thousand streams few; metrics by stream allow an alarm for each."""
     ways: tuple[tuple[By, list[str]], ...] = (("profile", []), ("stream", ["stream"]))
     for by, stream in ways:
         for one in described(by):
@@ -56,7 +56,7 @@ def test_a_profile_or_a_stage_of_few_streams_keeps_all_of_each_sink_on_request()
 
 
 def test_a_document_is_no_longer_than_what_is_priced() -> None:
-    """This is for an ordinary stream and sink."""
+    """The document of an ordinary stream and sink is no longer than the priced length."""
     priced = stage_costs.measured()["delivery_log_bytes_per_document"]
     for by in BY:
         assert priced / 2 < max(len(json.dumps(one, separators=(",", ":"))) for one in described(by)) < priced

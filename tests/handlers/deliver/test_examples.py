@@ -1,4 +1,4 @@
-"""Each consumer of examples/ prints what its sink was sent, once, and in order if the sink keeps one."""
+"""Each consumer of examples/ prints the events sent to its sink, once, and in order if the sink keeps one."""
 
 import contextlib
 import io
@@ -28,7 +28,7 @@ EXPECTED = [f"rig:a {n}" for n in range(3)]
 
 
 def send(target: Target, endpoint: str) -> dict[int, object]:
-    """Send the events, one a request, and all of them again; return those that were refused."""
+    """Send each event in a request of its own, and all of them again; return the refusals."""
     tools = Tools(lambda service: client(service, endpoint), lambda _: rigs.SECRET, lambda: NOW_MS)
     _, sending = contract.sending(target, tools)
     refused: dict[int, object] = {}
@@ -38,11 +38,11 @@ def send(target: Target, endpoint: str) -> dict[int, object]:
 
 
 class Enough(Exception):
-    """As much was printed as was sent."""
+    """Ends a consumer: all that was sent is printed."""
 
 
 class Terminal(io.StringIO):
-    """Ends a consumer after its last line, because none ends by itself."""
+    """Ends a consumer after its last line, because a consumer does not end by itself."""
 
     def write(self, text: str) -> int:
         written = super().write(text)
@@ -52,8 +52,8 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"lambda", "webhook"}))
-def test_a_consumer_prints_what_was_sent(kind: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It prints each event once, though each was sent twice."""
+def test_a_consumer_prints_each_event_once(kind: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer prints each event once, although each was sent twice."""
     target, _ = rigs.AWS_RIGS[kind](endpoint, f"example-{uuid.uuid4().hex[:8]}")
     assert send(target, endpoint) == {}
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
@@ -67,7 +67,7 @@ def test_a_consumer_prints_what_was_sent(kind: str, endpoint: str, monkeypatch: 
 
 
 def test_a_shard_that_was_split_is_read_before_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The consumer goes on in the child; Kinesis names no next iterator of a closed shard."""
+    """A consumer reads a closed shard to its end, where Kinesis names no next iterator, and then its child."""
     records = [{"Data": one.text} for one in BATCH]
     pages = {"old": {"Records": records[:-1]}, "new": {"Records": records[-1:], "NextShardIterator": "new"}}
     kinesis = SimpleNamespace(
@@ -82,8 +82,8 @@ def test_a_shard_that_was_split_is_read_before_its_children(monkeypatch: pytest.
     assert terminal.getvalue().splitlines() == EXPECTED
 
 
-def test_the_webhook_prints_what_was_sent() -> None:
-    """The requests are signed with its secret, and each is sent twice; two that are not get a 401."""
+def test_the_webhook_prints_each_signed_event_once() -> None:
+    """The webhook prints each signed event once, although each was sent twice; unsigned requests get a 401."""
     port = free_port(1)
     target = Target("webhook", f"http://127.0.0.1:{port}/", secret=Reference("secret", "x"), allow_private=True)
     command = [sys.executable, str(EXAMPLES / "webhook.py"), str(port)]
@@ -101,7 +101,7 @@ def test_the_webhook_prints_what_was_sent() -> None:
 
 
 def test_the_function_prints_what_it_was_called_with(capsys: pytest.CaptureFixture[str]) -> None:
-    """It also says that nothing failed."""
+    """The function prints the events of its call, and answers that none failed."""
     code: dict[str, object] = {}
     exec((EXAMPLES / "lambda_function.py").read_text(), code)
     handler = code["handler"]

@@ -1,4 +1,4 @@
-"""What a person can ask of a sink (pause, skip, replay), and where a new or returning sink begins."""
+"""Commands to a sink (pause, skip, replay), and where a new or returning sink begins."""
 
 import itertools
 import json
@@ -19,7 +19,10 @@ from tests.handlers.deliver.stage import AWAY, OTHER, PLACE, TAKE, TARGET, Stage
 
 
 def test_a_sink_that_is_paused_gets_nothing_and_goes_on_from_there() -> None:
-    """Its lag says how much waits, and for how long. What it took at once before is counted, and comes once."""
+    """A paused sink gets nothing and continues from its place; its lag has the number and age of waiting events.
+
+    Events that it accepted at once before the pause are counted, and sent once.
+    """
     stage = Stage()
     for key in ("0", "1"):
         stage.come("a", event(key, at_ms=stage.clock.now_ms))
@@ -42,8 +45,8 @@ def test_a_sink_that_is_paused_gets_nothing_and_goes_on_from_there() -> None:
     assert lag(stage.virtual.delivery.arrivals, "a", of(stage)) == (0, 0)
 
 
-def test_what_waits_for_a_paused_sink_has_an_age_even_after_two_weeks_without_events() -> None:
-    """Nobody counts expired arrivals, but the oldest event is still late."""
+def test_a_waiting_event_has_an_age_even_after_its_arrival_expired() -> None:
+    """Expired arrivals no longer count, but the lag keeps the age of the oldest waiting event."""
     stage = Stage()
     stage.come("a", event("0"))
     stage.run()
@@ -55,8 +58,8 @@ def test_what_waits_for_a_paused_sink_has_an_age_even_after_two_weeks_without_ev
     assert lag(stage.virtual.delivery.arrivals, "a", of(stage)) == (0, NOW_MS + 1)
 
 
-def test_what_was_sent_at_once_counts_as_taken_before_the_worker_has_come() -> None:
-    """A sink takes twelve events at once; and then refuses two: these alone wait, and one of them is skipped."""
+def test_events_sent_at_once_count_as_delivered_before_a_worker() -> None:
+    """If a sink accepts twelve events at once and refuses two, only these two wait, and one can be skipped."""
     stage = Stage()
     for n in range(12):
         stage.come("a", event(str(n), at_ms=stage.clock.now_ms))
@@ -72,11 +75,11 @@ def test_what_was_sent_at_once_counts_as_taken_before_the_worker_has_come() -> N
 
 
 @pytest.mark.parametrize("is_log", [False, True])
-def test_what_is_stored_and_not_noted_yet_is_behind_and_skipped(*, is_log: bool) -> None:
-    """The delivery function is starved: the lag is the age of the first event that it has not noted.
+def test_events_that_are_stored_and_not_noted_count_in_lag_and_skip(*, is_log: bool) -> None:
+    """If the delivery function is starved, the lag is the age of the first event that it has not noted.
 
-    What was noted before an event that came late is none. A skip waits for a moment until it has; it skips what the lag
-    counts, or nothing and says so.
+    An event that came late and was noted before does not count. A skip waits a moment for the noting; it skips the
+    events that the lag counts, or none with a message.
     """
     stage = Stage()
 
@@ -110,7 +113,7 @@ def test_what_is_stored_and_not_noted_yet_is_behind_and_skipped(*, is_log: bool)
 
 
 def test_a_sink_that_refuses_within_a_segment_goes_on_within_it() -> None:
-    """Its record counts the events of an arrival, so what it took of the segment is not sent again."""
+    """A sink's record counts the events of an arrival, so the accepted events of a segment are not sent again."""
     stage = Stage()
     stage.answer = lambda _target, batch: {at: AWAY for at, one in enumerate(batch) if one.key != "1"}
     one = segment_record("a", [event(str(n)) for n in (1, 2, 3)], 1)
@@ -123,8 +126,8 @@ def test_a_sink_that_refuses_within_a_segment_goes_on_within_it() -> None:
     assert (stage.keys(), stage.is_over) == (["1", "2", "3"], True)
 
 
-def test_what_is_in_the_way_is_skipped_alone_or_with_all_behind_it() -> None:
-    """One event is skipped, or all so far; later ones are delivered."""
+def test_a_skip_drops_one_event_or_all_so_far() -> None:
+    """A skip drops the first waiting event, or all waiting events; later events are delivered."""
     stage = Stage()
     stage.answer = lambda _target, batch: {0: AWAY} if int(batch[0].key) < 5 else TAKE
     stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(5)))
@@ -139,7 +142,7 @@ def test_what_is_in_the_way_is_skipped_alone_or_with_all_behind_it() -> None:
 
 
 def test_once_the_only_event_that_waits_is_skipped_nothing_is_left_to_do() -> None:
-    """A worker that found the sink behind what it has passed would ring for itself, again and again."""
+    """After the only waiting event is skipped, no worker rings for the sink again."""
     stage = Stage()
     stage.answer = lambda _target, _batch: {0: AWAY}
     stage.come("a", event("0"))
@@ -153,8 +156,8 @@ def test_once_the_only_event_that_waits_is_skipped_nothing_is_left_to_do() -> No
 
 
 @pytest.mark.parametrize("layout", [Layout(), Layout(3), Layout(1, "none")])
-def test_a_replay_sends_again_what_came_since_an_instant(layout: Layout) -> None:
-    """In order and marked, though the arrivals have expired; then it goes on where it was. It counts as no lag."""
+def test_a_replay_sends_the_events_since_an_instant_again(layout: Layout) -> None:
+    """A replay sends the events since an instant, in order and marked, even if arrivals expired; the lag has none."""
     stage = Stage(layout=layout)
     stage.come("a", *(event(str(n), at_ms=NOW_MS + 1000 * n) for n in range(8)), at_ms=NOW_MS + 9_000)
     stage.run(20)
@@ -170,7 +173,7 @@ def test_a_replay_sends_again_what_came_since_an_instant(layout: Layout) -> None
 
 
 def test_a_replay_of_few_among_many_remembers_how_far_it_has_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an order all events are read for those of an hour: more than a function has time for at once."""
+    """Without an order a replay reads all events, more than fit into one call, so it saves how far it has read."""
     monkeypatch.setattr(feed, "MOST_PLACES", 3, raising=False)
     stage, places = Stage(layout=Layout(1, "none")), list[list[str]]()
     stage.stored("a", *(event(f"{n:02d}", at_ms=NOW_MS - (n != 8) * 10_000) for n in range(16)))
@@ -185,10 +188,10 @@ def test_a_replay_of_few_among_many_remembers_how_far_it_has_read(monkeypatch: p
 @pytest.mark.parametrize(
     ("from_ms", "keys"), [(None, ["3"]), (NOW_MS + 1_000, ["1", "2", "3"]), (0, ["0", "1", "2", "3"])]
 )
-def test_a_new_sink_begins_now_or_with_what_its_profile_says(from_ms: int | None, keys: list[str]) -> None:
-    """A profile's `from` is an instant, or the start; such events are no repetition and have no mark.
+def test_a_new_sink_begins_now_or_at_its_profiles_instant(from_ms: int | None, keys: list[str]) -> None:
+    """A new sink begins now, or at its profile's `from`; these events have no mark of a replay.
 
-    A call stays for those that the index may show late. The event that rang waits for that, and is sent once.
+    A call waits for events that the index may show late. The event that rang waits with them, and is sent once.
     """
     stage = Stage()
     stage.come("a", *(event(str(n), at_ms=NOW_MS + 1000 * n) for n in range(3)), at_ms=NOW_MS + 3_000)
@@ -213,10 +216,10 @@ def test_a_new_sink_begins_now_or_with_what_its_profile_says(from_ms: int | None
 
 @pytest.mark.parametrize("later", [[], ["4"]], ids=["nothing more comes", "one more comes"])
 @pytest.mark.parametrize("is_new", [False, True])
-def test_what_an_expired_arrival_had_is_read_from_the_events(later: list[str], *, is_new: bool) -> None:
-    """A sink that was away longer than arrivals are kept gets what came since it last took something, or it began.
+def test_events_of_expired_arrivals_are_read_from_the_table(later: list[str], *, is_new: bool) -> None:
+    """A sink that was away longer than arrivals are kept gets all events since its last one, or since it began.
 
-    Its lag is the age of the oldest of these events, which a skip passes over. A replay meanwhile changes nothing.
+    Its lag is the age of the oldest of these events, which a skip drops. A replay meanwhile changes nothing.
     """
     stage = Stage()
     stage.come("a", event("0"))
@@ -230,7 +233,7 @@ def test_what_an_expired_arrival_had_is_read_from_the_events(later: list[str], *
     for n in range(1, 4):
         stage.come("a", event(str(n), at_ms=stage.clock.now_ms + n), at_ms=stage.clock.now_ms + n)
     stage.run(600)
-    asked(stage, "replay", place, from_ms=stage.clock.now_ms)  # Nothing has come since.
+    asked(stage, "replay", place, from_ms=stage.clock.now_ms)  # No event has come since.
     stage.run(600)
     stage.expire()
     for key in later:
@@ -248,12 +251,12 @@ WAYS = ("paused", "resumed before more comes", "removed", "quick", "slow")
 
 
 @pytest.mark.parametrize(("left", "way"), one_in(4, itertools.product(range(0, 64, 2), WAYS)))
-def test_arrivals_that_expire_in_any_order_take_no_event_along(left: int, way: str) -> None:
-    """DynamoDB deletes within days, and in any order. A sink that got nothing meanwhile gets all of it.
+def test_arrivals_that_expire_in_any_order_lose_no_event(left: int, way: str) -> None:
+    """DynamoDB deletes arrivals in any order within days; a sink that got nothing meanwhile gets every event.
 
-    An event that comes after that is sent once, and to a sink that was not away too: no number is used twice.
+    A later event is sent once, also to a sink that was not away, because no number is used twice.
     """
-    stage = Stage(request_ms=250 if way == "slow" else 10)  # what is too slow to be sent at once moves the record
+    stage = Stage(request_ms=250 if way == "slow" else 10)  # a slow sink's worker moves the record
     for n in range(6):
         stage.come("a", event(str(n), at_ms=stage.clock.now_ms))
         stage.run(2)
@@ -275,8 +278,8 @@ def test_arrivals_that_expire_in_any_order_take_no_event_along(left: int, way: s
     assert (stage.keys().count("6"), stage.is_over) == (1, True)
 
 
-def test_a_replay_of_what_came_last_leaves_nothing_out_that_waits_before_it() -> None:
-    """The sink was paused until its arrivals had expired; a person has it begin with the newest event."""
+def test_a_replay_of_the_newest_event_loses_no_waiting_event() -> None:
+    """A replay of the newest event to a sink whose arrivals expired in a pause does not drop the events before it."""
     stage = Stage()
     stage.come("a", event("0"))
     stage.run()
@@ -292,8 +295,8 @@ def test_a_replay_of_what_came_last_leaves_nothing_out_that_waits_before_it() ->
     assert stage.keys() == ["0", "3", "0", "1", "2", "3"]
 
 
-def test_what_waited_behind_a_backfill_comes_though_its_arrival_has_expired() -> None:
-    """The backfill left that event to its arrival, and the sink was away until the arrival had expired."""
+def test_an_event_that_waited_behind_a_backfill_outlives_its_arrival() -> None:
+    """An event that a backfill left to its arrival is delivered even if the arrival expired while the sink was away."""
     stage = Stage(replace(OTHER, from_ms=NOW_MS))
     stage.answer = lambda _target, _batch: {0: AWAY}
     stage.come("a", event("0", at_ms=NOW_MS - 7_200_000), at_ms=NOW_MS)
@@ -304,10 +307,10 @@ def test_what_waited_behind_a_backfill_comes_though_its_arrival_has_expired() ->
     assert (stage.keys(OTHER.label), stage.is_over) == (["0"], True)
 
 
-def test_a_replay_amid_a_backfill_lets_none_of_it_be_lost() -> None:
-    """A new sink refuses the fourth of its old events, and a person has the next two replayed: marked, and first.
+def test_a_replay_during_a_backfill_loses_no_event() -> None:
+    """A replay of two events during a refused backfill sends them first and marked.
 
-    Then the backfill goes on where it was, and until then its lag is the age of the event that it must send next.
+    Then the backfill continues from its place; until then the lag is the age of the event that it must send next.
     """
     stage = Stage()
     stage.come("a", *(event(str(n), at_ms=NOW_MS + 1000 * n) for n in range(6)), at_ms=NOW_MS + 9_000)
@@ -332,8 +335,8 @@ def test_a_replay_amid_a_backfill_lets_none_of_it_be_lost() -> None:
 @pytest.mark.parametrize(
     ("names", "keys"), [(["resume"], ["1", "2"]), (["pause", "resume"], ["1", "2"]), (["replay"], ["0", "1", "2"])]
 )
-def test_a_sink_that_has_not_begun_begins_by_hand_as_its_profile_says(names: list[str], keys: list[str]) -> None:
-    """Even if the stream brings nothing more, or it is paused first. A replay to it is no repetition."""
+def test_a_command_starts_a_sink_that_has_not_begun(names: list[str], keys: list[str]) -> None:
+    """A command starts a new sink at its profile's `from`, even without further events; a replay to it is unmarked."""
     stage = Stage()
     stage.come("a", *(event(str(n), at_ms=NOW_MS + 1000 * n) for n in range(3)), at_ms=NOW_MS + 3_000)
     stage.run(20)
@@ -347,11 +350,11 @@ def test_a_sink_that_has_not_begun_begins_by_hand_as_its_profile_says(names: lis
 
 @pytest.mark.parametrize("is_killed", [False, True])
 @pytest.mark.parametrize("name", ["pause", "resume", "replay"])
-def test_a_command_before_a_new_sinks_worker_has_come_leaves_nothing_out(name: str, *, is_killed: bool) -> None:
-    """Its first event has rung for it, or will: it begins with that one, whatever a person asks meanwhile."""
+def test_a_command_before_a_new_sinks_first_worker_loses_no_event(name: str, *, is_killed: bool) -> None:
+    """A new sink begins with the event that rang for it first, whatever command comes before its first worker."""
     stage = Stage(replace(OTHER, from_ms=NOW_MS + 500), TARGET)
     place, delivery, records = Place("a", OTHER.label), stage.delivery, stage.stored("a", event("0", at_ms=NOW_MS))
-    if is_killed:  # before it rings; Lambda repeats the call
+    if is_killed:  # the call is killed before it rings; Lambda repeats it
         stage.virtual.at(NOW_MS + 1_000, lambda: delivery.note(records))
         delivery.arrivals.note({"a": by_stream(records)["a"][:2]}, NOW_MS)
     else:

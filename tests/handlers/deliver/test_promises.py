@@ -1,4 +1,4 @@
-"""A sink keeps its promises: its order, its limits to the byte, and what it refuses for good."""
+"""A sink keeps its promises: its order, its limits to the byte, and its final refusals."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -29,8 +29,8 @@ refusals = st.sampled_from(["taken", "taken", "waits", "poison"])
     st.sampled_from(["request", "message", "none"]),
     st.integers(1, 4),
 )
-def test_every_event_is_taken_or_buried_and_in_order(count: int, answers: list[str], order: Order, most: int) -> None:
-    """However a sink refuses, each event ends at the sink or in the queue, in order if the sink keeps one."""
+def test_every_event_is_accepted_or_a_dead_letter(count: int, answers: list[str], order: Order, most: int) -> None:
+    """With any refusals, each event is accepted by the sink or a dead letter, in order if the sink keeps one."""
     stage, left = Stage(order=order, most=most), list(answers)
 
     def answer(_target: Target, batch: Sequence[Message]) -> Mapping[int, Refusal]:
@@ -39,7 +39,7 @@ def test_every_event_is_taken_or_buried_and_in_order(count: int, answers: list[s
             what = left.pop() if left else "taken"
             if what != "taken":
                 refused[at] = Refusal(what, what == "poison")
-        # What keeps an order takes a request whole or not at all.
+        # A sink with order by request accepts a request whole or not at all.
         return (
             dict.fromkeys(range(len(batch)), next(iter(refused.values())))
             if refused and order == "request"
@@ -58,10 +58,8 @@ def test_every_event_is_taken_or_buried_and_in_order(count: int, answers: list[s
 
 
 @pytest.mark.parametrize(("first", "taken"), [(None, ["0", "2"]), (AWAY, ["2"])], ids=["taken", "waits"])
-def test_of_a_batch_that_is_refused_for_good_the_poison_alone_is_buried(
-    first: Refusal | None, taken: list[str]
-) -> None:
-    """A sink that names no message is asked about each half, down to a single one, even if one before it waits."""
+def test_only_the_poison_of_a_batch_refused_for_good_is_a_dead_letter(first: Refusal | None, taken: list[str]) -> None:
+    """If a sink refuses a batch without naming a message, halves are sent, down to one message, even behind a wait."""
     stage = Stage(order="none")
     final = Refusal("Malformed", is_final=True)
     stage.answer = lambda _target, batch: (
@@ -74,8 +72,8 @@ def test_of_a_batch_that_is_refused_for_good_the_poison_alone_is_buried(
     assert ([one.key for one in stage.letters], stage.keys()) == (["1"], taken)
 
 
-def test_without_an_order_one_that_waits_stops_nothing_and_nothing_is_sent_twice() -> None:
-    """Events after it are sent once; one that was buried beside it is not buried again."""
+def test_without_an_order_a_waiting_event_delays_no_other() -> None:
+    """Without an order, events after a waiting one are sent once, and a dead letter beside it is written once."""
     stage = Stage(order="none")
     answers = {"0": [AWAY] * 3, "1": [Refusal("no", is_final=True)] * 3}
     stage.answer = lambda _target, batch: {
@@ -93,7 +91,10 @@ def test_without_an_order_one_that_waits_stops_nothing_and_nothing_is_sent_twice
 
 @pytest.mark.parametrize(("most", "takes"), [(500, 64), (500, 1), (10, 4)])
 def test_a_sink_without_an_order_that_refuses_large_requests_gets_smaller_ones(most: int, takes: int) -> None:
-    """It took one event a try, some 29 of 200 in an hour, because it was asked for all after each success."""
+    """If a sink refuses large requests, it gets smaller ones. Before, each success was followed by a full request.
+
+    Then only one event a try was accepted, some 29 of 200 in an hour.
+    """
     stage = Stage(order="none", most=most)
     stage.answer = lambda _, batch: dict.fromkeys(range(len(batch)), AWAY) if len(batch) > takes else TAKE
     stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(200)))
@@ -102,7 +103,7 @@ def test_a_sink_without_an_order_that_refuses_large_requests_gets_smaller_ones(m
 
 
 def test_without_the_order_a_request_holds_several_of_a_stream() -> None:
-    """`unordered = true` gives throughput; with the order, a request that may be refused in part has one event."""
+    """With `unordered = true` a request has several events of a stream; with the order it has one."""
     for target, batches in ((TARGET, [["0"], ["1"], ["2"]]), (replace(TARGET, in_order=False), [["0", "1", "2"]])):
         stage = Stage(target)
         stage.come("a", *(event(str(n), at_ms=NOW_MS + n) for n in range(3)))
@@ -110,8 +111,8 @@ def test_without_the_order_a_request_holds_several_of_a_stream() -> None:
         assert stage.batches == batches
 
 
-def test_an_event_that_cannot_be_buried_waits() -> None:
-    """It is too large for the sink: the place moves on only once the queue has it."""
+def test_an_event_that_the_dead_letter_queue_refuses_waits() -> None:
+    """An event too large for the sink holds the place until the dead-letter queue accepts it."""
     stage = Stage()
     stage.is_queue_open = False
     stage.come("a", event("1", "x" * 500), event("2", at_ms=NOW_MS + 1))
@@ -130,10 +131,10 @@ def test_an_event_that_cannot_be_buried_waits() -> None:
     [{"received_at_ms": {"S": "x"}}, {"encoding": {"S": "text+gzip"}, "data": {"B": b"?"}}, {"layout": {"N": "9"}}],
 )
 @pytest.mark.parametrize("is_queue_open", [True, False], ids=["", "skipped"])
-def test_an_event_that_cannot_be_read_is_buried(damage: dict[str, Any], *, is_queue_open: bool) -> None:
-    """An item that a newer release wrote, for example, does not stop the stream.
+def test_an_event_that_cannot_be_read_is_a_dead_letter(damage: dict[str, Any], *, is_queue_open: bool) -> None:
+    """An event that cannot be read, as a newer release's item, is a dead letter and does not stop the stream.
 
-    If the dead-letter queue does not take it, a skip passes over it, and not over the next event.
+    If the dead-letter queue refuses it, a skip drops only this event.
     """
     stage = Stage()
     stage.is_queue_open = is_queue_open
@@ -148,8 +149,8 @@ def test_an_event_that_cannot_be_read_is_buried(damage: dict[str, Any], *, is_qu
     assert ([letter.key for letter in stage.letters], stage.keys()) == (["1"] * is_queue_open, ["2"])
 
 
-def test_what_surrounds_a_message_counts() -> None:
-    """It counts for the size of a message and of a request, whose limits hold to the byte."""
+def test_the_bytes_around_a_message_count() -> None:
+    """The bytes around a message count for the limits of a message and of a request, to the byte."""
     stage = Stage(order="none")
     stage.come("a", event("0"))
     stage.run()
@@ -167,7 +168,7 @@ def test_what_surrounds_a_message_counts() -> None:
 
 
 def test_a_request_to_a_bucket_is_one_object() -> None:
-    """The time of a request is bounded: a replay of a thousand hours would else be one, and never end in time."""
+    """Events of one hour make one object and one request, so that no request of a replay takes too long."""
     service = Mock(put_object=Mock(return_value={"ETag": "e"}))
     stage = Stage(Target("s3", "lake"))
     stage.promises = s3.PROMISES
@@ -181,8 +182,8 @@ def test_a_request_to_a_bucket_is_one_object() -> None:
 
 @pytest.mark.parametrize("is_quick", [False, True], ids=["a worker is refused", "the noting call is refused"])
 @pytest.mark.parametrize(("asked_ms", "rest_ms"), [(7_000, 7_000), (90_000, 90_000), (10**9, LONGEST_REST_MS)])
-def test_a_sink_is_left_alone_for_as_long_as_it_asks(asked_ms: int, rest_ms: int, *, is_quick: bool) -> None:
-    """It gets no request for so long, or for five minutes if it asks for more; then it gets everything."""
+def test_a_sink_gets_no_request_for_the_time_it_requests(asked_ms: int, rest_ms: int, *, is_quick: bool) -> None:
+    """A sink gets no request for its requested time, at most five minutes; then it gets every event."""
     stage, asked_at = Stage(), list[int]()
     if is_quick:
         stage.come("a", event("0"))
@@ -201,11 +202,10 @@ def test_a_sink_is_left_alone_for_as_long_as_it_asks(asked_ms: int, rest_ms: int
 
 
 @pytest.mark.parametrize(("later_s", "is_long"), [([], False), ([0.1, 150], False), ([30, 150], False), ([], True)])
-def test_a_profile_that_is_wrong_loses_nothing(later_s: list[float], *, is_long: bool) -> None:
-    """Events are noted meanwhile; each sink begins with them after the correction, even if a later one rings first.
+def test_an_invalid_profile_loses_no_event(later_s: list[float], *, is_long: bool) -> None:
+    """With an invalid profile events are noted; after the correction each sink begins with them, and with none older.
 
-    It does so even if the arrivals have expired and nothing more comes, and gets nothing that is older; nor does a
-    person's replay from later on change that.
+    This holds even if a later event rings first, if the arrivals have expired, and after a replay from a later instant.
     """
     stage = Stage(TARGET, OTHER, request_ms=300)
     stage.stored("a", event("older", at_ms=NOW_MS - 86_400_000))
@@ -230,7 +230,7 @@ def test_a_profile_that_is_wrong_loses_nothing(later_s: list[float], *, is_long:
 
 
 def test_a_profile_that_cannot_be_read_keeps_no_call_from_noting() -> None:
-    """A call's records are those of many streams, and S3 may not answer for one of their profiles."""
+    """A profile that S3 does not return delays only its own stream: the call notes the events all the same."""
     stage = Stage()
     stage.problem = StoreUnavailable("AWS did not answer GetObject")
     with suppress(StoreUnavailable):
@@ -241,7 +241,7 @@ def test_a_profile_that_cannot_be_read_keeps_no_call_from_noting() -> None:
 
 
 def test_a_call_that_knows_an_older_profile_reads_it_anew_before_it_misses_a_sink() -> None:
-    """Otherwise it ends a new sink's bell, so that events are not sent, or begins the sink without its `from`."""
+    """A call that does not know a sink reads the profile again before it ends the bell or ignores the `from`."""
     stage, new = Stage(TARGET, replace(OTHER, from_ms=NOW_MS - 60_000)), Place("a", OTHER.label)
     delivery, known = stage.delivery, list[Sequence[Target]]([(TARGET,)])
     ports = replace(delivery.ports, targets=lambda _: known[-1], left_ms=lambda: 60_000)
@@ -258,7 +258,7 @@ def test_a_call_that_knows_an_older_profile_reads_it_anew_before_it_misses_a_sin
 
 
 def test_a_stream_whose_profile_delivers_nothing_is_not_noted() -> None:
-    """Nothing of it is read, written or sent."""
+    """A stream without sinks causes no arrivals."""
     stage = Stage()
     stage.targets = ()
     stage.come("a", event("1"))
@@ -267,7 +267,7 @@ def test_a_stream_whose_profile_delivers_nothing_is_not_noted() -> None:
 
 
 def test_a_request_that_is_not_full_waits_for_more() -> None:
-    """Events within a profile's `wait_s` go together; a full request goes at once."""
+    """Events within the profile's `wait_s` are sent together; a full request is sent at once."""
     stage = Stage(replace(TARGET, wait_ms=1_000), order="request", most=3)
     stage.come("a", event("0"))
     stage.come("a", event("1"), at_ms=NOW_MS + 6)

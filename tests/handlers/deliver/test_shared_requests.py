@@ -1,4 +1,4 @@
-"""Streams that send to an ordered sink at the same moment share requests, and none suffers from another."""
+"""Streams that send to an ordered sink at the same moment share requests, and none is harmed by another."""
 
 import threading
 from collections import defaultdict
@@ -16,7 +16,7 @@ NO, NEVER = Refusal("no"), Refusal("never", is_final=True)
 
 
 class Sink:
-    """Takes requests; the first one waits until `others` wait after it."""
+    """Accepts requests; the first one waits until `others` wait after it."""
 
     def __init__(self, refused: Mapping[str, Refusal], others: int) -> None:
         self.requests: list[list[tuple[str, str]]] = []
@@ -28,7 +28,7 @@ class Sink:
             for _ in range(self._others):
                 assert self._waiting.acquire(timeout=30)
         whole = next((NEVER for one in batch if self._refused.get(one.stream_id) is NEVER), None)
-        # What a request holds that the service cannot read is the whole request's fault.
+        # A message that the service cannot read makes it refuse the whole request.
         if whole is not None:
             return dict.fromkeys(range(len(batch)), whole)
         return {at: NO for at, one in enumerate(batch) if self._refused.get(one.stream_id) is NO}
@@ -38,7 +38,7 @@ class Sink:
 
 
 def sent(streams: int, refused: Mapping[str, Refusal], target: Target = QUEUE) -> tuple[Sink, dict[str, list[Refusal]]]:
-    """Send two events of each stream in a thread for each; return the answer to each stream."""
+    """Send two events of each stream, with a thread for each stream; return the refusals by stream."""
     sink = Sink(refused, streams - 1)
     shared = SharedRequests(lambda _target: (PROMISES, sink.send))
     said: dict[str, list[Refusal]] = defaultdict(list)
@@ -60,7 +60,7 @@ def sent(streams: int, refused: Mapping[str, Refusal], target: Target = QUEUE) -
 
 
 def test_streams_share_requests_and_each_keeps_its_order() -> None:
-    """Ten streams with two events need far fewer than twenty requests; only a refused one learns of its refusal."""
+    """Ten streams with two events each need under twelve requests; only the refused stream gets its refusal."""
     sink, said = sent(10, {"s3": NO})
     assert len(sink.requests) < 12
     assert all(len({stream for stream, _ in request}) == len(request) <= 10 for request in sink.requests)
@@ -70,15 +70,15 @@ def test_streams_share_requests_and_each_keeps_its_order() -> None:
     assert said == {f"s{n}": [NO, NO] if n == 3 else [] for n in range(10)}
 
 
-def test_what_is_refused_for_good_as_a_whole_is_tried_alone() -> None:
-    """The service does not say which message is at fault, so no stream's event is buried for another's."""
+def test_events_of_a_request_refused_as_a_whole_are_tried_alone() -> None:
+    """If a whole request is refused, each event is tried alone, so no stream's event is lost for another's."""
     sink, said = sent(4, {"s2": NEVER})
     assert said == {f"s{n}": [NEVER, NEVER] if n == 2 else [] for n in range(4)}
     assert all([("s2", key)] in sink.requests for key in ("1", "2"))
 
 
 def test_without_an_order_a_stream_fills_its_own_requests() -> None:
-    """Nothing is shared then, nor if a request has room for one message."""
+    """Without an order, requests are not shared, because a stream fills its own."""
     send = object()
     shared = SharedRequests(lambda _target: (PROMISES, send))  # type: ignore[arg-type,return-value]
     assert shared.sending(Target("sqs", "a.fifo", in_order=False))[1] is send

@@ -24,7 +24,7 @@ def message(stream_id: str, key: str) -> Message:
 
 
 def test_a_queue_that_compares_by_group_gets_the_key() -> None:
-    """The key is unchanged if SQS takes it, otherwise its hash; two keys have two hashes."""
+    """The deduplication id is the key if SQS accepts it, otherwise its hash; two keys have two hashes."""
     assert sqs.deduplication_id(message("a", "7"), is_by_group=True) == "7"
     ids = {sqs.deduplication_id(message("a", key), is_by_group=True) for key in ("ü", "ö", " ", "x" * 129)}
     assert {len(one) for one in ids} == {64}
@@ -32,14 +32,14 @@ def test_a_queue_that_compares_by_group_gets_the_key() -> None:
 
 
 def test_a_queue_that_compares_across_groups_gets_an_id_of_stream_and_key() -> None:
-    """Two streams' events with one key have two ids, and one event has one id."""
+    """Two streams' events with the same key have different ids, and an event's id is always the same."""
     one, other = (sqs.deduplication_id(message(stream_id, "7"), is_by_group=False) for stream_id in "ab")
     assert one != other
     assert one == sqs.deduplication_id(message("a", "7"), is_by_group=False)
 
 
 def test_a_queue_gets_an_event_with_any_character(endpoint: str) -> None:
-    """SQS refuses a message with U+FFFE or U+FFFF, which JSON can name."""
+    """U+FFFE and U+FFFF, which SQS refuses, reach a queue as JSON escapes."""
     queues, data = client("sqs", endpoint), "\ufffe\uffff\x7f\u2028 \\uffff"
     url = rigs.fifo(queues, "any.fifo")
     event = message("a", "1")._replace(text=json.dumps(data, ensure_ascii=False))
@@ -48,8 +48,8 @@ def test_a_queue_gets_an_event_with_any_character(endpoint: str) -> None:
     assert (json.loads(body), {"\ufffe", "\uffff"} & {*body}) == (data, set())
 
 
-def test_a_queue_says_how_large_a_message_may_be(endpoint: str) -> None:
-    """A larger event is poison: it would be refused again and again, and hold up its stream for a day."""
+def test_an_event_above_the_queues_limit_is_poison(endpoint: str) -> None:
+    """An event above the queue's MaximumMessageSize is poison; retries would hold up its stream for a day."""
     queues = client("sqs", endpoint)
     attributes = {"FifoQueue": "true", "MaximumMessageSize": "2048"}
     url = queues.create_queue(QueueName="small.fifo", Attributes=attributes)["QueueUrl"]
@@ -60,8 +60,8 @@ def test_a_queue_says_how_large_a_message_may_be(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("size", [2049, 300_000])
-def test_what_a_queue_calls_too_large_is_poison(endpoint: str, size: int) -> None:
-    """This holds even if the limit was unknown, as for a queue that was made smaller since."""
+def test_an_event_that_the_queue_calls_too_large_is_poison(endpoint: str, size: int) -> None:
+    """An event that SQS calls too large is poison, even if the sink knew another limit of the queue."""
     queues = client("sqs", endpoint)
     url = rigs.fifo(queues, f"shrunk-{size}.fifo")
     target, tools = Target("sqs", f"shrunk-{size}.fifo"), Tools(lambda _: queues, str, lambda: 0)
@@ -72,8 +72,8 @@ def test_what_a_queue_calls_too_large_is_poison(endpoint: str, size: int) -> Non
 
 
 @pytest.mark.parametrize(("most", "letters"), [(2**20, []), (256 * 1024, ["3"])])
-def test_a_bus_gets_events_of_up_to_a_megabyte_where_it_takes_them(most: int, letters: list[str]) -> None:
-    """Where a request may still have 256 KB only, all others arrive and the larger one is poison."""
+def test_a_bus_gets_events_up_to_its_limit(most: int, letters: list[str]) -> None:
+    """A bus gets events of up to a megabyte; where its limit is 256 KB, only a larger event is poison."""
     taken: list[str] = []
 
     def put_events(Entries: list[dict[str, Any]]) -> Any:
@@ -91,8 +91,8 @@ def test_a_bus_gets_events_of_up_to_a_megabyte_where_it_takes_them(most: int, le
 
 
 @pytest.mark.parametrize("stream_id", ["a", "ü" * 256])
-def test_an_object_has_a_key_that_s3_accepts_whatever_the_event_and_its_stream_are_called(stream_id: str) -> None:
-    """A replay of a stream without an order names events by their keys, of up to 1,024 bytes; a prefix has 200."""
+def test_an_object_has_a_key_that_s3_accepts_for_any_names(stream_id: str) -> None:
+    """An object's key is short enough for S3, with keys of 1,024 bytes, which a replay uses, and a prefix of 200."""
     first, other = (message(stream_id, "k")._replace(position=position_of(key * 1024)) for key in "xy")
     keys = {s3.object_key(one, b"") for one in (first, other)}
     assert [len(key) <= 1024 - 200 for key in keys] == [True, True]
@@ -100,8 +100,8 @@ def test_an_object_has_a_key_that_s3_accepts_whatever_the_event_and_its_stream_a
 
 @pytest.mark.parametrize("kind", ["sqs", "kinesis", "eventbridge", "firehose", "s3"])
 @pytest.mark.parametrize("taken", [{}, {"Records": [{}], "Entries": [{}], "RequestResponses": [{}], "Successful": []}])
-def test_an_answer_that_does_not_say_what_was_taken_takes_nothing(kind: str, taken: dict[str, Any]) -> None:
-    """A proxy in between answers with 200 and a page: each event comes again, and the sink's row has the reason."""
+def test_an_answer_without_results_counts_as_refused(kind: str, taken: dict[str, Any]) -> None:
+    """If a proxy answers 200 with a page, each event is sent again, and the sink's row has the reason."""
     sends = ("send_message_batch", "put_records", "put_events", "put_record_batch", "put_object")
     service = Mock(**{f"{name}.return_value": {"QueueUrl": "q"} | taken for name in ("get_queue_url", *sends)})
     service.get_queue_attributes.return_value = {}
@@ -126,10 +126,8 @@ class Function:
     ("failures", "poison", "again", "final"),
     [("", "", "", ""), ("3", "", "34", ""), ("", "2", "", "2"), ("3", "24", "34", "2"), ("2", "2", "", "2")],
 )
-def test_a_function_names_what_failed_and_what_it_never_takes(
-    failures: str, poison: str, again: str, final: str
-) -> None:
-    """From the first failure on all events come again in order; poison before it goes to the dead-letter queue."""
+def test_a_function_names_failed_and_poison_events(failures: str, poison: str, again: str, final: str) -> None:
+    """From the first failed event on, all are sent again in order; poison before it goes to the dead-letter queue."""
     tools = Tools(lambda _: Function(failures, poison), str, lambda: 0)
     refused = lambda_function.send([message("a", key) for key in "1234"], Target("lambda", "mine"), tools)
     keys = {is_final: "".join("1234"[at] for at in sorted(refused) if refused[at].is_final == is_final)
@@ -152,8 +150,8 @@ STRANGE: list[Any] = [
         *(({"poison": one}, False) for one in STRANGE),
     ],
 )
-def test_a_function_that_names_what_it_was_not_called_with_has_taken_nothing(answer: Any, *, is_taken: bool) -> None:
-    """As with an event source mapping: which event it means is unknown, so all come again, and none is lost."""
+def test_a_function_that_names_an_unknown_event_has_accepted_none(answer: Any, *, is_taken: bool) -> None:
+    """As with an event source mapping: the failed event is unknown, so all are sent again, and none is lost."""
     tools = Tools(lambda _: Function(answer=answer), str, lambda: 0)
     refused = lambda_function.send([message("a", key) for key in "1234"], Target("lambda", "mine"), tools)
     words = "the function named an event that it was not called with"

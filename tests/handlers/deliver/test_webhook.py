@@ -37,7 +37,7 @@ class Server:
 
 
 def sent(raw: raw_servers.Server, keys: str) -> list[Refusal | None]:
-    """Return why each event is refused that is sent to a server of bytes."""
+    """Send events to a raw server; return for each event why it is refused, or None."""
     sender = Server()
     sender.url = f"{raw.address}/hook"
     return [sender.send(key) for key in keys]
@@ -61,14 +61,14 @@ def server() -> Iterator[Server]:
         made.over.set()
 
 
-# What a server says of the event itself is final: it would say so for ever.
+# These statuses concern the event itself, so they are final.
 FINAL = (400, 413, 414, 415, 422, 431)
-# Everything else may pass, or a person mends it.
+# All others may pass, or a person may correct the cause.
 PASSES = (304, 401, 403, 404, 409, 410, 421, 429, 500, 502, 503, 504)
 
 
-def test_any_2xx_takes_the_event_and_another_answer_refuses_it(server: Server) -> None:
-    """The reason is the status, whatever else the answer holds."""
+def test_any_2xx_accepts_the_event_and_another_answer_refuses_it(server: Server) -> None:
+    """Any 2xx accepts the event; any other answer refuses it with the status as the reason."""
     refusals = {}
     for server.status in (200, 201, 202, 204, 299, *FINAL, *PASSES):
         refusals[server.status] = server.send()
@@ -87,8 +87,8 @@ def test_any_2xx_takes_the_event_and_another_answer_refuses_it(server: Server) -
         (b"Connection: close\r\nContent-Length: 10\r\n\r\n", True),
     ],
 )  # fmt: skip
-def test_a_2xx_takes_the_event_whatever_becomes_of_its_body(body: bytes, *, keeps_open: bool) -> None:
-    """Cut, malformed or late: it costs the connection, and not the event a second delivery, and a third."""
+def test_a_2xx_accepts_the_event_even_if_its_body_breaks(body: bytes, *, keeps_open: bool) -> None:
+    """A 2xx whose body is cut, malformed or late costs the connection, but the event is not sent again."""
 
     def script(peer: Peer) -> None:
         peer.read_body()
@@ -104,13 +104,13 @@ def test_a_2xx_takes_the_event_whatever_becomes_of_its_body(body: bytes, *, keep
     "body", [b"Content-Length: 2\r\n\r\nok", b"Transfer-Encoding: chunked\r\n\r\n1;\r\no\r\n1;\r\nk\r\n0\r\n\r\n"]
 )
 def test_a_connection_is_kept_for_the_next_event(body: bytes) -> None:
-    """The answer's body is read for that, even if it comes in several chunks."""
+    """The answer's body is read, even in several chunks, so that the connection serves the next event."""
     with serving(answers(*[b"HTTP/1.1 200 OK\r\n" + body] * 3)) as raw:
         assert (sent(raw, "123"), len(raw.peers)) == ([None] * 3, 1)
 
 
 def test_a_connection_that_ends_as_the_next_event_is_sent_costs_no_back_off() -> None:
-    """Nothing of an answer came, so it is sent again on a new connection at once; there only once."""
+    """If a kept connection ends without any answer, the event is sent again at once on a new one, but only once."""
     taken = answers(b"HTTP/1.1 204 No Content\r\n\r\n", b"")
     with serving(taken, taken, answers(b"")) as raw:
         assert sent(raw, "123") == [None, None, Refusal("the connection was closed without an answer")]
@@ -118,7 +118,7 @@ def test_a_connection_that_ends_as_the_next_event_is_sent_costs_no_back_off() ->
 
 
 def test_a_redirect_is_not_followed(server: Server) -> None:
-    """There is only one request, even if the new place is on the same server; the event waits."""
+    """A redirect is not followed, even on the same server; the event waits."""
     server.head = {"location": server.url}
     redirects = (301, 302, 303, 307, 308)
     for server.status in redirects:
@@ -127,15 +127,15 @@ def test_a_redirect_is_not_followed(server: Server) -> None:
     assert len(server.asked) == len(redirects)
 
 
-def test_a_server_that_says_nothing_is_tried_again(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time-out ends the request; the reason has no address, whose query may be secret."""
+def test_a_silent_server_is_tried_again(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time-out ends a request to a silent server; the reason has no address, whose query may be secret."""
     monkeypatch.setattr(webhook, "TIMEOUT", urllib3.Timeout(connect=3, read=0.1))
     server.is_silent.set()
     assert server.send() == Refusal("no byte came for 10 s")
 
 
 def test_a_request_ends_before_lambda_ends_the_function() -> None:
-    """A server that drips may use both limits, the second twice; no request begins with less time left."""
+    """The longest request, with the connect limit and twice the read limit, ends within the time kept for it."""
     connect_s, read_s = webhook.TIMEOUT.connect_timeout, webhook.TIMEOUT.read_timeout
     assert isinstance(connect_s, int)
     assert isinstance(read_s, int)
@@ -153,14 +153,14 @@ def test_a_request_ends_before_lambda_ends_the_function() -> None:
     ],
     ids=["in seconds", "at an instant of our clock", "at an instant of its own clock", "in the past", "not valid"],
 )
-def test_a_webhook_says_when_to_try_again(server: Server, head: dict[str, str], rest_ms: int) -> None:
-    """By a Retry-After with any status that takes no event."""
+def test_a_webhooks_retry_after_sets_the_back_off(server: Server, head: dict[str, str], rest_ms: int) -> None:
+    """Retry-After sets the back-off with any status that refuses the event."""
     server.post = lambda _request: (429, head)
     assert server.send() == Refusal("answered 429", rest_ms=rest_ms)
 
 
-def test_an_event_has_one_id_each_time_and_no_other_has_it() -> None:
-    """The id comes from its stream and its key."""
+def test_an_event_has_one_id_of_its_own() -> None:
+    """An event's id follows from its stream and key, so it is the same each time and different from all others."""
     events = [("7", "orders:a"), ("7", "orders:b"), ("8", "orders:a"), ("7", "orders:a")]
     ids = [webhook.message_id(Message(stream_id, key, "1", None, 0, "{}")) for key, stream_id in events]
     assert ids[3] == ids[0]
