@@ -91,7 +91,7 @@ def test_a_pause_keeps_events_set_apart_and_a_skip_drops_them(*, is_all: bool, t
 
 
 @pytest.mark.parametrize(("every", "most", "count"), [(2, 100_000, 20), (2, 500, 14), (4, 100_000, 5)])
-def test_many_events_are_set_apart_unless_the_sink_refuses_most(
+def test_events_are_set_apart_unless_most_are(
     every: int, most: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the sink refuses most events, or the record is full, later events wait; all are delivered soon after."""

@@ -1,4 +1,4 @@
-"""Profiles for the tests: the least that one needs, with further fields over it."""
+"""Profiles for the tests: the fields that every profile needs, with further fields over them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Addresses of streams: what a stream id may be, and that none leaves the profile's host or path."""
+"""Addresses of streams: which stream ids are valid, and that none leaves the profile's host or path."""
 
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -20,7 +20,7 @@ from tests.handlers.profile.profiles import profile
     ],
 )  # fmt: skip
 def test_a_malformed_stream_id_is_refused(stream_id: str) -> None:
-    """Each gets one clear sentence."""
+    """A malformed stream id is refused with one sentence."""
     with pytest.raises(ProfileError, match=r"^the stream id .* is malformed: .*$"):
         check_stream_id(stream_id)
 
@@ -33,8 +33,8 @@ def test_a_stream_id_names_its_profile_before_the_first_colon() -> None:
 
 
 @pytest.mark.parametrize("name", ["Zm9vL2Jhcg==", "a/b", "a b+c", "100%", "%2F", "ä😀", "a?b#c", "'\"\\$", "x" * 251])
-def test_a_name_may_be_what_a_segment_of_a_path_can_hold(name: str) -> None:
-    """It is percent-decoded, and becomes one piece of the path and the query."""
+def test_a_name_may_be_any_segment_of_a_path(name: str) -> None:
+    """A name is any text that a path's segment can hold; percent-encoded it becomes one piece of path and query."""
     assert check_stream_id(f"demo:{name}") == "demo"
     address = urlsplit(profile().address_for(f"demo:{name}"))
     assert [unquote(part) for part in address.path.split("/")] == ["", f"demo:{name}"]

@@ -12,7 +12,7 @@ from tests.handlers.profile.profiles import profile
 
 
 def test_the_cursor_goes_where_the_profile_says() -> None:
-    """It is a header of UTF-8 bytes, a query parameter in place of the profile's own, or nowhere."""
+    """The cursor is sent as a header of UTF-8 bytes, as a query parameter that replaces the profile's own, or not."""
     by_header = profile(resume={"header": "Last-Event-ID"})
     assert request_of(by_header, "demo", "é 1").headers["last-event-id"] == "é 1".encode()
     by_query = profile(address="https://example.org/x?since=now&a=1", resume={"query": "since"})
@@ -25,13 +25,13 @@ def test_the_cursor_goes_where_the_profile_says() -> None:
 
 @pytest.mark.parametrize("cursor", [None, "", "1\r\nX-Evil: 1", "1\n2", "1\0"])
 def test_a_cursor_that_no_header_can_carry_is_left_out(cursor: str | None) -> None:
-    """An empty cursor asks from no place, and a line end would begin another header: neither resumes."""
+    """An empty cursor, or a cursor with a line end, is not sent, and the request does not count as resumed."""
     parsed = profile(resume={"header": "Last-Event-ID"})
     assert ("last-event-id" in request_of(parsed, "demo", cursor).headers, parsed.asks(cursor)) == (False, False)
 
 
-def test_compression_is_asked_for_only_where_the_profile_wants_it() -> None:
-    """The default is identity; a request names only codings that can be decoded."""
+def test_compression_is_requested_only_by_profiles_that_set_it() -> None:
+    """The default is identity; with `compression` a request names only codings that can be decoded."""
     asked = [
         request_of(profile(**more), "demo", None).headers["accept-encoding"] for more in ({}, {"compression": True})
     ]
@@ -39,7 +39,7 @@ def test_compression_is_asked_for_only_where_the_profile_wants_it() -> None:
 
 
 def test_a_profiles_headers_replace_ours() -> None:
-    """Names compare without regard to case; a header is sent once."""
+    """A header of the profile replaces the default one, whatever its case, and is sent once."""
     headers = request_of(profile(headers={"ACCEPT": "x/y", "User-Agent": "me"}), "demo", None).headers
     assert headers == {
         "accept": b"x/y",
@@ -49,8 +49,8 @@ def test_a_profiles_headers_replace_ours() -> None:
     }
 
 
-def test_a_frame_is_what_the_first_mark_that_fits_says() -> None:
-    """Names and texts compare as a whole, comments by their beginning, JSON by every place that the mark names."""
+def test_the_first_mark_that_fits_decides_the_kind_of_a_frame() -> None:
+    """Marks compare names and texts whole, comments by their beginning, and JSON by every place that the mark names."""
     parsed = profile(
         end={"data": "[DONE]"},
         heartbeat=[{"event": "ping"}, {"json": {"$.type": "BOOKMARK"}}],
@@ -82,7 +82,7 @@ def test_a_frame_is_what_the_first_mark_that_fits_says() -> None:
 
 
 def test_secrets_stand_where_the_profile_refers_to_them_and_nowhere_else() -> None:
-    """Header, query and body take values; a cursor's or id's text is no reference; no repr shows one."""
+    """Header, query and body are filled with secrets; references in a cursor or an id are not; no repr shows one."""
     parsed = profile(
         address="https://example.org/{name}?token=${secret:a:t}",
         method="POST",
@@ -127,14 +127,14 @@ def test_a_cursor_is_moved_and_spelled_as_the_profile_says() -> None:
         ("1795120112340", "1795120112340"),
     ],
 )
-def test_an_instant_is_asked_for_some_time_before(cursor: str, asked: str) -> None:
-    """`back_s` goes back in the cursor's own offset; a text that is no instant, or has no such past, goes unchanged."""
+def test_an_instant_is_requested_some_time_earlier(cursor: str, asked: str) -> None:
+    """`back_s` moves an instant back in its own offset; a cursor without such a past is unchanged."""
     parsed = profile(address="https://example.org/", resume={"query": "since", "back_s": 120})
     assert unquote(request_of(parsed, "demo", cursor).address) == f"https://example.org/?since={asked}"
 
 
-def test_a_status_means_what_the_profile_says_and_else_what_http_says() -> None:
-    """The profile's word goes before the default."""
+def test_a_profile_may_change_the_meaning_of_a_status() -> None:
+    """The profile's meaning of a status goes before the default one."""
     parsed = profile(statuses={"416": "expired", "403": "dropped", "200": "success"})
     assert [parsed.meaning(status) for status in (200, 204, 403, 416, 429, 420, 404, 503, 408)] == [
         "success", "ended", "dropped", "expired", "throttled", "throttled", "refused", "dropped", "dropped"
@@ -142,7 +142,7 @@ def test_a_status_means_what_the_profile_says_and_else_what_http_says() -> None:
 
 
 def test_several_places_name_one_event() -> None:
-    """No two lists of texts join to the same key; an event that lacks one is identified by its hash."""
+    """A key of several places is unambiguous; an event that lacks one of them is identified by its hash."""
     parsed = profile(key=["$.a", "$.b[-1]"], framing="ndjson")
     assert parsed.event(Frame('{"a":"x","b":[1,2]}'), 0).key == '["x","2"]'
     assert len(parsed.event(Frame('{"a":"x"}'), 0).key) == 64

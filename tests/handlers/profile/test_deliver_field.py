@@ -1,4 +1,4 @@
-"""The field `deliver`: what a profile may write, and what is refused in one sentence."""
+"""The field `deliver`: its valid forms, and the sentence that refuses each invalid one."""
 
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
@@ -28,7 +28,7 @@ def read(value: Any) -> tuple[tuple[Target, ...], list[str]]:
 
 
 def test_each_kind_is_read() -> None:
-    """It is one table or a list of them; an address's label shows only the host."""
+    """The field is one table or a list of them; a webhook's label shows only the host."""
     secret, webhook = Reference("secret", "hook"), {"webhook": HOOK, "secret": "${secret:hook}"}
     table: list[tuple[dict[str, Any], Target]] = [
         ({"sqs": "a.fifo"}, Target("sqs", "a.fifo")),
@@ -53,13 +53,13 @@ def test_each_kind_is_read() -> None:
         (date(2026, 1, 1), 1_767_225_600_000),
     ],
 )
-def test_a_new_sink_may_begin_with_what_came_before(since: Any, from_ms: int) -> None:
-    """It may begin at the start or an instant, as a text or TOML's own type; without an offset it is UTC."""
+def test_a_new_sink_may_begin_with_earlier_events(since: Any, from_ms: int) -> None:
+    """`from` is "start" or an instant, as a text or TOML's own type; without an offset it is UTC."""
     assert read({"sqs": "a.fifo", "from": since}) == ((Target("sqs", "a.fifo", from_ms=from_ms),), [])
 
 
-def test_a_sink_in_order_may_take_batches_or_several_requests_at_a_time() -> None:
-    """Each option has its bounds."""
+def test_a_sink_takes_batches_or_unordered_requests() -> None:
+    """Batches, waits and `unordered` are read within their bounds."""
     for sink_ in ({"webhook": HOOK, **SECRET}, {"sqs": "a.fifo"}, {"kinesis": "a"}):
         (target,), problems = read(sink_ | {"batch": 100, "wait_s": 1.5})
         assert (target.batch, target.wait_ms, target.in_order, problems) == (100, 1_500, True, [])
@@ -68,7 +68,7 @@ def test_a_sink_in_order_may_take_batches_or_several_requests_at_a_time() -> Non
 
 
 def test_webhooks_of_one_host_are_told_apart_by_a_port_or_a_label() -> None:
-    """The address itself is never shown, for its path may be secret."""
+    """Webhooks of one host differ by a port or a label; the address is never shown, because its path may be secret."""
     addresses = ["https://example.org/a", "https://example.org:8443/a", "https://example.org/b"]
     hooks = [{"webhook": one, **SECRET} for one in addresses]
     read_all, problems = read([*hooks[:2], hooks[2] | {"label": "orders"}])
@@ -79,7 +79,7 @@ def test_webhooks_of_one_host_are_told_apart_by_a_port_or_a_label() -> None:
 
 
 def test_each_kind_has_a_sink() -> None:
-    """Its module says what it promises, within the limits that it takes."""
+    """Each kind has a sink whose module promises consistent limits."""
     for kind in KINDS:
         promises = sink(kind).PROMISES
         assert promises.most_messages >= 1
@@ -118,6 +118,6 @@ def test_each_kind_has_a_sink() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_one_sentence(value: Any, problem: str) -> None:
-    """It names the profile and the field, and says what would be right."""
+def test_an_invalid_deliver_field_is_refused_in_one_sentence(value: Any, problem: str) -> None:
+    """The sentence names the profile, the field, and a valid value."""
     assert read(value)[1] == [f"the profile 'demo': {problem}"]

@@ -1,4 +1,4 @@
-"""The field `keep`: what a profile may write, and which frames its rules keep."""
+"""The field `keep`: its valid forms, and which frames its rules keep."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ LINES: dict[str, Any] = {"framing": "ndjson"}
 
 
 def test_each_mistake_has_one_sentence() -> None:
-    """It names the field, and what would be right."""
+    """The sentence names the field and a valid value."""
     table: list[tuple[Any, dict[str, Any], str]] = [
         ("trade", {}, SHAPE),
         ([], {}, SHAPE),
@@ -47,15 +47,15 @@ def bodies(rules: Any, *data: Body) -> list[bool]:
 
 
 def test_a_name_keeps_and_an_event_without_one_is_a_message() -> None:
-    """This is as in a mark; a single text means a list of one."""
+    """A rule keeps events by name, as a mark does: an event without a name is a "message"; one text is a list."""
     frames = Frame("1", name="trade"), Frame("2", name="quote"), Frame("3"), Frame("4", name="message")
     assert kept({"name": ["trade"]}, *frames) == [True, False, False, False]
     assert kept({"name": "message"}, *frames) == [False, False, True, True]
     assert kept([{"name": "trade"}, {"name": "quote"}], *frames) == [True, True, False, False]
 
 
-def test_a_place_keeps_by_its_value_or_by_being_there() -> None:
-    """True is not 1, null is no value, and neither is a list."""
+def test_a_place_keeps_by_its_value_or_its_presence() -> None:
+    """A rule keeps by a place's value, or by its presence; true is not 1, and null or a list is no value."""
     data = '{"t":"trade"}', '{"t":1}', '{"t":1.0}', '{"t":true}', '{"t":null}', '{"t":["trade"]}', '{"u":1}', "trade"
     assert bodies({"path": "$.t", "is": ["trade", 1]}, *data) == [True, True, True, *[False] * 5]
     assert bodies({"path": "$.t", "is": True}, *data) == [False, False, False, True, *[False] * 4]
@@ -63,15 +63,15 @@ def test_a_place_keeps_by_its_value_or_by_being_there() -> None:
 
 
 def test_both_parts_of_a_rule_must_hold() -> None:
-    """Of several rules one is enough."""
+    """Both parts of a rule must hold; of several rules one is enough."""
     both = {"name": "trade", "path": "$.t", "is": 1}
     frames = Frame('{"t":1}', name="trade"), Frame('{"t":1}'), Frame('{"t":2}', name="trade")
     assert kept(both, *frames) == [True, False, False]
     assert kept([both, {"path": "$.t", "is": 2}], *frames) == [True, False, True]
 
 
-def test_what_cannot_be_read_is_kept_unless_its_name_decides() -> None:
-    """It is too long, too deep or has too many values or digits; a text that is not JSON has no places."""
+def test_an_unreadable_body_is_kept_unless_its_name_decides() -> None:
+    """A body that is too long, too deep or too large to read is kept; a text that is not JSON has no places."""
     unreadable: list[Body] = [
         Oversize(9, "0" * 64, b"{"),
         "[" + "1," * MOST_MARKS + "1]",
@@ -88,7 +88,7 @@ def test_what_cannot_be_read_is_kept_unless_its_name_decides() -> None:
 
 
 def test_elements_are_kept_by_themselves_or_by_their_frame() -> None:
-    """A path leads into the element or beside the list; a name is the element's."""
+    """A rule's path leads into the element or beside the list; a rule's name is that of the element."""
     split = {"path": "$.items", "name": "$.items[*].t"}
     fields: dict[str, Any] = {"framing": "ndjson", "split": split, "key": "$.items[*].n", "cursor": "$.items[*].n"}
     frame = Frame('{"c":"x","items":[{"n":1,"t":"a"},{"n":2,"t":"b"},{"n":3,"t":"a"}]}')
@@ -104,7 +104,7 @@ def test_elements_are_kept_by_themselves_or_by_their_frame() -> None:
 
 
 def test_a_list_that_is_not_taken_apart_is_not_judged_by_its_first_element() -> None:
-    """It is one event, stored whole; a frame without a list lacks the place that the rule names."""
+    """A list that is not taken apart is kept whole; a frame without a list lacks the place that the rule names."""
     fields: dict[str, Any] = {"framing": "ndjson", "split": {"path": "$.items"}, "key": "$.items[*].n"}
     twice = Frame('{"items":[{"n":1,"t":"b"}],"items":[{"n":2,"t":"b"},{"n":3,"t":"a"}]}')
     rule = {"path": "$.items[*].t", "is": "a"}

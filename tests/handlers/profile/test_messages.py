@@ -1,4 +1,4 @@
-"""A profile's socket fields: what is refused by name, the handshake, and the text of a message."""
+"""A profile's socket fields: refusals by name, the handshake, and the text of a message."""
 
 import json
 from html import escape
@@ -109,14 +109,14 @@ UNFILLED = 'must contain no placeholder and no reference to a secret, which noth
     ],
 )  # fmt: skip
 def test_a_wrong_field_is_refused_by_name(fields: dict[str, Any], sentence: str) -> None:
-    """One sentence says what would be right; a wrong value does not count as a missing one as well."""
+    """One sentence names a valid value; a wrong value does not also count as missing."""
     with pytest.raises(BadProfile) as caught:
         profile(**fields)
     assert caught.value.problems == (f"the profile 'feed': {sentence}",)
 
 
 def test_the_handshake_is_a_request() -> None:
-    """It is RFC 6455's, without the key, which belongs to one connection; headers and secrets are as elsewhere."""
+    """The handshake is RFC 6455's request without the key, which each connection makes; it may have secrets."""
     said = profile(headers={"Authorization": "Bearer ${secret:key}"}, compression=True)
     request = request_of(said, "feed:EUR/USD", None, {Reference("secret", "key"): "s3cret"})
     assert (request.method, request.address, request.upgrades) == ("GET", "https://feed.example/EUR%2FUSD?v=1", True)
@@ -128,7 +128,7 @@ def test_the_handshake_is_a_request() -> None:
 
 
 def test_the_cursor_may_stand_in_the_address_or_a_message() -> None:
-    """`resume` names a place of the handshake; if a message holds the cursor, the message is the place."""
+    """`resume` names the cursor's place in the handshake; if a message contains the cursor, it is sent there."""
     by_query = profile(cursor="$.n", resume={"query": "cursor"})
     assert request_of(by_query, "feed:a", "7").address == "https://feed.example/a?v=1&cursor=7"
     by_message = profile(cursor="$.n", subscribe=[SUBSCRIBE])
@@ -139,7 +139,7 @@ def test_the_cursor_may_stand_in_the_address_or_a_message() -> None:
 
 
 def test_a_value_is_filled_in_once() -> None:
-    """The text of a secret, a stream's name or a cursor stays unchanged, whatever it looks like."""
+    """The text of a secret, a stream's name or a cursor stays unchanged, even if it looks like a placeholder."""
     said = profile(
         cursor="$.n", subscribe=[{"send": {"a": "${secret:key}|{name}|{cursor|text}", "b": [1, True, None]}}]
     )
@@ -153,7 +153,7 @@ def test_a_value_is_filled_in_once() -> None:
 
 
 def test_a_secret_is_recognized_as_an_upstream_spells_it() -> None:
-    """With the escapes of JSON, of an address or of HTML, or cut off at the end of a close's 123 bytes."""
+    """A secret is hidden with the escapes of JSON, of addresses or of HTML, or cut off at a close's 123 bytes."""
     secret = 'a/b"c%2B é+d '
     spelled = json.dumps(secret)
     ways = [spelled, spelled.replace("/", r"\/"), json.dumps({"in": json.dumps(secret, ensure_ascii=False)})]

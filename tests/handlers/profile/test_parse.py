@@ -1,4 +1,4 @@
-"""Profiles as they are parsed: defaults, refusals that name the field, and the profiles that ship."""
+"""Parsed profiles: defaults, refusals that name the field, and the profiles that ship."""
 
 import re
 import tomllib
@@ -65,7 +65,7 @@ NO_USER = "address must not contain a user or a password: put them into headers"
 
 
 def test_address_and_framing_are_enough() -> None:
-    """Everything else has the default that docs/profiles.md gives."""
+    """Every other field has the default in the table of docs/profiles.md."""
     given, page = profile(), (PROJECT / "docs" / "profiles.md").read_text(encoding="utf-8")
     rows = re.findall(r"(?m)^\| `(?!address|framing|keep`)(\w+)` \| [^|]* \| ?([\w-]*) \|", page)
     assert len(rows) > 30
@@ -81,14 +81,14 @@ def test_address_and_framing_are_enough() -> None:
 
 
 def test_a_key_of_the_bodys_own_has_no_conflict() -> None:
-    """An id or a path may come with two bodies; a hash is the body's own, and with "each" no key recurs."""
+    """An id or a path may come with two bodies; a hash belongs to one body, and with "each" no key recurs."""
     rules: dict[str, Any] = {"id": "both", "$.a": "both", "hash": None, "each": None}
     assert {key: profile(key=key, on_conflict="both").key_conflict for key in rules} == rules
     assert profile(key=["$.a", "$.b"]).key_conflict == "first"
 
 
 def test_the_profiles_that_ship_are_sound() -> None:
-    """Each parses, and its address and its request are what its file says."""
+    """Each shipped profile is valid, and its address and request follow from its file."""
     tables = {file.stem: tomllib.loads(file.read_text()) for file in shipped.files()}
     variables = {
         f"UPSTREAM_{name}": "https://example.org" for name in ("KUBERNETES", "ETCD", "MERCURE", "MASTODON", "MCP")
@@ -99,7 +99,7 @@ def test_the_profiles_that_ship_are_sound() -> None:
 
 
 def test_an_event_stream_resumes_unless_its_profile_says_otherwise() -> None:
-    """By WHATWG the last event ID goes into Last-Event-ID; for any other cursor no standard says how."""
+    """By WHATWG the last event ID is sent as Last-Event-ID; no standard covers any other cursor."""
     assert Resume("header", "Last-Event-ID", is_default=True) == LAST_EVENT_ID
     assert profile(key="$.a", method="POST").resume == LAST_EVENT_ID
     assert [profile(**fields).resume for fields in ({"resume": "none"}, {"cursor": "$.at"})] == [None, None]
@@ -209,15 +209,15 @@ def test_a_wrong_field_is_refused_by_name() -> None:
     assert wrong == []
 
 
-def test_what_only_sounds_like_a_secret_may_stand_there() -> None:
-    """This is another name, a number, a reference, or a part of the stream id."""
+def test_a_field_that_only_sounds_like_a_secret_is_accepted() -> None:
+    """Similar names, numbers, references and parts of the stream id do not count as secrets in plain text."""
     address = "https://example.org/?token={name}&tokens=5&key=a&secret=${secret:/streamkeeper/prod/x}"
     body = '{"max_tokens": "5", "token": 7, "password": "", "access_token": "${ssm:x}"}'
     assert profile(address=address, method="POST", body=body).body == body
 
 
-def test_rules_and_times_are_what_the_table_says() -> None:
-    """Paths are parsed, seconds become whole milliseconds."""
+def test_paths_and_times_are_parsed() -> None:
+    """Paths are parsed, and seconds become whole milliseconds."""
     parsed = profile(key="$.meta.id", cursor="$.seq", resume={"query": "since"}, overlap_s=1.5, connect_timeout_s=0.25)
     assert (parsed.key, parsed.cursor) == (parse_path("$.meta.id"), parse_path("$.seq"))
     assert (parsed.resume, parsed.overlap_ms, parsed.connect_timeout_ms) == (Resume("query", "since"), 1500, 250)
@@ -267,12 +267,12 @@ def test_any_table_is_a_profile_or_is_refused_in_sentences(framing: str, table: 
     [(0, 0), (0.5, 0.5), (90, 90), ("90s", 90), ("5m", 300), ("24h", 86_400), ("0s", 0), (86_400, 86_400)],
 )
 def test_a_time_is_a_number_of_seconds_or_has_its_unit(written: Any, seconds: float) -> None:
-    """The field says for how long a refusal may pass."""
+    """`reject_after`, the time for which a refusal may pass, is a number of seconds or a text with its unit."""
     assert profile(reject_after=written).reject_after == seconds
 
 
 def test_a_log_has_fields_of_its_own() -> None:
-    """If each event is an item there is nothing to wait for; a log has one order, and compares no bodies."""
+    """Only a log waits before it writes, has one order, and pauses between reads; it does not compare bodies."""
     log = profile(store="log", flush_s=0.25, dedup_window_s=60)
     assert (log.flush_ms, log.dedup_window_ms, log.read_rest_s) == (250, 60_000, 0.025)
     rests = [profile(**fields).read_rest_s for fields in ({}, {"store": "log"}, {"store": "log", "framing": "raw"})]

@@ -1,4 +1,4 @@
-"""A profile with parts: what may be one, what is refused, and which streams they are."""
+"""A profile with parts: which parts are valid, and which streams they are."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ SHAPE = f"parts must be a list of 2 to {MOST_PARTS} texts, each of {OF_PART}"
 
 
 def test_each_part_is_a_stream_and_the_whole_is_none() -> None:
-    """A part is what {name} says; any other name is a stream beside them, and the bare name is connected nowhere."""
+    """A part is the stream with that {name}; other names are streams beside them; the bare name is no stream."""
     prices = profile(**SOURCE, parts=["btc", "eth"])
     assert part_ids("demo", prices.parts) == ("demo:btc", "demo:eth")
     assert prices.address_for("demo:eth") == "https://feed.example/trades?symbol=eth"
@@ -52,6 +52,6 @@ def test_each_part_is_a_stream_and_the_whole_is_none() -> None:
         ),
     ],
 )
-def test_what_cannot_be_parts_is_refused(more: dict[str, Any], problem: str) -> None:
-    """In one sentence each."""
+def test_invalid_parts_are_refused(more: dict[str, Any], problem: str) -> None:
+    """Each invalid list of parts is refused with one sentence."""
     assert refusal(**SOURCE | more) == f"the profile 'demo': {problem}"

@@ -1,4 +1,4 @@
-"""How a profile says where gaps are fetched from: what is taken, and what is refused in one sentence."""
+"""How a profile says where gaps are fetched from: its valid forms, and one sentence for each invalid one."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ TOKEN = {"kind": "client_credentials", "address": "https://t.example/", "id": "m
 
 
 def read(stream: dict[str, Any] | None = None, **repair: Any) -> Repair:
-    """The field of a profile, with these fields over the given ones; None leaves one out."""
+    """Return the field of a profile, with these fields over the given ones; None leaves a field out."""
     table = {name: value for name, value in (GIVEN | repair).items() if value is not None}
     parsed = parse("p", STREAM | (stream or {}) | {"repair": table}, {"UPSTREAM_REST": "http://localhost:1"}).repair
     assert parsed is not None
@@ -29,7 +29,7 @@ def read(stream: dict[str, Any] | None = None, **repair: Any) -> Repair:
 
 
 def wrong(stream: dict[str, Any] | None = None, **repair: Any) -> list[str]:
-    """What is wrong with it."""
+    """Return the problems of such a field."""
     try:
         read(stream, **repair)
     except BadProfile as bad:
@@ -38,7 +38,7 @@ def wrong(stream: dict[str, Any] | None = None, **repair: Any) -> list[str]:
 
 
 def test_the_edges_go_into_the_address_percent_encoded_and_once() -> None:
-    """A key that looks like a placeholder, or like a query, stays as it is."""
+    """A key at an edge is percent-encoded and filled in once, even if it looks like a placeholder or a query."""
     repair = read(address="${UPSTREAM_REST}/{name}?after={after}&before={before}")
     edges = {"after": "{before}&x=1", "before": "ü"}
     assert repair.address_for("p:a/b", edges, {}) == (
@@ -58,7 +58,7 @@ def test_the_edges_go_into_the_address_percent_encoded_and_once() -> None:
     ],
 )
 def test_instants_are_spelled_and_read_in_the_unit(unit: str, spelled: str, value: Any) -> None:
-    """Whole units where an address takes them; a text or a fraction where an item has one."""
+    """An address gets whole units; an item's time may also be a text or have a fraction."""
     repair = read(address="https://r.example/?from={from}&to={to}", time_unit=unit)
     assert repair.time.spelled(1_800_000_000_123) == spelled
     assert repair.time.instant_ms(value) == 1_800_000_000_123
@@ -84,8 +84,8 @@ NAMELESS = "keep selects events by name, and repair has no name, so items of eve
          ["keep selects events by a place outside the list of split, which no item of repair has"]),
     ],
 )  # fmt: skip
-def test_what_may_not_be_intended_is_noted(stream: dict[str, Any], repair: dict[str, Any], note: list[str]) -> None:
-    """By default an item's key and name are where the stream's are; `profile check` prints what differs."""
+def test_differences_from_the_stream_are_noted(stream: dict[str, Any], repair: dict[str, Any], note: list[str]) -> None:
+    """An item's key and name are by default where the stream's are; `profile check` prints differences."""
     table = {name: value for name, value in (GIVEN | repair).items() if value is not None}
     profile = parse("p", STREAM | stream | {"repair": table}, {})
     assert profile.repair is not None
@@ -122,8 +122,10 @@ def test_what_may_not_be_intended_is_noted(stream: dict[str, Any], repair: dict[
         ({"on_conflict": "both"}, {}, 'repair works only with on_conflict = "first"'),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_in_one_sentence(stream: dict[str, Any], repair: dict[str, Any], problem: str) -> None:
-    """It names the field, and what would be right."""
+def test_an_invalid_repair_is_refused_in_one_sentence(
+    stream: dict[str, Any], repair: dict[str, Any], problem: str
+) -> None:
+    """The sentence names the field and a valid value."""
     said = wrong(stream, **repair)
     assert len(said) == 1, said
     assert said[0].startswith(problem), said

@@ -1,4 +1,4 @@
-"""The field `split`, marks with `absent` and cursors, and `resume.oldest`, as a profile spells them."""
+"""The fields `split`, marks with `absent` and cursors, and `resume.oldest`, in a profile."""
 
 from typing import Any
 
@@ -56,13 +56,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 def test_a_wrong_field_is_refused_by_name() -> None:
-    """Each names the field and what would be right."""
+    """The sentence names the field and a valid value."""
     wrong = [fields for fields, sentence in WRONG if sentence not in refusal(**fields)]
     assert wrong == []
 
 
 def test_a_path_into_the_element_keeps_its_spelling() -> None:
-    """It is shown as the profile spells it, and read in a frame that holds the element alone."""
+    """A path into the element is shown as the profile has it, and read in a frame of that element alone."""
     parsed = profile(framing="ndjson", split={"path": "$"}, key=["$[*].id"], cursor="$[*].at")
     assert (getattr(parsed.cursor, "text", ""), getattr(parsed.cursor, "steps", ())) == ("$[*].at", (0, "at"))
     (first, second) = parsed.events(Frame('[{"id": 1, "at": 5}, {"id": 2, "at": 6}]'), 0) or []
@@ -82,14 +82,14 @@ def test_a_path_into_the_element_keeps_its_spelling() -> None:
         ("no JSON", Kind.EVENT),
     ],
 )
-def test_a_mark_may_ask_that_nothing_stands_somewhere(text: str, kind: Kind) -> None:
-    """Nothing, or null; what is not an object or a list has no fields that could be absent."""
+def test_a_mark_may_require_that_a_place_is_absent(text: str, kind: Kind) -> None:
+    """A place is absent if it is missing or null; only an object or a list has absent places."""
     parsed = profile(framing="ndjson", heartbeat={"absent": ["$.e", "$.c.d"]})
     assert parsed.marks.kind(Frame(text)) is kind
 
 
 def test_the_elements_of_a_snapshot_have_its_name() -> None:
-    """This is as for a snapshot that is not a batch; an element's own name comes first."""
+    """Elements of a snapshot are named "snapshot", unless they have a name of their own."""
     fields: dict[str, Any] = {"framing": "websocket", "address": "wss://a.example/", "snapshot": {"$.type": "all"}}
     frames = Frame('{"type": "all", "items": [{"t": "a"}, {}]}'), Frame('{"type": "one", "items": [{}]}')
     for split, names in (
@@ -100,15 +100,15 @@ def test_the_elements_of_a_snapshot_have_its_name() -> None:
         assert [event.name for frame in frames for event in parsed.events(frame, 0) or []] == names
 
 
-def test_what_is_kept_is_no_conflict() -> None:
-    """It is another in each frame; without it the bodies of one key are compared."""
+def test_members_kept_beside_the_list_cause_no_conflict() -> None:
+    """`split.keep` adds members that differ in each frame, so bodies of one key are compared only without it."""
     rules = {"split": {"path": "$.items", "keep": ["$.at"]}, "key": "$.items[*].id"}
     assert profile(**rules).key_conflict is None
     assert profile(**rules | {"split": {"path": "$.items"}}).key_conflict == "first"
 
 
 def test_heartbeats_alone_may_carry_the_cursor() -> None:
-    """A profile whose events have none can resume by what its heartbeats say."""
+    """A profile whose events have no cursor can resume by its heartbeats' cursor."""
     heartbeat = {"json": {"$.at": "*"}, "cursor": "$.at"}
     assert profile(framing="ndjson", resume={"query": "since"}, heartbeat=heartbeat).cursor is None
 
@@ -133,10 +133,10 @@ def test_heartbeats_alone_may_carry_the_cursor() -> None:
         (Resume("query", "q", fallback="now"), "5", None, ("now", True)),
     ],
 )
-def test_where_to_go_on_behind_a_cursor_that_expired(
+def test_the_place_to_resume_after_an_expired_cursor(
     resume: Resume, cursor: str, oldest: str | None, expected: tuple[str, bool]
 ) -> None:
-    """The place is asked for as it was named; nothing is lost where it is no later than what the cursor asks for."""
+    """The upstream's oldest place is requested next; events are lost only if it is after the cursor's own next."""
     assert resume.after_expiry(cursor, oldest) == expected
     following, is_lost = expected
     if is_lost and oldest is not None:

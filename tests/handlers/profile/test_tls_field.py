@@ -1,4 +1,4 @@
-"""The field `tls`, as a profile spells it, and what it comes to."""
+"""The field `tls` in a profile, and the trust that it gives."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ PEM = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"
 
 
 def test_each_mistake_has_one_sentence() -> None:
-    """A key in plain text is one, and is not repeated."""
+    """Each mistake has one sentence; a key in plain text is refused without being repeated."""
     in_pem = "must be a text in PEM (-----BEGIN …), or refer to a secret, ${secret:name}"
     table: list[tuple[Any, str]] = [
         ("ca", "tls must be { ca ="),
@@ -28,8 +28,8 @@ def test_each_mistake_has_one_sentence() -> None:
     assert [spelled for spelled, sentence in table if sentence not in refusal(tls=spelled)] == []
 
 
-def test_its_secrets_are_read_with_the_others_and_shown_nowhere() -> None:
-    """The request has them, and neither its text nor the profile's."""
+def test_the_secrets_of_tls_are_read_and_never_shown() -> None:
+    """The request has the secrets of `tls`, but no text of the request or the profile shows them."""
     parsed = profile(tls={"ca": CA, "certificate": CRT, "key": KEY})
     values = {Reference("secret", name): f"PEM of {name}" for name in ("ca", "crt", "key")}
     assert parsed.secrets == sorted(values)

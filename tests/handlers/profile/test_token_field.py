@@ -1,4 +1,4 @@
-"""The fields `token` and `ticket`, as a profile spells them, and the places that they fill."""
+"""The fields `token` and `ticket` in a profile, and the places that they fill."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ PLACE = '{ path = "$.key" } or { header = "Mcp-Session-Id" }'
 
 
 def test_each_mistake_of_a_token_has_one_sentence() -> None:
-    """It names the field, and what would be right; a secret never stands there in plain text."""
+    """The sentence names the field and a valid value; a secret in plain text is refused without being repeated."""
     must_refer = "must refer to a secret, as ${secret:name}: a profile never contains it in plain text"
     table: list[tuple[Any, str]] = [
         ("x", "token must be { kind ="),
@@ -50,7 +50,7 @@ def test_each_mistake_of_a_token_has_one_sentence() -> None:
 
 
 def test_each_mistake_of_a_ticket_has_one_sentence() -> None:
-    """As for a token; a place that nothing fills is one as well."""
+    """Each mistake in `ticket` has one sentence, as does a placeholder that no token or ticket fills."""
     table: list[tuple[dict[str, Any], str]] = [
         ({"ticket": "x"}, 'ticket must be { address = "https://…", path = "$.key" }'),
         ({"ticket": {"path": "$.key"}}, "ticket.address is missing"),
@@ -86,13 +86,13 @@ def test_each_mistake_of_a_ticket_has_one_sentence() -> None:
 
 
 def test_a_profile_needs_the_secrets_of_its_token_and_its_ticket() -> None:
-    """They are read with the others, before anything is requested."""
+    """The secrets of a token and a ticket are read with the profile's others, before any request."""
     parsed = profile(token=TOKEN, ticket=TICKET | {"headers": {"X-Api-Key": "${ssm:api}"}})
     assert parsed.secrets == sorted(references("${secret:id}${secret:key}${ssm:api}"))
 
 
 def test_places_are_filled_once_in_address_header_and_body() -> None:
-    """Encoded in the address, as they are in a header; what looks like a placeholder in a value stays as it is."""
+    """A token or ticket is encoded in an address and unchanged in a header; placeholders in its value stay."""
     parsed = profile(
         address="https://example.org/{ticket.id}?k={ticket}&n={name}",
         method="POST",
@@ -108,5 +108,5 @@ def test_places_are_filled_once_in_address_header_and_body() -> None:
     assert (request.headers["x-session"], request.headers["x-token"]) == (b"s-../7", b"t=T/{ticket}")
     assert request.body == b'{"t":"T/{ticket}","k":"a b{name}","n":"x"}'
     assert {"T/{ticket}", "a b{name}", "../7"} <= set(request.secrets)
-    # What is not requested yet is empty: so a profile is tried out before its first opening.
+    # Without a token or ticket the places are empty, so that a profile can be tried out before its first opening.
     assert request_of(parsed, "demo:x", None, dict.fromkeys(parsed.secrets, "s")).address.endswith("/?k=&n=x")

@@ -1,4 +1,4 @@
-"""A stream with a gap in tables in memory, an address in virtual time, and the function that repairs it, played."""
+"""A stream with a gap in tables in memory, its repair address in virtual time, and the function that repairs it."""
 
 import json
 from collections.abc import Callable
@@ -40,9 +40,9 @@ MISSED = [10, 11, 12, 13, 14]  # by the gap of a rig
 
 
 class Rig:
-    """An event a second; those of `missed` came on no connection, between connection 1 and 2.
+    """A stream with an event a second; the events of `missed` came on no connection, between connection 1 and 2.
 
-    Where connection 2 resumed, it had caught up with event `live`.
+    If connection 2 resumed, it had caught up with event `live`.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Rig:
         self.gap = Gap(2, self.at(missed.start - 1), self.at(missed.stop), "reset", OPEN)
         self.alerts: list[str] = []
         self.dies_after: int | None = None
-        self.pace_ms = 500  # by which a killed function's turn lasts longer
+        self.pace_ms = 500  # how much longer the turn of a killed function lasts
         self.secrets: Secrets = {}
         partitions = 0 if store == "log" else 1
         self.tables.put_item(
@@ -73,11 +73,11 @@ class Rig:
             self.connected(fence, numbers, live if fence == 2 else None)
 
     def at(self, number_: int) -> int:
-        """When an event happened."""
+        """Return when an event happened."""
         return ORIGIN_MS + number_ * 1000
 
     def connected(self, fence: int, numbers: range, live: int | None = None) -> None:
-        """Has a connection store events, each when it happened; where it resumed, it caught up with event `live`."""
+        """Let a connection store events, each when it happened; if it resumed, it caught up with event `live`."""
         opened_ms = self.at(numbers.start)
         live_ms = opened_ms if live is None else self.at(live)
         progress = Progress(
@@ -94,7 +94,7 @@ class Rig:
             self.store.write("s", fence, 0, events, StoragePolicy())
 
     def run(self, *, request: bool = True, left_ms: int = 10**9, is_dry: bool = False) -> Outcome:
-        """One invocation, and how it ended; raises Killed where it dies at an Ask."""
+        """Run one invocation and return its outcome; raises Killed if it dies at a request."""
         if request:
             self.work.request("s", self.now, self.now)
         deps = Deps(
@@ -118,13 +118,13 @@ class Rig:
 
     @property
     def repaired(self) -> Any:
-        """What the gap's record says of its repair."""
+        """Return the repair in the gap's record."""
         gap = next(gap for gap in self.records.newest_gaps("s", 10) if gap.fence == self.gap.fence)
         assert gap.repair is not None
         return gap.repair
 
     def stored(self) -> list[tuple[int, bool]]:
-        """The events in their order, each with whether it came by repair."""
+        """Return the events in order, each with whether it came by repair."""
         layout = self.records.layout("s")
         assert layout is not None
         entries = self.reader.entries("s", layout, self.now, "", 10_000)
@@ -132,12 +132,12 @@ class Rig:
         return [(json.loads(event.data or "")["id"], event.is_repaired) for event in events]
 
     def lies(self, **ways: Any) -> None:
-        """Changes how the address behaves."""
+        """Change how the address behaves."""
         self.rest._ways = replace(self.rest._ways, **ways)
 
 
 def body(number_: int) -> str:
-    """The JSON of an event."""
+    """Return the JSON of an event."""
     return f'{{"id":{number_},"at":{ORIGIN_MS + number_ * 1000}}}'
 
 
@@ -147,7 +147,7 @@ def item(tables: Any, partition: str, sort: str) -> Item:
 
 
 def brought(rig: Rig) -> list[int]:
-    """Return the events that came by repair, in order; every event exists once."""
+    """Check that every event exists once; return in order those that came by repair."""
     stored = rig.stored()
     assert sorted(number for number, _ in stored) == list(range(len(rig.emitted_ms)))
     return [number for number, is_repaired in stored if is_repaired]

@@ -1,4 +1,4 @@
-"""A repair sends its stream's token and obeys rate limits, at played servers on real sockets."""
+"""A repair sends its stream's token and obeys rate limits, with played servers on real sockets."""
 
 import time
 from typing import Any
@@ -35,8 +35,8 @@ def sent(profile: Profile, tokens: OwnTokens) -> bytes | None:
     return request(profile, profile.repair, "https://rest.example/events", secrets).headers.get("authorization")
 
 
-def test_the_streams_token_goes_with_its_headers() -> None:
-    """It is kept for the next request and replaced after a 401; with headers of its own, a repair sends none."""
+def test_a_repair_sends_the_streams_token() -> None:
+    """The token is kept for the next request and replaced after a 401; a repair with headers of its own sends none."""
     tokens = OwnTokens(lambda: time.time_ns() // 1_000_000)
     with playing() as (origin, _), serving(sends(REFUSED)) as server:
         profile = profile_of(origin)
@@ -54,7 +54,7 @@ def test_the_streams_token_goes_with_its_headers() -> None:
 
 
 def test_a_token_server_that_is_down_is_named() -> None:
-    """The repair is tried again later, as after any refusal; the sentence names only the host."""
+    """If the token server is down, the error names only its host; the repair is retried as after any refusal."""
     down = refuses(503)
     with serving(down) as server, pytest.raises(StreamDropped, match=r"^the token server 127\.0\.0\.1 answered 503$"):
         sent(profile_of(server.address), OwnTokens(lambda: 0))
@@ -73,7 +73,7 @@ def test_a_token_server_that_is_down_is_named() -> None:
     ],
 )
 def test_a_used_up_rate_limit_is_a_back_off(headers: str, rest_s: float | None, status: int) -> None:
-    """A header gives a duration, or an instant of the upstream's clock; a Retry-After says more."""
+    """A used-up rate limit is a back-off, given as a duration or an upstream's instant, unless Retry-After is given."""
     lines = (f"HTTP/1.1 {status} X", "Date: Sat, 29 Nov 2025 09:03:20 GMT", headers, "Content-Length: 0", "", "")
     with serving(sends("\r\n".join(lines).encode())) as server:
         answer = fetch(UpstreamRequest("GET", server.address, {}, None, allow_private=True))
@@ -81,7 +81,7 @@ def test_a_used_up_rate_limit_is_a_back_off(headers: str, rest_s: float | None, 
 
 
 def test_a_header_in_several_lines_is_one_list() -> None:
-    """Some servers send a Link for each relation, and any of them may be the next page."""
+    """A header in several lines, as a Link for each relation, is read as one list."""
     links = '</a?page=2>; rel="next"', '</schema>; rel="describedby"'
     lines = ("HTTP/1.1 200 OK", *(f"Link: {link}" for link in links), "Content-Length: 0", "", "")
     with serving(sends("\r\n".join(lines).encode())) as server:
@@ -103,7 +103,7 @@ def test_a_header_in_several_lines_is_one_list() -> None:
     ],
 )  # fmt: skip
 def test_an_answer_that_cannot_be_read_is_explained(answer: bytes, problem: str) -> None:
-    """In the words that a stream's end has, without an address; no more than MOST_BYTES are held."""
+    """An unreadable answer has the sentence of a stream's end, without an address; at most MOST_BYTES are held."""
     with serving(sends(answer)) as server:
         fetched = fetch(UpstreamRequest("GET", server.address, {}, None, allow_private=True))
     assert (fetched.problem, fetched.body) == (problem, b"")

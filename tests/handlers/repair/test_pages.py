@@ -1,4 +1,4 @@
-"""The pages of a repair address: their order, their end, the next one, and a walk that was interrupted."""
+"""The pages of a repair address: their order, their end, the next page, and an interrupted walk."""
 
 import json
 import random
@@ -24,7 +24,7 @@ from tests.handlers.repair.rigs import MISSED, REPAIR, STREAM, Rig, body, brough
 @pytest.mark.parametrize("limit", [2, 3, 100])
 @pytest.mark.parametrize("address", ["after={after}&before={before}", "after={after}", "before={before}"])
 def test_an_address_without_an_order_hides_nothing(address: str, limit: int) -> None:
-    """A missed event may be beyond both edges or on a later page: all is stored, and one page can prove it."""
+    """At an unordered address all pages are read and stored; only a single page can prove the gap closed."""
     ways = RestWays(limit=limit, is_inclusive=True, is_shuffled=True)
     rig = Rig(ways, address=f"https://rest.example/events?{address}")
     rig.run(left_ms=1_000)
@@ -40,10 +40,10 @@ def test_an_address_without_an_order_hides_nothing(address: str, limit: int) -> 
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("is_shuffled", [True, False])
-def test_an_answer_that_says_that_it_is_a_part_proves_nothing_without_an_order(
+def test_a_partial_answer_without_an_order_proves_nothing(
     status: int, headers: dict[str, str], state: str, is_shuffled: bool
 ) -> None:
-    """Its items may be any of them. In an order, all between the edges are there; the profile names no next page."""
+    """Without an order a partial answer may lack any item; in order it has all items between the edges."""
     rig = Rig(RestWays(limit=100, is_inclusive=True, is_shuffled=is_shuffled), next=None)
     fetch = rig.rest.fetch
     rig.rest.fetch = lambda request: replace(fetch(request), status=status, headers=headers)  # type: ignore[method-assign]
@@ -52,7 +52,7 @@ def test_an_answer_that_says_that_it_is_a_part_proves_nothing_without_an_order(
 
 
 class Numbered(VirtualRest):
-    """An address of numbered pages of three: behind the last, or behind page `ends_after`, it has none.
+    """An address of numbered pages of three; after the last page, or after page `ends_after`, it answers 404.
 
     Its links count pages, or items if it `skips`.
     """
@@ -84,9 +84,9 @@ class Numbered(VirtualRest):
     ],
 )  # fmt: skip
 def test_numbered_pages_may_end_with_a_404(following: dict[str, Any], ends_after: int, state: str, asked: int) -> None:
-    """Counted by pages or items, it ends the walk, which proves what it showed; on the first page it is a refusal.
+    """A 404 after the first page ends the walk, which proves the pages read; on the first page it is a refusal.
 
-    What a killed function has stored of the first page is counted once, even if it is on the second too.
+    Events that a killed function has stored of the first page are counted once, even if the second page has them too.
     """
     rig = Rig(next=following)
     rest = rig.rest = Numbered(RestWays(), lambda: rig.now, rig.emitted_ms, body)
@@ -110,12 +110,12 @@ def test_numbered_pages_may_end_with_a_404(following: dict[str, Any], ends_after
     [({"number": "page"}, 0, PARTLY, 6), ({"number": "skip", "first": 1, "step": 3}, 1, REPAIRED, 8),
      ({"number": "skip", "step": 5}, 1, PARTLY, 2)],
 )  # fmt: skip
-def test_a_profile_that_counts_pages_otherwise_than_the_address_leaves_out_none(
+def test_a_profile_that_counts_pages_differently_skips_no_event(
     following: dict[str, Any], begins: int, state: str, asked: int
 ) -> None:
-    """The address counts from 0, the profile from 1; or a step is longer than a page: nothing is proved by a hole.
+    """If profile and address count pages differently, a hole between pages proves nothing.
 
-    The first page too is asked for by its number, and a page of fewer items than a step is the last.
+    The first page is requested by its number too, and a page with fewer items than a step is the last.
     """
     rig = Rig(next=following)
     rest = rig.rest = Numbered(RestWays(), lambda: rig.now, rig.emitted_ms, body)
@@ -128,7 +128,7 @@ def test_a_profile_that_counts_pages_otherwise_than_the_address_leaves_out_none(
 @pytest.mark.parametrize("following", [{"number": "page"}, {"link": "next"}, {"cursor": "$.next"}])
 @pytest.mark.parametrize("page", [1, 2])
 def test_an_item_that_is_deleted_between_two_counted_pages_hides_no_other(page: int, following: dict[str, Any]) -> None:
-    """It moves the first item of the next page to the page that was read: that one comes with a later walk."""
+    """A deleted item moves the next page's first item to the page already read: that item comes with a later walk."""
     rig = Rig(next=following, pace_s=0, missed=range(10, 20), events=30)
     rest = rig.rest = Numbered(RestWays(), lambda: rig.now, rig.emitted_ms, body)
     fetch, deleted = rest.fetch, [3 * page + 7, 3 * page + 8]
@@ -149,7 +149,7 @@ def test_an_item_that_is_deleted_between_two_counted_pages_hides_no_other(page: 
 
 @pytest.mark.parametrize("skips", [False, True])
 def test_an_item_that_is_deleted_after_a_kill_hides_no_other(skips: bool) -> None:
-    """The next function knows how the page before the kill was counted, and sees the hole behind it."""
+    """The function after a kill knows how the page before was counted, and sees the hole after it."""
     rig = Rig(next={"link": "next"}, missed=range(10, 20), events=30)
     rest = rig.rest = Numbered(RestWays(), lambda: rig.now, rig.emitted_ms, body)
     rest.skips, rig.dies_after = skips, 10
@@ -162,7 +162,7 @@ def test_an_item_that_is_deleted_after_a_kill_hides_no_other(skips: bool) -> Non
 
 
 def test_an_offset_that_is_also_a_key_hides_no_item() -> None:
-    """Item 4 is deleted behind the page of 3, 4 and 5: `skip=3` leads to 7, and looks like the page behind item 3."""
+    """If item 4 is deleted, `skip=3` leads to 7, which looks like the page after item 3; no item is missed."""
     rig = Rig(next={"link": "next"}, missed=range(4, 10))
     rest = rig.rest = Numbered(RestWays(), lambda: rig.now, rig.emitted_ms, body)
     rest.skips, fetch = True, rest.fetch
@@ -182,7 +182,7 @@ def test_an_offset_that_is_also_a_key_hides_no_item() -> None:
      ([8, 7], True, False), ([7, 6], False, False), ([9, 8], True, False), ([], True, True)],
 )  # fmt: skip
 def test_a_page_continues_another_without_a_hole(page: list[int], by_number: bool, by_time: bool) -> None:
-    """The page before went from 9 to 11. Of the items of one instant some may have been left out."""
+    """A page continues the page before, 9 to 11, if no item between can be missing; several may share a time."""
     repair = Repair(low=9, high=11)
     assert continues(repair, places([str(one) for one in page], [None] * len(page))) == by_number
     assert continues(repair, places([f"key {one}" for one in page], page)) == by_time
@@ -202,9 +202,9 @@ FOREIGN = "the address names its items in another form than the stream, so none 
     ],
 )  # fmt: skip
 def test_items_without_the_streams_keys_are_not_stored(one: str, reason: str) -> None:
-    """Renamed, or in another form, they would meet none that is known, and each event would come twice.
+    """Items whose keys are absent or in another form are not stored, because each event would come twice.
 
-    Nor can a page be read that is no JSON, or more of it than fits.
+    A page that is not JSON, or has too many values, is not read.
     """
     rig = Rig()
     rest = rig.rest = VirtualRest(RestWays(), lambda: rig.now, rig.emitted_ms, lambda number_: one % number_)
@@ -214,8 +214,8 @@ def test_items_without_the_streams_keys_are_not_stored(one: str, reason: str) ->
 
 
 @pytest.mark.parametrize("last", ["false", "0", "null", '""'])
-def test_a_cursor_that_says_no_ends_the_walk(last: str) -> None:
-    """An address that answers with `"next": false` has no page of that name."""
+def test_an_empty_cursor_ends_the_walk(last: str) -> None:
+    """A cursor of false, 0, null or "" means that there is no next page."""
     rig, rest = linked("", next_={"cursor": "$.next", "query": "page"})
     fetch = rest.fetch
     rest.fetch = lambda request: replace(fetch(request), body=fetch(request).body.replace(b'""', last.encode()))  # type: ignore[method-assign]
@@ -224,7 +224,7 @@ def test_a_cursor_that_says_no_ends_the_walk(last: str) -> None:
 
 
 def test_an_empty_list_may_be_null() -> None:
-    """As Go spells it: nothing lies between the edges, and the second walk shows both of them."""
+    """An empty list may be null, as Go writes it; the second walk shows both edges, so the gap is repaired."""
     rig = Rig(missed=range(10, 10))
     fetch = rig.rest.fetch
     rig.rest.fetch = lambda request: replace(fetch(request), body=fetch(request).body.replace(b"[]", b"null"))  # type: ignore[method-assign]
@@ -233,7 +233,7 @@ def test_an_empty_list_may_be_null() -> None:
 
 
 class Linked(VirtualRest):
-    """An address of two pages, at whose first one `following` is the next; `dead` cursors are refused for ever."""
+    """An address of two pages, where `following` is the first page's next; `dead` cursors are always refused."""
 
     following, bom = "", b""
     dead: tuple[str, ...] = ()
@@ -249,7 +249,7 @@ class Linked(VirtualRest):
 
 
 def linked(following: str, *dead: str, next_: dict[str, str], bom: bytes = b"") -> tuple[Rig, Linked]:
-    """Return a rig at such an address."""
+    """Return a rig with such an address."""
     rig = Rig(next=next_)
     rest = Linked(RestWays(), lambda: rig.now, rig.emitted_ms, body)
     rig.rest, rest.following, rest.dead, rest.bom = rest, following, dead, bom
@@ -271,14 +271,14 @@ def linked(following: str, *dead: str, next_: dict[str, str], bom: bytes = b"") 
     ],
 )
 def test_the_next_page_is_at_the_same_origin(following: str, reason: str) -> None:
-    """Whatever the address answers, the function goes on, and a problem does not quote it."""
+    """A next page at another origin, or with an invalid address, fails the repair; the reason does not quote it."""
     rig, _ = linked(following, next_={"cursor": "$.next"}, bom=b"\xef\xbb\xbf")
     assert rig.run(left_ms=1_000).status == "done"
     assert (rig.repaired.state, rig.repaired.reason) == (FAILED if reason else REPAIRED, reason)
 
 
 def test_a_cursor_that_has_expired_is_replaced_by_a_new_one() -> None:
-    """After a failure the walk continues at its page; if the address does not know that any more, it begins anew."""
+    """After a failure a walk continues at its page; if the address refuses that page, the walk begins anew."""
     rig, rest = linked("old", "old", next_={"cursor": "$.next", "query": "page"})
     rig.run(left_ms=1_000)
     rest.following = "new"
@@ -293,9 +293,9 @@ def test_a_cursor_that_has_expired_is_replaced_by_a_new_one() -> None:
 
 @pytest.mark.parametrize("address", ["https://new.example/events", "https://rest.example/all"])
 def test_a_walk_does_not_continue_at_a_former_profiles_address(address: str) -> None:
-    """It begins anew at the one that the profile names now: the credentials are meant for that, and it has other pages.
+    """After the profile's address changed, a walk begins anew there: credentials and pages belong to that address.
 
-    A former address may have asked for a part of the events.
+    A former address may have requested a part of the events.
     """
     rig, rest = linked("old", "old", next_={"cursor": "$.next", "query": "page"})
     rig.run(left_ms=1_000)
@@ -313,10 +313,10 @@ def test_a_walk_does_not_continue_at_a_former_profiles_address(address: str) -> 
 @pytest.mark.parametrize("most", [7, 9])
 @pytest.mark.parametrize("coat", ["%d", "v1:%d", ""])
 def test_items_of_one_instant_hide_none_between_two_pages(limit: int, is_inclusive: bool, most: int, coat: str) -> None:
-    """The cursor is the time of a page's last item, and 12 to 15 share one: only pages that overlap prove a gap.
+    """If pages end by time and items share an instant, only overlapping pages prove the gap closed.
 
-    An address that begins where `from` says overlaps, if a page holds more than one instant; the last one ignores it.
-    An empty page does not show in which direction to overlap.
+    An address that begins at `from` overlaps if a page has more than one instant; the last address ignores `from`. An
+    empty page does not show in which direction to overlap.
     """
     rig = Rig(named=lambda one: f"k{one}", time="$.at", address="https://rest.example/events?from={from}")
     order = (9, 10, 11, 12, 15, 13, 14, 16, 17)[:most]
@@ -340,9 +340,9 @@ def test_items_of_one_instant_hide_none_between_two_pages(limit: int, is_inclusi
 
 @pytest.mark.parametrize(("edge", "asked"), [("after", 6), ("from", 7)])
 def test_an_address_without_an_end_is_read_as_far_as_the_edge(edge: str, asked: int) -> None:
-    """Its items go towards the edge; what came later is not requested, and the first page is once more at the end.
+    """An address without a far edge is read only up to the edge; then the first page is read once more.
 
-    It may begin at a key, or at an instant (here all that there is).
+    The address may begin at a key, or at an instant (here before all events).
     """
     rig = Rig(RestWays(limit=3), address=f"https://rest.example/events?{edge}={{{edge}}}", events=400)
     rig.run()
@@ -368,14 +368,14 @@ PASSED = replace(SEEN, low=9, high=10)
 def test_only_a_page_beyond_an_edges_time_has_passed_it(
     bounds: str, earlier: Repair, repair: Repair, keys: str, is_over: bool
 ) -> None:
-    """Other items may share the edge's time, and be on the page after its own; two never share a number."""
+    """By time, a walk has passed an edge only with a later time, because other items may share the edge's time."""
     assert passed(bounds.split(), earlier, repair, list(keys)) is is_over
 
 
-def test_a_walk_that_is_refused_goes_on_at_its_page() -> None:
-    """Two walks of 16 pages and more end in 77 s at an address that fails nine times, with no page read twice.
+def test_a_refused_walk_continues_at_its_page() -> None:
+    """Two walks of 16 pages or more end in 77 s at an address that fails nine times, and no page is read twice.
 
-    The look back at the first page is resumed too; the back-off is that of the failures at one page.
+    The second read of the first page is resumed too; the back-off counts the failures at one page.
     """
     rig, draws = Rig(RestWays(limit=2), missed=range(10, 42), events=60), random.Random(1)
     fetch, begun_ms = rig.rest.fetch, rig.now
@@ -395,7 +395,7 @@ def test_a_walk_that_is_refused_goes_on_at_its_page() -> None:
 
 
 def test_an_address_that_forgets_during_the_walk_proves_nothing() -> None:
-    """The second page began with 13, because 12 had just become too old: the edge before the gap is gone as well."""
+    """If an item becomes too old during the walk, the edge before the gap is gone too, and only a part is repaired."""
     rig = Rig(RestWays(limit=3, keeps_ms=11_200, is_inclusive=True), pace_s=4)
     rig.run(left_ms=4_500)
     assert rig.repaired.state == PARTLY
@@ -411,7 +411,7 @@ def test_an_address_that_forgets_during_the_walk_proves_nothing() -> None:
     ],
 )  # fmt: skip
 def test_an_order_is_that_of_the_pages(pages: list[list[int]], way: int) -> None:
-    """It is by number or by time; a page may be reversed, and may repeat an item."""
+    """The order of an address, by number or time, follows from its pages; a page may be reversed or repeat an item."""
     by_time = by_number = Repair()
     for page in pages:
         by_number = ordered(by_number, places([str(one) for one in page], [None] * len(page)))
@@ -419,10 +419,10 @@ def test_an_order_is_that_of_the_pages(pages: list[list[int]], way: int) -> None
     assert (by_number.way, by_time.way) == (way, way)
 
 
-def test_the_edge_may_lie_behind_the_first_page() -> None:
-    """An address by time is asked from some seconds before the gap on; it still has that page after the walk.
+def test_the_edge_may_be_on_a_later_page() -> None:
+    """An address by time is requested from some seconds before the gap; after the walk its first page is read again.
 
-    So it is too if another function goes on with the walk: it repeats one request at most.
+    The same holds if another function continues the walk, with at most one repeated request.
     """
     for count in (None, *range(26)):
         rig = Rig(RestWays(limit=4), address="https://rest.example/events?from={from}&to={to}")
@@ -437,7 +437,7 @@ def test_the_edge_may_lie_behind_the_first_page() -> None:
 
 @pytest.mark.parametrize("page", range(6))
 def test_a_limit_that_an_answer_uses_up_is_obeyed(page: int) -> None:
-    """The next request waits until the limit begins anew, in this function or a later one; the walk then goes on."""
+    """The next request waits until a used-up limit is renewed, in this function or a later one; the walk continues."""
     rig = Rig(RestWays(limit=3))
     fetch, used_up_ms = rig.rest.fetch, list[int]()
 

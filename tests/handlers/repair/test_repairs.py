@@ -1,4 +1,4 @@
-"""The function that repairs gaps, at an address that pages, lags, refuses and lies: what it stores and reports."""
+"""The function that repairs gaps, at an address that pages, lags, refuses and lies: its stored events and reports."""
 
 import itertools
 from dataclasses import replace
@@ -31,8 +31,8 @@ STORES = ("items", "log")
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("is_inclusive", [False, True])
 @pytest.mark.parametrize("limit", [2, 5, 100])
-def test_what_was_missed_is_stored_once_and_marked(store: str, is_inclusive: bool, limit: int) -> None:
-    """It comes after what it missed, in items and in a log, with any pages; the record says how many came."""
+def test_missed_events_are_stored_once_and_marked(store: str, is_inclusive: bool, limit: int) -> None:
+    """Missed events are stored once, after the later ones, in items or a log, with any pages, and are counted."""
     rig = Rig(RestWays(limit=limit, is_inclusive=is_inclusive), store=store)
     assert rig.run().status == "done"
     assert brought(rig) == MISSED
@@ -44,8 +44,8 @@ def test_what_was_missed_is_stored_once_and_marked(store: str, is_inclusive: boo
 @pytest.mark.parametrize(
     ("is_inclusive", "asked"), [(False, ["after=9&before=15", "after=8&before=16"]), (True, ["after=9&before=15"])]
 )
-def test_an_address_without_the_edges_is_asked_again_beyond_them(is_inclusive: bool, asked: list[str]) -> None:
-    """It asks first between the keys at the edges; if the answer lacks them, beyond them."""
+def test_an_address_that_leaves_out_the_edges_is_requested_beyond_them(is_inclusive: bool, asked: list[str]) -> None:
+    """The first request is between the keys at the edges; if the answer lacks them, the next goes beyond them."""
     rig = Rig(RestWays(limit=100, is_inclusive=is_inclusive))
     rig.run()
     assert [address.partition("?")[2] for address in rig.rest.addresses] == asked
@@ -54,7 +54,7 @@ def test_an_address_without_the_edges_is_asked_again_beyond_them(is_inclusive: b
 @pytest.mark.parametrize("missed", [range(10, 15), range(10, 10)], ids=["events are missing", "nothing happened"])
 @pytest.mark.parametrize("lie", ["is empty", "forgets the edges", "is a page for people"])
 def test_an_answer_without_an_overlap_proves_nothing(lie: str, missed: range) -> None:
-    """Its events are stored, and the gap counts as repaired only once the address shows both edges."""
+    """Events of an answer without both edges are stored, but the gap is repaired only once the address shows them."""
     rig = Rig(RestWays(limit=100, lie=lie, lies_ms=10**9), missed=missed)
     rig.run(left_ms=1_000)
     repair = rig.repaired
@@ -68,8 +68,8 @@ def test_an_answer_without_an_overlap_proves_nothing(lie: str, missed: range) ->
     assert sorted(brought(rig)) == list(missed)
 
 
-def test_what_came_while_the_connection_caught_up_is_no_edge() -> None:
-    """It belongs to the gap's backlog, so the edge is the first event after it."""
+def test_an_event_of_the_backlog_is_no_edge() -> None:
+    """Events that came while the connection caught up belong to the gap, so the edge is the first event after them."""
     rig = Rig(RestWays(limit=100), live=18)
     rig.run()
     assert [address.partition("?")[2] for address in rig.rest.addresses] == ["after=9&before=18", "after=8&before=19"]
@@ -80,7 +80,7 @@ def test_what_came_while_the_connection_caught_up_is_no_edge() -> None:
 
 
 def test_an_address_that_lags_is_asked_until_it_has_the_event_after_the_gap() -> None:
-    """Its first answers end before the gap does: their events are stored, and it asks again, ever later."""
+    """An address that lags is requested again at growing intervals until it has the event after the gap."""
     rig = Rig(RestWays(lag_ms=20_000, limit=100))
     rig.run()
     assert rig.repaired.state == REPAIRED
@@ -93,7 +93,7 @@ def test_an_address_that_lags_is_asked_until_it_has_the_event_after_the_gap() ->
 
 
 def test_an_address_that_has_not_come_so_far_yet_repairs_a_part() -> None:
-    """It shows the event before the gap but not the one after it, so events between may be missing."""
+    """If the address lacks the event after the gap, events between may be missing, and only a part is repaired."""
     rig = Rig(RestWays(lag_ms=10_000, limit=100), time="$.at")
     rig.run(left_ms=1_000)
     repair = rig.repaired
@@ -102,8 +102,8 @@ def test_an_address_that_has_not_come_so_far_yet_repairs_a_part() -> None:
     assert (repair.open_from_ms, repair.open_to_ms) == (rig.at(10), None)
 
 
-def test_nothing_is_asked_for_before_after_s_is_over() -> None:
-    """The address needs so long until it has the stream's events."""
+def test_no_request_is_sent_before_after_s_is_over() -> None:
+    """The first request comes `after_s` after the gap, because the address lags behind the stream."""
     rig = Rig(RestWays(limit=100), after_s="1m")
     rig.now = rig.gap.to_ms + 40_000
     rig.run()
@@ -112,7 +112,7 @@ def test_nothing_is_asked_for_before_after_s_is_over() -> None:
 
 
 def test_the_pace_is_kept_between_pages() -> None:
-    """No two requests come closer than `pace_s`."""
+    """Two requests are at least `pace_s` apart."""
     rig = Rig(RestWays(limit=2), pace_s=1.5)
     rig.run()
     assert len(rig.rest.asked) > 3
@@ -120,7 +120,7 @@ def test_the_pace_is_kept_between_pages() -> None:
 
 
 def test_retry_after_is_obeyed_by_all_streams_of_the_profile() -> None:
-    """A longer rest than a walk waits ends the turn; nobody has the next turn before the rest is over."""
+    """A long Retry-After ends the turn, and no function gets the next turn before it is over."""
     rig = Rig(RestWays(refuses=100, seed=3))
     while not item(rig.tables, "s", "repairing") or rig.repaired.rest_until_ms <= rig.now:
         rig.now += TURN_MS
@@ -137,9 +137,9 @@ def test_retry_after_is_obeyed_by_all_streams_of_the_profile() -> None:
     ("store", "limit", "is_refused"), one_in(3, itertools.product(STORES, [2, 100], [False, True]))
 )
 def test_a_kill_at_any_place_loses_nothing_and_stores_nothing_twice(store: str, limit: int, is_refused: bool) -> None:
-    """The next function goes on with the first page that was not read, and counts what that had brought.
+    """After a kill at any request, the next function continues at the first unread page and counts all stored events.
 
-    It does so even if another one between the two was refused.
+    This holds even if a function between the two was refused.
     """
     count, longest = 0, 0
     while True:
@@ -167,8 +167,8 @@ def test_a_kill_at_any_place_loses_nothing_and_stores_nothing_twice(store: str, 
 
 
 @pytest.mark.parametrize(("cause", "state"), [("over_budget", REPAIRED), ("ids_restarted", PARTLY)])
-def test_what_was_left_out_is_fetched_only_if_a_person_wants_it(cause: str, state: str) -> None:
-    """A budget bounds what is stored in a day; and what was dropped as known has ids that name other events too."""
+def test_events_left_out_on_purpose_are_fetched_only_on_request(cause: str, state: str) -> None:
+    """Events that a budget left out, or with restarted ids, which are ambiguous, are fetched only on request."""
     rig = Rig(RestWays(limit=100))
     rig.store.ledger._table.put(gap_item("s", replace(rig.gap, cause=cause)))
     rig.run()
@@ -181,7 +181,7 @@ def test_what_was_left_out_is_fetched_only_if_a_person_wants_it(cause: str, stat
 
 @pytest.mark.parametrize("seed", range(3))
 def test_gaps_that_touch_count_each_event_once(seed: int) -> None:
-    """Both are between the same two events: what one walk stores counts there, even if another one was refused."""
+    """Of two gaps between the same events, each event counts in one, even if one walk was refused."""
     rig = Rig(RestWays(limit=2, refuses=30, seed=seed), missed=range(10, 20), events=30)
     notice = Gap(2, rig.gap.from_ms, rig.gap.to_ms - 1, "announced_by_upstream", LOST, 1)
     rig.store.ledger._table.put(gap_item("s", notice))
@@ -194,14 +194,14 @@ def test_gaps_that_touch_count_each_event_once(seed: int) -> None:
 
 
 def test_a_walk_of_minutes_stores_nothing_twice_in_a_log() -> None:
-    """Its second walk brings again what the first one has stored minutes before, and what came after the gap."""
+    """The second walk of a slow repair brings stored and later events again, and stores none of them twice."""
     rig = Rig(RestWays(limit=4), store="log", address="https://rest.example/events?after={after}", pace_s=60)
     rig.run()
     assert (rig.repaired.state, rig.repaired.stored, brought(rig)) == (REPAIRED, len(MISSED), MISSED)
 
 
 def test_a_log_with_too_many_keys_since_the_gap_takes_no_items(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody could tell which of them are known: the function can hold only so many keys."""
+    """If a log has more keys since the gap than the function can hold, no items are stored, as they may be known."""
     monkeypatch.setattr(known, "MOST_BARE_KEYS", 17)
     rig = Rig(RestWays(limit=2), store="log")
     rig.run(left_ms=1_000)
@@ -211,7 +211,7 @@ def test_a_log_with_too_many_keys_since_the_gap_takes_no_items(monkeypatch: pyte
 
 @pytest.mark.parametrize("second", [10, 14, 16])
 def test_a_walk_that_begins_anew_counts_each_event_once(second: int) -> None:
-    """The next page's address holds a secret, so no record has it. Two functions die, the first with a page stored."""
+    """If the next page's address has a secret, it is not recorded, and a killed walk begins anew."""
     rig = Rig(RestWays(limit=2))
     rig.secrets = {Reference("secret", "token"): "page="}
     for after in (15, second):
@@ -224,7 +224,7 @@ def test_a_walk_that_begins_anew_counts_each_event_once(second: int) -> None:
 
 
 def test_a_secret_that_no_header_can_carry_is_named() -> None:
-    """Nothing is sent; the gap's reason says which header it is, and the next try reads the secret anew."""
+    """A secret that a header cannot carry is named in the gap's reason, and the next try reads it again."""
     rig = Rig(headers={"X-Key": "${secret:key}"})
     rig.secrets = {Reference("secret", "key"): "k\n"}
     rig.run(left_ms=1_000)
@@ -233,7 +233,7 @@ def test_a_secret_that_no_header_can_carry_is_named() -> None:
 
 
 def test_items_of_an_edges_own_time_are_on_either_side_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of those of a second, many addresses have no order: what is not between the edges may be missing as well."""
+    """Items of one second have no order, so items with an edge's time may be missing too, and are stored."""
     rig = Rig(named=lambda one: f"k{one}", time="$.at")
     seconds = zip((7, 12, 15, 10, 9, 14, 11, 13, 16), (1, 2, 2, 2, 2, 2, 2, 2, 3), strict=True)
     items = ",".join(f'{{"id":"k{one}","at":{at}}}' for one, at in seconds)
@@ -246,7 +246,7 @@ def test_items_of_an_edges_own_time_are_on_either_side_of_it(monkeypatch: pytest
     ("since", "seen", "state"), [(15, 19, PARTLY), (7, 8, REPAIRED), (7, 12, PARTLY), (16, 18, REPAIRED)]
 )
 def test_ids_that_started_over_prove_nothing(since: int, seen: int, state: str) -> None:
-    """9 and 15 are of different counts then: the address has both, and most of the new count was dropped as known."""
+    """If the ids started over within the gap, both edges prove nothing, because most new ids were dropped as known."""
     rig = Rig(RestWays(is_inclusive=True))
     epoch = {"epoch": control_record.epoch(Epoch(0, rig.at(since), rig.at(seen)))}
     rig.tables.put_item(TableName="control", Item=item(rig.tables, "s", "lease") | epoch)
@@ -256,7 +256,7 @@ def test_ids_that_started_over_prove_nothing(since: int, seen: int, state: str) 
 
 
 def test_an_address_that_reaches_less_far_repairs_a_part() -> None:
-    """Its events are stored; the record says what is open, and an alert follows once nobody tries it again."""
+    """If the address does not reach back far enough, the record names the open part; an alert follows the last try."""
     rig = Rig(RestWays(limit=100, keeps_ms=8_500), reach_s=60, time="$.at")
     rig.run(left_ms=1_000)
     repair = rig.repaired
@@ -270,13 +270,13 @@ def test_an_address_that_reaches_less_far_repairs_a_part() -> None:
         rig.run(request=False, left_ms=1_000)
     assert (rig.repaired.state, len(rig.alerts)) == (PARTLY, 1)
     assert rig.now <= rig.gap.to_ms + 60_000
-    # What came is not forgotten where a person has it tried again, and the address has less by now.
+    # A repair on request keeps the counts, even if the address has fewer events by now.
     tried = gap_edges.again(rig.records.newest_gaps("s", 1)[0], rig.now)
     assert (tried.stored, tried.first_ms, tried.last_ms, tried.next_ms) == (3, rig.at(12), rig.at(14), rig.now)
 
 
-def test_without_an_event_before_the_gap_nothing_can_be_asked_for_behind_it() -> None:
-    """The stream began with the gap, or all events before it have expired."""
+def test_a_gap_without_an_event_before_it_cannot_be_repaired() -> None:
+    """Without an event before the gap there is no key to request from; the repair fails with that reason."""
     rig = Rig(missed=range(5))
     rig.gap = replace(rig.gap, from_ms=rig.at(-1))
     rig.run(left_ms=1_000)
@@ -284,8 +284,8 @@ def test_without_an_event_before_the_gap_nothing_can_be_asked_for_behind_it() ->
     assert rig.rest.asked == []
 
 
-def test_without_an_event_after_the_gap_it_waits_for_one() -> None:
-    """The connection after it has brought nothing yet: the gap stays open, which is no failure."""
+def test_a_gap_without_an_event_after_it_waits_for_one() -> None:
+    """Until the connection after the gap brings an event, the gap stays open, which is no failure."""
     rig = Rig(RestWays(limit=100), missed=range(10, 15), events=15)
     rig.now += 5_000
     rig.run(left_ms=1_000)
@@ -298,8 +298,8 @@ def test_without_an_event_after_the_gap_it_waits_for_one() -> None:
     assert brought(rig) == MISSED
 
 
-def test_what_an_older_connection_brings_after_the_gap_is_no_edge() -> None:
-    """A frozen function reads events from before the gap's end; they belong before what the gap has missed."""
+def test_an_event_of_an_older_connection_is_no_edge() -> None:
+    """Events that a frozen function stores after the gap's end belong before the gap, so they are no edge."""
     rig = Rig(RestWays(limit=100), before=range(9))
     rig.store.write("s", 1, 90, [StreamEvent("9", body(9), None, None, None, rig.at(15))])
     rig.run()
@@ -308,7 +308,7 @@ def test_what_an_older_connection_brings_after_the_gap_is_no_edge() -> None:
 
 
 def test_a_notice_without_a_key_is_no_edge() -> None:
-    """The heartbeat before the gap and the greeting after it lie under their hashes, which no address has."""
+    """A notice is stored by its hash, which no address has, so it is no edge."""
     rig = Rig(RestWays(limit=100), address="https://rest.example/events?from={from}&to={to}")
     for fence, at_ms in ((1, rig.gap.from_ms), (2, rig.gap.to_ms - 1)):
         notice = Frame(f'{{"type":"status","of":{fence}}}', name="status")
@@ -319,8 +319,8 @@ def test_a_notice_without_a_key_is_no_edge() -> None:
     assert (rig.repaired.state, rig.repaired.stored) == (REPAIRED, len(MISSED))
 
 
-def test_what_the_next_connection_brings_by_a_late_clock_is_no_edge_before_the_gap() -> None:
-    """It came after the gap, whatever its function's clock said."""
+def test_an_event_with_a_late_clock_is_no_edge_before_the_gap() -> None:
+    """An event of the next connection came after the gap, even if its function's clock was late."""
     rig = Rig(RestWays(limit=100))
     rig.store.write("s", 2, 90, [StreamEvent("99", body(99), None, None, None, rig.gap.from_ms)])
     rig.run()
@@ -328,7 +328,7 @@ def test_what_the_next_connection_brings_by_a_late_clock_is_no_edge_before_the_g
 
 
 def test_each_try_that_proves_nothing_begins_earlier_and_ends_later() -> None:
-    """If clocks differ, the edges may lie within the gap."""
+    """Each try without proof begins earlier and ends later, as the edges may be in the gap if clocks differ."""
     rig = Rig(RestWays(limit=100, lie="is empty", lies_ms=10**9))
     for _ in range(2):
         rig.run(request=not rig.rest.asked, left_ms=1_000)
@@ -338,8 +338,8 @@ def test_each_try_that_proves_nothing_begins_earlier_and_ends_later() -> None:
     assert asked == [literal, "after=8&before=16", literal, "after=6&before=18"]
 
 
-def test_the_profile_may_say_why_no_overlap_can_be_seen() -> None:
-    """Then one walk to the end is enough, and the record has the reason."""
+def test_a_profile_may_name_why_no_overlap_is_possible() -> None:
+    """If the profile says why no overlap is possible, one walk to the end repairs the gap, with that reason."""
     rig = Rig(RestWays(limit=100), unproved="the edges are left out")
     rig.run()
     assert (rig.repaired.state, rig.repaired.reason) == (REPAIRED, "the edges are left out")
@@ -347,7 +347,7 @@ def test_the_profile_may_say_why_no_overlap_can_be_seen() -> None:
 
 
 def test_pages_that_go_round_are_bounded() -> None:
-    """After `pages` pages the walk ends, and says so."""
+    """A walk whose pages repeat ends after `pages` pages, and the gap is not repaired."""
     rig = Rig(RestWays(limit=2, lie="goes round", lies_ms=10**9), pages=4)
     rig.run(left_ms=1_000)
     assert rig.repaired.state in (PARTLY, FAILED)
@@ -355,7 +355,7 @@ def test_pages_that_go_round_are_bounded() -> None:
 
 
 def test_a_page_that_is_its_own_next_one_proves_nothing() -> None:
-    """The address may have ignored the cursor; that its only page holds both edges does not show what it left out."""
+    """A page that is its own next page proves nothing, because the address may have ignored the cursor."""
     rig = Rig(
         RestWays(limit=2, is_inclusive=True, is_shuffled=True, lie="goes round", lies_ms=10**9), missed=range(7, 11)
     )
@@ -364,7 +364,7 @@ def test_a_page_that_is_its_own_next_one_proves_nothing() -> None:
 
 
 def test_the_last_page_of_an_order_may_come_again() -> None:
-    """Some addresses name a next page to the end, and answer with the last one."""
+    """An ordered address that repeats its last page for ever ends the walk, and the gap is repaired."""
     rig, pages = Rig(RestWays(limit=2, is_inclusive=True)), list[Fetched]()
     fetch = rig.rest.fetch
 
@@ -379,7 +379,7 @@ def test_the_last_page_of_an_order_may_come_again() -> None:
 
 
 def test_a_short_refusal_is_waited_for_three_times() -> None:
-    """Then the walk ends, and the gap is tried again later."""
+    """A walk waits for a short refusal three times; then it ends, and the gap is tried again later."""
     rig, asked = Rig(), list[int]()
 
     def refuses(request: Any) -> Fetched:
@@ -394,7 +394,7 @@ def test_a_short_refusal_is_waited_for_three_times() -> None:
 
 
 def test_an_event_whose_key_is_its_id_has_it_too() -> None:
-    """An item has no id of its own, and a reader of the stream expects one."""
+    """An event by repair has its key as its id if the stream's events have, because readers expect one."""
     rig = Rig(RestWays(limit=100))
     rig.profile = parse("s", {"address": "https://s.example", "framing": "sse", "repair": REPAIR}, {})
     rig.run()
@@ -411,8 +411,8 @@ def test_an_event_whose_key_is_its_id_has_it_too() -> None:
         ({"name": "12", "path": "$.id", "is": [12, 13]}, {}, [12, 13]), ({"name": "11"}, {}, MISSED),
     ],
 )  # fmt: skip
-def test_what_the_profile_does_not_keep_is_not_stored(keep: Any, name: dict[str, Any], stored: list[int]) -> None:
-    """An item's content decides, and its name if `repair` says where that is; a rule without one keeps any name."""
+def test_a_repair_stores_only_items_that_the_profile_keeps(keep: Any, name: dict[str, Any], stored: list[int]) -> None:
+    """A repair applies `keep` to an item's content, and to its name if `repair` says where that is."""
     rig = Rig(RestWays(limit=100))
     rig.profile = parse("s", {**STREAM, "framing": "sse", "keep": keep, "repair": REPAIR | name}, {})
     rig.run()
@@ -431,7 +431,7 @@ def test_what_the_profile_does_not_keep_is_not_stored(keep: Any, name: dict[str,
 def test_items_whose_hashes_differ_from_the_streams_are_not_stored(
     store: str, name: str | None, state: str, reason: str, stored: list[int]
 ) -> None:
-    """A name on the stream is a part of the hash, and an item has none: each event would come again."""
+    """If items hash differently from the stream's events, as without their names, none is stored."""
     rig = Rig(RestWays(limit=100), store=store, named=lambda number: hashed(Frame(body(number), name=name)))
     repair = {"address": "https://rest.example/events?from={from}&to={to}", "items": "$.events"}
     rig.profile = parse("s", STREAM | {"key": "hash", "store": store, "repair": repair}, {})
@@ -441,15 +441,15 @@ def test_items_whose_hashes_differ_from_the_streams_are_not_stored(
 
 
 def test_a_dry_run_knows_every_event_of_a_log_since_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many came: an address without a far edge brings them all again, and none of them is missing."""
+    """A dry run compares with all events of a log since the gap, so none that the address repeats counts as missing."""
     monkeypatch.setattr(gap_ports, "MOST_READ", 10)
     rig = Rig(RestWays(limit=4), store="log", events=40, address="https://rest.example/events?after={after}")
     rig.run(is_dry=True)
     assert [repair.stored for _, _, repair in rig.done] == [len(MISSED)]
 
 
-def test_what_was_delivered_later_is_not_asked_for() -> None:
-    """The ledger has closed the gap meanwhile."""
+def test_a_gap_that_was_delivered_later_is_not_requested() -> None:
+    """A gap that the ledger has closed meanwhile causes no request."""
     rig = Rig()
     rig.tables.put_item(TableName="control", Item=gap_item("s", replace(rig.gap, state=DELIVERED)))
     rig.run()
@@ -458,9 +458,9 @@ def test_what_was_delivered_later_is_not_asked_for() -> None:
 
 @pytest.mark.parametrize(("live", "before"), [(15, 16), (18, 18)])
 def test_an_announced_loss_is_repaired_as_well(live: int, before: int) -> None:
-    """The events at its edges came on the same connection; one that came with the notice is before it.
+    """An announced loss is repaired between the events around it, with an event of the notice's instant before it.
 
-    A notice amid a backlog says nothing of when it came: what follows it in the backlog is no edge.
+    A notice within a backlog has no time of its own, so the events after it in the backlog are no edges.
     """
     rig = Rig(RestWays(limit=100), live=live)
     rig.tables.put_item(TableName="control", Item=gap_item("s", replace(rig.gap, state=DELIVERED)))
@@ -475,7 +475,7 @@ def test_an_announced_loss_is_repaired_as_well(live: int, before: int) -> None:
 
 
 def test_the_event_before_an_announced_loss_may_be_of_the_same_connection() -> None:
-    """It was connected all the time."""
+    """The edge before an announced loss may be of the same connection, which was connected all the time."""
     rig = Rig(RestWays(limit=100), events=30)
     rig.tables.put_item(TableName="control", Item=gap_item("s", replace(rig.gap, state=DELIVERED)))
     rig.store.ledger._table.put(gap_item("s", Gap(2, rig.at(20), rig.at(21), "announced_by_upstream", LOST, 1, 5)))
@@ -483,8 +483,8 @@ def test_the_event_before_an_announced_loss_may_be_of_the_same_connection() -> N
     assert rig.rest.addresses[0].partition("?")[2] == "after=20&before=22"
 
 
-def test_by_time_the_address_is_asked_around_the_gap() -> None:
-    """It asks from the event before it to the event after it, in the profile's unit, if their times are known."""
+def test_an_address_by_time_is_requested_around_the_gap() -> None:
+    """The request is from the event before the gap to the event after it, in the profile's unit, if times are known."""
     address = "https://rest.example/events?from={from}&to={to}"
     rig = Rig(RestWays(limit=100), address=address, time="$.at", time_unit="ms")
     rig.run()

@@ -1,4 +1,4 @@
-"""Who repairs when: one function at a time for a profile's streams, and requests until their gaps are settled."""
+"""When a function repairs: one at a time for a profile's streams, and requests until their gaps are settled."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ from tests.handlers.repair.rigs import MISSED, Rig, brought, item
 
 
 def test_one_function_at_a_time_asks_an_upstream() -> None:
-    """Another function finds the turn taken, and makes no request."""
+    """A second function finds the turn taken and makes no request."""
     rig = Rig()
     rig.work.take_turn("s", "another", rig.now, rig.now + 1_000)
     assert (rig.run().status, rig.rest.asked) == ("busy", [])
@@ -31,7 +31,7 @@ def test_one_function_at_a_time_asks_an_upstream() -> None:
 def watched(
     monkeypatch: pytest.MonkeyPatch, rig: Rig, of: Any, name: str, takes_ms: int = 0, only: str = ""
 ) -> list[int]:
-    """Returns for how long the turn still lasts at each call, which takes so long; with `only`, as a log is read."""
+    """Return how long the turn lasts at each call, which takes `takes_ms`; `only` limits it to reads of a log."""
     left_ms, call = list[int](), getattr(of, name)
 
     def slow(*what: Any, **asked: Any) -> Any:
@@ -49,7 +49,7 @@ def watched(
 def test_the_turn_lasts_until_each_request(
     monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], *, is_dry: bool
 ) -> None:
-    """It outlasts the pace between two pages and the wait for what is due soon."""
+    """A turn outlasts the pace between two pages, and the wait for a request that is due soon."""
     rig = Rig(RestWays(limit=1), **fields)
     left_ms = watched(monkeypatch, rig, rig.rest, "fetch")
     rig.work.request("s", rig.now, rig.now + 25_000)
@@ -60,7 +60,7 @@ def test_the_turn_lasts_until_each_request(
 
 @pytest.mark.parametrize("store", ["items", "log"])
 def test_the_turn_lasts_while_much_is_stored_or_read(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
-    """Each write of a large page and each megabyte of a long log takes a moment, in which no other function asks."""
+    """A turn is extended during the writes of a large page and the reads of a long log."""
     monkeypatch.setattr(walking, "AT_ONCE", 1)
     rig = Rig(RestWays(limit=100), store=store)
     rig.connected(3, range(20, 24))
@@ -74,7 +74,7 @@ def test_the_turn_lasts_while_much_is_stored_or_read(monkeypatch: pytest.MonkeyP
 
 
 def test_a_function_does_not_wait_for_a_request_that_it_has_no_time_for() -> None:
-    """Lambda would end it in the wait; the next one goes on at the same page."""
+    """A function that has no time for the next page ends at once; the next function continues at that page."""
     rig = Rig(RestWays(limit=2), pace_s=60)
     begun_ms = rig.now
     rig.run(left_ms=59_000)
@@ -85,8 +85,8 @@ def test_a_function_does_not_wait_for_a_request_that_it_has_no_time_for() -> Non
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
-def test_whoever_finds_another_result_stores_none(is_lost: bool) -> None:
-    """A function that was frozen finds that another has the turn, and ends; if it has not, it begins anew."""
+def test_a_function_that_finds_another_result_stores_nothing(is_lost: bool) -> None:
+    """A function that was frozen ends if another has the turn, and begins anew if none has."""
     rig = Rig(RestWays(limit=100))
     fetch = rig.rest.fetch
 
@@ -103,7 +103,7 @@ def test_whoever_finds_another_result_stores_none(is_lost: bool) -> None:
 
 
 def test_a_profile_whose_turn_is_taken_is_not_started() -> None:
-    """However many rest because their addresses say so, the watch starts those that may ask."""
+    """The watch starts the profiles that may send requests, however many others back off."""
     rig = Rig()
     for number_ in range(MOST_STARTED):
         rig.work.request(f"p{number_}:a", rig.now, rig.now - 1)
@@ -114,7 +114,7 @@ def test_a_profile_whose_turn_is_taken_is_not_started() -> None:
 
 
 def test_a_request_that_is_done_is_no_longer_listed() -> None:
-    """It stays for a minute, because its gap may still be on its way. A later request is listed again."""
+    """A finished request stays for a minute, because its gap may still be written; a later request is listed again."""
     rig = Rig()
     rig.run()
     (left,) = rig.work.requested("s")
@@ -129,7 +129,7 @@ def test_a_request_that_is_done_is_no_longer_listed() -> None:
 
 
 def test_a_request_stays_while_the_profile_is_wrong() -> None:
-    """Once a person has corrected it, the gap is repaired; a profile that is gone for a week ends the request."""
+    """A request stays while its profile is invalid; once the profile is gone for a week, the request ends."""
     rig = Rig(RestWays(limit=100))
     rig.profile_of = lambda _stream: None
     rig.work.request("s", rig.now - SETTLED_MS, rig.now)
@@ -145,7 +145,7 @@ def test_a_request_stays_while_the_profile_is_wrong() -> None:
 
 
 def test_the_requests_of_a_profile_are_not_read_again_for_each_of_its_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An upstream may drop all at once, and would be read as often as there are pairs of streams."""
+    """If an upstream drops all streams of a profile at once, the profile's requests are read few times."""
     rig, read = Rig(), list[str]()
     batch = rig.tables.batch_get_item
 
@@ -162,7 +162,7 @@ def test_the_requests_of_a_profile_are_not_read_again_for_each_of_its_streams(mo
 
 
 def test_a_request_that_was_repeated_meanwhile_stays() -> None:
-    """Finishing a request that was read does not end a newer one."""
+    """Finishing a request that was read does not end a newer request."""
     rig = Rig()
     rig.work.request("s", rig.now - SETTLED_MS, rig.now)
     (read,) = rig.work.requested()
@@ -171,8 +171,8 @@ def test_a_request_that_was_repeated_meanwhile_stays() -> None:
     assert [one.asks for one in rig.work.requested()] == [2]
 
 
-def test_a_stream_whose_records_cannot_be_read_keeps_no_other_from_its_repair() -> None:
-    """A later version wrote them: the others of its profile are repaired, and it is tried again in a minute."""
+def test_a_stream_with_unreadable_records_delays_no_other_repair() -> None:
+    """A stream whose records have a newer layout is retried in a minute; the profile's other streams are repaired."""
     rig = Rig(RestWays(limit=100))
     later = key("s:later", "lease") | {"layout": number(99), "partitions": number(1)}
     rig.tables.put_item(TableName="control", Item=later)
@@ -185,7 +185,7 @@ def test_a_stream_whose_records_cannot_be_read_keeps_no_other_from_its_repair() 
 
 
 def test_a_dry_run_obeys_a_refusal() -> None:
-    """It tries no further gap, nobody has the next turn before the rest is over, and nothing is stored."""
+    """A refused dry run tries no further gap, holds the turn until the back-off is over, and stores nothing."""
     rig = Rig(RestWays(limit=100))
     rig.tables.put_item(TableName="control", Item=gap_item("s", Gap(2, rig.at(16), rig.at(17), "loss", LOST, 1)))
     stored, fetch = rig.stored(), rig.rest.fetch
@@ -199,7 +199,7 @@ def test_a_dry_run_obeys_a_refusal() -> None:
 
 
 def test_of_many_gaps_none_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those within the address's reach are repaired, however many came after them."""
+    """Gaps within the address's reach are repaired, however many newer gaps there are."""
     monkeypatch.setattr(gap_edges, "MOST_GAPS", 3)
     rig = Rig(RestWays(limit=100, is_inclusive=True), events=30)
     for place in range(1, 5):
