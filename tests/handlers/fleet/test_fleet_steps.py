@@ -1,4 +1,4 @@
-"""Steps apply a document to played streams: after a kill they go on, and the end says what is not so yet."""
+"""Steps apply a document to played streams: after a kill they continue, and the result names what is left."""
 
 import itertools
 import json
@@ -32,7 +32,7 @@ ME = "arn:aws:states:us-east-1:111111111111:execution:fleet:me"
 
 @dataclass
 class World:
-    """Streams that were ever started, by status; a started stream runs two looks later.
+    """Streams that were ever started, by status; a started stream runs two reads later.
 
     The wall clock steps back by an hour each time that it is read.
     """
@@ -56,7 +56,7 @@ class World:
         self.records.begin(execution)
 
     def apply(self, execution: str = ME, *, is_dry: bool = False) -> int:
-        """Return how many steps it took until all was done."""
+        """Apply the document to its end; return the number of steps."""
         for number in itertools.count(1):
             try:
                 if step(self.ports(is_dry), execution, is_dry=is_dry)["is_done"]:
@@ -66,7 +66,7 @@ class World:
         raise AssertionError
 
     def ports(self, is_dry: bool) -> Ports:
-        """Return the ports of a step; it ends as late after some hundred looks at the clock."""
+        """Return the ports of a step, which is late after some hundred reads of the clock."""
         ends_ms = self.now_ms() + 60_000
         records = FleetRecords(self.dynamodb, CONTROL, is_dry=is_dry)
         round_of = lambda fleet, number: Round(records.document(fleet), self.known, self.state, number)  # noqa: E731
@@ -75,11 +75,11 @@ class World:
         return Ports(records, round_of, self.ask, 1000, wall_ms, self.now_ms, is_late, lambda: 0.0)
 
     def now_ms(self) -> int:
-        """Return the time, which goes on with each look at it."""
+        """Return the time, which advances with each read."""
         return next(self._clock)
 
     def known(self, after: str) -> Sequence[str]:
-        """Return the streams after a given one that were ever started."""
+        """Return the streams after `after` that were ever started."""
         return sorted(one for one in self.status if one > after)
 
     def state(self, stream_ids: Sequence[str]) -> Mapping[str, tuple[str, str]]:
@@ -104,7 +104,7 @@ class World:
 
 
 def test_streams_are_as_the_document_wants_them() -> None:
-    """It does not ask for those that are so already; patterns cover streams that were ever started."""
+    """A document starts and stops only streams that differ from it; patterns cover streams that were ever started."""
     world = World({"a:1": "running", "a:2": "stopped", "b:1": "running", "b:2": "ended", "c:1": "running"})
     world.begin("a:{1..4}\n!b:*\n!d:1")
     world.apply()
@@ -119,8 +119,8 @@ def test_streams_are_as_the_document_wants_them() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_killed_at_any_place_it_goes_on(seed: int) -> None:
-    """Under kills and refusals all streams are as wanted in the end, and few are asked for twice."""
+def test_kills_and_refusals_do_not_stop_a_document(seed: int) -> None:
+    """With kills and refusals, all streams are as wanted in the end, and none is left."""
     world = World(draws=random.Random(seed), kills=0.3, refuses=0.2)
     world.begin("s:{0001..0250}")
     assert world.apply() > 3, seed
@@ -129,7 +129,7 @@ def test_killed_at_any_place_it_goes_on(seed: int) -> None:
 
 
 def test_a_long_round_without_a_request_takes_several_steps() -> None:
-    """Each ends in time, and the next continues there; the end names what any of them found."""
+    """Each step ends in time and the next continues there; the result names what any of them found."""
     ids = [f"s:{number:05d}" for number in range(20_000)]
     world = World(dict.fromkeys(ids, "running") | {ids[7]: "stopped"})
     records = FleetRecords(world.dynamodb, CONTROL, is_dry=True)
@@ -141,7 +141,7 @@ def test_a_long_round_without_a_request_takes_several_steps() -> None:
 
 
 def test_a_dry_run_is_not_paced() -> None:
-    """It requests nothing, so any number of streams takes no time but that of reading them."""
+    """A dry run is not paced, because it sends no requests."""
     world = World()
     records = FleetRecords(world.dynamodb, CONTROL, is_dry=True)
     records.prepare(read("s:{1..500}", LINES), ME, 1)
@@ -150,8 +150,8 @@ def test_a_dry_run_is_not_paced() -> None:
     assert (records.read().started, world.asked) == (500, {})
 
 
-def test_what_matches_nothing_is_said() -> None:
-    """A misspelt pattern changes no stream, and the answer says so."""
+def test_a_pattern_without_a_match_is_reported() -> None:
+    """A pattern that matches no stream, as a misspelt one, changes nothing, and the answer reports it."""
     world = World({"a:1": "running"})
     world.begin("!aa:*")
     world.apply()
@@ -159,10 +159,10 @@ def test_what_matches_nothing_is_said() -> None:
     assert (answer["message"], answer["left"]) == ("No stream that was ever started matches: nothing was changed.", 0)
 
 
-def test_the_end_says_what_is_not_yet_so_and_why() -> None:
-    """It names the first hundred after all rounds; a stream that cannot start is not tried in every round.
+def test_the_result_names_the_streams_that_are_not_yet_as_wanted() -> None:
+    """The result names the first hundred with their reasons; a stream that cannot start is not retried in every round.
 
-    One that is starting for long is requested again, and counts as started once.
+    A stream that stays starting for long is requested again, and counts as started once.
     """
     world = World({"r:1": "rejected"}, stuck=frozenset({"s:1"}))
     world.begin("s:{1..3}\nr:1")
@@ -188,8 +188,8 @@ def test_the_end_says_what_is_not_yet_so_and_why() -> None:
 @pytest.mark.parametrize(
     ("status", "why"), [("stopped", f"moved to prod@eu-west-1; {MOVED}"), ("ended", f"it ended; {NOT_TWICE}")]
 )
-def test_what_only_a_person_starts_is_left_by_name(status: str, why: str) -> None:
-    """A stream that was moved would run at two places; one that may cost money has had its answer. No round helps."""
+def test_a_stream_that_only_a_person_may_start_is_left(status: str, why: str) -> None:
+    """A stream that was moved, or had its one answer, is not started but named as left: no round helps."""
     world = World({"s:1": status, "s:2": "stopped"}, why={"s:1": why})
     world.begin("s:*")
     world.apply()
@@ -199,7 +199,7 @@ def test_what_only_a_person_starts_is_left_by_name(status: str, why: str) -> Non
 
 
 def test_the_same_document_again_goes_on_where_it_was() -> None:
-    """None of the starts that were noted was carried out, which the next round finds."""
+    """The same document continues at its place; a later round finds starts that were noted and not carried out."""
     world = World()
     world.begin("a:{1..9}", execution="first")
     world.records.note("first", "a:9", {"started": 9, "left": 9}, [])
@@ -211,7 +211,7 @@ def test_the_same_document_again_goes_on_where_it_was() -> None:
 
 
 def test_a_large_document_is_kept_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It exceeds an item of DynamoDB's."""
+    """A document that is larger than an item of DynamoDB is stored in parts."""
     monkeypatch.setattr("handlers.fleet.fleet_records.PART", 3_000)
     world, draws = World(), random.Random(3)
     world.begin("\n".join(f"s:{draws.getrandbits(200):x}" for _ in range(200)))
@@ -221,7 +221,7 @@ def test_a_large_document_is_kept_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_before_the_first_document_nothing_is_applied() -> None:
-    """GET says so before any PUT, and in the first round too."""
+    """Before the first PUT, GET answers "never applied"; during the first round it answers "applying"."""
     records = World().records
     answer = shown(records.read(), 1, is_dry=False)
     assert (answer["state"], answer["not_yet"], answer["begun_at"]) == ("never applied", [], None)
@@ -231,7 +231,7 @@ def test_before_the_first_document_nothing_is_applied() -> None:
 
 
 def test_a_stream_counts_once_however_many_steps_a_round_takes() -> None:
-    """A step reads on while a refused request waits; the next step reads those streams again."""
+    """A stream counts once, even if a step reads ahead of a refused request and the next step reads it again."""
     ids = [f"s:{number:03d}" for number in range(400)]
     world = World(dict.fromkeys(ids, "running"), stuck=frozenset(ids))
     world.status |= dict.fromkeys(ids[::2], "stopped")
@@ -250,7 +250,7 @@ def test_a_stream_counts_once_however_many_steps_a_round_takes() -> None:
 
 
 def test_a_request_that_raises_ends_the_step() -> None:
-    """Otherwise the step would wait for its answer until Lambda kills the function."""
+    """A request that raises ends the step; otherwise the step would wait until Lambda kills the function."""
     world = World()
     world.begin("s:1")
 
@@ -263,7 +263,7 @@ def test_a_request_that_raises_ends_the_step() -> None:
 
 
 def test_two_documents_at_once_spoil_neither() -> None:
-    """A second one is sent, begins, and a third dies half way while the first begins: the later one is applied."""
+    """Of two documents that begin at once, the later one is applied whole; a third one's death harms neither."""
     world = World()
     write = world.records._write
     for execution, lines in (("first", "a:{1..3}"), ("second", "b:{1..3}"), ("killed", "c:1")):
@@ -283,9 +283,9 @@ def test_two_documents_at_once_spoil_neither() -> None:
 
 @pytest.mark.parametrize("failure", [Killed(), ClientError({"Error": {"Code": "ThrottlingException"}}, "a request")])
 def test_a_put_that_fails_replaces_nothing_or_is_carried_out(failure: Exception) -> None:
-    """Wherever it fails: once its execution has started, that begins by itself; before, the former one goes on.
+    """If a PUT fails before its execution started, the former document continues; after that, the new one begins.
 
-    When StartExecution was throttled, the former one had ended, and the document was "applying" for ever.
+    Before, a throttled StartExecution ended the former document and left the new one "applying" for ever.
     """
     for fails_at in itertools.count():
         world = World()

@@ -1,4 +1,4 @@
-"""Streams are asked for in turn, as fast as nothing refuses; going on at the kept place misses none."""
+"""Streams are started in turn, as fast as no request is refused; continuing at the saved place skips none."""
 
 import random
 from collections import Counter
@@ -9,7 +9,7 @@ NAMES = [f"s:{number:04d}" for number in range(400)]
 
 
 def test_the_rate_grows_and_never_exceeds_its_bound() -> None:
-    """No second has more requests than the bound; without a refusal the rate reaches it."""
+    """Without a refusal the rate grows to its bound, and no second has more requests."""
     rate, sent = Rate(50, 0), Counter[int]()
     now_ms = 0
     while now_ms < 20_000:
@@ -21,7 +21,7 @@ def test_the_rate_grows_and_never_exceeds_its_bound() -> None:
 
 
 def test_refusals_of_one_cause_halve_the_rate_once() -> None:
-    """Then the rate grows slowly; after a pause come two requests, and no burst."""
+    """Refusals close together halve the rate once; then it grows slowly, and after a pause there is no burst."""
     rate = Rate(100, 0)
     for now_ms in range(0, 10_001, 10):
         rate.take(now_ms)
@@ -35,19 +35,19 @@ def test_refusals_of_one_cause_halve_the_rate_once() -> None:
     assert [rate.take(60_000) == 0 for _ in range(4)] == [True, True, False, False]
 
 
-def test_generated_answers_leave_nobody_out() -> None:
-    """Under refusals and kills each stream is done once at a time, and few are asked for again."""
+def test_refusals_and_kills_leave_no_stream_out() -> None:
+    """With refusals and kills every stream is done, and few are requested twice."""
     for seed in range(12):
         draws, now_ms, after, done = random.Random(seed), 0, "", Counter[str]()
         while after != NAMES[-1]:
             now_ms, after = stretch(draws, now_ms, after, done)
         assert set(done) == set(NAMES), seed
-        # A kill repeats at most what was under way behind the place, and what was not written down.
+        # A kill repeats at most the requests under way after the place, and those not saved.
         assert done.total() < 2 * len(NAMES), seed
 
 
 def stretch(draws: random.Random, now_ms: int, after: str, done: Counter[str]) -> tuple[int, str]:
-    """Run until all is answered or a kill; return its instant, and the place that was written last."""
+    """Run until all streams are answered or a kill; return the instant and the place saved last."""
     left = (Ask(name, is_connected=True) for name in NAMES if name > after)
     asks = Asking(left, Rate(most_per_s(100), now_ms), draws.random, after)
     under_way: dict[str, tuple[int, Ask]] = {}
@@ -75,8 +75,8 @@ def stretch(draws: random.Random, now_ms: int, after: str, done: Counter[str]) -
     return now_ms, saved
 
 
-def test_who_is_refused_too_often_is_left_with_the_reason() -> None:
-    """The next round tries it again; the others are done."""
+def test_a_stream_that_is_refused_too_often_is_left_with_the_reason() -> None:
+    """A stream that is refused too often is left with the reason for the next round; the others are done."""
     asks, now_ms = Asking(iter([Ask("a", True), Ask("b", False)]), Rate(1000, 0), lambda: 0.0), 0
     while (due := asks.due(now_ms)) is not None:
         if isinstance(due, Ask):

@@ -1,4 +1,4 @@
-"""A document says of each stream whether it should be connected; an error is a sentence with its place."""
+"""A document defines for each stream whether it should be connected; an error is a sentence with its place."""
 
 import pytest
 from hypothesis import given
@@ -11,14 +11,14 @@ connected = ["prices:eur-usd", "sensors:{08..11}", "orders:*", "a:{x,08..09}-{1.
 stopped = ["orders:test-*", "orders:test-?", "*", "prices:old"]
 """
 UP, MANY = "must go from a number up to a greater one, 200,000 at most", "more than 5,000,000 bytes: apply it in parts"
-# As a POST has it.
+# The same words as for a POST.
 NO_NAME = (
     "the stream id '!b' is malformed: it must begin with a profile's name, 1 to 64 of the characters A-Z a-z 0-9 . _ -"
 )
 
 
 def test_ids_ranges_and_patterns() -> None:
-    """A range is a list of ids, padded like its first number; an id goes before a pattern, a longer one first."""
+    """A range lists ids, padded like its first number; an id goes before a pattern, a longer pattern first."""
     wanted = read(TEXT)
     assert [one for one, is_connected in wanted.ids.items() if is_connected] == [
         *("a:08-1", "a:08-2", "a:09-1", "a:09-2", "a:x-1", "a:x-2", "prices:eur-usd"),
@@ -34,13 +34,13 @@ def test_ids_ranges_and_patterns() -> None:
 
 
 def test_many_stars_take_no_longer_than_one() -> None:
-    """Such a pattern would take years if a comparison went back behind each `*`; `[` is an ordinary character."""
+    """A pattern with many stars matches quickly: going back after each `*` would take years; `[` is literal."""
     wanted = read("a:" + "*a" * 60 + "*b\n!a:[c]*", LINES)
     assert [wanted.of("a:" + one) for one in ("a" * 250, "a" * 249 + "b", "[c]d", "c")] == [None, True, False, None]
 
 
 def test_lines_are_a_document_too() -> None:
-    """`!` marks a stream that should not be connected; comments, empty lines and a byte order mark are ignored."""
+    """In a document of lines `!` stops a stream; comments, empty lines and a byte order mark are ignored."""
     wanted = read("\ufeffprices:a#1\t# mine\r\n  # b:{1\n\n! prices:b\u2028c # !\n!orders:* #x\n", LINES)
     assert dict(wanted.ids) == {"prices:a#1": True, "prices:b\u2028c": False}
     assert [wanted.of(one) for one in ("orders:1", "x:1")] == [False, None]
@@ -48,7 +48,7 @@ def test_lines_are_a_document_too() -> None:
 
 @given(st.dictionaries(st.from_regex(r"\A[a-z]{1,3}(:[a-z0-9é]{0,3})?\Z"), st.booleans(), min_size=1, max_size=30))
 def test_a_document_is_written_as_it_reads(ids: dict[str, bool]) -> None:
-    """Its shortest form says the same of each stream, in the order of the ids' bytes."""
+    """The shortest form of a document has the same meaning, in the order of the ids' bytes."""
     lines = "\n".join(one if is_connected else f"!{one}" for one, is_connected in ids.items())
     wanted = read(lines, LINES)
     assert read(wanted.text(), JSON) == wanted == read_again(wanted.text())
@@ -81,8 +81,8 @@ def test_a_document_is_written_as_it_reads(ids: dict[str, bool]) -> None:
         ("a:{1,{2,3}}", LINES, "'a:{1,{2,3}}' has a brace that is not closed, or braces within braces", "line 1"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(text: str, kind: str, words: str, place: str) -> None:
-    """One sentence describes the first error."""
+def test_an_invalid_document_is_refused_with_the_place(text: str, kind: str, words: str, place: str) -> None:
+    """One sentence describes the first error of a document, with its field or line."""
     with pytest.raises(DocumentError) as refusal:
         read(text, kind)
     assert (str(refusal.value), refusal.value.place) == (words, place)

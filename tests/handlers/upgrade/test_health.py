@@ -1,4 +1,4 @@
-"""What counts as worse after a handover than before it."""
+"""Which changes after a handover count as worse than before it."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ WATCHED = replace(WELL, asked_ms=900_000)
 
 
 def after(**changes: int) -> Stream:
-    """Return a stream that is well except for this."""
+    """Return a stream that is well except for these numbers after its handover."""
     return replace(WELL, after=replace(AFTER, **changes))
 
 
@@ -37,8 +37,8 @@ def after(**changes: int) -> Stream:
     ],
     ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "",
 )
-def test_what_is_worse_is_said(stream: Stream, reason: str) -> None:
-    """The records show a bad version in one way or another; in a small wave one stream is enough."""
+def test_a_stream_that_is_worse_has_a_reason(stream: Stream, reason: str) -> None:
+    """Each fault of a version shows in the records as a reason; in a small wave one such stream is enough."""
     assert worse(stream, LIMITS) == reason
     assert judged([stream, WELL, WELL], LIMITS).state is State.WORSE
 
@@ -63,8 +63,8 @@ def test_what_is_worse_is_said(stream: Stream, reason: str) -> None:
         replace(after(memory_mb=150), before=replace(BEFORE, memory_mb=100)),
     ],
 )
-def test_chance_and_what_was_so_before_is_not_worse(stream: Stream) -> None:
-    """Neither is a stream that somebody stopped, or that has time left."""
+def test_chance_and_earlier_faults_do_not_count_as_worse(stream: Stream) -> None:
+    """A stream is not worse by a single failure, as bad as before, stopped, or still in its time for the handover."""
     assert worse(stream, LIMITS) == ""
 
 
@@ -77,19 +77,19 @@ STRETCHES = st.builds(
 
 @given(STRETCHES)
 def test_a_stream_that_goes_on_as_before_is_never_worse(stretch: Stretch) -> None:
-    """This holds whatever it was like."""
+    """A stream with the same numbers before and after its handover is never worse."""
     assert worse(replace(WELL, before=stretch, after=stretch), LIMITS) == ""
 
 
 def test_a_wave_is_well_once_it_was_watched() -> None:
-    """Until then it waits, but not for a stream that somebody stopped."""
+    """A wave is well only once it was watched for its full time; a stopped stream does not hold it up."""
     assert judged([WELL, WATCHED], LIMITS).state is State.WAITING
     assert judged([WATCHED, replace(WELL, is_ours=False)], LIMITS).state is State.WELL
     assert judged([], LIMITS).state is State.WELL
 
 
 def test_one_stream_in_fifty_may_be_worse_by_chance() -> None:
-    """Upstreams break off with any version; two in fifty are the version's fault."""
+    """One worse stream in fifty may be chance, because upstreams fail with any version; two are the version's fault."""
     bad = replace(after(killed=5), asked_ms=900_000)
     assert judged([bad, *[WATCHED] * 49], LIMITS).state is State.WELL
     assert judged([bad, *[WATCHED] * 48], LIMITS).state is State.WORSE
@@ -97,9 +97,9 @@ def test_one_stream_in_fifty_may_be_worse_by_chance() -> None:
 
 
 def test_a_wave_that_falls_silent_is_worse_and_one_stream_among_many_is_not() -> None:
-    """If nothing new fails either, most of the streams that had events must be without."""
+    """A wave is worse if most of the streams that had events before have none, although nothing else fails."""
     silent = replace(after(frames=0, kept=0), asked_ms=900_000)
-    # Of nine events that would have come none may come by chance.
+    # If nine events are expected, none may come by chance.
     rare = replace(silent, before=replace(BEFORE, kept=90))
     assert judged([rare, rare], LIMITS).state is State.WELL
     assert judged([silent, WATCHED, WATCHED], LIMITS).state is State.WELL
@@ -107,20 +107,20 @@ def test_a_wave_that_falls_silent_is_worse_and_one_stream_among_many_is_not() ->
     assert (verdict.state, verdict.reasons) == (State.WORSE, {"": "2 of 3 streams that had events before have none"})
 
 
-def test_what_a_version_says_that_it_stores_must_be_there() -> None:
-    """The newest stored event is from before the handover, apart from the former version's half minute."""
+def test_events_that_a_version_counts_as_stored_must_exist() -> None:
+    """A stream is silent if its newest stored event is from before the handover, except for half a minute."""
     says = replace(WATCHED, silent_ms=30_001)
     assert judged([says, replace(says, silent_ms=60_000), WATCHED], LIMITS).reasons == {
         "": "2 of 3 streams that had events before have none"
     }
-    # Before a handover's time has passed nothing is missed.
+    # Nothing counts as missing before a handover's time has passed.
     young = replace(says, after=replace(AFTER, length_ms=59_000), silent_ms=59_000)
     stored = replace(WATCHED, silent_ms=30_000)
     assert judged([stored, stored, young], LIMITS).reasons == {}
 
 
-def test_those_that_went_back_must_be_connected_again() -> None:
-    """An execution that started since must have them; one that was away before, or was stopped, need not be."""
+def test_streams_that_went_back_must_be_connected_again() -> None:
+    """A new execution must connect each stream that went back, unless it was away before or was stopped."""
     gone = replace(WELL, has_handed_over=False)
     assert back([WELL, replace(gone, was_away=True), replace(gone, is_ours=False)], LIMITS).state is State.WELL
     assert back([gone], LIMITS).state is State.WAITING
@@ -132,12 +132,12 @@ def test_those_that_went_back_must_be_connected_again() -> None:
 
 
 def asked(at_ms: int) -> Item:
-    """Return the lease of a stream that was asked to hand over, as far as the mark goes."""
+    """Return the mark in the lease of a stream that was asked to hand over at this instant."""
     return {MARK: {"M": typed_item({"at_ms": at_ms, "execution": "old"})}}
 
 
 def test_only_the_newest_connections_of_a_stream_may_be_alive() -> None:
-    """A version that dies again and again leaves a fresh record each time; three may overlap at a handover."""
+    """A version that dies again and again leaves fresh records; only three connections may overlap at a handover."""
     rows = [typed_item({"fence": n, "claimed_ms": n, "seen_ms": 900, "execution": "new"}) for n in range(1, 7)]
     _, after = stretches(asked(0), [rows], 1_000, 60_000)
     assert (after.connections, after.killed) == (6, 3)
@@ -145,13 +145,13 @@ def test_only_the_newest_connections_of_a_stream_may_be_alive() -> None:
 
 @pytest.mark.parametrize(("ended_ms", "is_later"), [(999, False), (1_000, True)])
 def test_only_an_end_since_a_stream_was_asked_may_be_the_versions_fault(ended_ms: int, is_later: bool) -> None:
-    """A stream may be asked to go back once its execution has ended."""
+    """An end counts as the version's fault only if it came after the stream was asked to hand over."""
     ended = {"ending": "RenewalFailed", "ended_at": instant(ended_ms)}
     assert was_ended(asked(1_000) | typed_item({"PK": "demo", **ended})) is is_later
 
 
 def test_a_loss_ends_no_earlier_than_it_began() -> None:
-    """By another clock, the connection that ends it opened before the last event was stored."""
+    """A loss does not end before it began, even if the connection that ends it opened earlier by another clock."""
     live = {"M": typed_item({"fence": 4, "seen_ms": 450, "opened_ms": 400, "execution": "new"})}
     gap, has_ended = loss(asked(300), typed_item({"PK": "demo"}) | {"live": live}, Lost(500, 3), 900)
     assert (gap["from_ms"], gap["to_ms"], has_ended) == ({"N": "500"}, {"N": "500"}, True)

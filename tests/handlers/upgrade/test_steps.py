@@ -37,12 +37,12 @@ def of_streams(world: World) -> dict[str, tuple[str, str]]:
 
 
 def marks(world: World) -> list[str]:
-    """Return the streams whose leases still have something of the upgrade."""
+    """Return the streams whose leases still have a mark of the upgrade."""
     return [stream_id for stream_id in world.ids if {CODE, MARK} & world.lease(stream_id).keys()]
 
 
 def check(world: World, end: str) -> None:
-    """Check what an end promises, whatever failed on the way."""
+    """Check what each end of an upgrade promises, whatever failed on the way."""
     assert end in ("Success", "FailureClean", "FailureDirty")
     assert len(world.people) == (end == "FailureDirty")
     if end == "FailureDirty":
@@ -50,15 +50,15 @@ def check(world: World, end: str) -> None:
     world.tick()
     version, definition = ("2", world.new) if end == "Success" else ("1", world.former)
     assert (world.alias, marks(world)) == (version, [])
-    # Before a stream was touched nothing was, and what is deployed stays so.
+    # If no stream was touched, the deployed definition stays as it was.
     assert set(world.steps) == {"check"} or world.deployed.strip() == definition
     if end == "FailureClean":
-        # A definition that was not deployed by then is nobody's.
+        # Then no execution runs another definition.
         assert set(of_streams(world).values()) <= {("1", "D1")} or set(world.steps) == {"check"}
 
 
-def test_where_no_stream_runs_no_wave_is_told() -> None:
-    """The alias moves, and the progress counts no streams."""
+def test_an_upgrade_without_streams_reports_no_wave() -> None:
+    """Without running streams the alias moves, and the progress counts none."""
     world = World([])
     assert (world.upgrade()[0], world.alias) == ("Success", "2")
     assert world.records.read().progress == "no stream is left to hand over"
@@ -66,7 +66,7 @@ def test_where_no_stream_runs_no_wave_is_told() -> None:
 
 @pytest.mark.parametrize("before", ["", "arn:before"])
 def test_an_upgrade_that_begins_again_is_not_refused(before: str) -> None:
-    """The answer to the first request may be lost, even for a stage's first upgrade. Another upgrade is refused."""
+    """An upgrade may repeat its beginning, because the first answer may be lost; another upgrade is refused."""
     records = World(IDS[:1], "").records
     assert not before or records.begin(before, "")
     assert [records.begin(one, before) for one in ("arn:mine", "arn:mine", "arn:other")] == [True, True, False]
@@ -74,7 +74,7 @@ def test_an_upgrade_that_begins_again_is_not_refused(before: str) -> None:
 
 @pytest.mark.parametrize("bad", BAD)
 def test_a_bad_version_is_taken_back_in_the_first_wave(bad: str) -> None:
-    """Whether code or definition is at fault, streams outside the wave keep their execution throughout."""
+    """A bad version of code or definition goes back in the first wave; streams outside keep their execution."""
     world = World(IDS, bad)
     before = {stream_id: typed_values.text(world.lease(stream_id), "execution") for stream_id in IDS}
     end, cause = world.upgrade()
@@ -83,13 +83,13 @@ def test_a_bad_version_is_taken_back_in_the_first_wave(bad: str) -> None:
     assert of_streams(world) == dict.fromkeys(IDS, ("1", "D1"))
     after = {stream_id: typed_values.text(world.lease(stream_id), "execution") for stream_id in IDS}
     untouched = [stream_id for stream_id in IDS if after[stream_id] == before[stream_id]]
-    # Who never got a successor stays with its execution.
+    # A stream whose successor never claimed it stays with its execution.
     assert len(untouched) == (5 if bad == "fails before its claim" else 2)
 
 
 @pytest.mark.parametrize("bad", ["raises", "dies", "says it stores", "leaks", "fails after its claim"])
 def test_a_group_hands_over_as_a_whole_and_back(bad: str) -> None:
-    """Its functions and its streams are judged like those of a single stream."""
+    """A group hands over and goes back as a whole; its functions and streams are judged like single streams."""
     world = World([GROUP], bad)
     end, cause = world.upgrade()
     assert end == "FailureClean", cause
@@ -97,14 +97,14 @@ def test_a_group_hands_over_as_a_whole_and_back(bad: str) -> None:
 
 
 def gaps(world: World, stream_id: str) -> list[tuple[int, int, str]]:
-    """Return the gaps: from when until when, and why."""
+    """Return the gaps of a stream: begin, end and cause."""
     rows = Table(world.tables, CONTROL).newest(stream_id, "gap#", 10)
     return [(count(row, "from_ms") or 0, count(row, "to_ms") or 0, row["cause"]["S"]) for row in rows]
 
 
 @pytest.mark.parametrize("stream_id", [IDS[0], GROUP])
-def test_what_a_version_said_to_store_and_did_not_is_a_gap(stream_id: str) -> None:
-    """It begins at the newest stored event, for the cursor has moved, and lasts to each stream's next connection."""
+def test_events_that_a_version_only_counted_as_stored_are_a_gap(stream_id: str) -> None:
+    """The gap begins at the newest stored event, because the cursor has moved, and ends at the next connection."""
     world = World([stream_id], "says it stores")
     members = world.members(stream_id)
     before = count(world.lease(members[0])["live"]["M"], "seen_ms") or 0
@@ -117,12 +117,12 @@ def test_what_a_version_said_to_store_and_did_not_is_a_gap(stream_id: str) -> No
 
 
 @pytest.mark.parametrize("stream_id", [IDS[0], GROUP])
-def test_what_was_lost_is_a_gap_though_not_all_is_well(stream_id: str) -> None:
-    """If a stream does not come back, the gap lasts until the last look."""
+def test_a_loss_is_a_gap_even_if_the_stream_does_not_come_back(stream_id: str) -> None:
+    """If a stream does not come back, the gap of its loss lasts until the last check."""
 
     class Dirty(World):
         def wrong(self, run: Run, *kinds: str) -> bool:
-            """Return that nobody connects who goes back."""
+            """Return whether the execution is faulty: no execution connects that goes back."""
             return super().wrong(run, *kinds) or ("raises" in kinds and "back" in self.steps and run.code == "1")
 
     world = Dirty([stream_id], "says it stores")
@@ -134,8 +134,8 @@ def test_what_was_lost_is_a_gap_though_not_all_is_well(stream_id: str) -> None:
         assert 0 <= world.clock.now_ms() - to_ms < 1_000
 
 
-def test_who_was_renewed_meanwhile_goes_back_too() -> None:
-    """Streams of no wave hand over if their execution has the revoked definition; no other is touched."""
+def test_streams_renewed_with_the_revoked_definition_go_back_too() -> None:
+    """A stream of no wave goes back only if its execution has the revoked definition; no other is touched."""
     world = World([*IDS, GROUP], aborts_ms=5_000, renewed=[*IDS, GROUP][::2])
     before = {one: typed_values.text(world.lease(one), "execution") for one in world.ids}
     assert world.upgrade()[0] == "FailureClean"
@@ -146,8 +146,8 @@ def test_who_was_renewed_meanwhile_goes_back_too() -> None:
     assert kept == set(world.ids) - waved - set(world.renewed)
 
 
-def test_who_is_renewed_while_the_service_is_behind_goes_back_too() -> None:
-    """A start just after the former definition was deployed may get the other, and is found later."""
+def test_streams_renewed_while_the_service_lags_go_back_too() -> None:
+    """A start just after the former definition was deployed may get the other one, and is found later."""
 
     class Renews(World):
         def _update_state_machine(self, **asked: Any) -> Any:
@@ -166,7 +166,7 @@ def test_who_is_renewed_while_the_service_is_behind_goes_back_too() -> None:
 
 @pytest.mark.parametrize("bad", ["", "raises"])
 def test_a_deployment_reaches_streams_by_waves_alone(bad: str) -> None:
-    """It leaves the former definition deployed: any start before the last wave is over gets that."""
+    """A deployment leaves the former definition deployed, so any start before the last wave's end gets that one."""
 
     class Posts(World):
         def _start_execution(self, **asked: Any) -> Any:
@@ -185,28 +185,28 @@ def test_a_deployment_reaches_streams_by_waves_alone(bad: str) -> None:
 
 
 def test_a_definition_that_was_put_aside_is_upgraded_to_by_the_next_upgrade() -> None:
-    """No deployment deploys it again, for the stack knows nothing of it; a changed one is taken unchanged."""
+    """The next upgrade uses a definition that was put aside, because no deployment deploys it again."""
     world = World(IDS, "fails after its claim")
     assert world.upgrade()[0] == "FailureClean"
     assert (world.deployed, world.records.read().aside) == ("D1 ", f"{MACHINE}:2")
     world.bad = ""
     assert world.upgrade("again")[0] == "Success"
     assert (world.deployed, world.records.read().aside, world.records.read().definition) == ("D2", "", f"{MACHINE}:2")
-    # It is a third revision of the machine, and no other definition.
+    # The machine has a third revision, but the same definition.
     world.steps.clear()
     assert (world.upgrade("third")[0], world.steps, len(world.versions)) == ("Success", ["check", "promote"], 2)
 
 
 def test_a_changed_definition_alone_goes_in_waves() -> None:
-    """The function is unchanged, and streams are still asked."""
+    """A changed definition alone is upgraded in waves too, with an unchanged function."""
     world = World(IDS)
     world.code = "1"
     assert world.upgrade()[0] == "Success"
     assert (world.steps.count("plan"), set(of_streams(world).values())) == (2, {("1", "D2")})
 
 
-def test_a_first_upgrade_to_what_streams_run_asks_none_of_them() -> None:
-    """No upgrade has recorded a definition yet, so the deployed one counts as theirs."""
+def test_a_first_upgrade_without_a_change_asks_no_stream() -> None:
+    """Before any upgrade recorded a definition, the deployed one counts as the streams' own."""
     world = World(IDS)
     world.code, before = "1", of_streams(world)
     world.tables.put_item(TableName=CONTROL, Item=typed_values.key("#", "upgrade"))
@@ -214,7 +214,7 @@ def test_a_first_upgrade_to_what_streams_run_asks_none_of_them() -> None:
 
 
 def test_versions_of_the_machine_that_nothing_refers_to_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Step Functions keeps a thousand, and would refuse another; the newest ones stay, and the one that streams run."""
+    """Old versions of the machine are deleted, as Step Functions keeps only a thousand; the running one stays."""
     monkeypatch.setattr("handlers.upgrade.deployed.MOST_VERSIONS", 2)
     world = World(IDS)
     world.versions, world.published, world.revision = [f"D{n}" for n in (1, 3, 4, 5, 6)], 9, 10
@@ -226,11 +226,11 @@ def test_versions_of_the_machine_that_nothing_refers_to_are_deleted(monkeypatch:
 
 @pytest.mark.parametrize(("bad", "end"), [("", "Success"), ("raises", "FailureClean")])
 def test_steps_that_run_out_of_time_leave_nothing_behind(bad: str, end: str) -> None:
-    """Each has time for one stream; the next continues there, until no lease has anything of the upgrade."""
+    """If each step has time for one stream, the next continues there, until no lease has a mark of the upgrade."""
     world = World([*IDS, GROUP], bad, is_late=cycle([False, True]).__next__)
     assert world.upgrade()[0] == end
     check(world, end)
-    # Code and definition, of single streams and of a group.
+    # The code and the definition of single streams and of a group.
     assert set(of_streams(world).values()) == {("1", "D1") if bad else ("2", "D2")}
 
 
@@ -243,14 +243,14 @@ def test_steps_that_run_out_of_time_leave_nothing_behind(bad: str, end: str) -> 
     st.sampled_from([0, 0, 0, 1_000, 8_000, 20_000]),
     st.sets(st.sampled_from([*IDS, GROUP])),
 )
-def test_whatever_fails_an_upgrade_ends_as_it_says(
+def test_an_upgrade_ends_as_promised_after_any_failure(
     ids: list[str], bad: str, faults: list[str], stops: dict[int, str], aborts_ms: int, renewed: set[str]
 ) -> None:
-    """Requests are refused, lost or their function's last; streams are stopped; a person aborts.
+    """Requests are refused or lost, functions killed, streams stopped, and a person may abort the upgrade.
 
-    If the end is clean, neither the alias nor a stream is on the bad version.
+    After a clean end neither the alias nor a stream is on the bad version.
     """
-    # Nobody is renewed with a definition that does not come as far as its claim.
+    # No stream is renewed with a definition that fails before or after its claim.
     world = World(ids, bad, faults, stops, aborts_ms, renewed=() if bad in FAULTY_DEFINITION else renewed)
     end, _ = world.upgrade()
     check(world, end)
@@ -258,7 +258,7 @@ def test_whatever_fails_an_upgrade_ends_as_it_says(
     assert not (end == "Success" and bad and not stops)
 
 
-def test_a_version_is_what_streams_run_once_the_alias_names_it() -> None:
+def test_a_definition_is_recorded_only_once_the_alias_has_moved() -> None:
     """If the alias cannot be moved, the former definition stays the one to go back to."""
 
     class Stuck(World):
@@ -270,8 +270,8 @@ def test_a_version_is_what_streams_run_once_the_alias_names_it() -> None:
     assert world.records.read().definition == f"{MACHINE}:1"
 
 
-def test_nothing_is_touched_where_another_upgrade_runs_or_the_version_does_not_start() -> None:
-    """The cause says which of the two."""
+def test_a_refused_upgrade_touches_nothing() -> None:
+    """An upgrade is refused with its cause if another one runs, or if the version does not start."""
 
     class Busy(World):
         def _describe_execution(self, *, executionArn: str) -> Any:
@@ -288,8 +288,8 @@ def test_nothing_is_touched_where_another_upgrade_runs_or_the_version_does_not_s
         assert (end[0], cause in end[1], marks(world), world.alias) == ("FailureClean", True, [], "1"), end
 
 
-def test_somebody_may_have_it_go_back_and_try_again() -> None:
-    """This works while a wave is watched; the next upgrade ignores that wish."""
+def test_a_person_may_abort_an_upgrade_and_try_again() -> None:
+    """An upgrade can be aborted while a wave is watched; the next upgrade ignores that request."""
     world = World(IDS, aborts_ms=5_000)
     end, cause = world.upgrade()
     assert (end, world.steps.count("plan"), cause) == ("FailureClean", 1, "a roll-back was requested")
@@ -298,12 +298,12 @@ def test_somebody_may_have_it_go_back_and_try_again() -> None:
     assert world.upgrade("again")[0] == "Success"
 
 
-def test_a_wish_to_go_back_outlives_a_check_that_is_repeated() -> None:
-    """AWS refused the version at first, and the wish came before the next try."""
+def test_a_request_to_go_back_outlives_a_repeated_check() -> None:
+    """A request to go back that comes between two tries of the check is kept."""
 
     class Impatient(World):
         async def perform(self, call: TaskCall) -> Any:
-            """Have it go back before the second try."""
+            """Request that the upgrade goes back before the second try."""
             if self.steps == ["check"]:
                 self.records.abort(call.payload["execution"])
             return await super().perform(call)
@@ -313,7 +313,7 @@ def test_a_wish_to_go_back_outlives_a_check_that_is_repeated() -> None:
 
 
 def test_a_successor_whose_start_was_lost_is_started_again() -> None:
-    """The stream's lease says by then that it was asked."""
+    """A successor whose start failed is started again, although the lease already says that the stream was asked."""
 
     class Lossy(World):
         lost = False
@@ -330,7 +330,7 @@ def test_a_successor_whose_start_was_lost_is_started_again() -> None:
 
 
 def test_a_stream_that_another_execution_has_taken_since_is_not_asked() -> None:
-    """It was read before that; its present holder is read again."""
+    """A stream whose lease was read before another execution took it is not asked, until it is read again."""
     world = World(IDS[:1])
     item = world.lease(IDS[0])
     taken = item | {"execution": {"S": "arn:another"}}

@@ -21,13 +21,13 @@ def waves(places: list[int]) -> list[list[int]]:
 
 @given(PLACES)
 def test_every_stream_goes_in_exactly_one_wave(places: list[int]) -> None:
-    """The waves are adjacent and reach the last place."""
+    """Every stream is in exactly one wave: the waves adjoin and reach the last place."""
     assert sorted(one for wave in waves(places) for one in wave) == sorted(places)
 
 
 @given(st.sets(st.integers(0, WHOLE - 1), max_size=400))
 def test_no_wave_is_larger_than_all_before_it(places: set[int]) -> None:
-    """The first has three streams or a hundredth, each later one at most as many as have gone, and at least three."""
+    """The first wave has three streams or a hundredth; a later one at most as many as went before, or three."""
     gone = 0
     for wave in waves(sorted(places)):
         assert len(wave) <= max(FEW, gone if gone else len(places) // 100)
@@ -35,7 +35,7 @@ def test_no_wave_is_larger_than_all_before_it(places: set[int]) -> None:
 
 
 def test_ten_thousand_streams_go_in_eight_waves() -> None:
-    """A hundred go first, then as many again as have gone; a stage without streams has one wave, so that it ends."""
+    """Of 10,000 streams a hundred go first, then as many as went before; a stage without streams has one wave."""
     sizes = [len(wave) for wave in waves([place(f"demo:{number}") for number in range(10_000)])]
     assert sizes == [100, 100, 200, 400, 800, 1600, 3200, 3600]
     assert waves([]) == [[]]

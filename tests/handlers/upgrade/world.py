@@ -30,7 +30,7 @@ from tests.statemachines.connections import NAMES, definition
 CONTROL, EVENTS = "control", "events"
 MACHINE = f"arn:aws:states:us-east-1:111111111111:stateMachine:{NAMES['connections']}"
 UPGRADE = f"arn:aws:states:us-east-1:111111111111:stateMachine:{NAMES['upgrade']}"
-# From a start to the claim, and from there to the connection; how long a function lives; an event in so many.
+# The time from a start to the claim, from there to the connection, a function's life, and the time between two events.
 CLAIM_MS, CONNECT_MS, LIFE_MS, EVENT_MS = 100, 400, 12_000, 100
 STALE_MS = 8_000
 FAULTS = ("", "refused", "lost", "killed before", "killed after")
@@ -81,14 +81,15 @@ class Aws:
 
 @dataclass
 class World:
-    """A stage whose streams run version 1 and the definition `D1`; `bad` is what is wrong with version 2 or `D2`.
+    """A stage whose streams run version 1 and the definition `D1`; `bad` is the fault of version 2 or of `D2`.
 
-    `faults` are what becomes of the first requests, one each. `stops` are the streams that somebody stops while the
-    upgrade runs, in the second of its number; `aborts_ms` is when somebody has it go back, 0 for never. `renewed` are
-    those that were renewed since the deployment. `is_late` returns whether a step must end. `failures` has the
-    errors by which a step fails, or "publish", and `said` their Cause. "Executions started immediately after" an update
-    "may use the previous state machine definition" (UpdateStateMachine, AWS Step Functions API reference): all do for
-    `stale_ms`.
+    `faults` are the faults of the first requests, one each. `stops` are the streams that a person stops, by the second
+    of the upgrade; `aborts_ms` is when a person requests to go back, 0 for never. `renewed` are the streams that were
+    renewed since the deployment. `is_late` returns whether a step must end. `failures` has the errors by which a step
+    fails, or "publish", and `said` their Cause.
+
+    "Executions started immediately after" an update "may use the previous state machine definition"
+    (UpdateStateMachine, AWS Step Functions API reference): here all do for `stale_ms`.
     """
 
     ids: Sequence[str]
@@ -135,7 +136,7 @@ class World:
     # --- the upgrade --------------------------------------------------------------------------------------------------
 
     def upgrade(self, name: str = "mine") -> tuple[str, str]:
-        """Return how it ends and why."""
+        """Run an upgrade; return its end and the cause."""
 
         async def run() -> Any:
             execution = _machine().start({}, clock=self.clock, perform=self.perform, name=name, machine_arn=UPGRADE)
@@ -231,7 +232,7 @@ class World:
         return {}
 
     def begins_with(self, machine_arn: str) -> str:
-        """Return the definition that a start gets; without a version, for a while after an update, maybe the former."""
+        """Return the definition that a start gets: without a version, the former one for a while after an update."""
         if machine_arn != MACHINE:
             return str(self._describe_state_machine(stateMachineArn=machine_arn)["definition"])
         is_fresh = self.clock.now_ms() >= self.updated_ms + self.stale_ms
@@ -302,7 +303,7 @@ class World:
             self._put(run.stream_id, ending, "execution")
 
     def _go_on(self, run: Run, now_ms: int) -> None:
-        """Let it connect, or go on; a superseded one does so until a newer one is connected."""
+        """Let the execution connect or continue; a superseded execution continues until a newer one is connected."""
         lease = self.lease(run.stream_id)
         assert run.claimed_ms is not None
         live = ledger_records.live_record(self.lease(self.members(run.stream_id)[0])) or {}
@@ -325,7 +326,7 @@ class World:
             self._record(run, stream_id, fence, now_ms, dies=dies)
 
     def _record(self, run: Run, stream_id: str, fence: int, now_ms: int, *, dies: bool) -> None:
-        """Write what a connection of the execution records, of itself and of the one before, and stores."""
+        """Write the records of a connection and of the one before, and the newest event that it stores."""
         live = ledger_records.live_record(self.lease(stream_id)) or {}
         if live and typed_values.count(live, "fence") != fence:
             end = {} if dies else {"closed_ms": typed_values.number(now_ms)}
