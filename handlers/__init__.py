@@ -1,1 +1,1 @@
-"""All that ships to Lambda: the connection manager and what it is made of."""
+"""All code that ships to Lambda: the functions and their parts."""

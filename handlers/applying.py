@@ -1,8 +1,8 @@
-"""Starts and stops streams as a document wants it; the machine of `statemachines/fleet.asl.yml` calls it.
+"""Starts and stops streams as a document requests; the machine of `statemachines/fleet.asl.yml` calls it.
 
-`handlers/fleet/` decides which streams, and when. It starts a stream as a POST does, by an execution of the machine
-that answers a POST, but does not go through the API and so uses none of its throttle. Invariants: each step may be
-repeated; a request that AWS refuses because there are too many is made again, later and more slowly.
+`handlers/fleet/` decides which streams, and when. The function starts a stream as a POST does, by an execution of the
+machine that answers a POST. It does not use the API, and so does not use up the API's throttle. Invariants: each step
+may be repeated; a request that AWS throttles is repeated, later and more slowly.
 """
 
 import os
@@ -31,7 +31,7 @@ from handlers.store.stream_records import StreamRecords
 TRIES, PAGE = 4, 1000
 # API Gateway waits as long for the same machine.
 START_S = 29
-# How long before Lambda would end it a step ends: a request may be under way.
+# A step ends this long before Lambda would end it, because a request may be under way.
 MARGIN_MS = 45_000
 
 logger = Logger()
@@ -43,12 +43,12 @@ RETRIES = Retries(settings.retried_within_ms, settings.throttled_within_ms)
 
 @cache
 def store() -> StreamRecords:
-    """Made by the first step."""
+    """Returns the store, which the first step makes."""
     return StreamRecords(dynamodb(plain_aws(os.environ), tries=TRIES), settings.control_table)
 
 
 def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str, Any]:
-    """Returns how far the step came: {"is_done", "wait_s"}."""
+    """Carries out a step; returns {"is_done", "wait_s"}."""
     logger.append_keys(request_id=lambda_context.aws_request_id, fleet=event["execution"])
     is_dry = bool(event.get("is_dry"))
     records = FleetRecords(store().dynamodb, settings.control_table, is_dry=is_dry)
@@ -65,14 +65,14 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
         random.random,
     )
     if not is_dry:
-        starts()  # made here: each of the threads would make one
+        starts()  # made here, because otherwise each thread would make a client
     answer = step(ports, event["execution"], is_dry=is_dry)
     logger.info("applied", extra={"answer": answer})
     return answer
 
 
 def known(after: str) -> Any:
-    """Yields the ids of the streams that were ever started, from after this one on, in their order."""
+    """Yields the ids of the streams that were ever started, in order, beginning after this one."""
     while ids := store().streams(after, PAGE):
         yield from ids
         after = ids[-1]

@@ -1,8 +1,8 @@
 """The Task of the state machines: keeps one stream connected for one invocation, then returns or raises by name.
 
-Reads the event and the profile, runs the invocation, and writes one log line and one metrics document a connection.
-The clients and the logger are made once, at the cold start, where a bad environment fails it. Invariant: a
-log line and an error hold the stream's id and our own words, never an address, a header or what the upstream sent.
+The function reads the event and the profile, runs the invocation, and writes one log line and one metrics document for
+each connection. The clients and the logger are made once, at the cold start, which a bad environment fails. Invariant:
+a log line and an error contain the stream's id and our own words, never an address, a header or the upstream's text.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ _COUNTS = (
 
 
 class LambdaContext(TimedContext, Protocol):
-    """What this function uses of Lambda's context object."""
+    """The part of Lambda's context object that this function uses."""
 
     invoked_function_arn: str
 
@@ -64,7 +64,7 @@ settings = Settings.load(os.environ)
 
 def start_repair(stream_id: str) -> None:
     """Starts the function that repairs gaps for a stream; if that fails, the watch does so later."""
-    # Few profiles have a repair, and an import lengthens each cold start.
+    # Imported here: few profiles have a repair, and each import lengthens the cold start.
     from handlers.repair.work import start
 
     if settings.repair_function and not start(lambdas, settings.repair_function, stream_id):
@@ -80,9 +80,9 @@ def sign_token(cluster: str, region: str) -> tuple[str, int] | Closed:
 
 plain = plain_aws(os.environ)
 client = dynamodb(plain, tries=TRIES)
-# The first dead-letter message makes the queue's client, the first large body the bucket's: few need either.
+# The first dead-letter message makes the queue's client, and the first large body the bucket's: most need neither.
 sqs = functools.cache(lambda: queue(plain, tries=TRIES))
-# Only a group's function that lacks a profile invokes another.
+# Only a group's function that lacks a profile invokes another function.
 lambdas = functools.cache(lambda: functions(plain, read_timeout_s=TOLD_WITHIN_S))
 places: dict[str, Any] = {
     "events_table": settings.events_table,
@@ -112,8 +112,8 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     """Returns how the connection ended: `status` is "ended", "stopped" or "superseded", and counts.
 
     Any other end raises a class of `handlers.errors`, InvalidRequest if the event or the profile is wrong. An event
-    that asks for a profile gets the profile (`handlers/run/deployed_profiles.py`); an event of `streamkeeper doctor`
-    gets what can be reached from here.
+    that requests a profile gets the profile (`handlers/run/deployed_profiles.py`); an event of `streamkeeper doctor`
+    gets the hosts and secrets that can be reached from here.
     """
     if (answer := told(event, profiles) or _examined(event)) is not None:
         return answer
@@ -145,15 +145,15 @@ def _examined(event: object) -> dict[str, Any] | None:
     """Returns the answer to `streamkeeper doctor`; None for any other event."""
     if not isinstance(event, Mapping) or "examine" not in event:
         return None
-    # A person asks for it, and what is imported lengthens each cold start.
+    # Imported here: only a person requests this, and each import lengthens the cold start.
     from handlers.run.examining import examined
 
     return examined(event, profiles, secrets)
 
 
 def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
-    """Returns how the group's function ended; raises a class of `handlers.errors`. The ARN is its own."""
-    # Few stages have groups, and what is imported lengthens each cold start.
+    """Returns how the group's function ended; raises a class of `handlers.errors`. The ARN is the function's own."""
+    # Imported here: few stages have groups, and each import lengthens the cold start.
     from handlers.group.next_step import Delays
     from handlers.run.group_invocation import GroupLog, run_group
     from handlers.run.group_ports import GroupTables, ReadProfiles, reports_to
@@ -195,7 +195,7 @@ def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
 
 
 def _logged(group: str, reports: Callable[[str, str, Outcome], None]) -> Callable[[str, str, Outcome], None]:
-    """Returns `reports`, which now logs a stream that no connection's end has logged, because its profile is wrong."""
+    """Returns `reports` with a log line for each stream with a wrong profile, which no connection's end logs."""
 
     def logs(stream_id: str, execution: str, outcome: Outcome) -> None:
         if outcome.error == "InvalidRequest":

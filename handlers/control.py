@@ -1,9 +1,9 @@
 """Answers the requests of the HTTP API, but for the POST that starts a stream, which Step Functions answers itself.
 
 `handlers/api/routes.py` names the routes; the events are those of API Gateway's Lambda proxy. The client and the logger
-are made at the cold start, so a bad environment fails that. What few requests need is imported by them, because each
-import lengthens the cold start. Invariants: a GET writes nothing; a DELETE writes the stop request and nothing else, so
-it may be repeated; a redrive puts each event back once; no answer quotes what AWS said.
+are made at the cold start, which a bad environment fails. Modules that few requests need are imported by these
+requests, because each import lengthens the cold start. Invariants: a GET writes nothing; a DELETE writes only the stop
+request, so it may be repeated; a redrive puts each event back once; no answer quotes AWS.
 """
 
 import functools
@@ -33,13 +33,13 @@ from handlers.aws.lambda_environment import LambdaContext
 from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import ProfileError, check_stream_id
 
-# After this time a page is answered as far as it has been read.
+# After this time a page is returned as far as it has been read.
 PAGE_S = 8
 # API Gateway waits for 29 s. The next request continues a walk through the queue that ended early.
 REDRIVE_S, REDRIVE_HELD_S = 8, 30
-# After which time the page requests nothing more of the queue.
+# After this time a request for dead letters reads no more of the queue.
 QUEUE_S = 6
-# The Retry-After of an answer if a service throttles. Most throttling ends within seconds.
+# The Retry-After if a service throttles. Most throttling ends within seconds.
 RETRY_AFTER_S = 5
 STREAM = "/connections/{streamId}"
 Answer = dict[str, Any]
@@ -74,7 +74,7 @@ def handler(event: object, lambda_context: LambdaContext) -> Answer:
 
 
 def _of_store(error: StoreUnavailable) -> Problem:
-    """Returns the problem if a service did not answer, or the table has something that this version cannot read."""
+    """Returns the problem for a service that did not answer, or for a record that this version cannot read."""
     if error.is_unknown_layout:
         return Problem("unknown-layout", str(error))
     headers = {"Retry-After": str(RETRY_AFTER_S)}
@@ -107,7 +107,7 @@ def _openapi(asked: Asked) -> Answer:
 
 
 def _status(asked: Asked) -> Answer:
-    """200 with the stream's status, what is wrong with its profile, and its sinks."""
+    """200 with the stream's status, the problem of its profile, if any, and its sinks."""
     answer = stage.parted().whole(asked.stream_id, asked.parts) if asked.parts else stage.status(asked)
     if problem := stage.known.problem(asked.profile):
         answer |= {"reason": answer["reason"] or problem, "profile_problem": problem}
@@ -116,7 +116,7 @@ def _status(asked: Asked) -> Answer:
 
 
 def _fleet(asked: Asked, *, is_put: bool = False) -> Answer:
-    """200 with how far the document is applied; a PUT first begins to apply its own."""
+    """200 with the progress of the document; a PUT first begins to apply its own document."""
     from handlers.api import fleet_routes
     from handlers.fleet.fleet_records import FleetRecords
 
@@ -136,14 +136,14 @@ def _sinks(asked: Asked) -> Answer:
 
 
 def _command(asked: Asked) -> Answer:
-    """200 with the stream's sinks, after one of them was given a command, in each part of a stream in parts."""
+    """200 with the stream's sinks, after a command to one of them, in each part of a stream in parts."""
     streams = stage.started(asked)
     from handlers.api.sinks import command, commanded
 
     sinks = stage.known.sinks(asked.profile) if stage.settings.sinks_function else ()
     wanted = command(asked.query, sinks, stage.now_ms())
     if asked.parts and wanted["command"] == "skip" and not wanted["all"]:
-        # The event that a sink refuses is in one part: the oldest of the others are events to be delivered.
+        # The refused event is in one part. In the other parts a skip would drop events that the sink accepts.
         words = f"a single event is skipped in one part: request {', '.join(asked.parts)}; all=true skips in all"
         raise Problem("in-parts", words, "streamId")
     commanded(stage.functions(), stage.settings.sinks_function, streams, wanted)
@@ -155,7 +155,7 @@ def _command(asked: Asked) -> Answer:
 def _streams(asked: Asked) -> Answer:
     """200 with a page of the streams that were ever started, as handlers/api/status.py builds it."""
     request, is_late = status.LISTING.read(asked.query), late_after(PAGE_S)
-    # One more than is shown, to know whether there is a next page.
+    # One more id than the page shows tells whether there is a next page.
     ids = stage.store.streams(request.after, request.limit + 1)
     read = stage.store.read_briefly(ids[: request.limit])
     page = status.page(
@@ -179,7 +179,7 @@ def _events(asked: Asked) -> Answer:
 
 
 def _delete(asked: Asked) -> Answer:
-    """202 once the stop request is recorded, with what follows from it; a stream that has stopped gets the same."""
+    """202 once the stop request is recorded, with its consequences, also for a stream that has stopped already."""
     requested_at = at(stage.now_ms())
     assert requested_at is not None
     for stream_id in asked.parts or (asked.stream_id,):
@@ -222,7 +222,7 @@ def _redrive(asked: Asked) -> Answer:
 
 
 def _repair(asked: Asked) -> Answer:
-    """200 with the gaps that are repaired now; with `dry_run=true`, what their repair would bring."""
+    """200 with the gaps that are repaired now; with `dry_run=true`, with the events that their repair would store."""
     from handlers.api import repair_route
 
     # One function at a time repairs the gaps of a profile, so the parts share the time.
@@ -240,12 +240,12 @@ def _repair(asked: Asked) -> Answer:
 
 
 def _machine(asked: Asked) -> Answer:
-    """200 with the states of the machine of the stream's execution, and which are current."""
+    """200 with the states of the machine of the stream's execution, and the current ones."""
     return said(200, views.newest_machine(stage.states, asked.stream_id, stage.readable(asked)))
 
 
 def _cost(asked: Asked) -> Answer:
-    """200 with an estimate of what the stream, or its parts together, have cost."""
+    """200 with an estimate of the cost of the stream, or of its parts together."""
     if asked.parts:
         return said(200, stage.parted().cost(asked.stream_id, asked.parts))
     return said(200, cost(asked.stream_id, stage.readable(asked), *stage.judged[:2]))
@@ -267,9 +267,9 @@ def _latest(asked: Asked) -> Answer:
     return said(200, views.latest(stage.store, stage.settings.events_table, asked.stream_id, asked.parts))
 
 
-# A stream that is read in parts has none of these; all others know one.
+# A stream that is read in parts does not have these routes; each of its parts does.
 _OF_EACH_PART = (f"GET {STREAM}/timeline", f"GET {STREAM}/machine")
-# Of those of a stream, these read their parameters themselves; the others have none.
+# These routes of a stream read their parameters themselves; its other routes have none.
 _WITH_PARAMETERS = (f"GET {STREAM}/events", f"GET {STREAM}/gaps", f"POST {STREAM}/sinks", f"POST {STREAM}/repair")
 _ROUTES: dict[str, Callable[[Asked], Answer]] = {
     "GET /": lambda asked: routes.to_page(asked.fields) or said(200, routes.index(stage.profiles.names())),

@@ -1,11 +1,15 @@
 """Delivers stored events to sinks: notes what arrived, rings for each stream and sink, and answers the bells.
 
-Lambda calls it in four ways (handlers/deliver/delivering.py). With records of the events table's stream it sends what
-quick sinks take at once, notes what arrived, and rings for the rest. With bells it brings each stream's events to one
-sink, each in a thread of its own. On its schedule it rings again what is due, and reports how far the sinks are behind.
-With a command it does what a person wants of a sink. The template has this function only if a profile delivers
-(packaging/delivery.cjs). Invariants: no call waits for another; a log line, a document of metrics and a dead-letter
-message hold a stream's id, a sink's label, a key and a reason, never a body, an address or a secret.
+Lambda calls it in four ways (handlers/deliver/delivering.py):
+
+    records of the table's stream   it sends events to quick sinks at once, notes the arrivals, and rings for the rest
+    bells                           it delivers a stream's events to one sink, in a thread for each bell
+    its schedule                    it rings the due bells again, and reports how far the sinks are behind
+    a command                       it carries out a person's command to a sink
+
+The template has this function only if a profile delivers (packaging/delivery.cjs). Invariants: no call waits for
+another; a log line, a document of metrics and a dead-letter message contain a stream's id, a sink's label, a key and a
+reason, never a body, an address or a secret.
 """
 
 import functools
@@ -49,14 +53,14 @@ from handlers.store.event_items import Entry
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import StreamRecords
 
-# How often a request is tried; the worker tries again later what failed, after a back-off.
+# The tries of a request; the worker repeats a failed request later, after a back-off.
 TRIES = 2
-# How long before Lambda would end the call it stops sending: dead-letter messages and records are written after that.
+# A call stops sending this long before Lambda would end it, to write dead-letter messages and records.
 MARGIN_MS = 10_000
-# How many bells one call answers, each in a thread. One that hangs keeps the call running, but holds up no other.
+# The bells that one call answers, each in a thread. A sink that hangs keeps the call running, but delays no other.
 TOGETHER = 10
 CALL_S = 3
-# How old records must be for the call that notes them to report that.
+# The age from which the call that notes records reports their lag.
 LATE_MS = 60_000
 EVERY = 1 << 30
 
@@ -85,7 +89,7 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
     if "Records" in event:
         written_ms = oldest_ms(event["Records"])
         if now_ms() - written_ms >= LATE_MS:
-            # No sweep counts what is not noted yet.
+            # No sweep counts records that are not noted yet.
             _print_lag([Lag(len(event["Records"]), written_ms)])
         delivery.note(event["Records"])
     elif "bells" in event:
@@ -99,7 +103,7 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
 
 
 def delivering(left_ms: Callable[[], int]) -> Delivery:
-    """Returns the delivery of a call; the newest arrivals are remembered from call to call."""
+    """Returns the delivery of a call; `arrivals` keeps the newest arrivals from call to call."""
     ports = DeliveryPorts(
         targets=lambda stream_id: targets_of(check_stream_id(stream_id)),
         sending=SharedRequests(lambda target: sending(target, TOOLS)).sending,
@@ -117,7 +121,7 @@ def delivering(left_ms: Callable[[], int]) -> Delivery:
 
 
 def in_threads(work: Callable[[Any], Any], several: Sequence[Any]) -> Iterable[Any]:
-    """Returns the result for each, computed at the same time; one alone needs no thread."""
+    """Returns the result for each item, computed at the same time; a single item needs no thread."""
     if len(several) == 1:
         return [work(several[0])]
     with ThreadPoolExecutor(PARALLEL) as threads:
@@ -125,7 +129,7 @@ def in_threads(work: Callable[[Any], Any], several: Sequence[Any]) -> Iterable[A
 
 
 def within(several: Sequence[Callable[[], None]], ms: int) -> None:
-    """Runs several in threads, and returns when all are done or so many milliseconds have passed."""
+    """Runs several functions in threads; returns when all are done, or after `ms` milliseconds."""
     threads = ThreadPoolExecutor(TOGETHER)
     done, _ = wait([threads.submit(one) for one in several], ms / 1000)
     threads.shutdown(wait=False, cancel_futures=True)
@@ -148,7 +152,7 @@ def call(out: Sequence[Bell]) -> None:
 
 
 def answer(delivery: Delivery, rung: Sequence[Any]) -> None:
-    """Answers one bell. Whatever goes wrong stays in its thread, and the bell is due again by itself."""
+    """Answers one bell. An error stays in its thread, and the bell is due again by itself."""
     stream_id, label, until_ms, number = rung
     try:
         delivery.answer(Bell(Place(stream_id, label), until_ms, number))
@@ -178,7 +182,7 @@ def in_order(stream_id: str, after: str, from_ms: int, at_ms: int) -> tuple[Orde
 
 
 def targets_of(profile: str) -> tuple[Target, ...]:
-    """Returns where a profile's events go, () if there is no profile; raises ValueError for a wrong one."""
+    """Returns the sinks of a profile, () if there is no profile; raises ValueError for an invalid one."""
     return _targets(profile, profiles.text(profile))
 
 
@@ -207,7 +211,7 @@ TOOLS = Tools(service, lambda reference: secrets.read([reference])[reference], n
 
 
 def dead_letter(letter: Letter) -> bool:
-    """Returns whether the dead-letter queue took the message; the event itself is in the table."""
+    """Sends a message to the dead-letter queue; returns whether it was accepted. The event itself is in the table."""
     said = {"stream": letter.stream_id, "sink": letter.label, "key": letter.key, "position": letter.position}
     try:
         with translate_errors("SendMessage"):

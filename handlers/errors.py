@@ -23,7 +23,7 @@ class StreamDropped(StreamkeeperError):
 
 
 class StreamThrottled(StreamkeeperError):
-    """The upstream asked for fewer connections (429 or 420)."""
+    """The upstream refused because of too many requests (429 or 420)."""
 
 
 class ConnectionExpired(StreamkeeperError):
@@ -43,14 +43,14 @@ class StreamRejected(StreamkeeperError):
 
 
 class StreamBroken(StreamkeeperError):
-    """A stream that must not be requested twice ended without its end mark, or how it ended is not known."""
+    """A stream that must not be requested twice ended without its end mark, or its end is unknown."""
 
 
 class StoreUnavailable(StreamkeeperError):
     """DynamoDB or another service still refuses after the client's own retries; `service` names it in an answer.
 
-    `is_throttle` is whether it refuses only because there are too many requests. `is_unknown_layout` is whether this
-    version cannot read something that is stored; the message names it.
+    `is_throttle` is whether the service refuses only because of too many requests. `is_unknown_layout` is whether this
+    version cannot read a stored record, which the message names.
     """
 
     service = "the table"

@@ -1,10 +1,9 @@
-"""Repairs the gaps of streams: fetches what each stream missed from the address that its profile names.
+"""Repairs the gaps of streams: fetches the events that each stream missed from the address that its profile names.
 
-A connection that ends a gap calls it, the watch calls it for what is unfinished, and a person does through the API.
-Lambda's event names a stream; the function repairs what is due of it and of the others of its profile
-(`handlers/repair/function.py`). Invariants: a log line and a message hold streams, instants, counts and our own words,
-never an address or what it answered; the function ends before Lambda would end it, and the next call finds what is
-left.
+A connection that ends a gap calls the function, the watch calls it for unfinished repairs, and a person calls it
+through the API. Lambda's event names a stream; the function repairs the due gaps of this stream and of the others of
+its profile (`handlers/repair/function.py`). Invariants: a log line and a message contain streams, instants, counts and
+our own words, never an address or its answer; the function ends before Lambda would end it, and the next call goes on.
 """
 
 import json
@@ -44,7 +43,7 @@ from handlers.store.overflow import Objects
 from handlers.store.stream_records import StreamRecords
 
 TRIES = 4
-# How long before Lambda would end it the function requests no more pages: fetching and storing one may take half a
+# The function requests no more pages this long before Lambda would end it: fetching and storing a page may take half a
 # minute.
 MARGIN_MS = 45_000
 
@@ -70,9 +69,9 @@ profiles = Profiles(settings, s3, s3, logger.warning, settings.keep_days)
 
 
 def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str, Any]:
-    """Returns {"status", "gaps"} of the repair. With `dry_run` it fetches the gaps in [from_ms, to_ms), stores nothing.
+    """Returns {"status", "gaps"} of the repair. With `dry_run` it fetches gaps in [from_ms, to_ms) and stores nothing.
 
-    Raises StoreUnavailable; then Lambda calls it again, and so does the watch.
+    Raises StoreUnavailable; then Lambda and the watch call the function again.
     """
     stream_id = str(event["stream"])
     logger.append_keys(request_id=lambda_context.aws_request_id, stream_id=stream_id)
@@ -103,7 +102,7 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
 
 
 def profile_of(stream_id: str) -> Profile | None:
-    """Returns the profile of the stream; None if there is none, or it is wrong."""
+    """Returns the profile of the stream; None if there is none, or if it is invalid."""
     try:
         return read_profile(stream_id, profiles)
     except InvalidRequest as error:
@@ -120,7 +119,7 @@ def secrets_of(profile: Profile) -> Secrets:
 
 
 def alert(stream_id: str, gap: Gap, repair: Repair) -> None:
-    """Tells a person that a gap stays open: by a message in the dead-letter queue, whose alarm acts on it."""
+    """Notifies a person that a gap stays open, by a message in the dead-letter queue, which has an alarm."""
     said = {"stream": stream_id, "from_at": at(gap.from_ms), "to_at": at(gap.to_ms), "repair": repair.state}
     with translate_errors("SendMessage"):
         body = json.dumps({**said, "reason": f"a gap could not be repaired: {repair.reason}"})

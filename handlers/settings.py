@@ -1,7 +1,7 @@
-"""Reads a function's settings from its environment; no other module reads that.
+"""Reads a function's settings from its environment; no other module reads the environment.
 
-A missing or bad variable is a `SettingsError` that names it, raised where the module that needs the settings is
-imported: the cold start fails, before any stream is touched. The sentence never holds a value, which may be a secret.
+A missing or bad variable raises a `SettingsError` that names it, when the module that needs the settings is imported.
+So the cold start fails, before any stream is touched. The message never contains a value, which may be a secret.
 """
 
 import json
@@ -18,7 +18,7 @@ MAX_DAYS = 3650
 # Events or bytes.
 MOST_OF_A_DAY = 10**12
 MAX_REST_S = 3600
-# What a function's start may take, in addition to the back-off before it.
+# The longest time of a function's start, in addition to the back-off before it.
 START_MS = 5_000
 _UPSTREAM = re.compile(r"UPSTREAM_[A-Z0-9_]+")
 
@@ -42,10 +42,10 @@ class _Loaded:
 class Settings(_Loaded):
     """The connection manager's settings. `upstreams` are the variables that the address of a profile may begin with.
 
-    `events_bucket`, `repair_function` and `profiles_bucket` are "" if there is none, `ledger_keep_days` 0 where records
-    are kept for ever. `keep_days` is for how many days events are kept if their profile does not set it, 0 for ever.
+    `events_bucket`, `repair_function` and `profiles_bucket` are "" if there is none. `ledger_keep_days` is 0 if records
+    are kept for ever. `keep_days` is the days for which events are kept if their profile does not set it, 0 for ever.
     `metrics_by` is whether the stage, each profile or each stream has metrics of its own. `budget_events` and
-    `budget_bytes` are how much all streams together may store in a day, 0 for no bound.
+    `budget_bytes` are the most that all streams together may store in a day, 0 for no bound.
     """
 
     events_table: str
@@ -74,8 +74,8 @@ class Settings(_Loaded):
 class ControlSettings(_Loaded):
     """The settings of the function that shows and stops streams; the intervals are the connection manager's.
 
-    The machine has a lane try again within `retried_within_ms` after a drop, and within `throttled_within_ms` after too
-    many requests. `sinks_table` and `sinks_function` are "" if no profile of the stage delivers.
+    The machine retries a lane within `retried_within_ms` after a drop, and within `throttled_within_ms` after too many
+    requests. `sinks_table` and `sinks_function` are "" if no profile of the stage delivers.
     """
 
     events_table: str
@@ -99,7 +99,7 @@ class ControlSettings(_Loaded):
 
 @dataclass(frozen=True, slots=True)
 class UpgradeSettings(_Loaded):
-    """The settings of the function that upgrades; `function` is the name of the one that keeps streams connected."""
+    """The settings of the function that upgrades; `function` is the name of the connection manager."""
 
     control_table: str
     events_table: str
@@ -129,7 +129,7 @@ class WatchSettings(_Loaded):
     alerts_topic_arn: str
     dead_letter_queue_url: str
     unconnected_after_ms: int
-    # Powertools reads this one by itself, but only when the first metrics are written.
+    # Powertools reads this variable by itself, but only when the first metrics are written.
     metrics_namespace: str
     repair_function: str
 
@@ -168,9 +168,9 @@ class DeliverySettings(_Loaded):
     profiles_folder: str
 
 
-# How a field of the settings is read, whichever settings have it, unless the variable has the field's name and must be
-# there. Seconds are whole, from 1 to 900. A back-off may last an hour, and a stream may be away for up to a day before
-# it counts as unconnected.
+# How a field of any of the settings is read; a field that is not here has a required variable of its name. Seconds are
+# whole, from 1 to 900. A back-off may last an hour, and a stream may be away for up to a day before it counts as
+# unconnected.
 _READ: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "delivery_function": lambda env: _text(env, "CONNECTION_DELIVERY"),
     "sinks_table": lambda env: env.get("DELIVERY_TABLE", "").strip(),
@@ -194,7 +194,7 @@ _READ: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "streams_per_function": lambda env: _whole(env, "STREAMS_PER_FUNCTION", "streams", 1, 500),
     "unconnected_after_ms": lambda env: _milliseconds(env, "UNCONNECTED_AFTER_S", most_s=86_400),
 }
-# These have the field's name too, and are "" where they are not set.
+# These variables have the field's name too, and are "" if they are not set.
 _OPTIONAL = ("events_bucket", "repair_function", "profiles_bucket", "profiles_folder")
 
 
@@ -208,8 +208,8 @@ def _read(environment: Mapping[str, str], field: str) -> Any:
 def load_delays(environment: Mapping[str, str]) -> tuple[int, int, int, int, int]:
     """Returns the back-offs of a function that keeps a group, in milliseconds; raises SettingsError.
 
-    In this order: the longest after a drop, the first and the longest after too many requests, the one once the retries
-    are used up, and the most that chance adds to it. For a stream in no group the machine waits as long.
+    In this order: the longest after a drop, the first and the longest after too many requests, the cool-down once the
+    retries are used up, and the most jitter that is added to it. For a stream in no group the machine waits as long.
     """
     return (
         _rest_ms(environment, "RETRY_MAX_DELAY_S"),
@@ -276,7 +276,7 @@ def _jitter_ms(environment: Mapping[str, str]) -> int:
 
 
 def _within_ms(environment: Mapping[str, str], name: str) -> int:
-    """Returns within how long a lane tries again: its longest back-off, with the pause after its last retry."""
+    """Returns the time within which a lane retries: its longest back-off, or its cool-down, and a function's start."""
     rest_ms = _rest_ms(environment, "COOL_DOWN_S") + _jitter_ms(environment)
     return max(_rest_ms(environment, name), rest_ms) + START_MS
 

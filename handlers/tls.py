@@ -1,4 +1,4 @@
-"""Makes the TLS contexts of a process: one that trusts the public authorities, and one for each profile with its own.
+"""Makes the TLS contexts of a process: one for the public authorities, and one for each profile with its own trust.
 
 The settings are the defaults of Python 3.13, which runs in Lambda, on every Python: an older one checks less, so an
 upstream that works on a laptop could be refused where it is deployed. A context is made once, because reading the
@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from handlers.profile.addresses import ProfileError
 from handlers.profile.tls_field import Trust
 
-# For how many profiles a process keeps contexts.
+# The number of profiles whose contexts a process keeps.
 _CONTEXTS = 16
 
 
@@ -53,12 +53,12 @@ def check_trust(trust: Trust | None) -> None:
 
 
 def _show(context: ssl.SSLContext, trust: Trust) -> None:
-    # OpenSSL reads such a pair only from a file. Only this user may read the file, and it exists only meanwhile.
+    # OpenSSL reads a certificate and its key only from a file. Only this user may read the file, which is then deleted.
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".pem") as file:
         file.write(f"{trust.certificate.rstrip()}\n{trust.key.rstrip()}\n")
         file.flush()
         try:
-            # Without this password OpenSSL would ask the terminal for that of an encrypted key.
+            # Without this password OpenSSL would prompt for the password of an encrypted key.
             context.load_cert_chain(file.name, password="")
         except (ssl.SSLError, ValueError, OSError):
             raise ProfileError(

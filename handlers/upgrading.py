@@ -1,7 +1,7 @@
 """Carries out one step of an upgrade; the machine of `statemachines/upgrade.asl.yml` calls it.
 
-`handlers/upgrade/upgrade_steps.py` has the steps. Invariants: whatever AWS refuses is raised, and the machine tries
-again; a reason in an answer holds streams and our own words, and Lambda's message about a version that does not start.
+`handlers/upgrade/upgrade_steps.py` has the steps. Invariants: a refusal by AWS is raised, and the machine tries again;
+a reason in an answer contains streams, our own words, and Lambda's message about a version that does not start.
 """
 
 import os
@@ -21,9 +21,9 @@ from handlers.upgrade.upgrade_records import UpgradeRecords
 from handlers.upgrade.upgrade_steps import Work, step
 
 TRIES = 4
-# StartExecution has a bucket of its own, 1,300 in small regions and 300 a second: the POSTs have most of it.
+# StartExecution has a bucket of its own, 1,300 in small regions and 300 a second, most of which is left to POSTs.
 AT_ONCE, A_SECOND = 50, 25.0
-# How long before Lambda would end it a step ends.
+# A step ends this long before Lambda would end it.
 MARGIN_MS = 20_000
 
 
@@ -34,7 +34,7 @@ pace = Pace(AT_ONCE, A_SECOND, time.monotonic, time.sleep)
 
 @cache
 def records() -> UpgradeRecords:
-    """Made by the first step."""
+    """Returns the upgrade's records, which the first step makes."""
     client = dynamodb(plain_aws(os.environ), tries=TRIES)
     return UpgradeRecords(client, settings.control_table, settings.events_table)
 

@@ -1,13 +1,14 @@
 """Watches all streams: reports once a minute which streams should be connected but are not, and for how long.
 
-These numbers need neither Lambda's nor Step Functions' API, so they show their outages too. Then the function names
-those streams in a message to the alerts' topic (handlers/watching/alerts.py), asks Step Functions about them, and
-starts an execution for each that is orphaned (handlers/watching/orphan_recovery.py). Each run continues where the
-previous one ran out of time (handlers/watching/lease_rounds.py); `python -m bench.watch` measures how many it reaches.
+These numbers need neither Lambda's nor Step Functions' API, so they show the outages of both too. Then the function
+names these streams in a message to the alerts' topic (handlers/watching/alerts.py), queries Step Functions about them,
+and starts an execution for each orphaned stream (handlers/watching/orphan_recovery.py). Each run continues where the
+previous one ran out of time (handlers/watching/lease_rounds.py); `python -m bench.watch` measures how many streams a
+run reaches.
 
-Invariants: it writes nothing to the table but the end of a stopped stream whose execution is over; it reports its
-numbers in every run, even without a stream, because the alarm treats missing data as a breach, and before it calls any
-other service, which may be slow.
+Invariants: the watch writes nothing to the table but the end of a stopped stream whose execution is over. It reports
+its numbers in every run, even without a stream, because the alarm treats missing data as a breach; it does so before it
+calls any other service, which may be slow.
 """
 
 import contextlib
@@ -37,13 +38,13 @@ from handlers.watching.lease_rounds import Rounds, Seen, Turn
 from handlers.watching.orphan_recovery import Orphans, StepFunctions, let_go
 
 TRIES = 3
-# The function has 55 seconds. It reads leases for READ_S, and asks Step Functions until ASK_S after its start.
+# The function has 55 seconds. It reads leases for READ_S, and queries Step Functions until ASK_S after its start.
 READ_S, ASK_S = 30, 42
-# How many streams a run asks Step Functions about. One that runs costs one request, an orphaned one about seven.
+# The streams about which a run queries Step Functions. A running stream costs one request, an orphan about seven.
 ASKED = 100
 # DescribeExecution has a bucket of 250 requests and a refill of 10 a second, for the whole account, in all regions but
-# the three largest (Step Functions developer guide, "Service quotas", "Other quotas"). The machines ask with the same
-# bucket, so the watch takes half of what refills.
+# the three largest (Step Functions developer guide, "Service quotas", "Other quotas"). The machines use the same
+# bucket, so the watch takes half of the refill.
 AT_ONCE, A_SECOND = 50, 5.0
 
 logger = Logger()
@@ -63,31 +64,31 @@ def publish(subject: str, text: str) -> None:
 
 
 class Memory:
-    """What one run leaves to the next one in the same sandbox."""
+    """The memory of a sandbox, which one run leaves to the next."""
 
     def __init__(self) -> None:
         self.leases = Leases(dynamodb, settings.control_table)
         self.suspects = Turn(ASKED)
         self.rounds = Rounds(self.leases, settings.unconnected_after_ms, self.suspects)
         self.names = {kind: alerts.Names(publish, words) for kind, words in alerts.KINDS.items()}
-        # Whether a message has said that one run does not reach every stream.
+        # Whether subscribers were notified that a run does not reach every stream.
         self.is_partial_reported = False
         self.pace = Pace(AT_ONCE, A_SECOND, time.monotonic, time.sleep)
 
 
 @cache
 def memory() -> Memory:
-    """Made by the first run."""
+    """Returns the memory, which the first run makes."""
     return Memory()
 
 
 def handler(_event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     """Returns how many streams should be connected, how many are not, and which were named or found orphaned now.
 
-    The log names in each run all streams that are not well: away for UNCONNECTED_AFTER_S, quiet, near their budget,
-    with ids that start over or a lease that cannot be read whole, and orphans. A message names each once, but for
-    orphans. If DynamoDB refuses a request, the error is raised, and the metrics of this run are missing. If another
-    service refuses, that is logged.
+    In each run the log names all streams that are not well: away for UNCONNECTED_AFTER_S, quiet, near their budget,
+    orphaned, or with ids that start over or a lease that cannot be read whole. A message names each of them once,
+    except orphans. If DynamoDB refuses a request, the error is raised, and the metrics of this run are missing. A
+    refusal by another service is logged.
     """
     logger.append_keys(request_id=lambda_context.aws_request_id)
     began_s = time.monotonic()
@@ -95,8 +96,8 @@ def handler(_event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     rounds = memory().rounds
     seen = rounds.check(now_ms, lambda: time.monotonic() - began_s > READ_S)
     wanted, missing, longest_ms = rounds.numbers()
-    # A metric is billed by the month, so only the number that the alarm reads is one. The dashboard finds the others
-    # here.
+    # A metric is billed by the month, so only the alarm's number is a metric. The dashboard reads the other numbers
+    # from this document.
     metrics.add_metric("LongestUnconnected", MetricUnit.Seconds, longest_ms // 1000)
     metrics.add_metadata("Wanted", wanted)
     metrics.add_metadata("Unconnected", missing)
@@ -118,7 +119,7 @@ def handler(_event: object, lambda_context: LambdaContext) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def logged(words: str, **fields: str) -> Iterator[None]:
-    """Logs what a service refuses inside, and goes on."""
+    """Logs a service's refusal in its block, and continues."""
     try:
         yield
     except (BotoCoreError, ClientError, StoreUnavailable) as problem:
@@ -126,7 +127,7 @@ def logged(words: str, **fields: str) -> Iterator[None]:
 
 
 def tell(seen: Seen) -> list[str]:
-    """Logs the streams that are not well, and sends a message about those that are new."""
+    """Logs the streams that are not well, and sends a message about the new ones; returns their ids."""
     others = alerts.of_groups(seen.groups)
     away = {one: f"{away_words(length_ms).lower()}{others.get(one, '')}" for one, length_ms in seen.away_ms.items()}
     damage = {stream_id: ", ".join(names) for stream_id, names in seen.damage.items()}
@@ -151,14 +152,14 @@ def tell(seen: Seen) -> list[str]:
 
 
 def name(names: alerts.Names, streams: Mapping[str, str]) -> list[str]:
-    """Returns the ids of the streams that a message names now."""
+    """Sends a message that names the new streams; returns their ids, or none if the topic refuses it."""
     with logged("the message that names the streams was not sent"):
         return names.report(streams)
     return []
 
 
 def report_partial(reached: int) -> None:
-    """Sends one message that a run does not reach every stream, and how many it reached."""
+    """Sends one message that a run does not reach every stream, with the number that it reached."""
     if memory().is_partial_reported:
         return
     with logged("the message that the watch is late was not sent"):
@@ -169,9 +170,9 @@ def report_partial(reached: int) -> None:
 def count_dead_letters() -> int | None:
     """Returns about how many messages are in the dead-letter queue; None if it does not answer.
 
-    Asking keeps the queue's metrics from being late: "CloudWatch considers a queue to be active for up to six hours if
-    it contains any messages, or if any action accesses it", and a queue that was not active has them up to 15 minutes
-    late (SQS developer guide, "Monitoring Amazon SQS queues using CloudWatch").
+    The request keeps the queue's metrics from being late: "CloudWatch considers a queue to be active for up to six
+    hours if it contains any messages, or if any action accesses it", and the metrics of an inactive queue are up to 15
+    minutes late (SQS developer guide, "Monitoring Amazon SQS queues using CloudWatch").
     """
     name = "ApproximateNumberOfMessages"
     with logged("the dead-letter queue does not answer"):
@@ -181,7 +182,7 @@ def count_dead_letters() -> int | None:
 
 
 def start_repairs(now_ms: int) -> list[str]:
-    """Starts the function that repairs for each stream whose repair is due; returns these streams."""
+    """Starts the repairing function for each stream whose repair is due; returns these streams."""
 
     def start_one(stream_id: str) -> bool:
         return start(lambda: client("lambda"), settings.repair_function, stream_id)
@@ -194,8 +195,8 @@ def start_repairs(now_ms: int) -> list[str]:
 def mend(now_ms: int, late_at_s: float, groups: Mapping[str, Sequence[str]]) -> list[str]:
     """Starts an execution for each suspect of this turn that is orphaned; returns the orphans.
 
-    A stopped suspect is let go instead. `groups` has the streams of each group that are away: the log names them beside
-    an orphaned group.
+    A stopped suspect is released instead. `groups` has the streams of each group that are away: the log names them
+    beside an orphaned group.
     """
     states = StepFunctions(lambda: client("stepfunctions"), settings.state_machine_arn, memory().pace.take)
     orphans = Orphans(states, memory().leases.read, states.youngest, may_start=lambda _: True)

@@ -1,1 +1,1 @@
-"""Dead-letter messages: what they say, and how what they hold is put back."""
+"""Dead-letter messages: their content, and how their events are put back."""

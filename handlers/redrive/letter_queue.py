@@ -1,6 +1,6 @@
 """Receives the messages of the dead-letter queue, and gives them back.
 
-SQS shows messages only to receivers, and hides them from all others for a while. Invariants: a walk gets each message
+SQS shows a message to one receiver, and hides it from all others for a while. Invariants: a walk receives each message
 once; an empty answer means an empty queue.
 """
 
@@ -10,8 +10,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-# With a wait SQS asks all of its servers. Without one it asks a few, whose answer may be empty though others have
-# messages ("Amazon SQS short and long polling").
+# With a wait SQS queries all of its servers. Without a wait it queries a few, whose answer may be empty although other
+# servers have messages ("Amazon SQS short and long polling").
 WAIT_S = 1
 # The most messages of a request.
 BATCH = 10
@@ -42,6 +42,6 @@ def release(sqs: Any, queue_url: str, receipts: Sequence[str]) -> None:
     for first in range(0, len(receipts), BATCH):
         some = enumerate(receipts[first : first + BATCH])
         entries = [{"Id": str(number), "ReceiptHandle": one, "VisibilityTimeout": 0} for number, one in some]
-        # If that fails, the messages are visible again by themselves later.
+        # If the request fails, the messages become visible later by themselves.
         with contextlib.suppress(BotoCoreError, ClientError):
             sqs.change_message_visibility_batch(QueueUrl=queue_url, Entries=entries)

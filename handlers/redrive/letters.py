@@ -1,8 +1,8 @@
 """Reads dead-letter messages: each has an event, a stream that ended, a gap that stays open, or none of these.
 
-handlers/store/overflow.py writes the first kind, in parts if it must, the machine and a group's function the second,
-handlers/repairing.py the third; handlers/delivery.py names an event that the table has. Pure.
-Invariant: an event is returned only if every byte of it is there; any other text is a letter with a problem.
+handlers/store/overflow.py writes the first kind, in parts if the event is large; the machine and a group's function
+write the second, handlers/repairing.py the third. handlers/delivery.py names an event that the table has. Pure.
+Invariant: an event is returned only if all its bytes are there; any other text is a letter with a problem.
 """
 
 import base64
@@ -18,7 +18,7 @@ from handlers.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message as it was received; it is deleted by its `receipt`."""
+    """A received message; `receipt` is the handle by which it is deleted."""
 
     id: str
     receipt: str
@@ -29,10 +29,10 @@ class Message:
 class Letter:
     """The content of a message, or of its parts together; `reason` is why it was sent.
 
-    It holds a whole `event` that could not be stored, and the token of the connection that had it; or it reports a
-    stream that was rejected or could not be claimed; or it has a `problem`, and cannot be put back. `key` is the
-    event's, "" if there is none. `is_part` is whether parts of the event are missing: they were deleted when it was
-    stored, or are lost.
+    A letter has a whole `event` that could not be stored, and the token of its connection; or it reports a stream that
+    was rejected or could not be claimed; or it has a `problem`, and cannot be put back. `key` is the event's key, "" if
+    there is none. `is_part` is whether parts of the event are missing: they were deleted when the event was stored, or
+    are lost.
     """
 
     messages: tuple[Message, ...]

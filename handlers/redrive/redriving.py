@@ -1,8 +1,8 @@
-"""Works through dead-letter messages: puts whole events back in their places, and starts rejected streams if asked to.
+"""Works through dead-letter messages: puts whole events back in their places, and starts rejected streams on request.
 
-Invariants: a walk receives each message once, and nobody else gets it meanwhile; a message is deleted only after its
-event is stored or its stream runs; every other one is reported with its reason, and is back in the queue when the walk
-ends. So a walk may be repeated, and two at once do each thing once.
+Invariants: a walk receives each message once, and no other receiver gets it meanwhile; a message is deleted only after
+its event is stored or its stream runs; every other message is reported with its reason, and is back in the queue when
+the walk ends. So a walk may be repeated, and two walks at once do nothing twice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from handlers.store.stream_records import StreamRecords
 from handlers.values import dataclass
 
 STARTED, RUNS, LEFT = "started", "runs already", "left"
-# For this many seconds a walk has its messages for itself; after a kill they are back in the queue then.
+# The seconds for which a walk's messages are hidden from others; after a kill they are visible again by then.
 HELD_S = 900
 
 
@@ -65,7 +65,7 @@ class Stage:
         return StreamRecords(self.dynamodb, self.control_table)
 
     def layout(self, stream_id: str) -> Layout:
-        """Returns the layout of the stream's events, which its lease has."""
+        """Returns the layout of the stream's events, as its lease records it."""
         if stream_id not in self._layouts:
             known = self.records.layout(stream_id)
             self._layouts[stream_id] = Layout() if known is None else known
@@ -74,7 +74,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a letter; `detail` is why it was left, or the execution that was started."""
+    """The outcome of a letter; `detail` is why the letter was left, or the execution that was started."""
 
     letter: Letter
     outcome: str
@@ -127,7 +127,7 @@ class Redrive:
             outcome = self._act(letter)
             if outcome.outcome != LEFT and not self.dry_run:
                 if letter.key:
-                    # Before its message goes, so that a kill in between has it counted by the next walk.
+                    # Written before the message is deleted: after a kill in between, the next walk counts the event.
                     self.stage.records.put_back(letter.stream_id, letter.fence, letter.key)
                 self.stage.delete(letter.messages)
                 for message in letter.messages:
@@ -149,9 +149,9 @@ class Redrive:
         return Outcome(letter, LEFT, letter.problem)
 
     def _start(self, letter: Letter) -> Outcome:
-        """Starts the stream as a POST does, once for all its letters, so it joins a group if it should.
+        """Starts the stream as a POST does, once for all its letters, so that it joins a group if it should.
 
-        Only a POST starts one with a stop request.
+        A stream with a stop request is started only by a POST.
         """
         stream_id = letter.stream_id
         if stream_id in self._started:
@@ -185,7 +185,7 @@ def _why(problem: BaseException) -> str:
 def redriven(stage: Stage, stream_id: str, parts: Sequence[str] = ()) -> dict[str, Any]:
     """Returns the answer to `POST /connections/{streamId}/redrive`, for as many messages as there is time for.
 
-    `parts` are the ids of those in which the stream is read. Raises StoreUnavailable if the queue does not answer.
+    `parts` are the ids of the stream's parts, if it has any. Raises StoreUnavailable if the queue does not answer.
     """
     redrive = Redrive(stage, restart=False, dry_run=False)
     wanted = frozenset(parts or [stream_id])

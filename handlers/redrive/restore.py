@@ -1,9 +1,9 @@
 """Puts an event from the dead-letter queue into the table, in place of the mark under its key.
 
-The item is the one that a connection would have written, at the place among the events that the mark has kept. In a
+The item is the same that a connection would have written, at the place among the events that the mark has kept. In a
 log, an event's mark has a segment of its own, so that segment is written anew with the event in it. Invariants: a
-stored event is never overwritten, even if it was stored meanwhile; a body lies in the bucket before an item or a
-segment refers to it; what AWS refuses is raised.
+stored event is never overwritten, even if it was stored meanwhile; a body is in the bucket before an item or a segment
+refers to it; a refusal by AWS is raised.
 """
 
 import zlib
@@ -31,7 +31,7 @@ from handlers.store.segment_writer import MAX_SEGMENT_BYTES, elsewhere, segment_
 from handlers.store.typed_values import DAY_S, MAX_ITEM_BYTES, Item, count, size_bytes
 
 STORED, KNOWN = "stored", "known"
-# The event's number in its connection if no mark has it: greater than any number that a connection reaches.
+# The event's number in its connection if no mark has one: greater than any number that a connection reaches.
 UNNUMBERED = 500_000_000_000
 # The attributes of the event's item that the mark has.
 KEPT = (*PLACES.values(), "fence", "received_at_ms", "expires_at", "conflict_of")
@@ -74,7 +74,7 @@ class Events:
         if body is not None:
             self.objects.put(item["object"]["S"], body)
         if not self._table.put(item, f"{IS_NEW} OR attribute_exists(dead_letter)"):
-            # A connection has stored it since it was read, or this request was sent twice.
+            # A connection has stored the event since the key was read, or this request was sent twice.
             return self.outcome(stream_id, fence, event, layout, dry_run=dry_run)
         return STORED
 
@@ -119,11 +119,11 @@ class Events:
         return None
 
     def _replace(self, stream_id: str, mark: Item, event: StreamEvent) -> bool:
-        """Returns whether the event is in the log now in place of the mark; False if the mark is gone."""
+        """Replaces the mark in the log by the event; returns False if the mark is gone."""
         segment = segment_of(mark)
         item = segment_item(stream_id, segment, [event], 0, data := pack([event]))
         if len(data) > MAX_SEGMENT_BYTES:
-            # Its object is kept for as long as what it replaces would be from now on.
+            # The object is kept for as long as the mark's segment is from now on.
             left_s = (count(mark, "expires_at") or 0) - event.received_at_ms // 1000
             key, content, says = elsewhere(stream_id, segment.fence, event, max(0, -(-left_s // DAY_S)))
             self.objects.put(key, content)

@@ -1,1 +1,1 @@
-"""An upgrade of the streams to another version of the function: in which waves, and what is worse, sans-I/O."""
+"""An upgrade of the streams to another version of the function: its waves and its verdicts, sans-I/O."""

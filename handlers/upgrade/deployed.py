@@ -1,11 +1,13 @@
-"""Keeps which definition of the machine streams run, so that an upgrade which fails can deploy it again.
+"""Keeps the definition of the machine that streams run, so that an upgrade which fails can deploy it again.
 
 An execution keeps the definition with which it was started. An upgrade starts executions by a version, because
 "Executions started immediately after" UpdateStateMachine "may use the previous state machine definition"; any other
-start takes the deployed definition. So a deployment (packaging/deploy-by-waves.cjs), and an upgrade that goes back,
-deploy the former version's definition with a space at its end, and put aside what the stack deployed. The stack does
-not know this, and deploys a definition only if it has changed. So once all streams run the definition that is aside, an
-upgrade deploys it again, unless a deployment has put another there.
+start takes the deployed definition.
+
+So a deployment (packaging/deploy-by-waves.cjs), and an upgrade that goes back, deploy the former version's definition
+with a space at its end, and put aside the definition of the stack. The stack does not know this, and deploys a
+definition only if it has changed. So once all streams run the definition that is aside, an upgrade deploys it again,
+unless a deployment has replaced it.
 
 Invariants: only a definition that was deployed before is deployed; each step may be repeated.
 """
@@ -20,22 +22,22 @@ from typing import Any
 from handlers.upgrade.upgrade_records import Upgrade, UpgradeRecords
 from handlers.values import dataclass
 
-# The mark of a definition that an upgrade has deployed: JSON allows it, and no deployment writes it.
+# The space that marks a definition deployed by an upgrade: JSON allows it, and no deployment writes it.
 OURS = " "
 ALIAS, LATEST = "stable", "$LATEST"
-# How many versions of the machine are kept; Step Functions publishes no more than 1,000.
+# The number of the machine's versions that are kept; Step Functions publishes at most 1,000.
 MOST_VERSIONS = 100
-# The error for an event that names no stream: then the function was imported and its settings were read.
+# The error for an event that names no stream. It proves that the function was imported and its settings were read.
 STARTS = "InvalidRequest"
 
 
 class UpgradeRefused(Exception):
-    """The upgrade does not begin, and nothing was changed; the message is why. The machine catches it by this name."""
+    """The upgrade does not begin, and nothing was changed. The message is the reason; the machine catches this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """boto3's clients, and the names of the stage's function and machine. `take` returns when a request may be sent."""
+    """boto3's clients, and the names of the stage's function and machine; `take` waits until a request may be sent."""
 
     functions: Any
     states: Any
@@ -61,7 +63,7 @@ class Deployed:
         return str(self._clients.functions.publish_version(FunctionName=self._clients.function)["Version"])
 
     def start(self, version: str) -> None:
-        """Calls the version without a stream; raises UpgradeRefused if it does not start."""
+        """Invokes this version without a stream; raises UpgradeRefused if it does not start."""
         name = f"{self._clients.function}:{version}"
         answer = self._clients.functions.invoke(FunctionName=name, Payload=b"{}")
         try:
@@ -80,9 +82,9 @@ class Deployed:
             self._clients.functions.update_alias(**names, FunctionVersion=version)
 
     def forget(self, definition: str) -> None:
-        """Deletes all but the newest versions of the machine and this one; what they have started goes on.
+        """Deletes all but the newest versions of the machine and this one; their running executions continue.
 
-        What AWS refuses is left to the next upgrade.
+        A deletion that AWS refuses is left to the next upgrade.
         """
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -94,19 +96,19 @@ class Deployed:
                     self._states.delete_state_machine_version(stateMachineVersionArn=arn)
 
     def version(self, upgrade: Upgrade) -> str:
-        """Returns the ARN of the version that streams should run: that of what the stack has deployed."""
+        """Returns the ARN of the version that streams should run: that of the stack's definition."""
         if self._is_put_back(upgrade):
             return upgrade.aside
-        # The same text deployed again is another revision, for which another version would be published.
+        # Publishing the same text, deployed again, would make another version, because it is another revision.
         return upgrade.definition if self._is_former(upgrade, "") else self._published()
 
     def put_in(self, upgrade: Upgrade) -> None:
-        """Deploys again what the upgrade before this one put aside."""
+        """Deploys the definition again that the upgrade before this one put aside."""
         if self._is_put_back(upgrade):
             self._deploy(self._text(upgrade.aside))
 
     def put_back(self, upgrade: Upgrade) -> None:
-        """Deploys what streams ran before the upgrade, if that is known and not deployed."""
+        """Deploys the definition that streams ran before the upgrade, if it is known and not deployed."""
         former = self._text(upgrade.definition) if upgrade.definition else ""
         if not former or self._text(self._machine_arn).strip() == former.strip():
             return
@@ -114,9 +116,9 @@ class Deployed:
         self._deploy(former.strip() + OURS)
 
     def runs_another(self, upgrade: Upgrade) -> Callable[[str], bool] | None:
-        """Returns a test whether an execution runs another definition than `put_back` deployed; None if that is none.
+        """Returns a test whether an execution runs another definition than `put_back` deployed, or None without one.
 
-        An execution that Step Functions has forgotten runs nothing.
+        An execution that Step Functions has forgotten runs none.
         """
         if not upgrade.aside or not upgrade.definition:
             return None
@@ -132,11 +134,11 @@ class Deployed:
         return is_other
 
     def _is_put_back(self, upgrade: Upgrade) -> bool:
-        """Returns whether an upgrade that went back put the deployed definition there."""
+        """Returns whether the deployed definition comes from an upgrade that went back."""
         return bool(upgrade.aside) and self._is_former(upgrade, OURS)
 
     def _is_former(self, upgrade: Upgrade, behind: str) -> bool:
-        """Returns whether the deployed definition is that of the last upgrade that ended well."""
+        """Returns whether the deployed definition is that of the last successful upgrade, followed by `behind`."""
         if not upgrade.definition:
             return False
         try:
@@ -145,7 +147,7 @@ class Deployed:
             return False  # The version was deleted.
 
     def _published(self) -> str:
-        """Returns the ARN of the version of what is deployed; publishes one only if that differs from the newest."""
+        """Returns the ARN of the version of the deployed definition, published only if it differs from the newest."""
         answer = self._states.publish_state_machine_version(stateMachineArn=self._machine_arn)
         arn: str = answer["stateMachineVersionArn"]
         return arn

@@ -1,10 +1,11 @@
 """Judges whether a stream, or a wave of streams, is worse after its handover than before.
 
-It reads the lease, the ledger's records of the newest connections, and when the newest event came that is in the events
-table, because a faulty version may count events as stored that it did not store. One stream may have no events for a
-while, and the reason cannot be known. But if most streams of a wave that had events before have none, the version
-counts as at fault, because going back costs less than a wrong guess. Events and records are written with a delay, so
-they count as missing only once `answer_ms` has passed since the handover.
+It reads the lease, the ledger's records of the newest connections, and the instant of the newest event in the events
+table, because a faulty version may count events as stored that it did not store.
+
+A single stream may have no events for a while without a known reason. But if most streams of a wave that had events
+before have none, the version counts as at fault, because going back costs less than a wrong guess. Events and records
+are written with a delay, so they count as missing only once `answer_ms` has passed since the handover.
 
 Pure, times in milliseconds. Invariant: a stream that was as bad before is never worse.
 """
@@ -17,11 +18,11 @@ from collections.abc import Sequence
 from handlers.api.verdict import counted
 from handlers.values import dataclass
 
-# How many failures of a kind may be chance.
+# The number of failures of a kind that may be chance.
 BY_CHANCE = 1
 # One stream of this many in a wave may be worse by chance.
 TOLERANCE = 50
-# A stream is expected to have an event if, at its former rate, this many would have come.
+# A stream is expected to have an event if its former rate would have brought this many.
 EXPECTED = 10.0
 # The errors of an execution that may be the version's fault.
 BAD_ENDINGS = ("StreamRejected", "InvalidRequest", "RenewalFailed", "ClaimFailed")
@@ -32,11 +33,11 @@ MOST_REASONS = 10
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What a stream's connections did in a stretch of time.
+    """The numbers of a stream's connections in a stretch of time, which begins with the first claim.
 
-    It begins with the first claim. `errors` connections ended by an error that is no handover, `killed` ones left no
-    end. `frames` events came; `kept` of them are stored or were known already, `dead_lettered` are not stored.
-    `memory_mb` is the most that a function took, 0 if none reported it.
+    `errors` counts connections that ended by an error other than a handover, `killed` those without a recorded end.
+    `frames` counts received events: `kept` of them are stored or were known already, `dead_lettered` are not stored.
+    `memory_mb` is the most that a function used, 0 if no function reported it.
     """
 
     length_ms: int = 0
@@ -54,11 +55,10 @@ class Stream:
     """One stream that was asked to hand over, `asked_ms` ago.
 
     `is_ours` is whether it should still run the version: False once it was stopped or started anew. `has_handed_over`
-    is whether an execution that was started since keeps it connected. `away_ms` is for how long it has not been
-    connected, `was_away` whether it was away when it was asked. `failures` counts the failures to connect in a row,
-    `had_failures` those before it was asked. `ending` is the error by which its execution let go of it, "" for none.
-    `silent_ms` is how long ago the newest stored event came, None if that is not known. `before` and `after` are None
-    if its connections were not read.
+    is whether an execution that was started since keeps it connected. `away_ms` is how long it has not been connected,
+    `was_away` whether it was away when it was asked. `failures` counts the failures to connect in a row, `had_failures`
+    those before it was asked. `ending` is the error by which its execution released it, "" for none. `silent_ms` is the
+    age of the newest stored event, None if unknown. `before` and `after` are None if its connections were not read.
     """
 
     stream_id: str
@@ -77,7 +77,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a handover may take, how long a stream may be away, and for how long a wave is watched."""
+    """How long a handover may take, how long a stream may be away, and how long a wave is watched."""
 
     answer_ms: int
     away_ms: int
@@ -94,7 +94,7 @@ class State(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result for a wave, and why it is worse: a phrase for each stream, by its id, or for the whole wave, by ""."""
+    """The result for a wave; `reasons` has a phrase for each worse stream, by its id, and for the whole wave, by ""."""
 
     state: State
     reasons: dict[str, str]
@@ -107,7 +107,7 @@ class Verdict:
 
 
 def worse(stream: Stream, limits: Limits) -> str:
-    """Returns why a stream is worse than before, as a phrase; "" if it is not, or not known yet."""
+    """Returns why a stream is worse than before, as a phrase; "" if it is not, or if that is not known yet."""
     if stream.ending in BAD_ENDINGS:
         return f"its execution ended by {stream.ending}"
     if not stream.is_ours or stream.ending:
@@ -125,7 +125,7 @@ def worse(stream: Stream, limits: Limits) -> str:
 
 
 def _compared(before: Stretch, after: Stretch, limits: Limits) -> str:
-    """Returns in which way `after` is worse than `before`; "" if it is not."""
+    """Returns why `after` is worse than `before`, as a phrase; "" if it is not."""
     for words, then, now in (
         ("functions were killed", before.killed, after.killed),
         ("connections ended by an error", before.errors, after.errors),
@@ -146,7 +146,7 @@ def _scaled(count: int, before: Stretch, after: Stretch) -> float:
 
 
 def is_expected(stream: Stream, limits: Limits) -> bool:
-    """Returns whether the stream would have had events since its handover at its former rate."""
+    """Returns whether the stream's former rate would have brought events since its handover."""
     before, after = stream.before, stream.after
     if before is None or after is None or not before.length_ms or not stream.is_ours or not stream.has_handed_over:
         return False
@@ -154,9 +154,9 @@ def is_expected(stream: Stream, limits: Limits) -> bool:
 
 
 def is_silent(stream: Stream, limits: Limits) -> bool:
-    """Returns whether no event that came since its handover is stored, even if its functions counted some.
+    """Returns whether no event since the stream's handover is stored, even if its functions counted some.
 
-    The connection before it may have stored some for a moment after the claim.
+    The connection before may have stored events for a moment after the claim.
     """
     if stream.after is None or not stream.after.kept:
         return True
@@ -164,7 +164,7 @@ def is_silent(stream: Stream, limits: Limits) -> bool:
 
 
 def judged(streams: Sequence[Stream], limits: Limits) -> Verdict:
-    """Returns the result for a wave, which is WELL only once it was watched for long enough."""
+    """Returns the result for a wave, which is WELL only once the wave was watched for `watch_ms`."""
     reasons = {stream.stream_id: reason for stream in streams if (reason := worse(stream, limits))}
     if len(reasons) > len(streams) // TOLERANCE:
         return Verdict(State.WORSE, reasons)

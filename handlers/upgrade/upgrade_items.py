@@ -1,8 +1,8 @@
-"""Reads from a lease and the ledger how a stream fares since an upgrade asked it to hand over.
+"""Reads a stream's state since an upgrade asked it to hand over, from its lease and the ledger.
 
     code_version   the version of the function that the stream's executions call; absent for the alias
-    upgrade_mark   when the stream was asked, which execution held it then, and how it did; if it goes back, also since
-                   when the version has lost events that it counted as stored, for each stream of a group
+    upgrade_mark   when the stream was asked, the execution that held it then, and its state; if it goes back, also the
+                   instant since when the version has lost events, for each stream of a group
 
 Pure. Invariant: a field that a former version did not write counts as empty.
 """
@@ -23,11 +23,11 @@ from handlers.store.typed_values import Item, count, flag, text, typed_item
 from handlers.upgrade.health import BAD_ENDINGS, EXPECTED, Stream, Stretch
 
 CODE, MARK = "code_version", "upgrade_mark"
-# A connection without an end counts as killed once it was not seen for this long, or for as long as a handover takes.
+# A connection without an end counts as killed if it was not seen for this long, or for the time of a handover.
 DEAD_AFTER_MS = 60_000
-# How many of the newest connections may be alive at once: one is claimed, one connected, one closing.
+# The number of the newest connections that may be alive at once: one is claimed, one connected, one closing.
 AT_ONCE = 3
-# The number of such a gap in its connection; upstreams announce fewer.
+# The number of a gap of lost events in its connection; upstreams announce fewer gaps.
 LOSS = 999_999
 # The endings of a connection that handed over or ended as it should.
 _CLEAN = ("", "StreamTakenOver", "ConnectionExpired", "RenewalDue")
@@ -41,15 +41,15 @@ def lease_of(item: Item) -> Lease:
 
 
 def execution_of(item: Item) -> str:
-    """Returns the execution that holds the stream; if none does, the one that did when it was asked."""
+    """Returns the execution that holds the stream, or else the one that held it when it was asked."""
     return lease_of(item).execution or asked_of(item)[1]
 
 
 def to_lost(lease: Item, newest_ms: int | None, now_ms: int) -> Lost | None:
-    """Returns what a stream has lost if its connection counts events as stored but stores none; None if it stores them.
+    """Returns the loss of a stream whose connection counts events as stored but stores none; None if it stores them.
 
-    The newest stored event came at `newest_ms`. The cursor moved all the same, so no connection asks for the lost ones
-    again.
+    The newest stored event came at `newest_ms`. The cursor has moved past the lost events, so no connection requests
+    them again.
     """
     live = live_record(lease) or {}
     opened_ms, stored = count(live, "opened_ms"), count(live, "stored") or 0
@@ -59,14 +59,14 @@ def to_lost(lease: Item, newest_ms: int | None, now_ms: int) -> Lost | None:
 
 
 class Lost(NamedTuple):
-    """Since when a stream's events are lost, and the token of the connection that lost them."""
+    """The instant since when a stream's events are lost, and the token of the connection that lost them."""
 
     from_ms: int
     fence: int
 
 
 def lost_of(item: Item) -> dict[str, Lost]:
-    """Returns the streams whose events are lost, as recorded when the stream or the group went back."""
+    """Returns the losses by stream id that were recorded when the stream or the group went back."""
     written: Item = item.get(MARK, {}).get("M", {}).get("lost", {}).get("M", {})
     parts = {stream_id: (text(written, stream_id) or "").split("/") for stream_id in written}
     return {stream_id: Lost(*map(int, two)) for stream_id, two in parts.items() if len(two) == len(Lost._fields)}
@@ -75,7 +75,7 @@ def lost_of(item: Item) -> dict[str, Lost]:
 def loss(item: Item, lease: Item, lost: Lost, now_ms: int) -> tuple[Item, bool]:
     """Returns the gap of a stream whose events were lost, and whether another execution's connection has ended it.
 
-    `item` is the lease that was asked, `lease` that of the stream. The gap lasts until such a connection opens.
+    `item` is the lease that has the mark, `lease` that of the stream. The gap lasts until such a connection opens.
     """
     live = live_record(lease) or {}
     opened_ms, execution = count(live, "opened_ms"), text(live, "execution") or ""
@@ -86,7 +86,7 @@ def loss(item: Item, lease: Item, lost: Lost, now_ms: int) -> tuple[Item, bool]:
 
 
 def mark(item: Item, now_ms: int, lost: Mapping[str, Lost]) -> Item:
-    """Returns the mark of a stream that is asked now; `item` is its lease, `lost` what it lost."""
+    """Returns the mark of a stream that is asked now; `item` is its lease, `lost` its losses."""
     lease = lease_of(item)
     since = typed_item({stream_id: f"{one.from_ms}/{one.fence}" for stream_id, one in lost.items()})
     asked = typed_item({
@@ -105,13 +105,13 @@ def is_asked(item: Item, version: str) -> bool:
 
 
 def asked_of(item: Item) -> tuple[int, str]:
-    """Returns when the stream was asked, and which execution held it then; 0 and "" if it was not."""
+    """Returns when the stream was asked, and the execution that held it then; 0 and "" if it was not asked."""
     written: Item = item.get(MARK, {}).get("M", {})
     return count(written, "at_ms") or 0, text(written, "execution") or ""
 
 
 def was_ended(item: Item) -> bool:
-    """Returns whether its execution, since the stream was asked, ended by an error that may be the version's fault."""
+    """Returns whether the stream's execution ended since it was asked, by an error that may be the version's fault."""
     lease = lease_of(item)
     asked_ms, execution = asked_of(item)
     is_over = bool(execution) and not lease.execution and lease.ended_at_ms >= asked_ms
@@ -132,9 +132,9 @@ def has_handed_over(item: Item) -> bool:
 def to_stream(
     item: Item, version: str, now_ms: int, stretches: Stretches | None = None, newest_ms: int | None = None
 ) -> Stream:
-    """Returns how a stream fares that was asked to run `version`.
+    """Returns the state of a stream that was asked to run `version`.
 
-    `stretches` are what its connections did, `newest_ms` is when its newest stored event came, if known.
+    `stretches` has the numbers of its connections, `newest_ms` is the instant of its newest stored event, if known.
     """
     lease = lease_of(item)
     asked: Item = item[MARK]["M"]
@@ -158,7 +158,7 @@ def to_stream(
 
 
 def stretches(item: Item, ledgers: Iterable[Sequence[Item]], now_ms: int, answer_ms: int) -> Stretches:
-    """Returns what connections did before the stream was asked, and after its handover, from its ledger's newest rows.
+    """Returns the numbers of connections before the stream was asked and after its handover, from the newest records.
 
     A handover takes `answer_ms` at most.
     """
@@ -178,7 +178,7 @@ def stretches(item: Item, ledgers: Iterable[Sequence[Item]], now_ms: int, answer
 
 
 def _of(row: Item, newest: int, alive_ms: int) -> Stretch:
-    """Returns what one connection did; one that was seen since `alive_ms` may be alive."""
+    """Returns the numbers of one connection; a connection that was seen since `alive_ms` may be alive."""
     seen_ms = max(count(row, "seen_ms") or 0, count(row, "saved_ms") or 0)
     fence = count(row, "fence") or 0
     may_live = fence == newest or (fence > newest - AT_ONCE and seen_ms >= alive_ms)

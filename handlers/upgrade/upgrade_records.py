@@ -1,8 +1,8 @@
-"""Keeps an upgrade's records in the control table: its execution, how far it is, and which stream runs which version.
+"""Keeps an upgrade's records in the control table: its execution, its progress, and the version of each stream.
 
 The record `upgrade` in the partition of the groups names the execution that upgrades; `upgrade_items.py` reads a
 stream's lease. Invariants: a stream's version is changed only while the execution that was read holds it, and no stop
-is requested; nothing that a connection writes is changed; any answer of AWS but a refused condition raises
+is requested; no attribute that a connection writes is changed; any refusal by AWS, except of a condition, raises
 `StoreUnavailable`.
 """
 
@@ -31,7 +31,7 @@ from handlers.upgrade.upgrade_items import (
 )
 from handlers.values import dataclass
 
-# How many of the newest connections are counted, and of how many of a group's members.
+# The number of newest connections that are counted, and the number of a group's members whose connections are.
 NEWEST, MEMBERS = 20, 10
 # More than a group has.
 ALL = 10_000
@@ -43,8 +43,8 @@ _KEY = typed_values.key(GROUP, RECORD)
 class Upgrade:
     """The upgrade that runs, or ran last; `execution` is "" if there was none.
 
-    `definition` is the version of the machine (an ARN) of the last one that ended well. `aside` is the version in whose
-    place an upgrade that went back deployed that again; "" for none.
+    `definition` is the machine's version (an ARN) of the last successful upgrade. `aside` is the version that an
+    upgrade which went back replaced by `definition`; "" for none.
     """
 
     execution: str = ""
@@ -55,7 +55,7 @@ class Upgrade:
 
 
 class UpgradeRecords:
-    """The upgrade's records in the control table, and when the newest events came."""
+    """The upgrade's records in the control table, and the instants of the newest events."""
 
     def __init__(self, dynamodb: Any, control_table: str, events_table: str) -> None:
         self._events = Table(dynamodb, events_table)
@@ -70,9 +70,9 @@ class UpgradeRecords:
         return typed_values.read_as(Upgrade, item, is_aborted=typed_values.flag(item, "abort"))
 
     def begin(self, execution: str, before: str) -> bool:
-        """Records that `execution` upgrades, in place of `before`, which is over ("" for none); False if another does.
+        """Records that `execution` upgrades, in place of `before`, which is over ("" for none).
 
-        It may be repeated, because the answer to the first request may be lost.
+        Returns False if another execution upgrades. It may be repeated, because the first answer may be lost.
         """
         is_free = "#execution = :before" if before else "attribute_not_exists(#execution)"
         condition = f"{is_free} OR #execution = :execution"
@@ -80,11 +80,11 @@ class UpgradeRecords:
         return self._table.set(_KEY, begun, condition, removes=["abort"], **read)
 
     def note(self, execution: str, progress: str) -> None:
-        """Saves how far the upgrade is, unless another runs by now."""
+        """Saves the upgrade's progress, unless another upgrade runs by now."""
         self._set(execution, {"progress": progress})
 
     def abort(self, execution: str) -> bool:
-        """Requests that the upgrade goes back; returns whether it is still this one."""
+        """Requests that the upgrade goes back; returns False if another upgrade runs by now."""
         return self._set(execution, {"abort": True})
 
     def promote(self, execution: str, definition: str) -> None:
@@ -102,7 +102,7 @@ class UpgradeRecords:
     # --- its streams --------------------------------------------------------------------------------------------------
 
     def held(self) -> list[str]:
-        """Returns the ids of the groups, and of the streams in none, that executions keep connected."""
+        """Returns the ids of the groups, and of the streams in no group, that executions keep connected."""
         executions = {stream_id: arn for page, _ in self._leases.held("") for stream_id, arn in page.items()}
         of_groups = {arn for stream_id, arn in executions.items() if is_group(stream_id)}
         return [
@@ -112,7 +112,7 @@ class UpgradeRecords:
         ]
 
     def asked(self, wanted: Callable[[str], bool]) -> Iterator[Item]:
-        """Yields the leases that the upgrade has written to, held or not, if their ids are wanted."""
+        """Yields the leases with marks of the upgrade, held or not, whose ids are wanted."""
         ids = [stream_id for stream_id in self._leases.ids() if wanted(stream_id)]
         for some in batches(ids):
             yield from (item for item in self._leases.items(some).values() if CODE in item or MARK in item)
@@ -124,7 +124,7 @@ class UpgradeRecords:
     def ask(self, item: Item, version: str, now_ms: int, lost: Mapping[str, Lost]) -> bool:
         """Makes the stream's executions call `version`, "" for the alias; False if `item` is no longer its lease.
 
-        `lost` is which events it or its members have lost.
+        `lost` has the losses of the stream or of its members.
         """
         execution = lease_of(item).execution
         marked = item | {MARK: mark(item, now_ms, lost)}
@@ -142,13 +142,13 @@ class UpgradeRecords:
         return is_asked
 
     def settle(self, item: Item) -> None:
-        """Removes what the upgrade wrote into a lease, unless another wrote since: from now on the alias decides."""
+        """Removes the upgrade's marks from a lease, unless it was marked again since; then the alias decides."""
         condition = f"#{MARK} = :mark" if MARK in item else f"attribute_not_exists(#{MARK})"
         key, read = typed_values.key(item["PK"]["S"], "lease"), {"mark": item[MARK]} if MARK in item else {}
         self._table.set(key, {}, condition, removes=[CODE, MARK], **read)
 
     def lost(self, item: Item, now_ms: int) -> dict[str, Lost]:
-        """Returns what a stream, or each stream of a group, has lost on its connection so far, by stream id."""
+        """Returns the losses of a stream, or of each stream of a group, on its connection so far, by stream id."""
         found = {}
         for stream_id, lease in self._of(item, ALL).items():
             lost = to_lost(lease, self._newest_ms(stream_id, lease), now_ms)
@@ -157,18 +157,18 @@ class UpgradeRecords:
         return found
 
     def losses(self, item: Item, now_ms: int) -> list[tuple[Item, bool]]:
-        """Returns the items of the gaps that the losses leave, each with whether it has ended."""
+        """Returns the items of the gaps of lost events, each with whether the gap has ended."""
         lost = lost_of(item)
         leases = {item["PK"]["S"]: item} if item["PK"]["S"] in lost else self.items(list(lost))
         return [loss(item, leases[one], lost[one], now_ms) for one in lost if one in leases]
 
     def write_losses(self, item: Item, now_ms: int) -> None:
-        """Writes the gaps of what was lost, each to its end or until now, over those written before."""
+        """Writes the gaps of lost events, each to its end or until now, over the gaps written before."""
         for gap, _ in self.losses(item, now_ms):
             self._table.put(gap)
 
     def stretches(self, item: Item, now_ms: int, answer_ms: int) -> Stretches:
-        """Returns what the stream's newest connections did before it was asked, and since it handed over."""
+        """Returns the numbers of the stream's newest connections before it was asked, and since it handed over."""
         leases = self._of(item)
         ledgers = (
             ledger_records.with_live(
@@ -179,7 +179,7 @@ class UpgradeRecords:
         return stretches(item, ledgers, now_ms, answer_ms)
 
     def newest_ms(self, item: Item) -> int | None:
-        """Returns when the newest stored event of a stream or a group came; None if that is not known."""
+        """Returns the instant of the newest stored event of a stream or a group; None if unknown."""
         instants = [self._newest_ms(stream_id, lease) for stream_id, lease in self._of(item).items()]
         return max((instant for instant in instants if instant is not None), default=None)
 

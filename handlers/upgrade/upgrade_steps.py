@@ -1,9 +1,10 @@
-"""Carries out the steps of an upgrade, one at a time, as its machine asks.
+"""Carries out the steps of an upgrade, one at a time, as its machine requests.
 
-Each step may be repeated, because it finds what was done already. A step that has more to do than its time allows
-returns the place at which to continue. A stream's place is a hash of its id, so a wave is a range of places, and its
-members need not be stored: of 1,000 streams the first wave is [0, 43 M) with 10 streams, the next [43 M, 86 M) with 10
-more, then 20.
+Each step may be repeated, because it finds the work that is done already. A step that has more to do than its time
+allows returns the place at which to continue.
+
+A stream's place is a hash of its id, so a wave is a range of places, and its members need not be stored. Of 1,000
+streams the first wave is [0, 43 M) with 10 streams, the next [43 M, 86 M) with 10 more, then 20.
 
 Invariants: the waves of an upgrade adjoin and reach WHOLE, and none is empty while streams are left; the lease holds
 the version before the successor that reads it is started; the alias moves only after the last wave; alias and
@@ -31,9 +32,9 @@ from handlers.values import dataclass
 
 # One past the last place.
 WHOLE = 1 << 32
-# How many streams go first, or which part of all.
+# The first wave has one stream in FIRST_PART, but at least FEW.
 FEW, FIRST_PART = 3, 100
-# For how many streams of a wave the connections are read, and for how many of earlier waves.
+# The number of streams of a wave whose connections are read, and the number of those of earlier waves.
 CLOSELY, CLOSELY_BEFORE = 200, 50
 
 
@@ -51,7 +52,7 @@ class Work:
         self._deployed = Deployed(self.clients, self.records)
 
     def check(self) -> dict[str, Any]:
-        """Returns the versions that streams will run and run now, and the definition; raises UpgradeRefused."""
+        """Returns the versions that streams will run and run now, and the machine's version; raises UpgradeRefused."""
         last = self.records.read()
         before = last.execution
         # If the check is repeated, its record may have a request to go back by now.
@@ -64,8 +65,8 @@ class Work:
         if version != stable:
             self._deployed.start(version)
         definition = self._deployed.version(last)
-        # If every stream runs what is deployed, there is nothing to compare. An earlier upgrade may have ended without
-        # its last writes.
+        # If every stream runs the deployed version, there is nothing to compare. An earlier upgrade may have ended
+        # without its last writes.
         is_new = version != stable or definition != (last.definition or definition)
         self._note(f"version {version} starts; {stable} is what streams run now")
         return {
@@ -99,7 +100,7 @@ class Work:
         return {"begin": end, "is_done": True}
 
     def look(self, version: str, begin: int, end: int, limits: Limits) -> dict[str, Any]:
-        """Returns how the streams fare that were asked: those of the wave from `begin` on, and of earlier waves."""
+        """Returns the verdict on the streams that were asked: the wave from `begin` on, and earlier waves."""
         if self.records.read().is_aborted:
             return {"state": health.State.WORSE.value, "reasons": "a roll-back was requested"}
         items = list(self.records.asked(lambda stream_id: place(stream_id) < end))
@@ -113,7 +114,7 @@ class Work:
         return self._answer(health.judged(streams, limits), streams)
 
     def promote(self, version: str, definition: str, begin: int) -> dict[str, Any]:
-        """Moves the alias, and removes what the upgrade wrote from place `begin` on; returns where to continue."""
+        """Moves the alias, and removes the upgrade's marks from place `begin` on; returns where to continue."""
         if begin == 0:
             self._deployed.put_in(self.records.read())
             self._deployed.move_alias(version)
@@ -122,10 +123,10 @@ class Work:
         return self._settle(begin, lambda item: is_asked(item, version))
 
     def back(self, version: str, stable: str, begin: int) -> dict[str, Any]:
-        """Makes the streams that were asked hand over to what they ran before; returns where to continue.
+        """Makes the streams that were asked hand over to their former version; returns where to continue.
 
-        Streams of no wave come last and not at once, because an execution that was started a moment after the former
-        definition was deployed may still have the other.
+        Streams of no wave come last, after a delay, because an execution that started a moment after the former
+        definition was deployed may still have the other one.
         """
         if begin == 0:
             self._deployed.move_alias(stable)
@@ -141,7 +142,7 @@ class Work:
                 return {"begin": place(item["PK"]["S"]), "is_done": False}
             if is_asked(item, version) and lease_of(item).execution:
                 if asked_of(item)[1] == lease_of(item).execution:
-                    # It has not handed over: its execution continues as before, and a late successor reads this.
+                    # It has not handed over: its execution continues, and a late successor reads that the mark is gone.
                     self.records.settle(item)
                 else:
                     self._hand_over(item, "", former)
@@ -156,7 +157,7 @@ class Work:
     def _others_back(self, begin: int, former: str, runs_another: Callable[[str], bool] | None) -> dict[str, Any]:
         """Makes streams of no wave hand over if their execution has the definition that is no longer deployed.
 
-        Their places are behind those of the waves' streams.
+        Their places come after those of the waves' streams.
         """
         if runs_another is None:
             return {"begin": WHOLE, "is_done": True}
@@ -173,9 +174,9 @@ class Work:
         return {"begin": WHOLE, "is_done": True}
 
     def look_back(self, limits: Limits) -> dict[str, Any]:
-        """Returns whether the streams that went back are connected again, and all that was written is removed.
+        """Returns whether the streams that went back are connected again and the upgrade's marks are removed.
 
-        Before that, it writes down what they have lost. What it has no time to remove, the next look does.
+        Before that, it records their losses. Marks that it has no time to remove are left to the next call.
         """
         now_ms = self.now_ms()
         items = [item for item in self.records.asked(lambda _: True) if is_asked(item, "")]
@@ -190,7 +191,7 @@ class Work:
             verdict = Verdict(health.State.WAITING, {})
         return self._answer(verdict, streams)
 
-    # --- what the steps use -------------------------------------------------------------------------------------------
+    # --- helpers of the steps -----------------------------------------------------------------------------------------
 
     def _loses_still(self, items: Iterable[Item], now_ms: int, limits: Limits) -> bool:
         """Returns whether a stream whose events were lost is not connected yet, and still has time."""
@@ -207,10 +208,10 @@ class Work:
     def _hand_over(self, item: Item, version: str, definition: str) -> None:
         """Writes the version, "" for the alias, and starts the successor of the execution that holds the stream.
 
-        `definition` is the ARN by which the successor is started: a version of the machine, or what is deployed.
+        `definition` is the ARN by which the successor is started: a version of the machine, or the machine itself.
         """
         now_ms = self.now_ms()
-        # A stream that was in no wave ran a version that was well.
+        # A stream of no wave ran the former version, which loses no events.
         lost = {} if version or MARK not in item else self.records.lost(item, now_ms)
         if self.records.ask(item, version, now_ms, lost):
             self._start(item, version, definition)
@@ -226,7 +227,7 @@ class Work:
                 input=start_input(stream_id, execution),
             )
         except client.exceptions.ExecutionAlreadyExists:
-            return  # It is over already; the next look shows how the stream fares.
+            return  # The successor is over already; the next `look` judges the stream.
 
     def _streams(self, items: Iterable[Item], version: str, closely: int, limits: Limits) -> Iterator[Stream]:
         now_ms = self.now_ms()
@@ -273,7 +274,7 @@ def step(work: Work, event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def limits(event: Mapping[str, Any]) -> Limits:
-    """Returns for how long streams are watched, and how long they may take."""
+    """Returns the limits in the event: how long a handover may take, a stream may be away, and a wave is watched."""
     return Limits(*(round(1000 * event[name]) for name in ("answer_s", "away_s", "watch_s")))
 
 
@@ -294,5 +295,5 @@ def wave_end(places: Iterable[int], begin: int) -> int:
     waiting = [one for one in ordered if one >= begin]
     gone = len(ordered) - len(waiting)
     size = max(FEW, gone if begin else len(ordered) // FIRST_PART)
-    # If two streams have one place, both go.
+    # Two streams with the same place go together.
     return waiting[size - 1] + 1 if size < len(waiting) else WHOLE

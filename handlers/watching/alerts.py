@@ -1,10 +1,12 @@
 """Names streams in a message to the alerts' topic, and in lines of the log.
 
-The alarm `Unconnected` is a number and fires once: while one stream is away, the next does not change it. So the watch
-itself names each stream that has been away for too long, and each whose lease cannot be read. Invariants: a stream is
-named when its problem begins, and again if the problem returns; the next run sends a message that the topic did not
-take. The size of a message is bounded: it counts the streams that it leaves out, and the log names them all. Only the
-function's memory remembers what was named, so a new sandbox names again the streams that are still away.
+The alarm `Unconnected` is a number and fires once: while one stream is away, another does not change it. So the watch
+itself names each stream that has been away for too long, and each stream whose lease cannot be read.
+
+Invariants: a stream is named when its problem begins, and again if the problem returns; a message that the topic
+refused is sent by the next run. The size of a message is bounded: it counts the streams that it leaves out, and the log
+names them all. Only the function's memory has the named streams, so a new sandbox names the streams that are still away
+again.
 """
 
 import json
@@ -17,16 +19,16 @@ from handlers.values import dataclass
 
 # A message of SNS has 256 KB at most, and every 64 KB of it count as a message.
 MESSAGE_BYTES = 60_000
-# How many names a run returns; Lambda refuses an answer of more than 6 MB.
+# The most names that a run returns; Lambda refuses an answer of more than 6 MB.
 MOST_NAMES = 1000
-# How many of a group's streams a sentence names; it counts the others.
+# The most streams of a group that a sentence names; it counts the others.
 MOST_OF_GROUP = 20
 # A line of a function's log has 256 KB at most.
 LINE_BYTES = 100_000
 
 
 class Words(NamedTuple):
-    """The words of a message: the end of its subject, a line before the streams, and one after their number."""
+    """The words of a message: the end of its subject, a line before the streams, and the words after their number."""
 
     subject: str
     head: str
@@ -72,7 +74,7 @@ KINDS = {
 
 @dataclass
 class Names:
-    """Which streams were named; `publish` sends a subject and a text, and raises if the topic does not take them."""
+    """The streams that were named; `publish` sends a subject and a text, and raises if the topic refuses them."""
 
     publish: Callable[[str, str], None]
     words: Words
@@ -87,7 +89,7 @@ class Names:
         return list(fresh)
 
     def forget_but(self, stream_ids: Collection[str]) -> None:
-        """Forgets all other streams, which are well now, so that they are named if they are away again."""
+        """Forgets all other streams, which are well now, so that they are named again if their problem returns."""
         self._named.intersection_update(stream_ids)
 
 
@@ -101,7 +103,7 @@ def of_groups(groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
 
 
 def with_streams(sentence: str, stream_ids: Sequence[str]) -> str:
-    """Returns the sentence about a group with which of its streams are away; unchanged if none is."""
+    """Returns the sentence about a group, with the names of its streams that are away, if any."""
     if not stream_ids:
         return sentence
     named = ", ".join(json.dumps(one) for one in sorted(stream_ids)[:MOST_OF_GROUP])

@@ -1,16 +1,16 @@
 """Checks the leases of all streams that executions hold, as many as a run has time for.
 
-When a run is late, the next one continues after the stream where it stopped, so every stream is checked, however many
-there are. The run that reaches the end ends the round: together with those before it, it knows all streams that are
-away. Until then the numbers are those of the last round, or of the unfinished one if they are worse. Otherwise an alarm
-would see a better minute just because the worst stream was not checked in it.
+When a run is late, the next run continues after the stream where it stopped, so every stream is checked, however many
+there are. The run that reaches the last stream ends the round: with the runs before it, it knows all streams that are
+away. Until then the numbers are those of the last round, or of the unfinished round if they are worse. Otherwise an
+alarm would see a better minute only because the worst stream was not checked in it.
 
 A group costs one read: if its functions report that all its streams are connected (`is_well`), only the group's lease
-is read. The ids of groups sort before those of streams, so a round begins with them.
+is read. The ids of groups sort before those of streams, so a round begins with the groups.
 
-Invariants: nothing is written. A lease that cannot be read whole is named, and hides no other. A check remembers only
-the groups and the ids of streams that are not well, and keeps at most `Turn.most` leases. A stream in a group is a
-suspect only if it was stopped before a function claimed it; otherwise its group may be one.
+Invariants: nothing is written. A lease that cannot be read whole is named, and hides no other lease. A check keeps only
+the groups, the ids of streams that are not well, and at most `Turn.most` leases. A stream in a group is a suspect only
+if it was stopped before a function claimed it; otherwise its group may be a suspect.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,19 +32,20 @@ from handlers.values import dataclass
 from handlers.watching.alerts import KINDS
 from handlers.watching.orphan_recovery import is_left_stopping
 
-# How many requests are under way at once. With this many, waiting for answers takes less time than reading them, on
-# Lambda's share of a processor.
+# The number of concurrent requests. With this many, waiting for answers takes less time than reading them, on Lambda's
+# share of a processor.
 AT_ONCE = 8
 
 
 @dataclass
 class Seen:
-    """What one check saw; `is_whole` is whether it came to the end of the streams.
+    """The findings of one check; `is_whole` is whether it reached the last stream.
 
     `wanted` counts the streams that should be connected, `missing` those of them that are not; `longest_ms` is the
-    longest such time. `away_ms` has the streams that have been away for too long, `damage` the attributes of leases
-    that cannot be read. `quiet`, `restarted` and `budgets` have words about streams that bring nothing new, whose ids
-    start over, or that have used most of their budget. `groups` has each group's streams that are not connected.
+    longest time without a connection. `away_ms` has the streams that have been away for too long, `damage` the
+    attributes of leases that cannot be read. `quiet`, `restarted` and `budgets` have words about streams without new
+    events, with ids that start over, or with a budget that is mostly used. `groups` has each group's streams that are
+    not connected.
     """
 
     wanted: int = 0
@@ -59,7 +60,7 @@ class Seen:
     groups: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, other: "Seen") -> None:
-        """Adds what was seen of other streams."""
+        """Adds the findings about other streams."""
         self.wanted += other.wanted
         self.missing += other.missing
         self.longest_ms = max(self.longest_ms, other.longest_ms)
@@ -71,9 +72,9 @@ class Seen:
 
 @dataclass
 class Turn:
-    """Which streams to ask about next: `most` at a time, in the order of the ids, then from the beginning again.
+    """Chooses the streams that are checked next: `most` at a time, in the order of their ids, and round again.
 
-    The stream `after` had the last turn. Streams are offered in the order of their ids.
+    The stream `after` had the last turn. Streams must be offered in the order of their ids.
     """
 
     most: int
@@ -106,7 +107,7 @@ class Rounds:
         self._after = ""
         self._groups: dict[str, GroupLease] = {}
         self._round = Seen()
-        # What the last finished round saw; None until one has finished.
+        # The findings of the last finished round; None until a round has finished.
         self.last: Seen | None = None
 
     def check(self, now_ms: int, is_late: Callable[[], bool]) -> Seen:
@@ -115,7 +116,7 @@ class Rounds:
         after = ""
         if not self._after:
             self._groups.clear()
-        # What is known of a group is a minute old.
+        # The groups that are known from earlier checks were read at least a minute ago.
         known, well = sorted(self._groups), set[str | None]()
         with ThreadPoolExecutor(AT_ONCE) as pool:
             for held, after in self._parts():
@@ -145,7 +146,7 @@ class Rounds:
         return (max(last.wanted, now.wanted), max(last.missing, now.missing), max(last.longest_ms, now.longest_ms))
 
     def _parts(self) -> Iterable[tuple[Mapping[str, str], str]]:
-        """Yields the held ids in parts, each with its execution, and after which id the next part begins, "" for none.
+        """Yields the held ids in parts, each with its execution, and the id after which the next part begins, or "".
 
         A part is empty if no stream of a whole page is held.
         """
@@ -157,14 +158,14 @@ class Rounds:
                 yield {one: page[one] for one in part}, after if is_last else part[-1]
 
     def _see_group(self, group_id: str, item: typed_values.Item, now_ms: int) -> str | None:
-        """Returns the execution of a group that is well, whose streams need not be read; else None."""
+        """Returns the execution of a group if it is well, so that its streams need not be read; else None."""
         self._groups[group_id], lease = group_lease(item), lease_of_group(item)
         if is_suspect(lease, now_ms):
             self._suspects.offer(group_id, lease)
         return lease.execution if is_well(self._groups[group_id], now_ms) else None
 
     def _see(self, seen: Seen, stream_id: str, item: typed_values.Item, now_ms: int) -> None:
-        # Other damage is in the cursor and the ledger, which do not matter here.
+        # Damage of other attributes is in the cursor and the ledger, which do not matter here.
         lease = own = control_record.lease(item)
         broken = tuple(name for name in damage(item) if name in ATTRIBUTES)
         group_id = typed_values.text(item, "group")
@@ -174,7 +175,7 @@ class Rounds:
         length_ms = unconnected_ms(lease, now_ms)
         if broken:
             seen.damage[stream_id] = broken
-        # If neither instant can be read, it is unknown for how long.
+        # If neither instant can be read, the time without a connection is unknown.
         if length_ms and (lease.started_at_ms or lease.expires_at_ms):
             seen.missing += 1
             if group_id is not None:

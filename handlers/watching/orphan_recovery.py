@@ -1,10 +1,11 @@
-"""Finds orphaned streams and starts an execution for each, for the watch in AWS and for the service on a laptop; lets
-go of stopped streams whose execution cannot do that any more.
+"""Finds orphaned streams and starts an execution for each, for the watch in AWS and for the service on a laptop.
 
-handlers/connection/orphans.py has the rule. Step Functions is asked only for a stream without a living connection.
+It also releases stopped streams whose execution is over and cannot release them.
+
+handlers/connection/orphans.py has the rule. Step Functions is queried only for a stream without a living connection.
 Invariants: nothing is started for a stream whose lease now names another execution or has a stop request; a stream is
-started once a minute at most; a lease without a stop request is not written; whatever AWS refuses is raised, and the
-next check tries again.
+started once a minute at most; a lease without a stop request is not written; a refusal by AWS is raised, and the next
+check tries again.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from handlers.store import typed_values
 from handlers.store.control_table import Table
 from handlers.values import dataclass
 
-# Streams let go of a stop within seconds, and a start that is under way is over after 29 s.
+# An execution releases a stopped stream within seconds, and a start that is under way is over after 29 s.
 STOPS_WITHIN_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A stream whose lease names an execution that is over; `started` is the ARN of the one that continues it.
+    """A stream whose lease names an execution that is over; `started` is the ARN of the execution that continues it.
 
-    `started` is "" if none was started: the stream is over too (`is_done`), or none may be started now.
+    `started` is "" if none was started: the stream is over too (`is_done`), or no execution may be started now.
     """
 
     stream_id: str
@@ -49,7 +50,7 @@ class Orphan:
 
     @property
     def sentence(self) -> str:
-        """The sentence about it for people."""
+        """The sentence about the orphan for people."""
         whose = f"the lease of {self.stream_id} names an execution that is over ({_name(self.execution)})"
         if self.is_done:
             return f"{whose}, and so is the stream: nothing is started; POST starts it again, DELETE ends this alert"
@@ -60,7 +61,7 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What Step Functions knows of an execution; `started_ms` is -1 if it knows no such execution."""
+    """Step Functions' answer about an execution; `started_ms` is -1 if there is no such execution."""
 
     arn: str
     verdict: Verdict
@@ -71,7 +72,7 @@ class Described:
 class StepFunctions:
     """The requests to Step Functions; `client` returns boto3's, `machine_arn` is that of the connections' machine.
 
-    `pace` returns when a request may be sent: the machines share the account's quota.
+    `pace` waits until a request may be sent: the machines share the account's quota.
     """
 
     client: Callable[[], Any]
@@ -79,7 +80,7 @@ class StepFunctions:
     pace: Callable[[], None]
 
     def describe(self, arn: str) -> Described:
-        """Returns what is known of an execution."""
+        """Returns Step Functions' answer about an execution."""
         self.pace()
         try:
             answer = self.client().describe_execution(executionArn=arn)
@@ -91,7 +92,7 @@ class StepFunctions:
         return Described(arn, verdict(answer["status"], answer.get("output") or ""), started_ms)
 
     def described(self, name: str) -> Described:
-        """Returns what is known of the machine's execution of this name."""
+        """Returns Step Functions' answer about the machine's execution of this name."""
         return self.describe(f"{self.machine_arn.replace(':stateMachine:', ':execution:')}:{name}")
 
     def youngest(self, stream_id: str, execution: str) -> Described:
@@ -124,10 +125,10 @@ class StepFunctions:
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """Checks streams, and starts the orphaned ones.
+    """Checks streams, and starts the orphaned streams again.
 
-    `read_lease` reads a stream's lease consistently. `youngest` returns the youngest execution of a stream whose lease
-    names this one. `may_start` returns whether there is room for a stream.
+    `read_lease` reads a stream's lease consistently. `youngest` returns the youngest execution of a stream, from the
+    one in its lease. `may_start` returns whether there is room for a stream.
     """
 
     states: StepFunctions
@@ -136,13 +137,13 @@ class Orphans:
     may_start: Callable[[str], bool]
 
     def check(self, stream_id: str, lease: Lease, now_ms: int) -> Orphan | None:
-        """Returns the orphan, with what was started for it; None if the stream is not orphaned."""
+        """Returns the orphan, with the execution that was started for it; None if the stream is not orphaned."""
         if not is_suspect(lease, now_ms):
             return None
         last = self.youngest(stream_id, lease.execution)
         if last.verdict is Verdict.RUNS:
             return None
-        # A successor may have taken the lease, and its predecessor ended, since the lease was read.
+        # Since the lease was read, a successor may have taken it and its predecessor ended.
         now = self.read_lease(stream_id)
         if now.execution != lease.execution or not is_suspect(now, now_ms):
             return None
@@ -151,9 +152,9 @@ class Orphans:
         return Orphan(stream_id, lease.execution, is_done, started)
 
     def _start(self, stream_id: str, execution: str, now_ms: int) -> str:
-        """Starts an execution and returns its ARN; "" if the last one started is too young.
+        """Starts an execution and returns its ARN; "" if the last execution was started too recently.
 
-        The last one started may be the one in the lease, if it claimed the stream and was over before it connected. A
+        The last execution may be the one in the lease, if it claimed the stream and was over before it connected. A
         concurrent start, or a second start after a lost answer, uses the same name, and for the name of a running
         execution Step Functions returns that execution.
         """
@@ -169,13 +170,13 @@ class Orphans:
 
 
 def is_left_stopping(lease: Lease, now_ms: int) -> bool:
-    """Returns whether the lease of a stopped stream names an execution, or a group, that should have let go by now."""
+    """Returns whether a stopped stream's lease names an execution or a group that should have released it by now."""
     asked_ms = max(lease.stop_at_ms, lease.started_at_ms)
     return lease.stop and bool(lease.execution) and now_ms - asked_ms >= STOPS_WITHIN_MS
 
 
 def let_go(table: Table, stream_id: str, lease: Lease, now_ms: int, youngest: Callable[[str, str], Described]) -> bool:
-    """Returns whether it took the execution out of the lease of a stopped stream, because that is over.
+    """Removes the execution from the lease of a stopped stream if it is over; returns whether it did.
 
     A lease that names the group itself was left by a start that ended half way: no function has claimed the stream, and
     none will, because of the stop. `youngest` is that of `Orphans`.
