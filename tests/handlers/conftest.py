@@ -88,7 +88,7 @@ def _control(aws: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         "FLEET_MACHINE_ARN": "arn:aws:states:us-east-1:000000000000:stateMachine:streamkeeper-test-fleet",
     }
     times = {"LEASE_EVERY_S": "2", "PROGRESS_EVERY_S": "5", "COOL_DOWN_S": "20"}
-    # A logger lives as long as the process, and so do the keys that were added to it.
+    # A logger and its added keys live as long as the process, so each sandbox has a logger of its own.
     logs = {"POWERTOOLS_SERVICE_NAME": str(uuid.uuid4()), "POWERTOOLS_LOG_LEVEL": "INFO"}
     for name, value in environment(tmp_path, **RESTS | places | times | logs).items():
         monkeypatch.setenv(name, value)

@@ -36,7 +36,7 @@ MOST_WAITS = 20_000
 
 
 class Reader:
-    """One opening; `get` returns what has come of its script."""
+    """One opening; `get` returns the arrivals of its script."""
 
     blocked_ms = 0
 

@@ -52,7 +52,7 @@ class LambdaContext:
 def sandbox(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the environment of a function, and the folder of its profiles."""
     times = {"MARGIN_S": "1", "WAIT_S": "1", "PROGRESS_EVERY_S": "1", "KEEP_DAYS": "30", "LEDGER_KEEP_DAYS": "0"}
-    # A logger lives as long as the process and keeps the output it was made with: each sandbox has its own.
+    # A logger lives as long as the process and keeps its first output, so each sandbox has a logger of its own.
     logs = {"POWERTOOLS_SERVICE_NAME": tmp_path.name, "POWERTOOLS_LOG_LEVEL": "INFO", "METRICS_BY": "stage"}
     places = {"DEAD_LETTER_QUEUE_URL": aws.queue_url, "STREAMS_DIR": str(tmp_path)}
     for name, value in environment(tmp_path, **times, **logs, **places).items():
@@ -207,7 +207,7 @@ def test_a_stream_that_has_ended_is_returned_with_counts(
 
 
 @pytest.mark.parametrize(("own", "days"), [("", 30), ("keep_days = 2\n", 2), ("keep_days = 0\n", None)])
-def test_events_end_when_the_stage_says_or_the_profile(
+def test_events_expire_after_the_profiles_or_the_stages_days(
     aws: Aws, sandbox: Path, monkeypatch: pytest.MonkeyPatch, own: str, days: int | None
 ) -> None:
     """Events expire after the profile's `keep_days`, or else the stage's, counted from receipt; 0 means never."""
@@ -277,7 +277,7 @@ def test_the_wait_and_the_limit_of_the_execution_decide(case: str, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("sandbox")
-def test_a_throttled_connection_says_how_long_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_throttled_connection_has_its_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error of a throttled connection contains the upstream's Retry-After."""
     head = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n"
     throttled = pytest.raises(errors.StreamThrottled, match=r"^the upstream answered 429 \(Retry-After: 7 s\)$")

@@ -1,4 +1,4 @@
-"""The metrics document of a connection has every number, and the stage says which of them are metrics."""
+"""The metrics document of a connection has every number; the stage's settings decide which of them are metrics."""
 
 from typing import Any
 

@@ -357,7 +357,7 @@ def test_a_stop_request_whose_answer_is_lost_is_written(memory: Memory) -> None:
     assert (lease.stop, lease.fence, lease.execution) == (True, 1, MINE)
 
 
-def test_a_stream_that_was_moved_says_where_it_is(control: ModuleType, memory: Memory) -> None:
+def test_the_reason_of_a_moved_stream_names_its_stage(control: ModuleType, memory: Memory) -> None:
     """The reason of a moved stream names its new stage: started again here, the stream would run at two places."""
     connected(memory)
     ledger(memory).stop("demo", REQUESTED_AT, may_start=False, moved_to="prod@eu-west-1")

@@ -220,8 +220,8 @@ def test_the_document_is_openapi_3_1_and_names_every_route(control: ModuleType) 
     assert (served_routes, served["servers"]) == (set(routes.ROUTES), [{"url": "/prod"}])
 
 
-def test_a_dry_run_is_requested_as_the_document_says() -> None:
-    """Only `true` and `false` are taken, as the API's document lists them."""
+def test_a_dry_run_is_requested_by_true_or_false() -> None:
+    """Only `true` and `false` are valid for `dry_run`, as the API's document lists them."""
     assert [is_dry_run(given, "apply") for given in ({}, {"dry_run": "false"}, {"dry_run": "true"})] == [0, 0, 1]
     for text in ("0", "1", "TRUE", ""):
         with pytest.raises(BadQuery, match="must be true or false"):

@@ -96,7 +96,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Profiles:
 
 
 @given(st.text(max_size=300) | st.sampled_from(["../prices", "./../prices", "..", "prices/../../prices", "/prices"]))
-def test_no_name_reaches_another_file(beside: Profiles, name: str) -> None:
+def test_an_invalid_name_reads_no_other_file(beside: Profiles, name: str) -> None:
     """A name that is no profile of the function is reported as a problem, so no name reads another file."""
     assert set(told({"profile": name}, beside) or {}) == {"problem"}
 

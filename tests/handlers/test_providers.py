@@ -43,7 +43,7 @@ FOLLOWED = sorted(BEHAVIOURS.keys() - {"completions"})
 RESUMED = sorted(name for name, one in BEHAVIOURS.items() if one.resume[0])
 PASSING = sorted(set(FOLLOWED) - set(RESUMED))
 BEATING = sorted(name for name, one in BEHAVIOURS.items() if one.heartbeat)
-# Those whose profile says that events are numbered without holes.
+# The providers whose profile says that events are numbered without holes.
 NUMBERED = ("binance", "coinbase", "kraken", "responses")
 TOO_OLD: list[tuple[str, dict[str, int]]] = [
     ("companies-house", {}), ("kubernetes", {}), ("kubernetes", {"expired": 410}),

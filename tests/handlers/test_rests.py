@@ -135,7 +135,7 @@ def test_a_try_is_written_down_as_one_until_it_has_ended() -> None:
     took_ms = functions.asked_ms[1]
     held, after = rests[1], functions.store.read("demo").rest
     assert (rests[0], held) == (Rest(), Rest("http", 1, held.until_ms, tried_ms=took_ms))
-    assert held.until_ms == took_ms + 10_000 + TRY_MS  # the time for a connect, and what leaving takes
+    assert held.until_ms == took_ms + 10_000 + TRY_MS  # the times for connecting and for leaving
     assert after == Rest("http", 2, took_ms + 4_000)
 
 

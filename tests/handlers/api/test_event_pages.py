@@ -49,7 +49,7 @@ def test_pages_hold_everything_once_and_fit_into_an_answer(bodies: list[str | by
     assert keys == wanted
 
 
-def test_a_page_of_many_small_events_fits_though_each_takes_several_lines() -> None:
+def test_a_page_of_many_small_events_fits_into_an_answer() -> None:
     """A page of a thousand small events fits into Lambda's answer, with the line ends and indents of its layout."""
     full = page("s", entries(["x" * (PAGE_BYTES // MOST - 190)] * MOST), MOST, lambda: False)
     assert len(full["events"]) == MOST

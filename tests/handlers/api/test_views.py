@@ -148,7 +148,7 @@ def test_a_state_that_was_entered_and_not_left_is_current() -> None:
 
 
 def test_the_newest_events_come_after_the_latest_place(memory: Memory, control: ModuleType) -> None:
-    """The latest place is before the last hundred events of an index or log, or null for a short stream."""
+    """The latest place is before the last hundred events of an index or the last four segments of a log, else null."""
     connected(memory)
     assert view(control, "latest") == (200, {"stream": "demo", "after": None})
     events = [StreamEvent(f"k{n}", "x", None, None, f"{n}", n) for n in range(130)]

@@ -117,7 +117,7 @@ def test_an_event_that_waits_before_newer_ones_outlives_its_arrival(monkeypatch:
     assert (sorted({*stage.keys()}), stage.is_over) == (["0", "1"], True)
 
 
-def test_of_a_segment_one_event_is_set_apart() -> None:
+def test_single_events_of_a_segment_are_set_apart() -> None:
     """An event set apart is found again within its segment; once it is gone from the table, the wait for it ends."""
     stage = refusing("2", "3")
     one = segment_record("a", [event(str(n)) for n in range(6)], 1)

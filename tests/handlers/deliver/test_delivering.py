@@ -173,7 +173,7 @@ def test_a_worker_that_does_not_read_whether_more_came_rings_for_it(end: type[Ba
 
     Lambda repeats a killed call.
     """
-    stage = Stage(request_ms=250)  # too slow for what is sent at once
+    stage = Stage(request_ms=250)  # too slow for sending at once
     delivery, ends, stage.virtual.loses = stage.delivery, stage.delivery.bells.end, lambda: True
     delivery.note(stage.stored("a", event("1")))
     late = stage.stored("a", event("2", at_ms=NOW_MS + 1))

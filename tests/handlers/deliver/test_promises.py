@@ -210,7 +210,7 @@ def test_an_invalid_profile_loses_no_event(later_s: list[float], *, is_long: boo
     stage = Stage(TARGET, OTHER, request_ms=300)
     stage.stored("a", event("older", at_ms=NOW_MS - 86_400_000))
     stage.come("a", event("0"))
-    if is_long:  # it rings for the sinks, whose calls find the profile wrong
+    if is_long:  # the first event rings for the sinks, whose calls find the profile invalid
         stage.run(0.001)
     stage.problem = ValueError("deliver: no such sink")
     stage.come("a", event("1", at_ms=NOW_MS + 1))

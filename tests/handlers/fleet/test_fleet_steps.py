@@ -198,7 +198,7 @@ def test_a_stream_that_only_a_person_may_start_is_left(status: str, why: str) ->
     assert json.loads(fleet.not_yet) == [{"stream": "s:1", "wanted": "connected", "status": status, "why": why}]
 
 
-def test_the_same_document_again_goes_on_where_it_was() -> None:
+def test_the_same_document_continues_at_its_place() -> None:
     """The same document continues at its place; a later round finds starts that were noted and not carried out."""
     world = World()
     world.begin("a:{1..9}", execution="first")

@@ -12,7 +12,7 @@ OF_PART = "1 to 64 of the characters A-Z a-z 0-9 . _ ~ / * : , @ + -"
 SHAPE = f"parts must be a list of 2 to {MOST_PARTS} texts, each of {OF_PART}"
 
 
-def test_each_part_is_a_stream_and_the_whole_is_none() -> None:
+def test_each_part_is_a_stream_but_the_whole_is_not() -> None:
     """A part is the stream with that {name}; other names are streams beside them; the bare name is no stream."""
     prices = profile(**SOURCE, parts=["btc", "eth"])
     assert part_ids("demo", prices.parts) == ("demo:btc", "demo:eth")

@@ -198,7 +198,7 @@ def test_a_dry_run_obeys_a_refusal() -> None:
     assert (rig.stored(), [gap.repair for gap in rig.records.newest_gaps("s", 9)]) == (stored, [None, None])
 
 
-def test_of_many_gaps_none_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_gaps_are_all_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gaps within the address's reach are repaired, however many newer gaps there are."""
     monkeypatch.setattr(gap_edges, "MOST_GAPS", 3)
     rig = Rig(RestWays(limit=100, is_inclusive=True), events=30)
