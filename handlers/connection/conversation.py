@@ -45,7 +45,7 @@ NORMAL = 1000
 # How many bytes that come before the last answer are kept; an upstream that sends more has begun to stream. A message
 # takes some memory besides its own bytes.
 EARLY_BYTES, MESSAGE_BYTES = 64 * 1024, 64
-# How soon an overdue answer is looked for again while bytes wait to be read.
+# How soon an overdue answer is checked for again while bytes wait to be read.
 UNREAD_POLL_MS = 100
 _STOPS = frozenset({Kind.END, Kind.DISCONNECT, Kind.EXPIRED})
 
@@ -190,7 +190,7 @@ class Conversation:
     def _next(self, now_ms: int) -> list[Effect]:
         """Returns the messages to send up to one that needs an answer.
 
-        What is awaited without a message is awaited together with that one, because answers may come in any order.
+        An entry without a message is awaited together with the one before it, because answers may come in any order.
         """
         effects: list[Effect] = []
         while self._left and (not self._awaited or self._left[0].send is None):
@@ -207,7 +207,7 @@ class Conversation:
         """Returns the next messages if `frames` hold the answer, and the end if they hold a refusal."""
         effects: list[Effect] = []
         for frame in frames:
-            # A refusal is looked for first: many look like an answer with an error added.
+            # Refusals are matched first: many look like an answer with an error added.
             if self._may_refuse and (refused := self._refused(frame)) is not None:
                 return effects, refused
             if self._awaits_pong:
@@ -223,7 +223,7 @@ class Conversation:
         return effects, None
 
     def _refused(self, frame: Frame) -> End | None:
-        """Returns the end if the frame refuses a first message: one that is awaited, or else the last that it may."""
+        """Returns the end if the frame refuses a first message: an awaited one, or else the last whose mark fits."""
         exchanges = (*self._awaited, *reversed(self._profile.subscribe))
         exchange = next((one for one in exchanges if _fits(one.refuse, frame)), None)
         # A cursor that is too old is refused like anything else, but must not end the stream: another one helps.
@@ -261,7 +261,7 @@ class Conversation:
         return f"subscribe[{self._profile.subscribe.index(exchange)}]"
 
     def leaves(self, code: int | None = None) -> list[Effect]:
-        """Returns the last messages: the profile's own, and a close; only the close where it answers or has a `code`.
+        """Returns the last messages: the profile's own, then a close; with a `code` only the close.
 
         A second call returns nothing.
         """

@@ -11,9 +11,9 @@ Which key is the first free one depends only on what is stored, not on what a wr
 before the third are stored where the new epoch will look for them. And if two writers know of different epochs, the
 first stores the event and the second finds it.
 
-An id that is a number shows more: new events whose ids are no larger than the cursor that was sent are of a new count,
-and what follows the cursor is not. So a connection that `Beginning` finds to begin with them proves nothing of the time
-before it.
+An id that is a number shows more: new events whose ids are no larger than the cursor that was sent belong to a new
+count; events that follow the cursor do not. So a connection that begins with such events (`Beginning`) proves nothing
+about the time before it.
 
 Pure. Invariant: an event counts as known only if its body is the same, and only since the newest epoch began.
 """
@@ -150,7 +150,7 @@ class Epochs:
 
 
 class Beginning:
-    """Counts the events of a new count with which a connection begins that resumed after a cursor.
+    """Counts the events of a restarted count that come first on a connection which resumed after a cursor.
 
     `row` is their number: it is 0 again once an event comes that follows the cursor, unless enough came before that. A
     known event shows nothing: another connection of the new count may have brought it.
@@ -160,7 +160,7 @@ class Beginning:
         self.row = 0
         self._is_over = False
         self._asked, self._last = _number(cursor), -1
-        # Of each unanswered write: how many of its events have no larger ids than the cursor, how many of those may be
+        # For each unanswered write: how many of its events have no larger ids than the cursor, how many of those may be
         # repeated, and whether others have larger ids; None if they cannot be compared.
         self._before: deque[tuple[int, int, bool] | None] = deque()
 
@@ -202,7 +202,7 @@ class Beginning:
             # Both connections of a handover may bring the same events with other bodies.
             row, follows = 0 if written.is_beside else written.conflicts, written.conflicts < count
         else:
-            # Of those before the cursor at least so many are new, even if all others are. One that is repeated is
+            # At least this many of the events before the cursor are new, even if all others are. A repeated event is
             # stored once, but may conflict each time.
             before, again, follows = sent
             conflicts = max(0, written.conflicts - again) if drops else 0

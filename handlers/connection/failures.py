@@ -34,7 +34,7 @@ _OURS = ("StreamTakenOver", "ConnectionExpired")
 
 
 def lived(progress: Progress) -> bool:
-    """Returns whether it lived longer than its answer: after an immediate close the upstream needs a back-off."""
+    """Returns whether it was open for `LIVED_MS`: after an immediate close the upstream needs a back-off."""
     closed_ms, opened_ms = progress.closed_ms, progress.opened_ms
     if closed_ms is None or opened_ms is None:
         return False

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 # Frames that announce an end or a loss are events as well: what the upstream said is stored. A comment never is.
 STORED = frozenset({Kind.EVENT, Kind.END, Kind.LOSS, Kind.SNAPSHOT})
 _STOPS = frozenset({Kind.END, Kind.DISCONNECT, Kind.EXPIRED, Kind.REFUSAL})
-# These are not events, but may have how far the stream has come.
+# Frames of these kinds are not events, but may have a cursor.
 _BESIDE = frozenset({Kind.HEARTBEAT, Kind.DISCONNECT})
-# An element of a batch that fits a mark of these kinds is none; the others are.
+# An element of a batch that fits a mark of these kinds is not an event; the other elements are.
 _NO_EVENTS = frozenset({Kind.HEARTBEAT, Kind.ANSWER})
 
 # Each value at the profile's `by` has a row of its own; one that was forgotten begins anew.
@@ -154,7 +154,7 @@ def taken_apart(profile: Profile, frame: Frame, now_ms: int) -> tuple[Kind, Sequ
 
 
 def _names_of_elements(profile: Profile) -> list[Mark]:
-    """Returns the marks that name an element, as `[0]`, by a value: they say nothing of the elements beside it."""
+    """Returns the marks that name one element, such as `[0]`, by a value: they do not concern those beside it."""
     split = profile.split
     return [
         mark
@@ -171,7 +171,7 @@ class Numbers:
         45, 43, 44, 45  nothing: a number that is not larger begins the row again, as after a restart or a repetition
         45, …, 47       nothing: the event between them is too long to be read
 
-    Without `by`, the only row continues after `after`, if that is a number and the upstream was asked to go on there.
+    Without `by`, the only row continues after `after`, if that is a number and the upstream was asked to resume there.
     Each element of a batch may have a number, and a heartbeat or an answer may take the next one; any other number in
     those two may belong to another row.
 

@@ -18,8 +18,7 @@ MOST_PARTITIONS = 64
 Order = Literal["index", "none"]
 
 
-# An event is stored while its function lives: no later than this after it came. One minute of it is for clocks that
-# differ.
+# An event is stored while its function lives, so at most this long after it came. One minute is for clocks that differ.
 LONGEST_WAIT_MS = 900_000 + 60_000
 
 
@@ -46,8 +45,9 @@ class Resumption:
     Everything until `known_ms` is stored or lies in an open gap; `behind_ms` is how long a connection that resumes from
     the cursor must last to have caught up. Both are from the ledger, None if it has no record. `looked` is the last
     connection that recorded the gaps. `connected_ms` is until when any connection is known to have been open, None if
-    none is. `event_ms`, `pause_ms` and `spending` are from the record of the newest connection. It `is_counting` until
-    its end is written down. `is_logged` is whether the cursor may be from the stream's log, and so be later than this.
+    none is. `event_ms`, `pause_ms` and `spending` are from the record of the newest connection;
+    `is_counting` is whether that record has no end yet. `is_logged` is whether the cursor may be from the stream's log,
+    and so be later than this.
     """
 
     cursor: str | None
@@ -108,7 +108,7 @@ class Opened:
 
     @property
     def is_one_json(self) -> bool:
-        """Whether the body is one JSON text, as of a long poll, that the upstream ends, and whose length shows that."""
+        """Whether the body is one JSON text, as of a long poll, with a length that shows where it ends."""
         has_length = not {"content-length", "transfer-encoding"}.isdisjoint(self.headers)
         return has_length and self.headers.get("content-type", "").lower().startswith("application/json")
 

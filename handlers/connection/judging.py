@@ -111,7 +111,7 @@ def _sent_ms(headers: Mapping[str, str], now_ms: int) -> int:
 
 
 def rate_limit_s(headers: Mapping[str, str], now_ms: int) -> float | None:
-    """Returns for how many seconds a rate limit stays used up; None if the answer shows none that is.
+    """Returns for how many seconds a rate limit stays used up; None if the answer shows no used-up one.
 
     The end is a number of seconds, or an epoch's seconds or milliseconds; the names of headers are in lower case.
     """

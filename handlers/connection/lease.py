@@ -8,7 +8,7 @@ Each stream has one lease, a record. Its three counters hold the whole handover:
 
 A connection claims before it connects and marks itself connected after. So connection n reads one of three:
 
-    fence == n                          nobody came after: it is the holder
+    fence == n                          no newer claim: it is the holder
     fence  > n, connected_token <= n    a successor claimed and is still connecting
     connected_token > n                 a successor is connected: n was taken over
 
@@ -26,8 +26,8 @@ import re
 
 from handlers.values import dataclass
 
-# An execution lets go of its stream by an error. After these the stream is over. After any other, its predecessor, if
-# there is one, goes on with the stream: a successor that broke has ended nothing.
+# An execution lets go of its stream with an error. After these errors the stream is over. After any other, its
+# predecessor, if there is one, continues the stream: a successor that broke has ended nothing.
 FINAL_ENDINGS = ("StreamEnded", "StreamRejected", "InvalidRequest", "StreamBroken")
 # A holder counts as dead once it has missed this many renewals.
 LEASE_TTL_READS = 4

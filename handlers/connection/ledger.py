@@ -27,7 +27,7 @@ from handlers.connection.evidence import CURSOR_EXPIRED, STOPPED, UNRECORDED, Re
 from handlers.connection.gap_record import ANNOUNCED, DELIVERED, LOST, OPEN, Gap, Interval, covers
 
 _FOR_EVER = 1 << 62
-# Two connections are told of the same loss within this time of each other.
+# Two connections are notified of the same loss within this time of each other.
 _TOLD_WITHIN_MS = 10_000
 _HANDOVERS = ("taken_over", "let_go", "claimed_by_successor")
 
@@ -63,8 +63,8 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
     cause = ""
     first = ordered[0]
     if first.since_ms is not None and all(record.fence == first.fence for record in ordered):
-        # There were so many unanswered tries before it that the last connection is not among the records read, or that
-        # has expired.
+        # There were so many unanswered tries before it that the last connection is not among the records read, or its
+        # record has expired.
         covered_ms, cause = min(first.since_ms, first.opened_ms), UNRECORDED
     begin_ms = stop_ms = _answered_ms(first, now_ms, dead_after_ms) if covered_ms is None else covered_ms
     ends: list[int] = []
@@ -107,7 +107,7 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
 
 
 def is_unfounded(gap: Gap, shown: Sequence[Gap], records: Iterable[Record]) -> bool:
-    """Returns whether a gap that was recorded as open is none by now; `shown` are the gaps that `records` leave now.
+    """Returns whether a gap that was recorded as open is none after all; `shown` are the gaps that `records` leave now.
 
     A connection that only counted as dead then has recorded since that it lasted throughout. Or two opened at once and
     were answered in another order than that of their tokens: the other one ends the gap by now, and all of it came.
@@ -127,8 +127,8 @@ def is_brought(loss: Gap, losses: Iterable[Gap], records: Iterable[Record], told
     """Returns whether another connection brought the events that the upstream announced as lost on this one.
 
     An upstream may drop what a slow connection does not take, and send it on the one beside it. That one was open
-    throughout, had caught up, heard the upstream long after, and was told of no loss of its own. `losses` has all that
-    the connections with tokens above `told_since` were told.
+    throughout, had caught up, heard the upstream long after, and was notified of no loss of its own. `losses` has all
+    losses that the connections with tokens above `told_since` were notified of.
     """
     if loss.cause != ANNOUNCED or loss.state != LOST:
         return False
@@ -166,7 +166,7 @@ def _answered_ms(record: Record, now_ms: int, dead_after_ms: int) -> int:
 
 
 def _is_relieved(record: Record, end_ms: int, ordered: list[Record]) -> bool:
-    """Whether another, answered before this default resume ended, has brought what this one lacked.
+    """Whether another connection, answered before this default resume ended, has brought what this one lacked.
 
     That may also be a connection that relieved the other one in turn.
     """

@@ -66,7 +66,7 @@ class Lifetime:
         # A longer overlap would leave its lane too late for its next turn.
         self._overlap_ms = min(profile.overlap_ms, invocation.overlap_max_ms)
         self._is_exclusive = profile.overlap == "forbids"
-        # Nobody makes a request again that must be made only once, so such a connection reads on.
+        # No other connection repeats a request that must be made only once, so such a connection reads on.
         self._gives_up_turn = self._is_exclusive and profile.again
         self._is_hot = profile.standby == "hot"
         self._execution = invocation.execution

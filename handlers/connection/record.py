@@ -64,7 +64,7 @@ class Record:
         """The record as the ledger has it."""
         outcome = self._outcome if self._is_ended else None
         backlog = self.backlog
-        # Late events have come, or ids have started over: until that is clear it has requested nothing.
+        # Late events have come, or ids have started over: until that is clear it does not count as resumed.
         resumed = backlog.resumed and not (self.pending.beginning is not None and self.pending.beginning.is_doubtful)
         return Progress(
             fence=self.fence,
@@ -162,7 +162,7 @@ class Record:
     def stored(self, written: Written, *, drops: bool = False) -> list[Effect]:
         """Records the answer to the oldest write; returns the effects that record events which are lost.
 
-        The profile `drops` other bodies under known keys, and there were some.
+        `drops` is whether the profile drops other bodies under known keys, and some came.
         """
         came_ms = self.pending.stored(written, drops=drops)
         if written.stored or written.dead_lettered:
@@ -189,7 +189,7 @@ class Record:
         if not self._dropped_as:
             self._losses += 1
             self._dropped_as = self._losses
-        # What came while the process stood still may have come until now.
+        # Events that came while the process stood still may have come until now.
         span = self._dropped_from_ms, self.liveness.arrived_ms
         return [RecordLoss(self.fence, self._dropped_as, *span, "ids_restarted", self._dropped)]
 
@@ -203,7 +203,7 @@ class Record:
         return RecordLoss(self.fence, self._losses, *span, ANNOUNCED, events)
 
     def _lost_from_ms(self, came_ms: int) -> int:
-        """Returns when what came then happened at the earliest: perhaps long ago, while the connection catches up."""
+        """Returns when an event that came then happened at the earliest: perhaps long ago, during a catch-up."""
         live_ms, since_ms = self.backlog.live_ms, self.backlog.comes_from_ms
         is_live = live_ms is not None and came_ms >= live_ms
         return came_ms if is_live or since_ms is None else min(came_ms, since_ms)
@@ -250,7 +250,7 @@ class Record:
     # --- gaps ---------------------------------------------------------------------------------------------------------
 
     def misses(self, recorded: GapsRecorded) -> list[Effect]:
-        """Records how many gaps it could not request in full, and whether the one before it is open."""
+        """Records how many gaps it could not request in full, and whether the gap before it is open."""
         self._missing_gaps, self._is_open = recorded.missing, recorded.is_open
         return []
 
@@ -271,8 +271,8 @@ class Record:
     def gaps(self, dead_after_ms: int, *, leaves_some: bool = False) -> list[Effect]:
         """Returns the effect that records the gaps before the connection: once, and again when its record proves more.
 
-        With `leaves_some` it returns none if a connection shortly before has searched: a later one will. But only this
-        one knows of the gap that it has recorded as open.
+        With `leaves_some` it returns none if a recent connection has searched, because a later one will. But if this
+        connection has recorded an open gap, it searches: no other knows of that gap.
         """
         if leaves_some and not self._is_open and self.fence - self._looked < LOOK_EVERY:
             return []

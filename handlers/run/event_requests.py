@@ -47,7 +47,7 @@ class EventRequests:
         epochs = None if conflict is None else epochs_of(conflict, record.epoch, row)
         self.row = NO_ROW if epochs is None else epochs.row
         self.log = None
-        # A log has no bodies at hand: it keeps their checksums, or nobody would see that ids start over.
+        # A log has no bodies at hand: without their checksums, ids that start over would go unnoticed.
         if layout.partitions == LOG:
             self.goes_to_log(record, fence, epochs)
         else:

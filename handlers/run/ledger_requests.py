@@ -131,6 +131,6 @@ class SpendingRequests:
             with contextlib.suppress(StoreUnavailable):
                 used = self._store.ledger.spend(whose, now_ms // DAY_MS, *more)
                 self._shared[one.whose] = now_ms, counted, one.percent(*used)
-        # One that was not read now is still used as much, until the day is over.
+        # A budget that was not read now is still used as much, until the day is over.
         known = [(at_ms // DAY_MS, percent, whose) for whose, (at_ms, _, percent) in self._shared.items()]
         return max(known, default=None)

@@ -223,7 +223,7 @@ class Performer(Generic[T]):
             if isinstance(step, Await):
                 # A stream that was served goes to the end of the queue. Each wait lasts one instant at least.
                 self._awaits[stream] = min(ms for ms in (step.wake_ms, step.lease_ms) if ms is not None)
-                self._news.add(stream)  # nobody rang for what came before (`_hears`)
+                self._news.add(stream)  # the bell did not ring for what came before (`_hears`)
             elif isinstance(step, Pause):
                 self._pauses[stream] = now_ms + step.for_ms
             else:

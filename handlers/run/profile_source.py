@@ -6,7 +6,7 @@ request without a body, which are 2.3 cents a month for a function that needs a 
 wrong, the former one is used, from memory or from the versions that the bucket keeps, and `Found` says why.
 docs/profiles.md#profiles-in-a-bucket explains this.
 
-Invariants: no event costs a request; a name that nobody has it forget costs at most one request in READ_AGAIN_S, and
+Invariants: no event costs a request; unless `forget` is called, a name costs at most one request in READ_AGAIN_S, and
 none for as long if S3 did not answer; a wrong text never replaces a valid one.
 """
 

@@ -20,7 +20,7 @@ from handlers.store import typed_values
 from handlers.store.control_table import Table, setting, values_of
 from handlers.store.typed_values import DAY_S, Item, number
 
-# A token that was not replaced for this long is deleted, as are, by this, those of secrets that were changed.
+# A token that was not replaced for this long is deleted; so are, in time, the tokens of changed secrets.
 KEEP_DAYS = 400
 
 

@@ -101,7 +101,7 @@ class Pool:
 
 
 def ask_until(until_ms: int, clock: SystemClock, request: Callable[[], Any]) -> Any:
-    """Or raises what `request` does, in a thread of its own; raises StoreUnavailable if it does neither in time."""
+    """Returns or raises what `request` does, in a thread of its own; raises StoreUnavailable if neither is in time."""
     bell = Bell()
     pool = Pool(bell, 1, "ask")
     pool.ask("", request)

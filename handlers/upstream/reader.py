@@ -101,7 +101,7 @@ class Upstream:
         self._pulse = pulse
         self._checked_s = elapsed_s()  # the effects of standstills are known until then
         self._old_s: float | None = None  # when the bytes being read may have come, if that was during a standstill
-        self._old_bytes = 0  # at most so many of them are still unread
+        self._old_bytes = 0  # at most this many of them are still unread
         self._thread = threading.Thread(target=self._run, name="upstream", daemon=True)
 
     @property

@@ -125,7 +125,7 @@ class Outbox:
                     if not self._frames[0]:
                         self._frames.popleft()
             except _WOULD_BLOCK as error:
-                # A first message may itself be longer.
+                # The first message may itself be longer.
                 if self._bytes - len(self._frames[0]) > MOST_UNSENT_BYTES:
                     raise BadAnswer("the upstream does not read what is sent to it") from None
                 return select.POLLIN if isinstance(error, ssl.SSLWantReadError) else select.POLLOUT
