@@ -44,7 +44,7 @@ def fresh(overlap: str = "evicts", overlap_max_ms: int = 10_000, died: str = "",
     return Manager(profile(overlap, **more), invocation)
 
 
-# What most of them go on from, and the lease that they have claimed.
+# Where most managers resume, and the lease that they have claimed.
 SEVEN, MINE = Resumption("7"), Lease(fence=FENCE, execution="mine")
 # Its lease once it has its turn, taken at 20 ms.
 TURN = Lease(fence=FENCE, connected_token=FENCE, execution="mine", expires_at_ms=20 + LEASE_TTL_READS * 5_000)
@@ -89,7 +89,7 @@ def chunk(manager: Manager, now_ms: int, *frames: Any) -> list[Effect]:
 
 
 def drained(manager: Manager, now_ms: int, effects: list[Effect]) -> list[Effect]:
-    """Return the effects after the upstream is closed; an effect must close it, and must be the first."""
+    """Return the effects after the upstream's close; the only one of `effects` must be the request to close it."""
     assert kinds(effects) == [CloseUpstream]
     return manager.handle(now_ms, Closed("closed_here"))
 

@@ -61,7 +61,7 @@ def batch(*revisions: int, **more: Any) -> dict[str, Any]:
 
 
 def test_a_frame_that_is_not_split_is_not_taken_for_its_first_element() -> None:
-    """The first element may be stored already, while the rest of the frame is not."""
+    """A frame that cannot be split is stored under its hash: its first element's key may be stored already."""
     manager = reading()
     effects = manager.handle(40, Chunk(b'{"items":[{"n":1}]}\n{"items":[{"n":2}],"items":[{"n":1},{"n":3}]}\n'))
     (first, whole) = keys(effects)
@@ -69,7 +69,7 @@ def test_a_frame_that_is_not_split_is_not_taken_for_its_first_element() -> None:
 
 
 def test_elements_are_stored_in_order_and_the_cursor_passes_whole_revisions() -> None:
-    """If two writes divide a transaction, the cursor between them is the one before it."""
+    """If two writes divide a revision, the cursor saved between them is that of the revision before."""
     manager = reading("1")
     revisions = [2] * (MOST_EVENTS - 5) + [3] * 10
     effects = chunk(manager, 1000, batch(*revisions))
@@ -80,8 +80,8 @@ def test_elements_are_stored_in_order_and_the_cursor_passes_whole_revisions() ->
     assert saved(manager, 40_000, writes[1:]) == "3"
 
 
-def test_a_heartbeat_has_no_elements() -> None:
-    """A batch that a mark calls a heartbeat is stored, without its frame's cursor; an empty one is a heartbeat."""
+def test_only_a_batch_without_elements_is_a_heartbeat() -> None:
+    """A batch with elements is stored, without its frame's cursor, even if a heartbeat mark fits the frame."""
     manager = reading("1")
     effects = chunk(manager, 1000, batch(2, at=9))
     assert (keys(effects), saved(manager, 20_000, effects)) == (["2/0"], "2")
@@ -91,7 +91,7 @@ def test_a_heartbeat_has_no_elements() -> None:
 
 
 def test_a_batch_that_a_mark_names_by_its_value_is_not_stored() -> None:
-    """It is the heartbeat that the profile means, its list a detail; an answer is never an event either."""
+    """A heartbeat mark that names a value makes the whole batch a heartbeat; an answer is no event either."""
     manager = reading("1", heartbeat={"json": {"$.channel": "status"}})
     assert chunk(manager, 1000, {"channel": "status", "items": [{"version": 2}]}) == []
     talks: dict[str, Any] = {"address": "wss://a", "framing": "websocket", "split": {"path": "$.a"}, "key": "$.a[*].n"}
@@ -100,8 +100,8 @@ def test_a_batch_that_a_mark_names_by_its_value_is_not_stored() -> None:
     assert [(kind, len(events)) for kind, events in kinds] == [(Kind.ANSWER, 0), (Kind.EVENT, 1)]
 
 
-def test_an_element_that_is_no_event_says_nothing_of_those_beside_it() -> None:
-    """An answer or a heartbeat may come in one frame with events, at any place: those events were dropped with it."""
+def test_an_answer_or_heartbeat_in_a_batch_does_not_drop_the_events_beside_it() -> None:
+    """Events that come in one frame with an answer or a heartbeat, at any place in it, are stored."""
     talks: dict[str, Any] = {"address": "wss://a", "framing": "websocket", "split": {"path": "$"}, "key": "$[*].n"}
     talks |= {"subscribe": [{"send": "hi", "expect": {"$[0].msg": "in"}}], "heartbeat": {"$[0].hb": 1}}
     parsed = profile(**talks)
@@ -116,8 +116,8 @@ def test_an_element_that_is_no_event_says_nothing_of_those_beside_it() -> None:
         assert (found, [event.key for event in events]) == (kind, stored)
 
 
-def test_a_frame_that_is_no_event_has_none_although_elements_are_judged_too() -> None:
-    """Its own mark names the answer or the refusal as a whole, whatever a heartbeat's says of elements."""
+def test_a_frame_that_is_an_answer_or_refusal_has_no_events_whatever_its_elements() -> None:
+    """A frame that a mark names as answer or refusal has no events, although another mark judges its elements."""
     talks: dict[str, Any] = {"address": "wss://a", "framing": "websocket", "split": {"path": "$.a"}, "key": "$.a[*].n"}
     asked = [{"send": "hi", "expect": {"$.msg": "in"}, "refuse": {"$.msg": "no"}}]
     parsed = profile(**talks, subscribe=asked, heartbeat={"$.a[0].hb": 1})
@@ -129,13 +129,13 @@ def test_a_frame_that_is_no_event_has_none_although_elements_are_judged_too() ->
 
 
 def test_a_heartbeats_cursor_waits_for_the_events_before_it() -> None:
-    """The mark names the cursor, which counts once the earlier events are stored."""
+    """A heartbeat's cursor, at the path of its mark, counts once the earlier events are stored."""
     manager = reading("1")
     assert saved(manager, 20_000, chunk(manager, 1000, batch(2), {"at": 7})) == "7"
 
 
-def test_the_first_answers_cursor_counts_where_no_place_was_asked_for() -> None:
-    """For a resumed watch that answer proves nothing, for missed events are still on their way."""
+def test_the_first_answers_cursor_counts_only_if_the_connection_did_not_resume() -> None:
+    """If the connection resumed, the first answer's cursor proves nothing: missed events are still on their way."""
     for cursor, expected in ((None, "5"), ("1", None)):
         manager = reading(cursor)
         assert chunk(manager, 100, {"made": True, "at": 5}) == []
@@ -145,14 +145,14 @@ def test_the_first_answers_cursor_counts_where_no_place_was_asked_for() -> None:
 
 
 def test_a_frame_without_the_list_is_stored_whole() -> None:
-    """An unforeseen frame is an event by its hash, without a cursor."""
+    """A frame without the list that the profile splits is stored whole, without a cursor."""
     manager = reading("1")
     (write,) = (effect for effect in chunk(manager, 1000, {"new": "thing"}) if isinstance(effect, Write))
     assert [(event.data, event.cursor) for event in write.events] == [('{"new": "thing"}', None)]
 
 
 def test_elements_count_whatever_else_the_frame_says() -> None:
-    """An end, a loss, a disconnect and an expired cursor come with their elements. An end without any is an event."""
+    """The elements of an end, a loss, a disconnect or an expired cursor are stored. An end without any is an event."""
     for more, error in (({"end": True}, ""), ({"bye": True}, "StreamDropped"), ({"old": True}, "StreamDropped")):
         manager = reading("1")
         effects = chunk(manager, 1000, batch(2, 3, **more), batch(4))
@@ -166,27 +166,27 @@ def test_elements_count_whatever_else_the_frame_says() -> None:
 
 
 def test_a_disconnect_may_carry_the_cursor() -> None:
-    """The mark's own path leads to it; it is saved when the connection ends."""
+    """The cursor at the path of the disconnect mark is saved when the connection ends."""
     manager = reading("1")
     assert last_save(manager, chunk(manager, 1000, {"bye": True, "at": 8})).cursor == "8"
 
 
-def test_each_element_is_an_event_where_nothing_names_it() -> None:
+def test_equal_elements_are_different_events_with_the_key_each() -> None:
     """With the key "each" equal elements are different events, numbered across frames."""
     effects = chunk(reading(key="each", cursor="$.at", heartbeat=[]), 1000, {"items": ["ha", "ha"]}, {"items": ["ha"]})
     assert keys(effects) == [f"{FENCE:012d}-{number:09d}" for number in range(3)]
 
 
-def test_the_oldest_place_is_asked_for_and_what_lies_between_is_lost() -> None:
-    """The cursor before that place is saved, and the record says up to when the upstream has forgotten."""
+def test_an_expired_cursor_moves_to_the_oldest_place_and_events_before_it_are_lost() -> None:
+    """If a cursor expires, the one before the oldest place is saved; the record has when the loss was reported."""
     manager = reading("5", saved_ms=-60_000)
     save = last_save(manager, chunk(manager, 1000, {"old": True, "from": 12}))
     assert save.cursor == "11"
     assert (save.progress.resumed, save.progress.ended_by, save.progress.forgot_ms) == (False, "cursor_expired", 1000)
 
 
-def test_nothing_is_lost_where_the_oldest_place_is_not_behind_the_cursor() -> None:
-    """The cursor stays, even one that this connection has reached; it ends as by a disconnect."""
+def test_nothing_is_lost_if_the_oldest_place_follows_the_cursor() -> None:
+    """If the oldest place follows the cursor, the cursor stays, and the connection ends as by a disconnect."""
     manager = reading("5")
     save = last_save(manager, chunk(manager, 1000, batch(8), {"old": True, "from": 9}))
     assert save.cursor == "8"
@@ -198,7 +198,7 @@ def test_nothing_is_lost_where_the_oldest_place_is_not_behind_the_cursor() -> No
 
 
 def test_a_loss_begins_where_the_connection_last_moved_the_cursor() -> None:
-    """A progress report proves that nothing was missing up to then, even if no event came."""
+    """A loss begins at the last heartbeat with a cursor, which proves that nothing was missing until then."""
     manager = reading("5", saved_ms=-60_000)
     chunk(manager, 500, {"at": 7})
     save = last_save(manager, chunk(manager, 1000, {"old": True, "from": 12}))

@@ -1,4 +1,4 @@
-"""What a connection says on its socket, when it counts as connected, and how it ends there."""
+"""Which messages a connection sends on its socket, when it counts as connected, and how it ends."""
 
 import itertools
 import json
@@ -41,7 +41,7 @@ NOWHERE = Resumption(None)
 
 
 def talking(at: Resumption = NOWHERE, **more: Any) -> Manager:
-    """Return a manager whose upstream has switched to WebSocket at 30 ms; its first message is not answered."""
+    """Return a manager whose claim was granted at 20 ms, and which has requested to open its WebSocket."""
     table = {
         "address": "wss://feed.example/{name}", "framing": "websocket", "key": "$.n", "cursor": "$.n",
         "subscribe": [SUBSCRIBE], **more,
@@ -56,7 +56,7 @@ def talking(at: Resumption = NOWHERE, **more: Any) -> Manager:
 
 
 def opened(at: Resumption = NOWHERE, **more: Any) -> Manager:
-    """Return the same manager once it has sent its first message."""
+    """Return the same manager after the upstream's 101 at 30 ms, when its first message is sent."""
     manager = talking(at, **more)
     manager.handle(30, Opened(101))
     return manager
@@ -71,7 +71,7 @@ def connected(at: Resumption = NOWHERE, **more: Any) -> Manager:
 
 
 def says(*messages: Any) -> Chunk:
-    """Return what the upstream sends: texts of JSON, or wire frames unchanged."""
+    """Return a chunk of the upstream: each message as a JSON text frame, wire frames unchanged."""
     frames = [one if isinstance(one, bytes) else encoded_frame(TEXT, json.dumps(one).encode()) for one in messages]
     return Chunk(b"".join(frames))
 
@@ -81,7 +81,7 @@ def closing(code: int, reason: str = "") -> bytes:
 
 
 def sent(effects: list[Effect]) -> list[Any]:
-    """Return what is sent; a frame that is no text has its opcode."""
+    """Return the messages that the effects send: decoded JSON texts, other frames as opcode and payload."""
     frames = [one for one in effects if isinstance(one, Send)]
     return [json.loads(one.payload) if one.opcode == TEXT else (one.opcode, one.payload) for one in frames]
 
@@ -89,8 +89,8 @@ def sent(effects: list[Effect]) -> list[Any]:
 FIRST = {"op": "subscribe", "channel": "EUR", "key": "s3cret"}
 
 
-def test_it_is_connected_once_its_first_message_is_answered() -> None:
-    """An open socket is not enough; the answer is no event, and earlier frames count from then on."""
+def test_a_socket_counts_as_connected_once_its_first_message_is_answered() -> None:
+    """An open socket is not enough. Events before the answer are kept and stored with it; the answer is no event."""
     manager = talking()
     assert sent(manager.handle(30, Opened(101))) == [FIRST]
     assert manager.phase is Phase.OPENING
@@ -101,8 +101,8 @@ def test_it_is_connected_once_its_first_message_is_answered() -> None:
     assert keys(manager.handle(50, says(SUBSCRIBED, {"n": 4}))) == ["4"]
 
 
-def test_it_goes_on_behind_the_cursor() -> None:
-    """A whole number below 2^53 is sent as one, any other cursor as text; `resume` may add what it adds elsewhere."""
+def test_the_first_message_resumes_after_the_cursor() -> None:
+    """The cursor is sent as a number if it is whole and below 2^53, else as text; `resume.add` is added to it."""
     for cursor, since, more in (
         ("41", 41, {}), ("a1", "a1", {}), ("041", "041", {}), ("41", 42, {"resume": {"add": 1}}),
         ("-9007199254740991", -(2**53) + 1, {}), ("9007199254740992", "9007199254740992", {}),
@@ -133,8 +133,8 @@ def test_the_next_message_is_sent_once_the_first_is_answered() -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_an_answer_that_does_not_come_is_a_drop(is_first: bool) -> None:
-    """The drop names the message or ping that had no answer `within_s`; the socket closes with its last words."""
+def test_a_message_or_ping_without_an_answer_in_time_drops_the_connection(is_first: bool) -> None:
+    """A message or ping without an answer within `within_s` closes the socket, and the drop's reason names it."""
     if is_first:
         manager = opened(subscribe=[SUBSCRIBE | {"within_s": 3}])
         due_ms, what = 3_030, "subscribe[0]"
@@ -154,8 +154,8 @@ def test_an_answer_that_does_not_come_is_a_drop(is_first: bool) -> None:
     assert manager.progress.opened_ms == (None if is_first else 40)
 
 
-def test_a_refusal_says_why_and_no_secret() -> None:
-    """It may pass, like any refusal; a secret that the upstream repeats is left out."""
+def test_a_refusal_quotes_the_upstreams_reason_without_secrets() -> None:
+    """A refusal by message may pass, like any refusal; a secret that the upstream repeats is shown as an ellipsis."""
     manager = opened()
     effects = manager.handle(40, says({"op": "error", "text": "no such key: s3cret"}))
     assert CloseUpstream() in effects
@@ -163,14 +163,14 @@ def test_a_refusal_says_why_and_no_secret() -> None:
     assert manager.ending.message == "the upstream refused subscribe[0]: no such key: …: final if it goes on for 300 s"
     assert manager.refusal is not None
     assert "s3cret" not in repr(effects)
-    # What the status says: the words alone, and that it is a refusal which may pass.
+    # The status has the upstream's words alone, and that it is a refusal which may pass.
     manager.handle(50, Closed("closed_here"))
     said = manager.progress
     assert (said.ended_by, said.detail) == ("rejected", "the upstream refused subscribe[0]: no such key: …")
 
 
 def test_a_refusal_may_come_after_the_first_answer() -> None:
-    """An upstream that answers each of three channels refuses the last: what came before is stored, it is not."""
+    """A refusal after the first answer ends the connection. Events before it are stored; the refusal is not."""
     manager = connected()
     effects = manager.handle(50, says({"n": 1}, {"op": "error", "text": "no XRP"}, {"n": 2}))
     assert (keys(effects), CloseUpstream() in effects) == (["1"], True)
@@ -182,7 +182,7 @@ def test_a_refusal_may_come_after_the_first_answer() -> None:
 
 
 def test_answers_may_come_in_any_order() -> None:
-    """What is awaited without a message of its own is awaited together with the message before it."""
+    """The answers to one message may come in any order: entries without `send` are awaited together with it."""
     names = ("BTC", "ETH", "XRP")
     first, *others = ({"expect": {"$.op": "subscribed", "$.channel": name}, "within_s": 3} for name in names)
     last = {"send": "go", "expect": "OK"}
@@ -196,8 +196,8 @@ def test_answers_may_come_in_any_order() -> None:
     assert manager.ending.message == "the upstream did not answer subscribe[3] in time"
 
 
-def test_a_close_before_the_answer_says_what_came_instead() -> None:
-    """If the profile names no refusal, the reason is the last text since the last answer, without secrets."""
+def test_a_close_before_the_answer_quotes_the_last_text_that_came() -> None:
+    """A close before the answer is reported with the last text since the last answer, if any, without secrets."""
     manager = opened(subscribe=[SUBSCRIBE, {"send": "b", "expect": "OK"}])
     manager.handle(40, says({"n": 1}, SUBSCRIBED))
     manager.handle(50, says({"op": "no", "key": "s3cret"}, closing(1000)))
@@ -208,8 +208,8 @@ def test_a_close_before_the_answer_says_what_came_instead() -> None:
     assert manager.ending.message == "the upstream closed the socket with 1000 before it answered subscribe[0]"
 
 
-def test_what_floods_before_the_answer_has_begun() -> None:
-    """More frames than are kept make it connected, and it still waits for the answer."""
+def test_a_flood_before_the_answer_makes_the_socket_count_as_connected() -> None:
+    """If more bytes come than are kept until the answer, the socket counts as connected and still awaits it."""
     manager = opened()
     long = {"n": 1, "text": "x" * (EARLY_BYTES // 2)}
     assert manager.handle(40, says(long)) == []
@@ -219,8 +219,8 @@ def test_what_floods_before_the_answer_has_begun() -> None:
 
 
 @pytest.mark.parametrize(("message", "count"), [(b"", EARLY_BYTES // 64), (b"x" * 70_000, 1)])
-def test_no_message_before_the_answer_is_kept_for_nothing(message: bytes, count: int) -> None:
-    """Empty messages and the beginnings of oversize ones count too: an upstream could fill the memory with them."""
+def test_empty_and_oversize_messages_before_the_answer_count_as_kept(message: bytes, count: int) -> None:
+    """Empty messages and beginnings of oversize ones count as kept: an upstream could fill the memory with them."""
     manager = opened(max_frame_bytes=1_000)
     assert manager.handle(40, says(*[encoded_frame(TEXT, message)] * (count - 1))) == []
     effects = manager.handle(50, says(*[encoded_frame(TEXT, message)] * 2))
@@ -228,14 +228,14 @@ def test_no_message_before_the_answer_is_kept_for_nothing(message: bytes, count:
 
 
 def test_the_end_may_come_before_the_answer() -> None:
-    """Nothing is awaited then; what came before it is stored."""
+    """If the end mark comes before the answer, the answer is not awaited, and the events until then are stored."""
     manager = opened(end={"json": {"$.op": "over"}})
     assert keys(manager.handle(40, says({"n": 1}, {"op": "over", "n": 2}))) == ["1", "2"]
     assert (manager.ending.status, manager.phase) == ("ended", Phase.DRAINING)
 
 
-def test_an_answer_that_waits_to_be_read_has_come_in_time() -> None:
-    """A slow store leaves bytes unread: those that came before the answer was due may hold it, later ones cannot."""
+def test_an_unread_answer_that_arrived_in_time_counts() -> None:
+    """Behind a slow store, unread bytes that arrived before the answer was due may hold it; later ones cannot."""
     ping = {"send": {"op": "ping"}, "answer": {"$.op": "pong"}, "every_s": 2, "within_s": 1}
     in_time, late = connected(ping=ping), connected(ping=ping)
     for manager in (in_time, late):
@@ -251,7 +251,7 @@ ACK_OF = {"to": {"$.n": "*"}, "send": {"ack": "{$.n}", "more": "{$.more}"}}
 
 
 def test_a_message_that_is_no_event_is_replied_to_at_once() -> None:
-    """The reply holds parts of it and is sent before the first answer too; a part that is not there is left out."""
+    """The reply to a heartbeat is sent even before the first answer; parts that are missing or unfit are left out."""
     manager = opened(reply=[PONG_OF, ACK_OF], heartbeat={"json": {"$.op": "ping"}})
     key = {"op": "pong", "key": "s3cret"}
     assert sent(manager.handle(31, says({"op": "ping", "id": 7}))) == [key | {"id": 7, "text": "re 7"}]
@@ -268,7 +268,7 @@ def test_a_message_that_is_no_event_is_replied_to_at_once() -> None:
 
 @pytest.mark.parametrize("flush_s", [None, 5])
 def test_an_event_is_acknowledged_once_it_is_stored(flush_s: int | None) -> None:
-    """Not before, whatever is written beside it; not by a connection that leaves, whose events come again."""
+    """The reply to an event is sent once its own write is stored; a connection that leaves sends none."""
     fields: dict[str, Any] = {} if flush_s is None else {"store": "log", "flush_s": flush_s}
     manager = opened(reply=ACK_OF, **fields)
     assert sent(manager.handle(35, says({"n": 1}))) == []
@@ -283,14 +283,14 @@ def test_an_event_is_acknowledged_once_it_is_stored(flush_s: int | None) -> None
     assert sent(effects + manager.handle(DEADLINE_MS, Written(1, 0))) == [(CLOSE, b"\x03\xe8")]
 
 
-def test_what_is_not_stored_is_acknowledged_too() -> None:
-    """An event that the profile leaves out would come again for ever."""
+def test_an_event_that_is_left_out_is_acknowledged_too() -> None:
+    """The reply to an event that the profile leaves out is sent, or the event would come again for ever."""
     manager = connected(reply=ACK_OF, keep={"path": "$.kind", "is": ["trade"]})
     assert sent(manager.handle(50, says({"n": 1, "kind": "quote"}))) == [{"ack": 1}]
 
 
 def test_a_greeting_may_be_awaited() -> None:
-    """A first message without `send` is the upstream's own; what follows is sent once it has come."""
+    """A first entry without `send` awaits the upstream's own message; the next message is sent once it has come."""
     manager = talking(subscribe=[{"expect": {"$.op": "welcome"}}, SUBSCRIBE])
     assert sent(manager.handle(30, Opened(101))) == []
     assert sent(manager.handle(40, says({"op": "welcome"}))) == [FIRST]
@@ -299,7 +299,7 @@ def test_a_greeting_may_be_awaited() -> None:
 
 
 def test_pings_are_answered_and_a_close_is_returned() -> None:
-    """The answer repeats their content, before and after it is connected, but not after its last words."""
+    """A pong repeats the ping's content, even before the first answer, but no pong follows the close."""
     manager = opened()
     ping = encoded_frame(PING, b"x")
     assert sent(manager.handle(35, says(ping))) == [(PONG, b"x")]
@@ -323,17 +323,19 @@ def test_pings_are_answered_and_a_close_is_returned() -> None:
         (1000, {"1000": "ended"}, "", None),
     ],
 )
-def test_the_close_code_decides(code: int, codes: dict[str, str], error: str, is_final: bool | None) -> None:
-    """The RFC decides, or the profile's table; what the RFC calls a refusal may pass."""
+def test_the_close_code_of_a_socket_decides_how_the_connection_ends(
+    code: int, codes: dict[str, str], error: str, is_final: bool | None
+) -> None:
+    """A close code means what `close_codes` say, else what the standard says; a refusal of the standard may pass."""
     manager = connected(close_codes=codes)
     manager.handle(50, says(closing(code)))
     assert (manager.ending.error, manager.refusal is not None) == (error, is_final is not None)
 
 
-def test_a_close_may_say_that_the_cursor_is_too_old() -> None:
-    """Then the next connection asks without a cursor, even if this one had no answer; a message may say it as well.
+def test_a_close_code_or_a_message_may_expire_the_cursor() -> None:
+    """If a close code or a message reports the cursor as too old, an empty cursor is saved in its place.
 
-    This holds although any refusal looks like that message.
+    This holds before the first answer too, and although the mark of a refusal fits the same message.
     """
     old = {"op": "error", "code": "too old"}
     fields: dict[str, Any] = {"close_codes": {"4010": "expired"}, "resume": {"expired": {"$.code": "too old"}}}
@@ -350,8 +352,8 @@ def test_a_close_may_say_that_the_cursor_is_too_old() -> None:
 @pytest.mark.parametrize(
     ("wire", "code"), [(b"\x81\x81abcdx", 1002), (encoded_frame(TEXT, b"\xff"), 1007), (b"\x83\x00", 1002)]
 )
-def test_what_breaks_the_protocol_is_closed_with_its_code(wire: bytes, code: int) -> None:
-    """This holds before it is connected and after; the events before it are stored, and no last words are sent."""
+def test_a_frame_that_breaks_the_protocol_closes_the_socket_with_its_code(wire: bytes, code: int) -> None:
+    """A violation is closed with its code, connected or not. Earlier events are stored; no `leave` is sent."""
     effects = connected(leave={"send": {"op": "bye"}}).handle(50, says({"n": 1}, wire))
     assert (sent(effects), keys(effects)) == ([(CLOSE, code.to_bytes(2, "big"))], ["1"])
     early = talking()
@@ -360,8 +362,8 @@ def test_what_breaks_the_protocol_is_closed_with_its_code(wire: bytes, code: int
     assert (early.ending.error, early.progress.opened_ms) == ("StreamDropped", None)
 
 
-def test_the_last_words_are_said_once() -> None:
-    """If this side closes, the profile's words come first, then the close; none if the upstream closes or is gone."""
+def test_the_leave_message_is_sent_once_before_the_close() -> None:
+    """If this side closes, the `leave` message goes out once, then the close; not if the upstream closes."""
     manager = connected(leave={"send": {"op": "bye", "channel": "{name}"}})
     effects = manager.handle(DEADLINE_MS - MARGIN_MS // 2, Woken())
     effects += manager.handle(DEADLINE_MS - MARGIN_MS // 2 + 1, Woken())
@@ -371,8 +373,8 @@ def test_the_last_words_are_said_once() -> None:
     assert sent(connected(leave={"send": "bye"}).handle(50, Closed("reset"))) == []
 
 
-def test_a_hole_in_the_numbers_is_a_loss_of_so_many() -> None:
-    """This holds after the cursor too; a repetition or a restart is no hole, and a snapshot begins its row."""
+def test_a_hole_in_the_sequence_numbers_is_a_loss_of_that_many_events() -> None:
+    """A hole right after the cursor counts too. A repetition or restart is no hole; a snapshot begins a new row."""
     manager = connected(Resumption("7"), sequence="$.n", snapshot={"json": {"$.type": "all"}})
 
     def lost(*numbers: int, **more: Any) -> list[int | None]:
@@ -391,7 +393,7 @@ def test_a_hole_in_the_numbers_is_a_loss_of_so_many() -> None:
 
 @pytest.mark.parametrize("by", [None, "$.product"])
 def test_an_event_that_is_too_long_leaves_no_hole_in_the_numbers(by: str | None) -> None:
-    """Its own number is unknown, and the dead-letter queue has it: it would be told as lost as well."""
+    """An oversize event goes to the dead-letter queue, so its unknown number must not count as a loss as well."""
     long = {"n": 0, "text": "x" * 200}
     sequence = {"path": "$.seq"} if by is None else {"path": "$.seq", "by": by}
     manager = connected(sequence=sequence, max_frame_bytes=150)
@@ -404,14 +406,14 @@ def test_an_event_that_is_too_long_leaves_no_hole_in_the_numbers(by: str | None)
 
 @pytest.mark.parametrize(("count", "lost"), [(None, 3), (2, 3), (5, 5)])
 def test_a_hole_before_a_frame_that_reports_a_loss_is_that_loss(count: int | None, lost: int) -> None:
-    """It would count twice; the larger of the two numbers holds."""
+    """A hole and the loss that the next frame reports are recorded once, with the larger of the two counts."""
     manager = connected(sequence="$.n", loss={"json": {"$.op": "lost"}, "count": "$.count"})
     effects = manager.handle(50, says({"n": 1}, {"n": 5, "op": "lost", "count": count}, {"n": 6}))
     assert [one.count for one in effects if isinstance(one, RecordLoss)] == [lost]
 
 
 def test_each_product_has_numbers_of_its_own() -> None:
-    """The profile says so; an event without a valid number makes no hole."""
+    """With `sequence.by` each product has its own row of numbers; an event without a valid number makes no hole."""
     manager = connected(sequence={"path": "$.seq", "by": "$.product"})
     messages = [("a", 1), ("b", 7), ("a", 2), ("b", "9"), ("a", None), ("a", "x"), ("a", 4)]
     effects = manager.handle(
@@ -421,7 +423,7 @@ def test_each_product_has_numbers_of_its_own() -> None:
 
 
 def test_a_heartbeat_or_an_answer_may_have_the_next_number() -> None:
-    """Then it is no hole; any other number of theirs says nothing, as the request's own in an answer."""
+    """A heartbeat or answer may take the next number of the row; another number in it, as of a request, is ignored."""
     pong = {"send": "ping", "every_s": 5, "answer": {"$.op": "pong"}}
     manager = connected(Resumption("7"), sequence="$.n", heartbeat={"json": {"$.op": "hb"}}, ping=pong)
     hb, answer = {"op": "hb"}, {"op": "pong"}
@@ -434,7 +436,7 @@ def test_a_heartbeat_or_an_answer_may_have_the_next_number() -> None:
 
 
 def test_each_element_of_a_batch_may_have_a_number() -> None:
-    """The path leads into the element, as that of the key; each hole is a loss."""
+    """The elements of a batch have numbers if the path leads into them, like that of the key; each hole is a loss."""
     numbers = {"path": "$.data[*].n", "by": "$.data[*].pair"}
     manager = connected(split={"path": "$.data"}, key="$.data[*].n", cursor=None, sequence=numbers, subscribe=None)
     batches = [[("a", 1), ("b", 5), ("a", 2)], [], [("a", 5), ("b", 6), ("b", 8)]]
@@ -445,14 +447,14 @@ def test_each_element_of_a_batch_may_have_a_number() -> None:
 
 
 def test_a_snapshot_is_stored_under_its_name() -> None:
-    """So a reader of the table can tell a state from a change."""
+    """A snapshot is stored with the event name "snapshot", so that a reader can tell a state from a change."""
     manager = connected(snapshot={"json": {"$.type": "all"}})
     effects = manager.handle(50, says({"n": 1, "type": "all"}, {"n": 2}))
     assert [event.name for one in effects if isinstance(one, Write) for event in one.events] == ["snapshot", None]
 
 
-def test_an_answer_that_is_no_switch_is_a_refusal() -> None:
-    """This includes 200; nothing is sent, and nothing that follows is read."""
+def test_an_answer_other_than_101_drops_a_websocket() -> None:
+    """An answer other than 101, even 200, drops the connection, and the first message is not sent."""
     for status in (200, 204, 302, 404):
         manager = talking()
         effects = manager.handle(30, Opened(status))
@@ -460,7 +462,7 @@ def test_an_answer_that_is_no_switch_is_a_refusal() -> None:
 
 
 def test_a_ticket_fills_places_of_messages_and_is_not_shown() -> None:
-    """The ticket is that of the answered opening; in a refusal it is hidden."""
+    """Messages hold the token and the ticket of the answered opening; the report of a refusal hides them."""
     send = {"op": "login", "key": "{ticket}", "bearer": "{token}"}
     login = {"send": send, "expect": {"$.op": "in"}, "refuse": {"$.op": "no"}, "reason": "$.text"}
     token = {"kind": "client_credentials", "address": "https://a.example", "id": "i", "secret": "${secret:key}"}

@@ -1,4 +1,4 @@
-"""Why a connection leaves, and how it ends; and two lanes that both stay connected."""
+"""Why a connection leaves and how it ends, also where two hot connections stay open."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ from tests.handlers.connection.managers import (
 )
 
 
-def test_closed_by_its_successor_is_taken_over() -> None:
+def test_a_connection_that_closes_after_its_successor_connected_is_taken_over() -> None:
     """A connection that closes while a newer one is marked connected raises StreamTakenOver."""
     manager = connected()
     assert kinds(manager.handle(40, Closed("ended_by_upstream"))) == [CloseUpstream, SaveRecord, Release]
@@ -45,23 +45,23 @@ def test_closed_by_its_successor_is_taken_over() -> None:
     assert effects[0].progress.ended_by == "taken_over"
 
 
-def test_closed_while_it_holds_the_lease_is_dropped() -> None:
-    """Nobody came after it, so the stream was dropped, and the lane must not wait."""
+def test_a_connection_that_closes_while_it_holds_the_lease_is_dropped() -> None:
+    """A connection that closes as the holder was dropped: no successor has come, and the lane must not wait."""
     manager = connected()
     manager.handle(40, Closed("reset"))
     assert outcome(manager.handle(40, LeaseRead(Lease(fence=FENCE)))).error == "StreamDropped"
 
 
 def test_a_successor_that_is_closed_again_is_not_waited_for() -> None:
-    """It was connected, so this one was relieved; but now nobody may be connected, and the lane must not wait."""
+    """If the successor is closed again, perhaps no connection is open, so the lane must not wait."""
     manager = connected()
     manager.handle(40, Closed("reset"))
     gone = Lease(fence=FENCE + 1, connected_token=FENCE + 1, released_token=FENCE + 1, execution="mine")
     assert outcome(manager.handle(40, LeaseRead(gone))).error == "StreamDropped"
 
 
-def test_closed_while_the_successor_connects_watches_for_its_mark() -> None:
-    """A claim is no takeover yet: the mark within the watch decides; without it the stream was dropped."""
+def test_a_connection_that_closes_while_its_successor_connects_awaits_the_mark() -> None:
+    """At a close a successor's claim is no takeover yet: its mark within the watch makes it one, else it is a drop."""
     claimed = Lease(fence=FENCE + 1, connected_token=FENCE)
     manager = connected()
     manager.handle(40, Closed("ended_by_upstream"))
@@ -78,8 +78,8 @@ def test_closed_while_the_successor_connects_watches_for_its_mark() -> None:
 
 
 @pytest.mark.parametrize("overlap", ["evicts", "tolerates"])
-def test_taken_over_reads_on_for_the_overlap(overlap: str) -> None:
-    """If the upstream leaves the older open, it reads on for overlap_s, checks the lease, drains and goes."""
+def test_a_connection_that_is_taken_over_reads_on_for_the_overlap(overlap: str) -> None:
+    """The older connection reads on for `overlap_s`, reads the lease once more, drains and ends."""
     manager = connected(overlap, overlap_s=1.5)
     newer = LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1))
     assert manager.handle(1_030, newer) == []
@@ -93,8 +93,8 @@ def test_taken_over_reads_on_for_the_overlap(overlap: str) -> None:
     assert outcome(effects).error == "StreamTakenOver"
 
 
-def test_one_whose_successor_is_closed_again_stays() -> None:
-    """It checks the lease before it leaves, stays as if nobody had come, and overlaps with the next one."""
+def test_a_connection_whose_successor_is_closed_again_stays() -> None:
+    """The connection reads the lease before it leaves; if the successor is closed, it stays until the next one."""
     manager = connected("tolerates", overlap_s=0.5)
     newer = Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="mine")
     assert manager.handle(1_030, LeaseRead(newer)) == []
@@ -112,8 +112,8 @@ def test_one_whose_successor_is_closed_again_stays() -> None:
     assert outcome(drained(manager, 4_030, manager.handle(4_030, again))).error == "StreamTakenOver"
 
 
-def test_one_whose_successor_is_closed_again_stays_until_its_deadline() -> None:
-    """While the next one connects, it reads on for half its margin, as if it had never been taken over."""
+def test_a_connection_whose_successor_is_closed_again_reads_on_into_its_margin() -> None:
+    """While the next successor connects, the connection reads on for half its margin, as if never taken over."""
     manager = connected("tolerates", overlap_s=60)
     newer = Lease(fence=FENCE + 1, connected_token=FENCE + 1)
     gone = LeaseRead(replace(newer, fence=FENCE + 2, released_token=FENCE + 1))
@@ -127,8 +127,8 @@ def test_one_whose_successor_is_closed_again_stays_until_its_deadline() -> None:
     assert kinds(manager.handle(DEADLINE_MS - MARGIN_MS // 2, Woken())) == [CloseUpstream]
 
 
-def test_nobody_stays_whose_successor_was_told_the_end() -> None:
-    """The stream is over, so nobody will come; after any other end an execution goes on with it."""
+def test_a_connection_does_not_stay_if_the_stream_ended_for_its_successor() -> None:
+    """If the successor ended with StreamEnded, the older connection drains; after any other end it stays."""
     for ending, phase in (("StreamEnded", Phase.DRAINING), ("RenewalFailed", Phase.CONNECTED)):
         manager = connected("tolerates", overlap_s=2)
         newer = Lease(fence=FENCE + 1, connected_token=FENCE + 1)
@@ -137,15 +137,15 @@ def test_nobody_stays_whose_successor_was_told_the_end() -> None:
         assert manager.phase is phase
 
 
-def test_where_two_are_forbidden_nobody_reads_on() -> None:
-    """A connection that waited until its turn was taken closes at once."""
+def test_a_connection_that_is_taken_over_does_not_overlap_under_forbids() -> None:
+    """Under `forbids` a connection whose turn was taken closes at once, whatever `overlap_s` is."""
     manager = connected("forbids", overlap_s=2)
     newer = LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1))
     assert outcome(drained(manager, 1_030, manager.handle(1_030, newer))).error == "StreamTakenOver"
 
 
-def test_taken_over_at_the_deadline_is_taken_over() -> None:
-    """One that learns of its successor only at its margin and reads on ends as taken over, with little time left."""
+def test_a_takeover_that_is_seen_only_at_the_margin_is_a_takeover() -> None:
+    """A connection that sees its successor at its margin reads on, and ends as taken over with little time left."""
     manager = connected("tolerates", overlap_s=60)
     manager.handle(DEADLINE_MS - MARGIN_MS, Woken())
     newer = LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1))
@@ -156,14 +156,14 @@ def test_taken_over_at_the_deadline_is_taken_over() -> None:
 
 
 def test_an_overlap_is_bounded_by_the_settings() -> None:
-    """If a profile asks for more, the overlap still ends early enough for the lane's next turn."""
+    """A longer `overlap_s` is cut, so that the overlap ends early enough for the lane's next turn."""
     manager = connected("tolerates", overlap_s=60, overlap_max_ms=2_000)
     manager.handle(1_030, LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1)))
     assert manager.wake_at_ms == 3_030
 
 
-def test_the_deadline_is_left_before() -> None:
-    """It leaves a margin before its deadline; nobody took over, so it raises ConnectionExpired."""
+def test_a_connection_leaves_a_margin_before_its_deadline() -> None:
+    """The connection leaves before its deadline; without a successor it raises ConnectionExpired."""
     manager = connected()
     assert manager.wake_at_ms == DEADLINE_MS - MARGIN_MS
     assert manager.handle(DEADLINE_MS - MARGIN_MS - 1, Woken()) == []
@@ -183,10 +183,10 @@ def test_the_deadline_is_left_before() -> None:
         ("hot", RENEWED),
     ],
 )
-def test_the_deadline_is_put_off_while_somebody_is_on_the_way(standby: str, lease: Lease) -> None:
-    """This is a successor that connects, or the first function of the execution that has claimed the stream.
+def test_a_connection_reads_on_into_its_margin_while_a_successor_is_on_its_way(standby: str, lease: Lease) -> None:
+    """A successor may be a newer claim, or the first function of an execution that has claimed the stream.
 
-    It reads on for half the margin, so that a slow connect leaves no gap.
+    While one is on its way, the connection reads on for half the margin, so that a slow connect leaves no gap.
     """
     manager = connected("tolerates", standby=standby)
     assert manager.handle(DEADLINE_MS - MARGIN_MS, Woken()) == []
@@ -195,16 +195,16 @@ def test_the_deadline_is_put_off_while_somebody_is_on_the_way(standby: str, leas
     assert CloseUpstream in kinds(manager.handle(DEADLINE_MS - MARGIN_MS // 2, Woken()))
 
 
-def test_another_execution_that_took_over_makes_it_return() -> None:
-    """A lane must not come back after another execution's connection: the function returns superseded."""
+def test_a_takeover_by_another_execution_ends_the_lane() -> None:
+    """After a takeover by another execution the function returns `superseded`: its lane must not come back."""
     manager = connected()
     manager.handle(40, Closed("ended_by_upstream"))
     effects = manager.handle(40, LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="other")))
     assert (outcome(effects).error, outcome(effects).status) == ("", "superseded")
 
 
-def test_one_that_leaves_at_half_its_margin_has_time_to_drain() -> None:
-    """Its events are stored and its cursor is saved, though the driver's alarm comes before the close."""
+def test_a_connection_that_leaves_at_half_its_margin_has_time_to_drain() -> None:
+    """A connection that leaves late still stores its events and its cursor, although its alarm precedes the close."""
     late_ms = DEADLINE_MS - MARGIN_MS // 2
     manager = connected("tolerates", standby="hot")
     manager.handle(DEADLINE_MS - MARGIN_MS, Woken())
@@ -225,7 +225,7 @@ def test_a_requested_stop_drains_and_returns() -> None:
 
 
 def test_a_store_that_refuses_ends_the_connection() -> None:
-    """The cursor does not pass what cannot be stored: the function raises StoreUnavailable without saving it."""
+    """The cursor must not pass an unstored event, so the function raises StoreUnavailable without saving it."""
     manager = connected()
     manager.handle(40, Chunk(event(8)))
     effects = manager.handle(50, StoreFailed("throttled"))
@@ -237,7 +237,7 @@ def test_a_store_that_refuses_ends_the_connection() -> None:
     ("reason", "closed_ms"), [*((reason, 40) for reason in sorted(BROKEN)), ("ended_by_upstream", 9_000)]
 )
 def test_the_ledger_covers_nothing_after_the_last_byte_of_a_broken_connection(reason: str, closed_ms: int) -> None:
-    """Nobody knows when the peer died, only when it was last heard; a proper end is known."""
+    """After a break the ledger covers the time until the last byte, after a clean end the time until that end."""
     manager = connected()
     manager.handle(40, Chunk(event(8)))
     manager.handle(41, Written(1, 0))
@@ -246,7 +246,7 @@ def test_the_ledger_covers_nothing_after_the_last_byte_of_a_broken_connection(re
 
 
 def test_a_close_that_came_with_the_answer_is_not_before_the_opening() -> None:
-    """Both are handled later than they came; the ledger's record never ends before it begins."""
+    """Answer and close are handled after they arrived, but the ledger's record never ends before it begins."""
     manager = claimed()
     manager.handle(30, Opened(200), arrived_ms=22)
     effects = manager.handle(40, Closed("ended_by_upstream"), arrived_ms=28)
@@ -254,8 +254,8 @@ def test_a_close_that_came_with_the_answer_is_not_before_the_opening() -> None:
     assert [(progress.opened_ms, progress.closed_ms) for progress in saved] == [(30, 30)]
 
 
-def test_what_was_read_before_leaving_is_stored_before_the_cursor_is_saved() -> None:
-    """Queued chunks are events like any other; the end waits until they are stored."""
+def test_chunks_read_before_leaving_are_stored_before_the_cursor_is_saved() -> None:
+    """The end of a connection waits until the events of its queued chunks are stored."""
     manager = connected()
     assert kinds(manager.handle(1_030, LeaseRead(Lease(fence=FENCE, stop=True)))) == [CloseUpstream]
     assert kinds(manager.handle(1_031, Chunk(event(8)))) == [Write]
@@ -266,8 +266,8 @@ def test_what_was_read_before_leaving_is_stored_before_the_cursor_is_saved() -> 
     assert outcome(effects).status == "stopped"
 
 
-def test_gaps_are_written_down_once_the_predecessor_must_be_dead() -> None:
-    """A connection looks for gaps once, when a silent predecessor must be dead."""
+def test_gaps_are_recorded_once_a_silent_predecessor_must_be_dead() -> None:
+    """A connection searches for gaps once, when a silent predecessor must be dead."""
     holder = LeaseRead(Lease(fence=FENCE))
     manager = connected()
     ttl_ms = LEASE_TTL_READS * 5_000
@@ -278,7 +278,7 @@ def test_gaps_are_written_down_once_the_predecessor_must_be_dead() -> None:
 
 
 def test_a_drain_that_takes_too_long_is_cut_at_half_the_margin() -> None:
-    """If the queue is not empty in time, the function still ends, and covers nothing unstored."""
+    """If draining takes too long, the function ends with StoreUnavailable, and saves no cursor and no record."""
     manager = connected()
     manager.handle(1_030, LeaseRead(Lease(fence=FENCE, stop=True)))
     assert manager.wake_at_ms == DEADLINE_MS - MARGIN_MS // 2
@@ -288,8 +288,8 @@ def test_a_drain_that_takes_too_long_is_cut_at_half_the_margin() -> None:
 
 
 @pytest.mark.parametrize(("looked", "is_dropped", "looks"), [(0, True, True), (1, True, False), (1, False, True)])
-def test_of_many_that_break_off_one_looks_for_gaps(looked: int, is_dropped: bool, looks: bool) -> None:
-    """A dropped one leaves that to the next, which looks further back; after a stop nobody comes."""
+def test_only_one_in_eight_dropped_connections_searches_for_gaps(looked: int, is_dropped: bool, looks: bool) -> None:
+    """A dropped connection leaves the search to a later one, which reads further back; a stopped one searches."""
     manager = claimed(at=Resumption("7", looked=looked), lease=Lease(fence=LOOK_EVERY, execution="mine"))
     manager.handle(30, Opened(200))
     if is_dropped:
@@ -303,15 +303,17 @@ def test_of_many_that_break_off_one_looks_for_gaps(looked: int, is_dropped: bool
 @pytest.mark.parametrize(
     ("again", "status", "is_released"), [(False, 502, False), (False, 503, True), (True, 502, True)]
 )
-def test_what_may_have_begun_and_is_requested_once_keeps_its_turn(again: bool, status: int, is_released: bool) -> None:
-    """The other lane waits for the turn; it would otherwise repeat the request before the machine knows of the end."""
+def test_a_request_that_must_be_made_once_keeps_its_turn_if_it_may_have_begun(
+    again: bool, status: int, is_released: bool
+) -> None:
+    """After a 502 the turn is kept: the other lane would repeat the request before the machine knows of the end."""
     manager = claimed("forbids", again=again)
     manager.handle(20, LeaseRead(TURN, Resumption("7")))
     assert (Release in kinds(drained(manager, 60, manager.handle(50, Opened(status))))) == is_released
 
 
 def test_a_hot_standby_stays_when_it_is_taken_over() -> None:
-    """A takeover is no reason to leave, an end is retried at once, the deadline is an expiry."""
+    """For a hot connection a newer one is no reason to leave, a close is a drop, and the deadline is an expiry."""
     newer = Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="mine", expires_at_ms=DEADLINE_MS)
     manager = connected("tolerates", standby="hot")
     assert CloseUpstream not in kinds(manager.handle(1_030, LeaseRead(newer)))
@@ -328,7 +330,7 @@ def test_a_hot_standby_stays_when_it_is_taken_over() -> None:
 
 
 def test_a_hot_standby_goes_when_another_execution_has_taken_over() -> None:
-    """The execution that renews it supersedes it; it releases like any other and returns."""
+    """A hot connection overlaps with one of another execution, then releases and returns `superseded`."""
     manager = connected("tolerates", standby="hot", overlap_s=2)
     superseding = LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="other"))
     manager.handle(1_030, superseding)
@@ -336,8 +338,8 @@ def test_a_hot_standby_goes_when_another_execution_has_taken_over() -> None:
     assert outcome(drained(manager, 3_030, manager.handle(3_030, superseding))).status == "superseded"
 
 
-def test_of_two_hot_connections_that_began_together_the_older_leaves_half_way() -> None:
-    """They would reach their deadlines together, so the older ends half-way and the newer stays."""
+def test_the_older_of_two_hot_connections_that_began_together_leaves_half_way() -> None:
+    """Two hot connections with one deadline would end together, so the older leaves half-way and the newer stays."""
     newer = Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="mine", expires_at_ms=DEADLINE_MS)
     older = connected("tolerates", standby="hot")
     half_ms = 1_030 + (DEADLINE_MS - MARGIN_MS) // 2
@@ -353,7 +355,7 @@ def test_of_two_hot_connections_that_began_together_the_older_leaves_half_way() 
 
 
 def test_the_older_hot_connection_waits_for_a_newer_one_that_is_about_to_go() -> None:
-    """The newer one's lease ends with its stay; until it is back, or half the margin is over, the older stays."""
+    """A newer hot connection's lease ends with its stay, so the older stays until that lane is connected again."""
     leave_ms = DEADLINE_MS - MARGIN_MS
     going = Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="mine", expires_at_ms=leave_ms + 1_000)
     manager = connected("tolerates", standby="hot")

@@ -17,21 +17,21 @@ TAKEOVER = Outcome("StreamTakenOver", "", "connection 4 has taken over")
 
 @pytest.mark.parametrize(("view", "ending"), list(product(LeaseView, [ends.EXPIRED, ends.LET_GO])))
 def test_only_a_connected_successor_makes_an_end_a_takeover(view: LeaseView, ending: Outcome) -> None:
-    """A stop goes first; a claim alone is waited for; a connection without a successor ends with its own reason."""
+    """A stop outranks a takeover; a claim alone is awaited; without a successor the connection's own reason stays."""
     wanted = {LeaseView.STOPPED: ends.STOPPED, LeaseView.TAKEN_OVER: TAKEOVER, LeaseView.CLAIMED: None}
     assert ends.explained(view, ending, TAKEOVER) == wanted.get(view, ending)
     assert ends.explained(view, ending, None) == (ends.STOPPED if view is LeaseView.STOPPED else ending)
 
 
 def test_a_takeover_names_the_successor_or_the_end_of_the_execution() -> None:
-    """The lane waits for a successor of its execution; after another execution's it does not come back."""
+    """After a takeover by its own execution the lane waits; after one by another execution it does not come back."""
     lease = Lease(fence=4, connected_token=4)
     assert ends.taken_over(lease, is_superseded=False) == TAKEOVER
     assert ends.taken_over(lease, is_superseded=True).error == ""
 
 
-def test_a_renewal_that_is_due_stands_in_the_place_of_a_usual_end() -> None:
-    """It names the end that it replaces; an end that the machine counts, and a clean one, stay."""
+def test_a_due_renewal_replaces_a_usual_end() -> None:
+    """RenewalDue names the end that it replaces. Failures, which the machine counts, and clean ends stay."""
     message = "StreamTakenOver: connection 4 has taken over"
     assert ends.renewal_due(TAKEOVER) == Outcome("RenewalDue", "", message)
     assert ends.renewal_due(ends.EXPIRED).message.startswith("ConnectionExpired: ")
@@ -40,7 +40,7 @@ def test_a_renewal_that_is_due_stands_in_the_place_of_a_usual_end() -> None:
 
 
 def test_a_renewal_is_due_from_the_cycle_on_that_the_machine_names() -> None:
-    """The machine may name none, as an older one does; a cycle may be missed."""
+    """An older machine names no cycle, so no renewal is due; after a missed cycle it is due in the next."""
     who = Invocation("demo", "A", "", "r1", 0, 0, 0, 0, 0)
     cycles = [(0, 0), (3, 5), (4, 5), (9, 5)]
     is_due = [replace(who, cycles=before, renew_after=after).is_renewal_due for before, after in cycles]
@@ -55,14 +55,14 @@ def test_a_renewal_is_due_from_the_cycle_on_that_the_machine_names() -> None:
         (Closed("rejected", "no host"), False, "StreamRejected", "the stream was not opened (rejected): no host"),
     ],
 )
-def test_a_close_says_why(closed: Closed, was_connected: bool, error: str, message: str) -> None:
-    """An end that no retry can help is rejected, any other is dropped."""
+def test_the_outcome_of_a_close_has_its_reason(closed: Closed, was_connected: bool, error: str, message: str) -> None:
+    """A request that cannot be made ends as StreamRejected, any other close as StreamDropped, each with its reason."""
     outcome = ends.dropped(closed, was_connected, 300).outcome
     assert (outcome.error, outcome.message) == (error, message)
 
 
 def test_the_words_of_an_upstream_are_bounded_and_visible() -> None:
-    """A longer text ends with an ellipsis; a line end or a control character is spelled."""
+    """A text above the limit ends with an ellipsis; a line end or control character becomes an escape sequence."""
     most = ends.MOST_CHARACTERS
     assert [ends.bounded("a" * length) for length in (most, most + 1)] == ["a" * most, "a" * (most - 1) + "…"]
     assert ends.bounded("a\n\x1b") == "a\\n\\x1b"
@@ -80,6 +80,6 @@ def test_the_words_of_an_upstream_are_bounded_and_visible() -> None:
 def test_a_refusal_is_final_once_it_lasted_and_no_other_connection_is_open(
     now_ms: int, is_alone: bool, error: str, says: str
 ) -> None:
-    """Until then its message says what makes it final."""
+    """A refusal is final once its limit is over and no other connection is open; before, its message says when."""
     judged = ends.judged(Outcome("StreamRejected", "", "no"), Refusal(0, 700_000), now_ms, is_alone=is_alone)
     assert judged == Outcome(error, "", f"no{says}")

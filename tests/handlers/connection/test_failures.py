@@ -16,7 +16,7 @@ RESET = Outcome("StreamDropped", "", "the stream was closed (reset)")
 def report(
     *, lived_ms: int = 2_000, ended_by: str = "reset", outcome: Outcome = RESET, tail_bytes: int = 0, **more: Any
 ) -> Report:
-    """The report of a connection that asked from cursor 41 in vain."""
+    """Return the report of a connection that resumed from cursor 41 in vain."""
     progress = Progress(
         1, 0, opened_ms=100, closed_ms=100 + lived_ms, ended_by=ended_by, unterminated_bytes=tail_bytes, resumed=True
     )
@@ -24,23 +24,23 @@ def report(
 
 
 def after(*reports: Report) -> Rest:
-    """Return what is known after these connections."""
+    """Return the recorded back-off after these connections."""
     rest = Rest()
     for one in reports:
         rest = counted(rest, replace(rest, until_ms=0), one, 1_000_000)
     return rest
 
 
-def test_the_third_same_end_makes_a_rest_that_grows_to_a_minute() -> None:
-    """There is none before; then it is one second, two, four, and so on."""
+def test_the_third_equal_end_in_a_row_starts_a_back_off_that_grows_to_a_minute() -> None:
+    """Two equal ends need no back-off; from the third on it is 1 s, 2 s, 4 s and so on, at most 60 s."""
     rests = [after(*[report()] * n) for n in range(1, 12)]
     assert [rest.same_ends for rest in rests] == list(range(1, 12))
     waits = [max(0, rest.until_ms - 1_000_000) for rest in rests]
     assert waits == [0, 0, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000]
 
 
-def test_a_longer_rest_stays() -> None:
-    """The rest that the upstream asked for applies."""
+def test_a_longer_back_off_that_the_upstream_requested_stays() -> None:
+    """The back-off of a stuck stream does not shorten one that the upstream requested."""
     asked = Rest("http", 1, 9_000_000, 0, 5, same_end(report()))
     assert counted(asked, asked, report(), 1_000_000).until_ms == 9_000_000
 
@@ -53,8 +53,8 @@ def test_a_longer_rest_stays() -> None:
         report(outcome=replace(RESET, message="the stream was closed (reset): by peer")),
     ],
 )
-def test_another_end_begins_anew(other: Report) -> None:
-    """The end differs in its cursor, its word or its detail."""
+def test_a_different_end_begins_a_new_row(other: Report) -> None:
+    """An end with another cursor, ledger word or detail begins a new row of equal ends."""
     assert after(report(), report(), other).same_ends == 1
     assert after(other, report(), report()).same_ends == 2
 
@@ -72,24 +72,24 @@ def test_another_end_begins_anew(other: Report) -> None:
         report(outcome=Outcome("", "stopped", "")),
     ],
 )
-def test_what_is_healthy_is_never_counted(calm: Report) -> None:
-    """An event or a cursor came, the connection lived, the upstream named a rest, or it ended without a fault."""
+def test_a_healthy_end_is_never_counted(calm: Report) -> None:
+    """An end is healthy if the cursor moved, the connection lived, a back-off was named, or nothing failed."""
     assert (after(*[calm] * 9), count(Rest(same_ends=2, same_end="x"), calm)) == (Rest(), (0, ""))
 
 
 @pytest.mark.parametrize("what", [{"ended_by": "bad_frame"}, {"ended_by": "stalled", "tail_bytes": 1}])
-def test_what_comes_of_the_next_event_counts_whenever_it_ends(what: dict[str, Any]) -> None:
-    """Bytes that cannot be framed, and an event that never comes whole, are what follows the cursor."""
+def test_an_end_inside_the_next_event_counts_however_late_it_comes(what: dict[str, Any]) -> None:
+    """Unreadable bytes and an unfinished event are what follows the cursor, so such an end counts however late."""
     assert after(*[report(lived_ms=600_000, **what)] * 3).same_ends == 3
 
 
-def test_an_upstream_that_does_not_answer_says_nothing_of_the_cursor() -> None:
-    """Its own back-off paces it, and the count stays."""
+def test_a_connection_without_an_answer_keeps_the_count_of_equal_ends() -> None:
+    """A connection that was never answered leaves the count of equal ends as it is: its own back-off paces it."""
     refused = replace(report(stays_at=None), progress=Progress(1, 0))
     assert after(report(), report(), refused, report()).same_ends == 3
 
 
 @pytest.mark.parametrize("error", ["StreamTakenOver", "ConnectionExpired"])
-def test_a_handover_between_such_ends_does_not_end_the_row(error: str) -> None:
-    """The upstream had no part in it, and nothing could have come yet."""
+def test_a_handover_between_equal_ends_does_not_end_the_row(error: str) -> None:
+    """An early handover keeps the count: the upstream had no part in it, and nothing could have come yet."""
     assert after(report(), report(), report(outcome=Outcome(error, "", "")), report()).same_ends == 3

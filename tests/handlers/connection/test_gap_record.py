@@ -1,4 +1,4 @@
-"""Which gaps count as repaired, by the repaired intervals, in whichever records they are."""
+"""Which gaps count as repaired, by the repaired intervals, whichever records hold them."""
 
 from handlers.connection.gap_record import (
     DELIVERED,
@@ -26,7 +26,7 @@ def state(one: Gap, *repairs: tuple[Gap, Repair]) -> str:
 
 
 def test_a_gap_is_repaired_where_the_repairs_cover_all_of_it() -> None:
-    """Two adjacent repairs cover a gap that turned out to be one; a gap that begins earlier or ends later is open."""
+    """Two adjacent repairs cover a gap that spans both; a gap that begins earlier or ends later stays open."""
     first, second = gap(10, 20), gap(20, 30, fence=3)
     repairs = [(one, Repair(one.from_ms, one.to_ms, REPAIRED)) for one in (first, second)]
     assert [state(one, *repairs) for one in (first, second, gap(10, 30), gap(12, 28))] == [REPAIRED] * 4
@@ -36,22 +36,22 @@ def test_a_gap_is_repaired_where_the_repairs_cover_all_of_it() -> None:
     assert covers([(1, 1)], (1, 1))
 
 
-def test_what_was_delivered_later_stays_so() -> None:
-    """The result of its repair does not matter."""
+def test_a_gap_that_was_delivered_later_stays_delivered() -> None:
+    """A failed repair does not change the state of a delivered gap."""
     one = gap(10, 20, DELIVERED)
     assert state(one, (one, Repair(10, 20, FAILED))) == DELIVERED
 
 
-def test_a_repair_of_another_interval_says_nothing_of_the_gap() -> None:
-    """The gap has become another one since the repair was tried."""
+def test_a_repair_of_another_interval_does_not_change_the_gap() -> None:
+    """A repair counts only if the gap still has the interval for which the repair was tried."""
     one = gap(10, 20, LOST)
     assert state(one, (one, Repair(10, 20, PARTLY))) == PARTLY
     assert state(one, (one, Repair(11, 20, PARTLY))) == LOST
     assert state(one, (one, Repair(10, 20))) == LOST
 
 
-def test_what_is_still_open_is_a_part_of_the_gap() -> None:
-    """It is the part that the repair reports, or else the whole gap."""
+def test_the_open_part_of_a_gap_lies_inside_it() -> None:
+    """The open part of a partly repaired gap is the one that the repair reports, or else the whole gap."""
     one = gap(10, 20, LOST)
     (partly,) = applied([one], [(one, Repair(10, 20, PARTLY, open_to_ms=14))])
     assert lacking(partly) == (10, 14)

@@ -64,8 +64,10 @@ INSTANT = "Wed, 21 Oct 2026 07:28:00 GMT"
         (204, {}, "", None),
     ],
 )
-def test_the_answer_decides(status: int, headers: dict[str, str], error: str, retry_after_s: float | None) -> None:
-    """A status that is no stream ends the connection with the error of the design's table; 204 ends the stream."""
+def test_the_status_of_an_answer_decides_how_the_connection_ends(
+    status: int, headers: dict[str, str], error: str, retry_after_s: float | None
+) -> None:
+    """An answer that is not a stream ends the connection with the error for its status; 204 ends the stream."""
     manager = claimed(at=Resumption(None))
     effects = drained(manager, 30, manager.handle(30, Opened(status, headers)))
     assert kinds(effects) == [SaveRecord, Finish]
@@ -81,7 +83,7 @@ def test_the_answer_decides(status: int, headers: dict[str, str], error: str, re
     ],
 )
 def test_a_page_is_no_stream(framing: str, content_type: str, message: str) -> None:
-    """A 200 with another Content-Type is refused if server-sent events are promised; HTML always is."""
+    """If server-sent events are promised, a 200 with another Content-Type is refused; HTML always is."""
     manager = claimed(at=Resumption(None), framing=framing)
     effects = manager.handle(30, Opened(200, {"content-type": content_type}))
     assert (kinds(effects) == [CloseUpstream]) is bool(message)
@@ -91,8 +93,8 @@ def test_a_page_is_no_stream(framing: str, content_type: str, message: str) -> N
         assert (ended.detail, manager.progress.ended_by) == (message, "unreadable")
 
 
-def test_bytes_that_cannot_be_framed_end_it_after_the_events_before_them() -> None:
-    """Whole events are stored; then it is a drop that says what is wrong."""
+def test_bytes_that_cannot_be_framed_drop_the_connection_after_storing_earlier_events() -> None:
+    """Whole events before unreadable bytes are stored; then the connection is dropped with a message about them."""
     manager = connected(framing="length")
     effects = manager.handle(40, Chunk(b"1\na<html>\n"))
     assert kinds(effects) == [Write, CloseUpstream]
@@ -131,7 +133,7 @@ def test_an_unterminated_tail_is_noted_not_stored() -> None:
 
 
 def test_half_an_event_at_a_handover_is_in_the_gap() -> None:
-    """The pause before it was longer than the handover, so the event happened before the connection was released."""
+    """A connection that is let go inside an event was good only until the last whole event, here at 1,000 ms."""
     manager = connected("forbids")
     manager.handle(1_000, Chunk(event(8)))
     manager.handle(1_005, Written(1, 0))
@@ -142,8 +144,8 @@ def test_half_an_event_at_a_handover_is_in_the_gap() -> None:
     assert (manager.progress.closed_ms, manager.progress.ended_by) == (1_000, "let_go")
 
 
-def test_behind_the_end_of_the_stream_no_event_is_missing() -> None:
-    """Nothing after it counts, and neither does half an event."""
+def test_no_event_is_missing_after_the_end_of_the_stream() -> None:
+    """Half an event after the end of the stream does not move the connection's end back."""
     manager = connected()
     manager.handle(1_000, Chunk(b"event: end\ndata: y\n\ndata: half"))
     manager.handle(1_010, Closed("closed_here"))
@@ -161,7 +163,7 @@ def test_behind_the_end_of_the_stream_no_event_is_missing() -> None:
     ],
 )
 def test_a_block_with_an_id_alone_sets_where_to_resume(wire: bytes, cursor: str | None) -> None:
-    """WHATWG sets the last event ID though nothing is dispatched; a block after the end does not count."""
+    """WHATWG sets the last event ID although no event is dispatched; a block after the end does not count."""
     manager = connected()
     effects = manager.handle(40, Chunk(wire))
     for write in [effect for effect in effects if isinstance(effect, Write)]:
@@ -183,15 +185,15 @@ def test_many_events_of_one_chunk_are_several_writes_each_with_its_cursor() -> N
     assert cursors == [str(7 + MOST_EVENTS), str(7 + 2 * MOST_EVENTS), "9999"]
 
 
-def test_the_events_of_a_connection_are_numbered_on_from_chunk_to_chunk() -> None:
-    """In two chunks of one millisecond, only the number tells their events' positions apart."""
+def test_the_numbers_of_events_continue_from_chunk_to_chunk() -> None:
+    """Events are numbered on in the next chunk: for two chunks of one millisecond only the number tells the order."""
     manager = connected()
     writes = [write for at in (8, 10) for write in manager.handle(40, Chunk(event(at) + event(at + 1)))]
     assert [write.first for write in writes if isinstance(write, Write)] == [0, 2]
 
 
 def test_an_id_alone_waits_for_the_events_before_it() -> None:
-    """A place to resume at is saved only once all earlier events are stored."""
+    """The cursor of a block with only an id is saved once all earlier events are stored."""
     manager = connected()
     assert kinds(manager.handle(6_000, Chunk(event(8)))) == [Write]
     assert manager.handle(6_010, Chunk(b"id: 9\n\n")) == []
@@ -200,8 +202,8 @@ def test_an_id_alone_waits_for_the_events_before_it() -> None:
     assert saved.cursor == "9"
 
 
-def test_the_ledger_covers_up_to_the_oldest_thing_that_is_not_stored() -> None:
-    """Events that arrived during a write, or were read and not answered for, are lost if the function dies."""
+def test_the_ledger_covers_up_to_the_oldest_arrival_that_is_not_stored() -> None:
+    """The ledger covers nothing after the oldest unread or unstored arrival, because a kill would lose it."""
     holder = LeaseRead(Lease(fence=FENCE))
     manager = connected()
     effects = manager.handle(6_000, holder, unread_ms=4_000)
@@ -213,7 +215,7 @@ def test_the_ledger_covers_up_to_the_oldest_thing_that_is_not_stored() -> None:
 
 
 def test_a_heartbeat_does_not_cover_what_waits_to_be_read() -> None:
-    """It comes by the clock; if the function died then, the waiting bytes must be after its instant."""
+    """A heartbeat covers only the time until the oldest unread bytes arrived: a kill would lose those."""
     manager = connected()
     assert manager.lease_due_ms is not None
     (heartbeat,) = manager.ask_lease(6_000, 4_000)
@@ -221,15 +223,15 @@ def test_a_heartbeat_does_not_cover_what_waits_to_be_read() -> None:
     assert heartbeat.progress.seen_ms == 4_000
 
 
-def test_what_comes_is_never_later_than_now() -> None:
-    """Two clocks that are read may differ by a millisecond."""
+def test_an_arrival_never_counts_as_later_than_now() -> None:
+    """An arrival that another clock dates a millisecond ahead counts as having come now."""
     manager = connected()
     manager.handle(1_000, Chunk(event(8)), arrived_ms=1_001)
     assert manager.progress.heard_ms == 1_000
 
 
 def test_a_cursor_that_expires_while_connected_loses_what_came_since_the_last_event() -> None:
-    """What the connection brought before is known; the fallback is saved instead of the cursor."""
+    """A cursor that expires loses the time since the connection's last event; the fallback is saved in its place."""
     resume = {"header": "Last-Event-ID", "fallback": "start", "expired": {"event": "gone"}}
     manager = connected(resume=resume)
     manager.handle(2_000, Chunk(event(8)))
@@ -251,7 +253,7 @@ def test_a_cursor_that_expires_while_connected_loses_what_came_since_the_last_ev
     ],
 )
 def test_only_whole_signs_of_life_are_idle(data: bytes, is_idle: bool) -> None:
-    """A resumed connection has caught up after five seconds without anything else, and then any sign of life."""
+    """A resumed connection has caught up after 5 s with only whole signs of life and one more of them."""
     manager = connected(at=Resumption("7", saved_ms=-60_000), heartbeat={"event": "beat"}, loss={"event": "lost"})
     effects = manager.handle(3_000, Chunk(data)) + manager.handle(5_030, Chunk(b": still here\n\n"))
     for _ in [effect for effect in effects if isinstance(effect, Write)]:
@@ -268,7 +270,7 @@ def test_what_comes_after_a_silence_is_stored() -> None:
 
 
 def test_a_loss_is_recorded_before_the_cursor_passes_it() -> None:
-    """Any event of its chunk may move the cursor past it, so its record goes first: no kill forgets a loss."""
+    """Any event of the chunk may move the cursor past the loss, so its record goes first: no kill forgets a loss."""
     manager = connected(loss={"event": "lost"})
     effects = manager.handle(5_040, Chunk(event(8) + b"id: 9\nevent: lost\ndata: y\n\n" + event(10)))
     assert kinds(effects) == [RecordLoss, Write]
@@ -281,8 +283,8 @@ def test_a_loss_is_recorded_before_the_cursor_passes_it() -> None:
     ("data", "count"),
     [('{"missed": 12}', 12), ('{"missed": 0}', 0), ('{"missed": -1}', None), ('{"missed": true}', None), ("12", None)],
 )
-def test_a_loss_is_of_as_many_events_as_the_upstream_says(data: str, count: int | None) -> None:
-    """Its mark has a path to the number; a value that is no possible number says nothing."""
+def test_a_loss_has_the_number_of_events_that_the_upstream_reports(data: str, count: int | None) -> None:
+    """The number of lost events is at the mark's `count`; a value that is no possible number leaves it unknown."""
     manager = connected(loss={"event": "lost", "count": "$.missed"})
     (loss,) = [
         one
@@ -292,10 +294,10 @@ def test_a_loss_is_of_as_many_events_as_the_upstream_says(data: str, count: int 
     assert loss.count == count
 
 
-def test_an_announced_loss_lies_anywhere_since_all_was_known_until_the_connection_has_caught_up() -> None:
-    """A resumed connection first receives notices of losses while nobody was connected, and later of present ones.
+def test_a_loss_announced_before_a_connection_has_caught_up_begins_where_all_was_known() -> None:
+    """While it catches up, a resumed connection may receive notices of losses from the time without a connection.
 
-    The one before it was last heard 1,020 ms before the instant until which it counted as good.
+    The connection before it was last heard 1,020 ms before the instant until which it counted as good.
     """
     manager = fresh(resume={"header": "Last-Event-ID"}, loss={"event": "lost"})
     manager.start(90_000)
@@ -309,8 +311,8 @@ def test_an_announced_loss_lies_anywhere_since_all_was_known_until_the_connectio
     assert spans == [(87_980, 90_040), (87_980, 92_000), (87_980, 92_090), (92_090, 93_000)]
 
 
-def test_a_cursor_that_the_answer_refuses_is_written_down_before_anything_is_saved() -> None:
-    """If the answer does not begin after the cursor, nobody can ask for the events between; the record says so."""
+def test_an_answer_that_does_not_begin_after_the_cursor_is_recorded_with_the_mark() -> None:
+    """If the answer does not begin after the cursor, the mark's record says that the events between are gone."""
     manager = claimed(at=Resumption("7", 5), resume={"header": "Last-Event-ID", "confirmed_by": "x-from"})
     effects = manager.handle(30, Opened(200, {"x-from": "1"}))
     assert kinds(effects) == [MarkConnected]
@@ -322,17 +324,17 @@ def test_a_cursor_that_the_answer_refuses_is_written_down_before_anything_is_sav
 @pytest.mark.parametrize(
     ("date", "own", "live_ms"),
     [
-        (INSTANT, "07:28:02", 2_400),  # all has come until the answer at least, 700 ms ago
+        (INSTANT, "07:28:02", 2_400),  # everything until the answer has come, 700 ms ago
         (INSTANT, "07:28:02.700", 1_700),
-        (INSTANT, "07:28:02.701", 64_200),  # it has not happened yet
-        (INSTANT, "07:27:30", 34_400),  # 32.7 s ago, by the second that a Date leaves out and another one
+        (INSTANT, "07:28:02.701", 64_200),  # the event has not happened yet
+        (INSTANT, "07:27:30", 34_400),  # 32.7 s behind, with 1 s that a Date leaves out and 1 s of slack
         (INSTANT, "late", 64_200),
         ("", "07:29:00", 100_000),
         ("soon", "07:29:00", 100_000),
     ],
 )
 def test_an_event_shows_by_its_own_time_how_far_the_connection_is_behind(date: str, own: str, live_ms: int) -> None:
-    """Only the upstream's clock counts, once the event is stored; a later, older event takes nothing back."""
+    """An event's own time, by the upstream's clock, counts once it is stored; later, older times change nothing."""
     record = Record(900_000)
     record.fence = 3
     record.resumes(1_000, Resumption("7", 700, behind_ms=99_000), is_asked=True)

@@ -36,21 +36,21 @@ def quote(n: int) -> dict[str, Any]:
 
 
 def released(manager: Manager) -> Release:
-    """Return its end, at the upstream's close."""
+    """Return the effect that releases the connection after the upstream's close."""
     effects = manager.handle(9_000, Closed("closed"))
     return next(effect for effect in effects if isinstance(effect, Release))
 
 
-def test_what_is_left_out_is_counted_and_moves_the_cursor() -> None:
-    """If nothing of a chunk is kept there is no write; the end saves the place after it."""
+def test_events_that_are_left_out_are_counted_and_move_the_cursor() -> None:
+    """A chunk without kept events makes no write; the connection's end saves the cursor after it."""
     manager = reading()
     assert chunk(manager, 40, quote(1), quote(2)) == []
     end = released(manager)
     assert (end.cursor, end.progress.left_out, end.progress.stored, end.progress.frames) == ("2", 2, 0, 2)
 
 
-def test_the_cursor_of_what_is_left_out_waits_for_what_came_before_it() -> None:
-    """It never passes an unstored event."""
+def test_the_cursor_of_a_left_out_event_waits_for_the_events_before_it() -> None:
+    """The cursor of a left-out event is saved only once every event before it is stored."""
     manager = reading()
     effects = chunk(manager, 40, quote(1), trade(2), quote(3), quote(4))
     assert keys(effects) == ["2"]
@@ -61,8 +61,8 @@ def test_the_cursor_of_what_is_left_out_waits_for_what_came_before_it() -> None:
     assert (manager.progress.left_out, manager.progress.stored) == (4, 1)
 
 
-def test_a_store_that_refuses_what_is_kept_keeps_the_cursor_before_it() -> None:
-    """The next connection asks for it again, and for what was left out after it."""
+def test_an_unstored_kept_event_holds_back_the_cursor_of_a_left_out_one() -> None:
+    """While a kept event is unstored, a heartbeat saves no later cursor: the next connection requests it again."""
     manager = reading()
     chunk(manager, 40, trade(1), quote(2))
     assert manager.handle(6_000, Woken()) == []
@@ -70,7 +70,7 @@ def test_a_store_that_refuses_what_is_kept_keeps_the_cursor_before_it() -> None:
     assert [one.cursor for one in effects if isinstance(one, SAVES)] == [None]
 
 
-def test_marks_count_whatever_is_kept() -> None:
+def test_marks_apply_whatever_the_profile_keeps() -> None:
     """A heartbeat moves the cursor and is not left out, a loss is recorded and stored, an end ends the stream."""
     manager = reading()
     assert chunk(manager, 40, {"alive": True, "alive_at": "7"}) == []
@@ -81,8 +81,8 @@ def test_marks_count_whatever_is_kept() -> None:
     assert manager.progress.left_out == 1
 
 
-def test_an_upstream_that_sends_what_is_left_out_is_not_idle() -> None:
-    """A connection that is 20 s behind has not caught up meanwhile, for kept events may follow."""
+def test_an_upstream_that_sends_left_out_events_is_not_idle() -> None:
+    """A connection 20 s behind catches up by idle heartbeats, not by left-out events: kept ones may follow."""
     live_ms = []
     for frames in ([quote(n) for n in range(1, 5)], [{"alive": True}] * 4):
         manager = claimed(at=Resumption("0", 0, behind_ms=20_000), **FIELDS)
@@ -95,7 +95,7 @@ def test_an_upstream_that_sends_what_is_left_out_is_not_idle() -> None:
 
 @pytest.mark.parametrize("partitions", [1, LOG])
 def test_items_and_log_keep_the_same(partitions: int) -> None:
-    """Only kept events wait for the append; its cursor is that of what was left out after them."""
+    """Items and log store the same kept events; the saved cursor is that of the left-out event after them."""
     manager = reading(partitions, store="log" if partitions == LOG else "items")
     effects = chunk(manager, 40, trade(1), quote(2), trade(3), quote(4))
     effects += manager.handle(41, Closed("closed"))
@@ -105,7 +105,7 @@ def test_items_and_log_keep_the_same(partitions: int) -> None:
 
 
 def test_elements_that_are_left_out_move_the_cursor() -> None:
-    """This holds for batches and single frames; a frame of which nothing is kept writes nothing."""
+    """A batch with some kept elements makes one write, a batch with none makes no write; both move the cursor."""
     fields: dict[str, Any] = {
         "split": {"path": "$.items"},
         "key": "$.items[*].n",
@@ -121,7 +121,7 @@ def test_elements_that_are_left_out_move_the_cursor() -> None:
 
 
 def test_each_delivery_that_is_kept_has_a_key_of_its_own() -> None:
-    """The numbers count only what is stored."""
+    """With the key "each", the numbers in the keys count only kept events."""
     manager = reading(key="each")
     assert keys(chunk(manager, 40, quote(1), trade(1), quote(2), trade(1))) == [
         f"{FENCE:012d}-{number:09d}" for number in (0, 1)

@@ -11,7 +11,7 @@ from tests.handlers.connection.ledgers import connection, ledger
 
 
 def history(steps: list[tuple[int, int, int | None]]) -> list[Record]:
-    """Draw connections as they would be recorded: each one's distance from the one before, length and reach."""
+    """Return the records of drawn connections: each one's distance from the one before, length and reach."""
     written: list[Record] = []
     opened_ms = 0
     for fence, (after_ms, lasted_ms, reach_ms) in enumerate(steps, 1):
@@ -46,8 +46,8 @@ def test_gaps_are_the_milliseconds_between_connections_that_none_covers(between:
 
 
 @given(st.lists(st.tuples(closed, st.integers(0, 30)), max_size=6))
-def test_answers_that_were_noticed_late_make_gaps_longer_alone(between: list[tuple[Record, int]]) -> None:
-    """Whatever was heard before a connection counted as answered, each instant that lay in a gap still does."""
+def test_answers_noticed_late_make_no_gap_shorter(between: list[tuple[Record, int]]) -> None:
+    """If some answers are noticed late, each instant that lay in a gap still lies in one."""
     brief = [replace(record, seen_ms=record.opened_ms, closed_ms=record.opened_ms) for record, _ in between[:2]]
     between = [*zip(brief, (late_ms for _, late_ms in between), strict=False), *between[2:]]
     late = [replace(record, heard_ms=record.opened_ms - late_ms) for record, late_ms in between]
@@ -59,10 +59,10 @@ def test_answers_that_were_noticed_late_make_gaps_longer_alone(between: list[tup
 
 
 @given(steps)
-def test_no_instant_that_an_upstream_may_have_forgotten_is_told_as_brought(
+def test_no_instant_that_an_upstream_may_have_forgotten_counts_as_delivered(
     taken: list[tuple[int, int, int | None]],
 ) -> None:
-    """The upstream keeps so much and sends it as slowly as is assumed; what never came is in an open gap."""
+    """The upstream keeps and sends as little as is assumed: every instant that never came lies in an open gap."""
     written = history(taken)
     never_came: set[int] = set()
     due_ms = written[0].opened_ms  # the oldest instant that has not come
@@ -82,8 +82,8 @@ def test_no_instant_that_an_upstream_may_have_forgotten_is_told_as_brought(
 
 
 @given(steps)
-def test_what_is_told_as_delivered_has_come_and_stays_so(taken: list[tuple[int, int, int | None]]) -> None:
-    """This holds at any instant, for an upstream that keeps so much and sends it as slowly as is assumed."""
+def test_a_delivered_instant_has_come_and_stays_delivered(taken: list[tuple[int, int, int | None]]) -> None:
+    """A delivered instant has come, and stays delivered, if the upstream keeps and sends as little as is assumed."""
     written: list[Record] = []
     never_came: set[int] = set()
     delivered: set[int] = set()
@@ -109,15 +109,15 @@ def test_what_is_told_as_delivered_has_come_and_stays_so(taken: list[tuple[int, 
 
 @given(steps)
 def test_no_gap_is_open_where_the_upstream_forgets_nothing(taken: list[tuple[int, int, int | None]]) -> None:
-    """Whatever broke off, the open connection has asked for all of it."""
+    """If the upstream forgets nothing, the open connection has requested everything, so each gap is delivered."""
     written = history([(after_ms, lasted_ms, None) for after_ms, lasted_ms, _ in taken])
     now = connection(99, written[-1].last_ms + 7, None, since_ms=known(written).at_ms)
     assert all(gap.state == DELIVERED for gap in ledger(*written, now))
 
 
 @given(steps)
-def test_what_is_known_never_falls(taken: list[tuple[int, int, int | None]]) -> None:
-    """Each connection asks from no earlier place than the one before; records out of sight change nothing."""
+def test_the_instant_until_which_everything_is_known_never_moves_back(taken: list[tuple[int, int, int | None]]) -> None:
+    """No connection resumes from an earlier instant than the one before; unread records change nothing."""
     written = history(taken)
     instants = [known(written[:count]).at_ms or 0 for count in range(1, len(written) + 1)]
     assert instants == sorted(instants)

@@ -1,4 +1,4 @@
-"""How long a connection stays, and how two hot ones move apart, in lanes that hold only their times."""
+"""How long a connection stays, and how two hot connections move apart, with lanes that hold only instants."""
 
 from dataclasses import dataclass, replace
 
@@ -33,7 +33,7 @@ class Lane:
 def test_two_hot_connections_get_apart_within_one_life_and_stay_apart(
     second_ms: int, seen_ms: int, starts_ms: list[int]
 ) -> None:
-    """They may begin at any distance, and a start may take up to a quarter of a life.
+    """Two hot connections may begin at any distance, and a start may take up to a quarter of a life.
 
     The first end is within one life. At each later end the other lane is connected until the one that ended is
     connected again.
@@ -49,8 +49,8 @@ def test_two_hot_connections_get_apart_within_one_life_and_stay_apart(
         older, newer = Lane(stays.fence, stays.claimed_ms, back_ms), Lane(fence, back_ms)
 
 
-def test_only_the_near_are_moved_apart() -> None:
-    """If the older is seen within a quarter of its life, it leaves after half the newer's life; otherwise as usual."""
+def test_only_hot_connections_less_than_a_quarter_of_a_life_apart_are_moved_apart() -> None:
+    """If the newer connects in the first quarter of the older's life, the older leaves half a life later."""
     assert separate_at_ms(1_000, 9_000, 1_000) == 5_000
     assert separate_at_ms(1_000, 9_000, 2_999) == 6_999
     assert separate_at_ms(1_000, 9_000, 3_000) is None
@@ -59,8 +59,8 @@ def test_only_the_near_are_moved_apart() -> None:
 MINE, NEXT = Lease(execution="mine"), Lease(execution="next")
 
 
-def test_beside_another_execution_one_overlaps_once() -> None:
-    """Its second lane may come while the first connects anew: two are allowed, and the older would be a third."""
+def test_a_connection_overlaps_only_once_with_another_execution() -> None:
+    """The other execution's second lane may open while its first connects anew; the older one would be a third."""
     lifetime = lifetime_of()
     for lease, ends_ms in ((NEXT, 12_000), (MINE, 12_000), (NEXT, 10_000)):
         lifetime.overlaps(10_000, lease)
@@ -77,10 +77,10 @@ def lifetime_of(*, is_hot: bool = False, ttl_ms: int = 20_000) -> Lifetime:
 
 
 @given(st.sampled_from(LeaseView), st.sampled_from(["mine", "next", ""]), st.integers(0, 120_000), st.booleans())
-def test_nobody_leaves_early_while_another_is_on_its_way(
+def test_a_connection_does_not_leave_while_another_is_on_its_way(
     view: LeaseView, execution: str, expires_ms: int, is_hot: bool
 ) -> None:
-    """Alone, it leaves if nobody has claimed; beside another, if that one is connected and stays."""
+    """At its margin a lone connection leaves if no other has claimed, a hot one if the newer will stay."""
     lease = Lease(fence=5, connected_token=5, execution=execution, expires_at_ms=expires_ms)
     one = lifetime_of(is_hot=is_hot)
     assert not one.may_leave(50_000, lease, view)
@@ -92,8 +92,8 @@ def test_nobody_leaves_early_while_another_is_on_its_way(
 
 
 @given(st.integers(1, 40_000), st.integers(0, 90_000))
-def test_a_newer_one_that_goes_on_renewing_is_seen_to_lifetime_of(ttl_ms: int, now_ms: int) -> None:
-    """A lease is renewed after a quarter of it, however short the lease and however long the margin."""
+def test_the_older_hot_connection_sees_that_a_newer_one_which_renews_will_stay(ttl_ms: int, now_ms: int) -> None:
+    """A lease is renewed after a quarter of its length: that shows that its connection stays, however short it is."""
     older, newer = lifetime_of(is_hot=True, ttl_ms=ttl_ms), lifetime_of(is_hot=True, ttl_ms=ttl_ms)
     older.asks_lease(92_000)
     expires_ms = newer.expires_at_ms(now_ms)
@@ -104,8 +104,8 @@ def test_a_newer_one_that_goes_on_renewing_is_seen_to_lifetime_of(ttl_ms: int, n
     assert stays or expires_ms == 96_000 or ttl_ms < 4
 
 
-def test_the_older_of_two_near_ones_asks_half_way() -> None:
-    """Its alarm is set once, for that instant; another newer connection makes it decide again."""
+def test_the_older_of_two_near_hot_connections_reads_the_lease_half_way() -> None:
+    """A hot connection near a newer one reads the lease half-way, once; another newer one makes it decide again."""
     newer = Lease(fence=5, connected_token=5, execution="mine", expires_at_ms=200_000)
     one = lifetime_of(is_hot=True)
     assert not one.may_leave(1_000, newer, LeaseView.TAKEN_OVER)

@@ -58,8 +58,8 @@ from tests.handlers.connection.managers import (
 )
 
 
-def test_it_claims_before_it_connects_and_marks_after() -> None:
-    """It claims, opens, then marks; only so can an evicted connection tell a takeover from a drop."""
+def test_a_connection_claims_before_it_opens_and_marks_after() -> None:
+    """A connection claims, opens, then marks: only so can an evicted one tell a takeover from a drop."""
     manager = fresh()
     assert manager.start(0) == [Claim()]
     assert manager.handle(20, Claimed(Lease(fence=FENCE), Resumption("7"))) == [Open("7")]
@@ -71,7 +71,7 @@ def test_it_claims_before_it_connects_and_marks_after() -> None:
 
 @pytest.mark.parametrize(("lease", "status"), [(Lease(stop=True), "stopped"), (Lease(execution="other"), "superseded")])
 def test_a_refused_claim_opens_nothing(lease: Lease, status: str) -> None:
-    """If a stop is requested or another execution holds the stream, the function returns and says so."""
+    """If a stop is requested or another execution holds the stream, the function returns with that status."""
     manager = fresh()
     manager.start(0)
     effects = manager.handle(1, ClaimRefused(lease))
@@ -79,8 +79,8 @@ def test_a_refused_claim_opens_nothing(lease: Lease, status: str) -> None:
     assert (outcome(effects).error, outcome(effects).status) == ("", status)
 
 
-def test_a_claim_alone_moves_only_where_two_are_forbidden() -> None:
-    """At a claim without a connection, a tolerated connection stays; a forbidden one closes and releases at once."""
+def test_a_successors_claim_alone_ends_a_connection_only_under_forbids() -> None:
+    """At a successor's claim the older connection stays under `tolerates`, but closes and releases under `forbids`."""
     claimed = Lease(fence=FENCE + 1, connected_token=FENCE)
     assert connected("tolerates").handle(1_030, LeaseRead(claimed)) == []
     manager = connected("forbids")
@@ -89,7 +89,7 @@ def test_a_claim_alone_moves_only_where_two_are_forbidden() -> None:
 
 
 def test_a_forbidding_upstream_is_opened_when_the_older_is_released() -> None:
-    """The successor waits for the release (or the lease's end), takes its turn, and goes on from the cursor of then."""
+    """The successor awaits the release or the lease's end, takes its turn and resumes from the newest cursor."""
     manager = fresh("forbids")
     manager.start(0)
     waiting = Lease(fence=FENCE, connected_token=FENCE - 1, released_token=FENCE - 2, expires_at_ms=9_000)
@@ -106,8 +106,8 @@ def test_a_forbidding_upstream_is_opened_when_the_older_is_released() -> None:
     assert kinds(late.handle(9_000, LeaseRead(waiting))) == [TakeTurn]
 
 
-def test_a_turn_is_taken_from_the_dead_alone() -> None:
-    """Lambda's words name the finished request; they prove nothing about any other connected one."""
+def test_a_turn_is_taken_only_from_a_connection_that_is_over() -> None:
+    """Lambda's error names the request that is over; it proves nothing about a connection of another request."""
     manager = fresh("forbids", died="RequestId: r1 Error: Runtime exited\nRequestId: r2 Error: Task timed out")
     manager.start(0)
     living = Lease(fence=FENCE, connected_token=FENCE - 1, expires_at_ms=9_000, connected_by="r3")
@@ -118,7 +118,7 @@ def test_a_turn_is_taken_from_the_dead_alone() -> None:
 
 
 def test_an_older_turn_of_the_function_itself_is_over() -> None:
-    """The claim that brought it was made and its answer lost; in a group the function's heartbeats keep it alive."""
+    """A turn of the same function is of a claim whose answer was lost; a group's heartbeats would keep it alive."""
     manager = fresh("forbids")
     manager.start(0)
     own = Lease(fence=FENCE, connected_token=FENCE - 1, expires_at_ms=9_000, connected_by="r1")
@@ -126,8 +126,8 @@ def test_an_older_turn_of_the_function_itself_is_over() -> None:
     assert turns == [FENCE - 1]
 
 
-def test_a_claim_in_place_takes_the_turn_with_it() -> None:
-    """If nobody came since, the request goes out at once; if the claim brings no turn, the connection asks for it."""
+def test_a_function_that_reconnects_takes_its_turn_with_the_claim() -> None:
+    """If the claim brings the turn, the upstream is opened at once; else the connection requests the turn."""
     manager = fresh("forbids")
     assert manager.start(0, FENCE - 1) == [Claim(FENCE - 1, 0, LEASE_TTL_READS * 5_000)]
     taken = Lease(fence=FENCE, connected_token=FENCE, released_token=FENCE - 1, expires_at_ms=20_000)
@@ -138,8 +138,8 @@ def test_a_claim_in_place_takes_the_turn_with_it() -> None:
     assert fresh("evicts").start(0, FENCE - 1) == [Claim(FENCE - 1)]
 
 
-def test_a_turn_that_was_taken_is_given_back_though_nobody_answered() -> None:
-    """A connection that had its turn and got no answer releases it, so the next need not wait until it expires."""
+def test_a_turn_is_released_although_the_upstream_did_not_answer() -> None:
+    """A connection with a turn but no answer releases it, so the next one need not wait until it expires."""
     manager = fresh("forbids")
     manager.start(0)
     assert kinds(manager.handle(10, Claimed(Lease(fence=FENCE), Resumption(None)))) == [TakeTurn]
@@ -148,9 +148,9 @@ def test_a_turn_that_was_taken_is_given_back_though_nobody_answered() -> None:
 
 
 def test_where_two_are_forbidden_a_connection_closes_half_a_lease_before_another_may_open() -> None:
-    """It asks once more first, and stays if its lease was renewed.
+    """Half a lease before its end a connection reads its lease, and closes unless it was renewed.
 
-    Others stay whatever their lease says: a second connection harms nobody, or nobody would open it.
+    Other connections stay whatever their lease says: a second one harms nobody, or is never opened.
     """
     manager, half_ms = connected("forbids"), TURN.expires_at_ms - 10_000
     assert manager.wake_at_ms == half_ms
@@ -168,8 +168,8 @@ def test_where_two_are_forbidden_a_connection_closes_half_a_lease_before_another
         assert kinds(other.handle(half_ms + 10_001, LeaseRead(TURN))) == [Heartbeat]
 
 
-def test_a_turn_is_asked_for_once_more_while_the_upstream_has_not_answered() -> None:
-    """The instant passes with that, whatever the answer: a connection that stayed due would take all of the CPU."""
+def test_a_turn_is_renewed_once_while_the_upstream_has_not_answered() -> None:
+    """The turn is renewed half a lease before its end, once: an instant that stayed due would take all of the CPU."""
     manager, half_ms = claimed("forbids"), TURN.expires_at_ms - 10_000
     manager.handle(20, LeaseRead(TURN, Resumption(None)))
     assert (manager.phase, manager.wake_at_ms) == (Phase.OPENING, half_ms)
@@ -179,7 +179,7 @@ def test_a_turn_is_asked_for_once_more_while_the_upstream_has_not_answered() -> 
 
 
 def test_a_stop_is_noticed_while_the_upstream_has_not_answered() -> None:
-    """It may hang for all of `stall_after_s`, so the lease is read meanwhile; nothing but a stop ends the opening."""
+    """The upstream may hang for `stall_after_s`, so the lease is read meanwhile; only a stop ends the opening."""
     manager = claimed()
     for now_ms, lease in ((1_020, MINE), (2_020, replace(MINE, fence=FENCE + 1, execution="theirs"))):
         assert (manager.phase, manager.lease_due_ms) == (Phase.OPENING, now_ms)
@@ -190,14 +190,14 @@ def test_a_stop_is_noticed_while_the_upstream_has_not_answered() -> None:
 
 
 def test_a_lease_that_lasts_to_the_deadline_need_not_be_renewed() -> None:
-    """In a group it lasts as long as the function: its connections stay until they would leave anyway."""
+    """In a group a lease lasts as long as the function, so its connections stay until they would leave anyway."""
     manager, leaves_ms = connected("forbids"), DEADLINE_MS - MARGIN_MS
     manager.handle(leaves_ms - 1, LeaseRead(replace(TURN, expires_at_ms=DEADLINE_MS)))
     assert (manager.phase, manager.wake_at_ms) == (Phase.CONNECTED, leaves_ms)
 
 
 def test_a_turn_that_came_too_late_is_not_used() -> None:
-    """Its lease may run out before the upstream answers: nothing is opened, or what is being opened is closed."""
+    """If the turn may run out before the upstream answers, nothing is opened, or the opening is closed."""
     manager = fresh("forbids")
     manager.start(0)
     manager.handle(10, Claimed(Lease(fence=FENCE), Resumption(None)))
@@ -208,8 +208,8 @@ def test_a_turn_that_came_too_late_is_not_used() -> None:
     assert kinds(opening.handle(10_020, LeaseRead(TURN))) == [CloseUpstream]
 
 
-def test_one_that_never_connected_releases_nothing() -> None:
-    """A connection that got no answer must not say that an older one is closed."""
+def test_a_connection_that_never_had_its_turn_releases_nothing() -> None:
+    """A connection that never had its turn must not record an older one as closed."""
     manager = fresh("forbids")
     manager.start(0)
     manager.handle(10, Claimed(Lease(fence=FENCE, connected_token=FENCE - 1, expires_at_ms=9_000), Resumption(None)))
@@ -218,8 +218,8 @@ def test_one_that_never_connected_releases_nothing() -> None:
     assert CloseUpstream not in kinds(effects)
 
 
-def test_an_input_that_the_phase_does_not_know_is_the_drivers_fault() -> None:
-    """A chunk before the answer is a defect of the driver and raises; a late answer is ignored."""
+def test_an_input_that_is_illegal_in_the_phase_raises() -> None:
+    """A chunk before the answer is a defect of the driver, so it raises; a late answer is ignored."""
     manager = fresh()
     manager.start(0)
     with pytest.raises(ProtocolMisuse, match="Chunk in the phase claiming"):
@@ -258,15 +258,15 @@ def test_the_saved_cursor_never_passes_an_unstored_event(steps: list[str]) -> No
 
 
 def refused_cursor(lease: Lease, **more: Any) -> tuple[Manager, list[Effect]]:
-    """Return a manager that asked from a cursor, and its steps after the answer that the cursor is too old."""
+    """Return a manager that resumed from a cursor, and its effects after a 410, which refuses that cursor."""
     manager = fresh("tolerates", resume={"header": "Last-Event-ID"}, **more)
     manager.start(0)
     manager.handle(20, Claimed(lease, Resumption("7", saved_ms=5, known_ms=10)))
     return manager, manager.handle(40, Opened(410))
 
 
-def test_a_refused_cursor_is_left_at_once_where_another_is_connected() -> None:
-    """The other reads on, so this one begins afresh; its record says so before any cursor is saved."""
+def test_a_refused_cursor_is_left_out_at_once_while_another_connection_is_open() -> None:
+    """The other connection reads on, so this one begins afresh; its record says so before any cursor is saved."""
     manager, effects = refused_cursor(Lease(fence=FENCE, connected_token=FENCE - 1, expires_at_ms=9_000))
     assert (effects, manager.phase) == ([Open("")], Phase.OPENING)
     (mark,) = manager.handle(60, Opened(200))
@@ -281,8 +281,8 @@ def test_a_refused_cursor_is_left_at_once_where_another_is_connected() -> None:
         assert [(gap.from_ms, gap.to_ms, gap.state) for gap in shown] == [(*one, LOST) for one in missed]
 
 
-def test_the_upstream_is_asked_afresh_once() -> None:
-    """If it refuses a request without a cursor too, the cursor was not the reason."""
+def test_the_request_without_the_refused_cursor_is_made_once() -> None:
+    """If the upstream refuses the request without a cursor too, the connection ends: the cursor was not the reason."""
     manager, _ = refused_cursor(Lease(fence=FENCE, connected_token=FENCE - 1, expires_at_ms=9_000))
     effects = drained(manager, 61, manager.handle(60, Opened(410)))
     assert outcome(effects).message == "the upstream answered 410: final if it goes on for 300 s"
@@ -297,8 +297,8 @@ def test_the_upstream_is_asked_afresh_once() -> None:
     ],
     ids=["nobody ever", "released", "expired"],
 )
-def test_a_refused_cursor_is_replaced_where_nobody_is_connected(lease: Lease) -> None:
-    """What came since is reported as missed first, and the next connection begins afresh."""
+def test_a_refused_cursor_is_replaced_if_no_other_connection_is_open(lease: Lease) -> None:
+    """The record reports the missed events before a refused cursor is replaced; then the next one begins afresh."""
     manager, effects = refused_cursor(lease)
     assert kinds(drained(manager, 41, effects))[0] is ReplaceCursor
     assert manager.progress.ended_by == "cursor_expired"
@@ -314,13 +314,13 @@ def test_a_refused_cursor_is_replaced_where_nobody_is_connected(lease: Lease) ->
         ((6,), (False, None), False),
     ],
 )
-def test_numbers_that_go_on_behind_the_cursor_prove_that_the_upstream_had_all(
+def test_numbers_that_continue_after_the_cursor_prove_that_nothing_is_missing(
     numbers: tuple[int, ...], proved: tuple[bool, int | None], unasked: bool
 ) -> None:
-    """This holds however long it was away, and whatever the profile vouches for; a hole or a restart proves nothing.
+    """Numbers that continue prove it whatever the pause or the promised reach; a hole or a restart proves nothing.
 
-    If the upstream was not asked to go back, they prove that nothing came in between, and a hole is no loss besides;
-    the cursor's own number may be that of a feed which counts for each connection.
+    If the upstream was not asked to resume, they prove that nothing came in between, and a hole is no loss. The
+    cursor's own number may then be that of a feed which numbers each connection anew.
     """
     chunk = Chunk("".join(f'data: {{"n": {number}}}\n\n' for number in numbers).encode())
     for resume, expected in (({"header": "Last-Event-ID", "reach_s": 4}, proved), ("none", (unasked, None))):

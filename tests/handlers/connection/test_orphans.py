@@ -44,13 +44,15 @@ OF_DEMO = hashlib.sha1(json.dumps(["demo", ARN]).encode()).hexdigest()
         ("", "", Verdict.OVER),
     ],
 )
-def test_what_an_execution_says_of_its_stream(status: str, output: str, expected: Verdict) -> None:
-    """Only an end by a stop request, the upstream's end or a rejection says that the stream is over."""
+def test_the_end_of_an_execution_decides_whether_its_stream_is_over(
+    status: str, output: str, expected: Verdict
+) -> None:
+    """A stream is over only if its execution ended by a stop request, the upstream's end or a rejection."""
     assert verdict(status, output) is expected
 
 
-def test_who_is_asked_about() -> None:
-    """A stream that should be connected and has not been for the grace period; none that is stopped or connected."""
+def test_only_a_stream_that_is_unconnected_for_the_grace_period_is_suspect() -> None:
+    """A stream is suspect after the grace period, unless it is stopped, has no execution or has just started."""
     expired = Lease(execution=ARN, expires_at_ms=NOW - GRACE_MS)
     assert is_suspect(expired, NOW)
     assert not is_suspect(expired, NOW - 1)
@@ -60,7 +62,7 @@ def test_who_is_asked_about() -> None:
 
 
 def test_names_follow_from_the_predecessor_and_the_stream_alone() -> None:
-    """Whoever starts uses the same names; a name is valid for Step Functions, with at most 80 characters."""
+    """Every starter uses the same names; each is valid for Step Functions, with at most 80 characters."""
     numbered, last, claim, orphans = successor_names("demo", ARN)
     assert list(islice(numbered, 2)) == [f"{DIGEST}-1", f"{DIGEST}-2"]
     assert (list(last), list(claim)) == ([f"{DIGEST}-last"], [f"{DIGEST}-claim"])

@@ -98,8 +98,10 @@ class Play:
         ),
     ],
 )
-def test_the_request_is_that_of_rfc_6749(more: dict[str, Any], fields: dict[str, str], authorization: Any) -> None:
-    """It is a form in a POST; the client is in HTTP Basic, each part encoded as in a form, or in the body."""
+def test_the_token_request_is_that_of_rfc_6749(
+    more: dict[str, Any], fields: dict[str, str], authorization: Any
+) -> None:
+    """A token is requested by a POST of a form; the client is in HTTP Basic, form-encoded, or in the body."""
     play = Play(profile(address="https://example.org/x", token=TOKEN | more))
     assert play.opens(given(), 200) == ["Bearer t1"]
     (asked,) = play.asked
@@ -112,7 +114,7 @@ def test_the_request_is_that_of_rfc_6749(more: dict[str, Any], fields: dict[str,
 
 
 def test_a_token_serves_until_shortly_before_it_expires() -> None:
-    """A token of an hour is requested again a minute before, one of ten seconds a second before."""
+    """A token of an hour is replaced a minute before it expires, a token of ten seconds a second before."""
     for lives_s, early_ms in ((3600, 60_000), (10, 1_000)):
         play = Play()
         assert play.opens(given(expires_in=lives_s), 200) == ["Bearer t1"]
@@ -123,7 +125,7 @@ def test_a_token_serves_until_shortly_before_it_expires() -> None:
 
 
 def test_a_token_that_cannot_be_renewed_early_serves_until_it_expires() -> None:
-    """Only then does the token server's outage affect the stream."""
+    """The token server's outage affects the stream only once the token has expired."""
     play = Play()
     play.opens(given(), 200)
     play.now_ms = 3_599_999
@@ -157,11 +159,11 @@ def test_a_token_that_cannot_be_renewed_early_serves_until_it_expires() -> None:
          Closed("rejected", f"{WHO} answered with a token whose type is missing or not Bearer")),
     ],
 )  # fmt: skip
-def test_what_is_no_token_has_a_sentence(answer: Answer | Closed, closed: Closed) -> None:
-    """It names the server's host, its status and a word of RFC 6749, and never anything else that it said."""
+def test_an_answer_without_a_usable_token_is_explained_without_secrets(answer: Answer | Closed, closed: Closed) -> None:
+    """An unusable answer is reported with the server's host, its status and a code of RFC 6749, and no other word."""
     play = Play()
     assert play.fails(answer) == closed
-    # Nothing of it is held: the next opening asks again.
+    # Nothing of it is kept: the next opening requests a token again.
     assert play.opens(given(), 200) == ["Bearer t1"]
 
 
@@ -172,8 +174,8 @@ def test_what_is_no_token_has_a_sentence(answer: Answer | Closed, closed: Closed
         *((unknown, UNSAID_S) for unknown in (None, 0, -1, True, "soon", [60], math.nan)),
     ],
 )  # fmt: skip
-def test_how_long_a_token_lives(spelled: Any, lives_s: float) -> None:
-    """The answer has a number, a text of digits as some servers write it, or nothing that says it."""
+def test_the_life_of_a_token_is_read_from_the_answer_or_assumed(spelled: Any, lives_s: float) -> None:
+    """`expires_in` is a number, or digits as some servers write it; without a valid value a default holds."""
     play = Play()
     play.opens(given(token_type="bearer", expires_in=spelled), 200)
     play.now_ms = round(1000 * lives_s) - 1
@@ -183,19 +185,19 @@ def test_how_long_a_token_lives(spelled: Any, lives_s: float) -> None:
 
 
 def test_after_a_401_a_token_is_requested_anew_once() -> None:
-    """The new token is tried at once; if it is refused too, it is kept: another reason. Other statuses renew none."""
+    """After a 401 a new token is tried at once, and kept if it is refused too. Other statuses renew none."""
     play = Play()
     assert [play.opens(given(), 403), play.opens(503), play.opens(429)] == [["Bearer t1"]] * 3
     assert play.opens(401, given("t2"), 401) == ["Bearer t1", "Bearer t2"]
     assert play.opens(401) == ["Bearer t2"]
     assert play.opens(401) == ["Bearer t2"]
     assert play.opens(200) == ["Bearer t2"]
-    # It was accepted since, so a refusal is news again.
+    # The token was accepted since, so the next 401 renews it again.
     assert play.opens(401, given("t3"), 200) == ["Bearer t2", "Bearer t3"]
 
 
 def test_the_end_of_a_socket_shows_whether_its_token_was_accepted() -> None:
-    """One that was refused after the handshake is replaced once, until the new one has lasted or brought events."""
+    """A token refused after the handshake is replaced once, until the new one has lasted or brought events."""
     play = Play(profile(address="wss://example.org/x", framing="websocket", key="$.n", token=TOKEN))
 
     def ends(token: str, open_ms: int, refusal: Refusal | None, stored: int = 0) -> bool:
@@ -216,8 +218,8 @@ def test_the_end_of_a_socket_shows_whether_its_token_was_accepted() -> None:
     assert [ends("t3", 100, refusal, stored) for stored in (0, 1)] == [False, True]
 
 
-def test_a_token_of_eks_is_signed_where_one_is_due_and_once_after_a_401() -> None:
-    """It serves for fourteen of its fifteen minutes, without a request; missing credentials are the reason given."""
+def test_a_token_of_eks_is_signed_when_it_is_due_and_once_after_a_401() -> None:
+    """An EKS token serves 14 of its 15 minutes and needs no request; missing credentials are the reason given."""
     play, signed = Play(profile(address="https://example.org/x", token=EKS)), []
 
     def sign(cluster: str, region: str) -> tuple[str, int] | Closed:
@@ -237,8 +239,8 @@ def test_a_token_of_eks_is_signed_where_one_is_due_and_once_after_a_401() -> Non
     assert play.fails() == Closed("no_token", "no credentials")
 
 
-def test_a_token_that_somebody_else_renewed_meanwhile_is_tried() -> None:
-    """A stream whose token was refused takes the one that another stream has got since, without a request."""
+def test_a_token_that_another_stream_renewed_meanwhile_is_tried() -> None:
+    """A stream whose token was refused tries the one that another stream got since, without a request."""
     play = Play()
     play.opens(given(), 200)
     steps = play.steps()
@@ -250,7 +252,7 @@ def test_a_token_that_somebody_else_renewed_meanwhile_is_tried() -> None:
 
 
 def test_streams_that_come_together_request_one_token() -> None:
-    """Streams that wait take the token, or the failure, that came meanwhile; later ones ask again."""
+    """Streams that wait share the token, or the failure, that came meanwhile; later ones request again."""
     play = Play()
     results: list[Any] = []
 
@@ -279,8 +281,8 @@ def test_streams_that_come_together_request_one_token() -> None:
     assert play.opens(given("t2"), 200) == ["Bearer t2"]
 
 
-def test_a_secret_that_was_changed_is_another_token() -> None:
-    """The cache's key holds everything with which the token was requested."""
+def test_a_changed_secret_needs_another_token() -> None:
+    """The key of the cache includes everything with which the token was requested."""
     play = Play()
     play.opens(given(), 200)
     changed = {**SECRETS, Reference("secret", "key"): "k:2"}
@@ -297,7 +299,7 @@ def ticketed(**more: Any) -> Profile:
 
 
 def test_each_opening_has_a_ticket_of_its_own() -> None:
-    """One request goes before it; the value at the path in the answer fills the address, encoded."""
+    """A ticket is requested before each opening; the value at the path in its answer fills the address, encoded."""
     play = Play(ticketed())
     for key in ("k/1", 2):
         steps = play.steps()
@@ -311,7 +313,7 @@ def test_each_opening_has_a_ticket_of_its_own() -> None:
 
 
 def test_a_header_of_the_answer_fills_a_header() -> None:
-    """Then the answer's body is not read, for it may be a stream itself, as MCP's is."""
+    """If the ticket is in a header, the answer's body is not read: it may be a stream itself, as MCP's is."""
     ticket = {
         "address": "https://api.example/mcp",
         "headers": {"Accept": "application/json, text/event-stream"},
@@ -343,13 +345,13 @@ def test_a_header_of_the_answer_fills_a_header() -> None:
          Closed("no_ticket", f"{TICKETS} answered with nothing at $.key that can be sent")),
     ],
 )  # fmt: skip
-def test_a_ticket_that_does_not_come_has_a_sentence(answer: Answer | Closed, closed: Closed) -> None:
-    """A server that is down counts as an outage, a refusal as one that may pass."""
+def test_a_missing_ticket_is_explained(answer: Answer | Closed, closed: Closed) -> None:
+    """A ticket server that is down counts as an outage, a refusal as one that may pass."""
     assert Play(ticketed()).fails(answer) == closed
 
 
 def test_a_ticket_is_requested_with_the_token() -> None:
-    """A 401 there renews the token once, like the upstream's own 401; a used ticket is not used for the next try."""
+    """A 401 of the ticket server renews the token once, as the upstream's does; each try has a new ticket."""
     play = Play(ticketed(token=TOKEN))
     key = Answer(200, {}, b'{"key":"k1"}')
     assert play.opens(given(), Answer(401, {}, b""), given("t2"), key, 200) == ["Bearer t2"]

@@ -20,14 +20,14 @@ DEADLINE_MS = 900_000
 
 
 def event(cursor: str | None) -> StreamEvent:
-    """Return an event that says where to resume after it."""
+    """Return an event with this cursor."""
     return StreamEvent(f"key-{cursor}", "data", None, None, cursor, 0)
 
 
 def opened(
     saved_ms: int | None = 700, known_ms: int | None = None, behind_ms: int | None = None, reach_ms: int | None = None
 ) -> Record:
-    """Return a connection that claimed at 1,000 ms, asked from a cursor, and was answered at 1,500 ms."""
+    """Return the record of a connection that claimed at 1,000 ms, resumed, and was answered at 1,500 ms."""
     record = Record(DEADLINE_MS)
     record.begins(1_000)
     record.fence = 3
@@ -37,8 +37,8 @@ def opened(
     return record
 
 
-def test_an_end_is_written_down_with_what_was_stored_until_then() -> None:
-    """Before it is saved the record has no end; then it has the reason and the instant."""
+def test_an_end_is_recorded_together_with_everything_stored_until_then() -> None:
+    """Before it is saved, the record has no reason for the end; then it has that and all that was stored."""
     record = opened()
     record.pending.sent([event("8"), event("9")], record.liveness.arrived_ms)
     arrives(record.liveness, 4_000, None, None)
@@ -53,8 +53,8 @@ def test_an_end_is_written_down_with_what_was_stored_until_then() -> None:
 
 
 @pytest.mark.parametrize("ended_by", ["let_go", "reset", "ended_by_upstream"])
-def test_one_that_ends_inside_a_frame_was_good_until_before_that(ended_by: str) -> None:
-    """Whoever ends it, what had arrived by then may bring the other half."""
+def test_a_connection_that_ends_inside_a_frame_was_good_until_before_that_frame(ended_by: str) -> None:
+    """Whichever side ends the connection, bytes that had arrived by then may bring the rest of the frame."""
     record = opened()
     for at_ms, ended_some in ((2_000, True), (4_000, False)):
         arrives(record.liveness, at_ms, None, None)
@@ -63,7 +63,7 @@ def test_one_that_ends_inside_a_frame_was_good_until_before_that(ended_by: str) 
     record.ends(ended_by, LEFT)
     record.closes()
     progress = record.save(4_100, is_open=False)
-    heard_ms = 4_100 if ended_by == "ended_by_upstream" else 4_000  # the end is its own word
+    heard_ms = 4_100 if ended_by == "ended_by_upstream" else 4_000  # the upstream's end is a sign of life
     assert (progress.closed_ms, progress.heard_ms, progress.seen_ms) == (2_000, heard_ms, 1_500)
     assert lived(replace(progress, opened_ms=2_500))
     arrives(record.liveness, 4_200, 4_050, None)
@@ -85,7 +85,7 @@ def test_one_that_ends_inside_a_frame_was_good_until_before_that(ended_by: str) 
 def test_a_quiet_long_poll_is_not_stuck_at_its_cursor(
     headers: dict[str, str], ended_by: str, stays_at: str | None
 ) -> None:
-    """A whole JSON text without news is an answer; what breaks, or has no end that shows, may have failed."""
+    """A whole JSON answer without news is no failure; a broken one, or one without a length, may be."""
     record = opened()
     record.opened(1_500, is_one_json=Opened(200, headers).is_one_json)
     assert record.stays_at == "7"
@@ -93,8 +93,8 @@ def test_a_quiet_long_poll_is_not_stuck_at_its_cursor(
     assert record.stays_at == stays_at
 
 
-def test_one_that_was_never_answered_has_no_close() -> None:
-    """The ledger has its claim and no more."""
+def test_a_connection_that_was_never_answered_has_no_close() -> None:
+    """The record of an unanswered connection has its claim, but neither an opening nor a close."""
     record = Record(DEADLINE_MS)
     record.begins(1_000)
     arrives(record.liveness, 2_000, None, None)
@@ -104,8 +104,8 @@ def test_one_that_was_never_answered_has_no_close() -> None:
     assert (record.progress.opened_ms, record.progress.closed_ms, record.progress.seen_ms) == (None, None, 1_000)
 
 
-def test_when_the_upstream_was_heard_last_is_written_down() -> None:
-    """A connection that got no answer records nothing."""
+def test_the_record_has_when_the_upstream_was_last_heard() -> None:
+    """`heard_ms` is when the last bytes arrived; a connection without an answer has none."""
     record = opened()
     assert record.progress.heard_ms == 1_400
     arrives(record.liveness, 2_000, 1_900, None)
@@ -117,8 +117,8 @@ def test_when_the_upstream_was_heard_last_is_written_down() -> None:
     assert Record(DEADLINE_MS).progress.heard_ms is None
 
 
-def test_it_has_caught_up_once_it_lasted_for_what_it_missed() -> None:
-    """The ledger or the cursor says how much; an upstream sends at most twice as fast as it vouches for."""
+def test_a_connection_has_caught_up_once_it_lasted_for_as_long_as_it_was_behind() -> None:
+    """The ledger, or else the cursor, says how far it was behind; twice the upstream's reach is the most."""
     spans = [
         (progress.since_ms, progress.live_ms)
         for progress in (
@@ -129,12 +129,12 @@ def test_it_has_caught_up_once_it_lasted_for_what_it_missed() -> None:
             opened(saved_ms=None).progress,
         )
     ]
-    # 400 ms passed between the question and the answer, 400 ms or 200 ms before.
+    # 400 ms passed from the request to the answer, and 400 ms or 200 ms before the request.
     assert spans == [(700, 2_300), (900, 2_100), (900, 1_950), (900, 1_700), (None, 1_900)]
 
 
-def test_a_cursor_that_expired_is_replaced_and_the_record_ends_where_it_was_last_good() -> None:
-    """Without an event it brought nothing of what was requested; with one it did, until it was last heard."""
+def test_the_record_of_an_expired_cursor_ends_where_the_connection_was_last_good() -> None:
+    """If its cursor expires, a connection has brought nothing without an event, else all until it was last heard."""
     record = opened()
     record.cursor_expired(1_600, "start", 1_400)
     record.ends("cursor_expired", LEFT)
@@ -151,11 +151,11 @@ def test_a_cursor_that_expired_is_replaced_and_the_record_ends_where_it_was_last
     assert record.pending.take() == "start"
 
 
-def test_other_bodies_under_known_keys_are_lost_where_they_are_dropped_in_a_row() -> None:
-    """What is known to be lost counts as one loss that grows; a new event ends the row. In other stores it is kept.
+def test_other_bodies_under_known_keys_in_a_row_are_one_loss_that_grows() -> None:
+    """Dropped events in a row are one loss that grows, until a new event ends the row. Without `drops` none is lost.
 
-    What comes while the connection catches up may have happened at any time since the cursor, and the row may have
-    begun on an earlier connection.
+    An event that comes while the connection catches up may have happened at any time since the cursor. The row may
+    have begun on an earlier connection.
     """
     record = opened()
 
@@ -192,7 +192,7 @@ def test_other_bodies_under_known_keys_are_lost_where_they_are_dropped_in_a_row(
         (["1", "2", "8"], [Written(1, 0)] * 3, True),
         (["1", "2", "3", "8"], [Written(1, 0)] * 4, False),
         (["3", "2", "3", "8"], [Written(1, 0), Written(1, 0), Written(0, 1), Written(1, 0)], True),
-        # Known ones show nothing: the upstream repeats them, or another connection has brought them.
+        # Known events show nothing: the upstream repeats them, or another connection has brought them.
         (["6", "7", "8"], [Written(0, 1), Written(0, 1), Written(1, 0)], True),
         (["1", "2"], [Written(1, 0), Written(0, 1)], False),
         # The restart was long before: the cursor is of the new count, and the keys are still taken.
@@ -200,10 +200,10 @@ def test_other_bodies_under_known_keys_are_lost_where_they_are_dropped_in_a_row(
         (["0", "1", "2"], [Written(0, 1, conflicts=1)] * 3, False),
     ],
 )
-def test_a_connection_that_begins_with_ids_that_start_over_has_requested_nothing(
+def test_a_connection_that_begins_with_ids_that_start_over_has_not_resumed(
     cursors: list[str], writes: list[Written], resumes: bool
 ) -> None:
-    """Its cursor is from before the restart, so nobody knows what came in the gap, which is recorded again."""
+    """The cursor is from before the restart, so the events of the gap are unknown, and the gap is recorded again."""
     record = opened(behind_ms=200)
     hears(record, 2_300, 1)
     assert [len(record.gaps(10)), record.has_caught_up] == [1, True]
@@ -211,15 +211,15 @@ def test_a_connection_that_begins_with_ids_that_start_over_has_requested_nothing
         record.pending.sent([event(cursor)], record.liveness.arrived_ms)
         record.stored(written, drops=True)
     progress = record.save(2_400, is_open=True)
-    # It may still be as far behind: a restarted upstream may send all that it has.
+    # The connection may still be as far behind: a restarted upstream may send all that it has.
     assert (progress.resumed, progress.live_ms) == (resumes, 2_100)
     assert resumes or len(record.gaps(10)) == 1
 
 
 def test_events_that_wait_for_a_log_show_together_that_ids_start_over() -> None:
-    """They are one write; if the last of them follow the cursor, those before it may have been late.
+    """Waiting events are one write; if the last of them follow the cursor, those before may have been late.
 
-    What is repeated is stored once and hides nothing, but a correction that is repeated conflicts each time.
+    A repeated event is stored once and hides nothing, but a repeated correction conflicts each time.
     """
     for cursors, written, resumes in (
         (("1", "2"), Written(2, 0), False),
@@ -235,8 +235,8 @@ def test_events_that_wait_for_a_log_show_together_that_ids_start_over() -> None:
         assert record.progress.resumed is resumes
 
 
-def test_who_has_ended_an_open_gap_looks_again_at_its_own_end() -> None:
-    """It does so once; a connection that has ended no open gap has nothing to look for."""
+def test_a_connection_that_recorded_an_open_gap_searches_again_at_its_end() -> None:
+    """A connection that recorded an open gap searches once more at its end; one that recorded none does not."""
     for is_open, looks in ((True, [RecordGaps(9, again=True)]), (False, [])):
         record = opened()
         hears(record, 9_000, 1)
@@ -246,12 +246,12 @@ def test_who_has_ended_an_open_gap_looks_again_at_its_own_end() -> None:
         record.ends("taken_over", LEFT)
         record.closes()
         record.save(9_100, is_open=False)
-        # It is relieved, and one before it has searched; that one did not know of this gap.
+        # It is relieved, and a connection before it has searched, which did not know of this gap.
         assert [record.gaps(9, leaves_some=True), record.gaps(9)] == [looks, []]
 
 
-def test_one_that_has_caught_up_looks_for_the_open_gap_that_it_recorded() -> None:
-    """The one before it only stood still, so by then the records may leave no gap."""
+def test_a_connection_that_has_caught_up_searches_for_the_open_gap_it_recorded() -> None:
+    """Once caught up, a connection searches again for its open gap: the one before may only have stood still."""
     for is_open in (True, False):
         record = opened()
         assert record.gaps(10) == [RecordGaps(10)]
@@ -267,8 +267,8 @@ def hears(record: Record, at_ms: int, frames: int, *, is_idle: bool = True) -> N
     record.save(at_ms, is_open=True)
 
 
-def test_gaps_are_written_down_again_by_one_that_proves_more() -> None:
-    """It does so while open, once it has caught up, or at its end, and then never again."""
+def test_gaps_are_recorded_again_by_a_connection_that_proves_more() -> None:
+    """Gaps are recorded again once an open connection has caught up, or else at its end, and then never again."""
     record = opened()
     assert [len(record.gaps(10)), len(record.gaps(10))] == [1, 0]
     hears(record, 2_299, 1)
@@ -290,7 +290,7 @@ def test_gaps_are_written_down_again_by_one_that_proves_more() -> None:
     [
         ([(2_000, False), (6_999, True)], 101_500),
         ([(2_000, False), (7_000, True)], 7_000),
-        ([(2_000, False), (7_000, False)], 101_500),  # it may be one of the backlog
+        ([(2_000, False), (7_000, False)], 101_500),  # the event may be one of the backlog
         ([(2_000, False), (7_000, True), (7_010, False)], 7_000),
         ([(6_499, True)], 101_500),
         ([(6_500, True)], 6_500),  # nothing came at all
@@ -298,8 +298,8 @@ def test_gaps_are_written_down_again_by_one_that_proves_more() -> None:
         ([(2_000, False), (4_000, True), (6_000, True), (7_100, True), (7_200, False)], 7_000),
     ],
 )
-def test_one_whose_upstream_was_idle_has_caught_up(heard: list[tuple[int, bool]], live_ms: int) -> None:
-    """No event came for five seconds, and then a sign of life; what had come must be stored first."""
+def test_a_connection_whose_upstream_was_idle_has_caught_up(heard: list[tuple[int, bool]], live_ms: int) -> None:
+    """After 5 s without an event, a sign of life shows that a connection has caught up once all is stored."""
     record = opened(behind_ms=99_600)
     for at_ms, is_idle in heard:
         hears(record, at_ms, 1, is_idle=is_idle)
@@ -324,10 +324,10 @@ def test_one_whose_upstream_was_idle_has_caught_up(heard: list[tuple[int, bool]]
         ("stalled", 7_000, 101_500),
     ],
 )
-def test_an_end_after_the_silence_is_a_sign_of_life_where_the_upstream_sends_it(
+def test_an_end_after_a_silence_is_a_sign_of_life_only_if_the_upstream_sends_it(
     ended_by: str, closed_ms: int, live_ms: int
 ) -> None:
-    """Leaving a silent connection, or a broken one, proves nothing."""
+    """A clean end after 5 s of silence is a sign of life; leaving a silent connection, or a break, proves nothing."""
     record = opened(behind_ms=99_600)
     hears(record, 2_000, 1, is_idle=False)
     arrives(record.liveness, closed_ms, None, None)
@@ -338,8 +338,8 @@ def test_an_end_after_the_silence_is_a_sign_of_life_where_the_upstream_sends_it(
 
 
 @given(st.lists(st.tuples(st.sampled_from(["sent", "stored", "unread", "quiet"]), st.integers(0, 50)), max_size=40))
-def test_none_is_known_good_after_the_arrival_of_what_is_not_stored(steps: list[tuple[str, int]]) -> None:
-    """Events that wait to be stored or read bound `seen`; nothing makes it fall; a quiet connection is connected."""
+def test_a_connection_is_never_known_good_after_the_arrival_of_an_unstored_event(steps: list[tuple[str, int]]) -> None:
+    """Events that wait to be stored or read bound `seen_ms`, which never falls; a quiet connection stays good."""
     liveness, pending = Liveness(), Pending()
     now_ms, seen_ms, waiting = 1_000, 1_000, []
     for step, ms in steps:

@@ -34,7 +34,7 @@ FOR_EVER_MS = 1 << 60
 
 
 class Table:
-    """The control table as the functions see it; a drawn share of the calls fails, before or after its effect."""
+    """The functions' control table; a drawn share of its calls fails, before or after taking effect."""
 
     def __init__(self, draws: random.Random, share: float) -> None:
         self.memory, self.draws, self.share = MemoryDynamoDB("control"), draws, share
@@ -77,7 +77,7 @@ class Function:
         self.got = ""
 
     def move(self) -> None:
-        """Make one step: a call of the table, a request or the opening; the first after the last opening is free."""
+        """Take one step: a table call, a request or the opening; the first step of an opening only begins it."""
         answer: Any = None
         if self.steps is None:
             self.world.now_ms += 2_000
@@ -118,8 +118,8 @@ class Function:
 
 
 @pytest.mark.parametrize("seed", range(examples(200)))
-def test_the_newest_refresh_token_is_kept_whatever_fails_and_whoever_is_killed(seed: int) -> None:
-    """Only a kill between the server's answer and the write loses it; a grace period or a new secret helps then."""
+def test_the_newest_refresh_token_survives_failures_and_kills(seed: int) -> None:
+    """Only a kill between the server's answer and the write loses the token; a grace period or a new secret helps."""
     draws = random.Random(f"refresh {seed}")
     has_grace, share, kills = seed % 2 == 1, draws.choice((0, 0.3)), draws.choice((0, 0.05))
     world = World(draws, FOR_EVER_MS if has_grace else 0, share)
@@ -137,7 +137,7 @@ def test_the_newest_refresh_token_is_kept_whatever_fails_and_whoever_is_killed(s
         is_away = closed is not None and closed.reason == "no_token" and "refresh token cannot be" in closed.detail
         assert world.auth.refresh not in repr(closed)
         assert closed is None or (is_away and share) or (closed == REFUSED and not has_grace), said
-    # The table answers again; who could not store one does so before the next request, and others then send that.
+    # The table answers again: a function stores its unsaved token before its next request, and others send that one.
     world.table.share = 0
     for function in functions * 2:
         function.opens()
@@ -150,8 +150,8 @@ def test_the_newest_refresh_token_is_kept_whatever_fails_and_whoever_is_killed(s
         assert [Function(world).opens(), Function(world).opens()] == [None, None], said
 
 
-def test_of_two_that_refresh_at_once_the_second_sends_what_the_first_got() -> None:
-    """The server refuses the token that both have read; the second reads the row again, at once."""
+def test_the_second_of_two_functions_that_refresh_at_once_sends_the_first_ones_token() -> None:
+    """If two functions send one token, the second is refused, reads the row again and sends the newer token."""
     world = World(random.Random(1), 0)
     first, second = Function(world), Function(world)
     for function in (first, second):
@@ -161,8 +161,8 @@ def test_of_two_that_refresh_at_once_the_second_sends_what_the_first_got() -> No
     assert world.newest == world.auth.refresh
 
 
-def test_a_secret_that_was_changed_begins_anew_and_its_digest_shows_nothing() -> None:
-    """Whoever still has the old value goes on with the old row; the item's key does not reveal the token."""
+def test_a_changed_secret_gets_a_row_of_its_own_whose_key_reveals_nothing() -> None:
+    """A changed refresh token gets a row of its own, and the old value keeps its row; a key reveals no token."""
     world = World(random.Random(2), 0)
     function = Function(world)
     assert [function.opens(), function.opens()] == [None, None]

@@ -9,7 +9,7 @@ from tests.handlers.connection.managers import FENCE, claimed, event, kinds
 
 
 def gathering(flush_s: float = 2, partitions: int = LOG) -> Manager:
-    """Return a manager that was answered at 30 ms."""
+    """Return the manager of a stream with a log, which was answered at 30 ms."""
     manager = claimed("tolerates", store="log", flush_s=flush_s, partitions=partitions)
     manager.handle(30, Opened(200))
     return manager
@@ -21,8 +21,8 @@ def ids(effects: list[Effect]) -> list[str | None]:
     return [one.id for one in effects[0].events]
 
 
-def test_events_wait_for_one_another() -> None:
-    """They are written together, at most so long after the first of them; the next ones begin a new wait."""
+def test_events_of_a_log_wait_and_are_written_together() -> None:
+    """Events are written together, `flush_s` after the first of them at most; later ones begin a new wait."""
     manager = gathering()
     assert manager.handle(1_000, Chunk(event(8) + event(9))) == []
     assert (manager.handle(2_999, Chunk(event(10))), manager.wake_at_ms) == ([], 3_000)
@@ -40,8 +40,8 @@ def test_events_wait_for_one_another() -> None:
     assert (ids(effects), effects[0].first) == (["11"], 3)  # type: ignore[union-attr]
 
 
-def test_the_cursor_passes_nothing_that_waits() -> None:
-    """A cursor that comes without an event counts with the last waiting one."""
+def test_the_cursor_passes_no_waiting_event() -> None:
+    """A cursor that comes without an event is saved only once the waiting events before it are stored."""
     manager = gathering()
     manager.handle(1_000, Chunk(event(8)))
     manager.handle(1_500, Chunk(b"id: 9\n\n"))
@@ -53,8 +53,8 @@ def test_the_cursor_passes_nothing_that_waits() -> None:
     assert [one.cursor for one in saved if isinstance(one, Heartbeat)] == ["9"]
 
 
-def test_a_connection_is_known_good_until_what_waits_had_come() -> None:
-    """A kill before the append would make the gap begin there."""
+def test_a_connection_is_known_good_until_its_first_waiting_event_arrived() -> None:
+    """A connection is known good until its first waiting event arrived: a kill before the append loses that."""
     manager = gathering(flush_s=10)
     manager.handle(1_000, Chunk(event(8)))
     manager.handle(4_000, Chunk(event(9)))
@@ -67,7 +67,7 @@ def test_a_connection_is_known_good_until_what_waits_had_come() -> None:
 
 
 def test_a_segment_that_is_full_waits_no_longer() -> None:
-    """As many bytes as one segment holds are written at once."""
+    """Waiting events are written at once when they have as many bytes as one segment holds."""
     manager = gathering()
     body = b"a" * (WAITING_BYTES // 4)
     for number in range(3):
@@ -75,8 +75,8 @@ def test_a_segment_that_is_full_waits_no_longer() -> None:
     assert ids(manager.handle(1_000, Chunk(b"id: 3\ndata: %s\n\n" % body))) == ["0", "1", "2", "3"]
 
 
-def test_what_waits_is_written_when_the_connection_leaves() -> None:
-    """It is written at once, before the cursor is saved and the connection is marked as released."""
+def test_waiting_events_are_written_when_the_connection_leaves() -> None:
+    """Waiting events are written at the close, before the cursor is saved and the connection is released."""
     manager = gathering()
     manager.handle(1_000, Chunk(event(8)))
     effects = manager.handle(1_100, Closed("reset"))
@@ -87,8 +87,8 @@ def test_what_waits_is_written_when_the_connection_leaves() -> None:
     assert (released.cursor, saved.progress.stored) == ("8", 1)
 
 
-def test_what_is_read_while_it_leaves_is_written_too() -> None:
-    """These are the chunks that had come before the close."""
+def test_events_read_while_the_connection_leaves_are_written_too() -> None:
+    """Chunks that came before the upstream's close are written together with the waiting events."""
     manager = gathering()
     manager.handle(1_000, Chunk(event(8)))
     manager.handle(1_100, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine", stop=True)))
@@ -96,11 +96,11 @@ def test_what_is_read_while_it_leaves_is_written_too() -> None:
     assert ids(manager.handle(1_120, Closed("closed_here"))) == ["8", "9"]
 
 
-def test_nothing_waits_where_the_profile_says_so() -> None:
+def test_no_event_waits_with_a_flush_time_of_zero() -> None:
     """With `flush_s = 0` each chunk is a write."""
     assert ids(gathering(flush_s=0).handle(1_000, Chunk(event(8)))) == ["8"]
 
 
-def test_where_the_events_lie_is_what_the_first_claim_has_fixed() -> None:
-    """The profile's present `store` does not count: a stream of items writes at once."""
+def test_the_first_claim_fixes_whether_events_are_items_or_in_a_log() -> None:
+    """The profile's present `store` does not count: a stream whose events are items writes at once."""
     assert ids(gathering(partitions=1).handle(1_000, Chunk(event(8)))) == ["8"]

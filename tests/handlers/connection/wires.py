@@ -1,4 +1,4 @@
-"""What the tests of all framings share: they feed a wire in pieces and record all that a decoder says of it."""
+"""Helpers for the tests of framings: they feed a wire in pieces and record everything that a decoder returns."""
 
 import itertools
 from collections.abc import Iterable
@@ -12,9 +12,10 @@ MAX = 1024
 
 
 class Said(NamedTuple):
-    """All that a decoder says of a wire; `failed` is the reason of its error, "" if there was none.
+    """Everything that a decoder returns for a wire; `failed` is the reason of its error, "" if there was none.
 
-    `unfinished` is what it has at the end of a frame that it skips, `is_inside` whether it ends inside another.
+    `unfinished` is what came of a frame that is still skipped at the end, `is_inside` whether the wire ends inside
+    another frame.
     """
 
     frames: list[Frame]

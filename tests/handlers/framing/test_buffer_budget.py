@@ -20,8 +20,10 @@ WANTS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2 * TOTAL)), max_si
 
 
 @given(st.integers(1, 10), WANTS)
-def test_together_they_never_hold_more_and_each_is_sure_of_its_part(count: int, wants: list[tuple[int, int]]) -> None:
-    """In any order of taking and freeing, the offer is at most what is free, and at least the guaranteed part."""
+def test_streams_never_hold_more_than_the_budget_and_each_is_sure_of_its_part(
+    count: int, wants: list[tuple[int, int]]
+) -> None:
+    """In any order of taking and freeing, a stream is offered no more than is free and no less than its sure part."""
     shared = BufferBudget(TOTAL, lambda: count)
     for number, wanted in wants:
         stream = f"{number % count}"
@@ -32,8 +34,10 @@ def test_together_they_never_hold_more_and_each_is_sure_of_its_part(count: int, 
 
 
 @given(st.lists(st.tuples(st.integers(1, 10), st.integers(0, 9), st.integers(0, 2 * TOTAL)), max_size=60))
-def test_together_they_never_hold_more_while_their_number_changes(changes: list[tuple[int, int, int]]) -> None:
-    """Memory taken while they were few counts, and no more is offered than exists."""
+def test_streams_never_hold_more_than_the_budget_while_their_number_changes(
+    changes: list[tuple[int, int, int]],
+) -> None:
+    """Memory that a stream took while there were few still counts, and no more is offered than is free."""
     now = [1]
     shared = BufferBudget(TOTAL, lambda: now[0])
     for now[0], stream, wanted in changes:
@@ -41,8 +45,8 @@ def test_together_they_never_hold_more_while_their_number_changes(changes: list[
         assert shared.held_bytes <= TOTAL
 
 
-def test_the_bound_shrinks_with_the_number_and_with_what_others_hold() -> None:
-    """The first of a hundred may hold a quarter, a second half of the rest; asking again gives no more."""
+def test_the_bound_shrinks_with_the_number_of_streams_and_with_their_bytes() -> None:
+    """The first of a hundred may hold a quarter, the second half as much; a repeated request gives no more."""
     shared = BufferBudget(16_000_000, lambda: 100)
     assert (shared.sure_bytes, shared.most_bytes("a")) == (80_000, 4_080_000)
     shared.holds("a", 4_080_000)
@@ -56,7 +60,7 @@ def test_the_bound_shrinks_with_the_number_and_with_what_others_hold() -> None:
 
 
 def profile(framing: Framing, oversize: str = "dead-letter") -> Profile:
-    """Return a profile whose own bound is far above the room."""
+    """Return a profile whose own bound is far above the budget."""
     bound = {"max_frame_bytes": 10 * TOTAL, "oversize": oversize}
     return parse("a", {"address": "https://example.org/x", "framing": framing, **bound}, {})
 
@@ -73,7 +77,7 @@ class Stream:
         self._unanswered: list[Write] = []
 
     def feed(self, data: bytes) -> None:
-        """Return the results of a chunk."""
+        """Take a chunk; `bodies` and `ended` have its results."""
         effects, end = self.intake.chunk(1, data, self.record)
         self._unanswered += [effect for effect in effects if isinstance(effect, Write)]
         self.bodies += [event.data for effect in effects if isinstance(effect, Write) for event in effect.events]
@@ -87,7 +91,7 @@ class Stream:
         return unstored + self.intake._decoder.held_bytes
 
     def answers(self) -> None:
-        """Let the store answer what is unanswered."""
+        """Let the store answer all unanswered writes."""
         for write in self._unanswered:
             self.record.stored(Written(len(write.events), 0, 0))
             self.intake.stored(self.record)
@@ -95,8 +99,8 @@ class Stream:
 
 
 @given(st.lists(st.integers(1, 900), max_size=60), st.integers(2, 20))
-def test_what_waits_to_be_stored_makes_no_short_frame_too_long(sizes: list[int], count: int) -> None:
-    """A stream in a log, beside others that hold all there is, has half of its guaranteed part for each frame."""
+def test_events_that_wait_to_be_stored_make_no_short_frame_too_long(sizes: list[int], count: int) -> None:
+    """A stream in a log, beside others that hold all they may, has half of its guaranteed part for each frame."""
     shared = BufferBudget(2_000 * count, lambda: count)
     for number in range(count - 1):
         shared.holds(f"other {number}", shared.most_bytes(f"other {number}"))
@@ -114,13 +118,13 @@ STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4_000), st.booleans
 
 
 @given(st.tuples(*[st.sampled_from(FRAMED)] * 4), STEPS)
-def test_decoders_hold_no_more_than_the_room_and_skip_by_name(
+def test_decoders_hold_no_more_than_the_budget_and_explain_what_they_skip(
     framings: tuple[Framing, ...], steps: list[tuple[int, int, bool, bool]]
 ) -> None:
-    """Streams of all framings share it, in pieces, with late answers of the store.
+    """Streams of all framings share the budget; their bytes come in pieces, and the store answers late.
 
-    A frame that fits into the guaranteed part beside its stream's unstored bytes always comes whole. Another is left
-    with its size and its hash, says that its function had no room, and the next ones come.
+    A frame that fits into the guaranteed part beside its stream's unstored bytes always comes whole. A longer one is
+    skipped with its size, its hash and the reason that other streams left no room; the next ones come.
     """
     shared = BufferBudget(TOTAL // 4, lambda: 4)
     streams = [Stream(shared, f"{at}", framing) for at, framing in enumerate(framings)]
@@ -129,7 +133,7 @@ def test_decoders_hold_no_more_than_the_room_and_skip_by_name(
     unstored: list[list[int]] = [[], [], [], []]
     for at, size, is_long, is_answered in steps:
         if not wires[at]:
-            # What a block of server-sent events has besides, and a length's line, counts as well.
+            # The other bytes of a block of server-sent events, and the line of a length, count as well.
             body = b"%d" % (size % 10) * (5 * size if is_long else min(size, shared.sure_bytes // 2 - 16))
             wires[at] = framed(framings[at], body) + (b"\x1e" if framings[at] == "json-seq" else b"")
             expected[at].append(body)
@@ -160,7 +164,7 @@ def test_decoders_hold_no_more_than_the_room_and_skip_by_name(
 
 
 @pytest.mark.parametrize("framing", FRAMED)
-def test_a_profile_that_rejects_ends_by_name(framing: Framing) -> None:
+def test_a_profile_that_rejects_long_frames_ends_its_stream_with_the_bound(framing: Framing) -> None:
     """With `oversize = "reject"` the stream ends, and its message names the bound; the other streams stay."""
     shared = BufferBudget(TOTAL, lambda: 2)
     others = Stream(shared, "others", framing)

@@ -67,8 +67,8 @@ def test_two_values_never_have_one_form(one: Any, other: Any) -> None:
         ("[9007199254740993]", "[9007199254740993]"),
     ],
 )
-def test_forms(text: str, form: str) -> None:
-    """Names are in order, without white space, with the shortest number; whole numbers keep all digits."""
+def test_the_canonical_form_has_sorted_names_and_the_shortest_numbers(text: str, form: str) -> None:
+    """Names are sorted, white space is left out, and numbers are shortest; whole numbers keep all digits."""
     assert canonical_json(text) == form.encode()
 
 
@@ -91,8 +91,8 @@ def test_forms(text: str, form: str) -> None:
         "",
     ],
 )
-def test_what_cannot_be_compared_safely_keeps_its_bytes(text: str) -> None:
-    """Duplicate names, numbers that would be rounded, endless nesting, and values that are no object or array."""
+def test_a_text_that_cannot_be_compared_safely_keeps_its_bytes(text: str) -> None:
+    """Duplicate names, inexact numbers, endless nesting, and anything but objects and arrays keep their bytes."""
     assert canonical_json(text) == text.encode()
 
 

@@ -25,8 +25,10 @@ def flushed(parts: list[bytes], wbits: int) -> list[bytes]:
 
 @pytest.mark.parametrize("wire", WBITS)
 @given(parts=st.lists(st.binary(max_size=3000), min_size=1, max_size=4), cuts=st.lists(PLACES, max_size=6))
-def test_what_comes_out_is_what_went_in_however_it_is_cut(wire: str, parts: list[bytes], cuts: list[int]) -> None:
-    """This covers gzip and both forms of deflate; no piece is longer than it may be."""
+def test_decompressed_bytes_are_the_original_ones_however_they_are_cut(
+    wire: str, parts: list[bytes], cuts: list[int]
+) -> None:
+    """gzip and both forms of deflate give the original bytes, in pieces no longer than the bound."""
     decoder = BodyDecoder(CODINGS[wire], MOST)
     pieces = [piece for data in cut(b"".join(flushed(parts, WBITS[wire])), cuts) for piece in decoder.pieces(data)]
     decoder.close()
@@ -37,7 +39,7 @@ def test_what_comes_out_is_what_went_in_however_it_is_cut(wire: str, parts: list
 @pytest.mark.parametrize("wire", WBITS)
 @given(parts=st.lists(st.binary(min_size=1, max_size=3000), min_size=1, max_size=4))
 def test_each_flush_is_handed_over_at_once(wire: str, parts: list[bytes]) -> None:
-    """Nothing waits for the next bytes, even if a part is exactly as long as a piece may be."""
+    """A flushed part does not wait for further bytes, even if it is exactly as long as a piece may be."""
     decoder = BodyDecoder(CODINGS[wire], MOST)
     for part, data in zip([*parts, b"x" * MOST], flushed([*parts, b"x" * MOST], WBITS[wire]), strict=False):
         assert b"".join(decoder.pieces(data)) == part
@@ -52,15 +54,15 @@ def test_gzip_members_follow_each_other(parts: list[bytes], cuts: list[int]) -> 
     decoder.close()
 
 
-def test_a_bomb_comes_in_pieces_that_somebody_must_take() -> None:
-    """A thousand times its size never exists at once: each piece is made after the one before is taken."""
+def test_a_bomb_comes_in_pieces_that_the_caller_takes_one_by_one() -> None:
+    """Each piece is made after the one before is taken, so a thousand times the size never exists at once."""
     pieces = BodyDecoder("gzip", MOST).pieces(gzip.compress(b"\n" * 10_000_000))
     assert [len(next(pieces)) for _ in range(5)] == [MOST] * 5
     assert 5 * MOST + sum(len(piece) for piece in pieces) == 10_000_000
 
 
 @pytest.mark.parametrize("wire", WBITS)
-def test_what_stands_before_damage_comes_before_the_error(wire: str) -> None:
+def test_bytes_before_damage_come_before_the_error(wire: str) -> None:
     """Flushed parts in the same read as the damage are not lost."""
     first, second, _ = flushed([b"one\n" * 1000, b"two\n"], WBITS[wire])
     decoder = BodyDecoder(CODINGS[wire], MOST)
@@ -71,8 +73,8 @@ def test_what_stands_before_damage_comes_before_the_error(wire: str) -> None:
     assert str(caught.value) == "the body is not compressed as its header says"
 
 
-def test_what_follows_the_end_is_no_part_of_a_body() -> None:
-    """Bytes after a gzip member are another member or damage; after a deflate stream nothing may come."""
+def test_bytes_after_the_compressed_data_are_no_part_of_a_body() -> None:
+    """Bytes after a gzip member are another member or damage; after a deflate stream any byte is an error."""
     goes_on = "the body has bytes after its compressed data"
     no_member = "the body is not compressed as its header says"
     for wire, why in (("gzip", no_member), ("zlib", goes_on), ("raw", goes_on)):
@@ -92,7 +94,7 @@ def test_a_wrong_checksum_is_damage() -> None:
 
 @pytest.mark.parametrize("wire", WBITS)
 def test_a_body_that_ends_too_early_is_unfinished(wire: str) -> None:
-    """This holds at every place before its end; a body without a byte is only empty."""
+    """A body is unfinished at every place before its end, except that a body without a byte is empty."""
     data = b"".join(flushed([b"one"], WBITS[wire]))
     for end in range(len(data) + 1):
         decoder = BodyDecoder(CODINGS[wire], MOST)
@@ -105,7 +107,7 @@ def test_a_body_that_ends_too_early_is_unfinished(wire: str) -> None:
 
 
 @given(data=st.binary(max_size=200), named=st.sampled_from(["gzip", "deflate"]))
-def test_no_bytes_break_it(data: bytes, named: Coding) -> None:
+def test_no_bytes_break_the_decoder_of_a_body(data: bytes, named: Coding) -> None:
     """Any bytes are a body, damage or the beginning of a body."""
     decoder = BodyDecoder(named, MOST)
     try:
@@ -121,13 +123,13 @@ def test_no_bytes_break_it(data: bytes, named: Coding) -> None:
      ("identity, deflate", "deflate")],
 )  # fmt: skip
 def test_codings_go_by_their_names(header: str | None, named: Coding) -> None:
-    """The names are RFC 9110's, in any case; the servers of graphql-sse say "none", and others a charset."""
+    """The names are RFC 9110's, in any case; servers of graphql-sse send "none", and others a charset."""
     assert coding(header) == named
 
 
 @pytest.mark.parametrize("header", ["br", "zstd", "compress", "gzip, gzip", "deflate, gzip", "gzip;q=1", "sécret"])
 def test_other_codings_are_refused(header: str) -> None:
-    """These cannot be read, or are compressed twice; the sentence repeats nothing of the header."""
+    """Codings that cannot be read, or two at once, are refused; the message repeats nothing of the header."""
     with pytest.raises(UnknownCoding) as caught:
         coding(header)
     assert str(caught.value) == "the body is compressed by a coding that was not requested"

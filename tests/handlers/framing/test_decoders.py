@@ -32,12 +32,13 @@ def test_every_framing_of_the_type_is_made() -> None:
 
 @pytest.mark.parametrize("skips", [False, True])
 @given(st.sampled_from(CUT_ANYWHERE), WIRES, PLACES, st.sampled_from([1, 4, 8, 16, MAX]))
-def test_any_wire_cut_anywhere_says_the_same(
+def test_any_wire_gives_the_same_result_wherever_it_is_cut(
     skips: bool, framing: Framing, wire: bytes, places: list[int], most: int
 ) -> None:
-    """Frames, rests of skipped ones, error, dropped bytes, ids and times do not depend on chunks.
+    """Frames, rests of skipped ones, error, dropped bytes, ids and reconnection times do not depend on chunks.
 
-    Nor does whether it ends inside a frame; if it does, something is dropped. With `skips` no frame is too long.
+    Neither does whether the wire ends inside a frame; if it does, bytes are dropped. With `skips` no frame is too
+    long.
     """
     whole = says(framing, [wire], most=most, comments=True, skips=skips)
     assert whole.dropped_bytes > 0 or not whole.is_inside
@@ -57,8 +58,8 @@ def test_any_wire_cut_anywhere_says_the_same(
         ("raw", (b"{", b"")),
     ],
 )
-def test_between_two_frames_none_has_begun(framing: Framing, wires: tuple[bytes, ...]) -> None:
-    """A comment, a heartbeat and a reconnection time are no event either."""
+def test_no_frame_has_begun_between_two_frames(framing: Framing, wires: tuple[bytes, ...]) -> None:
+    """A decoder is inside no frame between two frames, nor after a comment, a heartbeat or a reconnection time."""
     assert [says(framing, [wire]).is_inside for wire in wires] == [False] * len(wires)
 
 
@@ -72,10 +73,10 @@ def test_between_two_frames_none_has_begun(framing: Framing, wires: tuple[bytes,
         ("websocket", (b"\x81", b"\x81\x02", b"\x81\x02{", b"\x01\x02{}", b"\x01\x00\x89\x00", b"\x81\x00\x82")),
     ],
 )
-def test_inside_a_frame_its_end_is_missing(framing: Framing, wires: tuple[bytes, ...]) -> None:
-    """This holds from its first byte on; a skipped frame is reported in any case."""
+def test_a_decoder_is_inside_a_frame_until_its_end(framing: Framing, wires: tuple[bytes, ...]) -> None:
+    """The decoder is inside a frame from its first byte on; a skipped one does not count, as it is reported anyway."""
     assert [says(framing, [wire]).is_inside for wire in wires] == [True] * len(wires)
-    # A number alone is not the beginning of what is skipped.
+    # In most framings the digits alone do not begin a frame that is skipped.
     begins = {"sse": b"data: 123456789", "length": b"12\n1", "websocket": b"\x81\x0c123456789"}
     assert not says(framing, [begins.get(framing, b"\x1e123456789")], most=8, skips=True).is_inside
 
@@ -146,7 +147,7 @@ WRITE = 'write framing = "{}" in the profile'
     ],
 )
 def test_a_content_type_that_is_no_stream_is_named(framing: Framing, content_type: str | None, phrase: str) -> None:
-    """An event stream must say that it is one; the type of another framing is refused with that framing's name."""
+    """An event stream needs its own Content-Type; that of another framing is refused with that framing's name."""
     assert refuses(framing, content_type) == phrase
 
 
@@ -164,8 +165,8 @@ def is_linear(cost_s: Callable[[int], float], size: int) -> bool:
 
 
 @pytest.mark.parametrize("framing", CUT_ANYWHERE)
-def test_time_is_linear_in_what_comes(framing: Framing) -> None:
-    """The input is one line, a byte a chunk, and text at which a careless pattern would try again at every quote.
+def test_decoding_takes_a_time_that_is_linear_in_the_bytes(framing: Framing) -> None:
+    """The inputs are a line in chunks of a byte, and a text at which a careless pattern tries again at every quote.
 
     Four times the bytes take far less than sixteen times the time.
     """

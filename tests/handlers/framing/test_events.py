@@ -45,7 +45,7 @@ def test_a_path_is_names_and_indices(text: str, steps: tuple[str | int, ...]) ->
 @pytest.mark.parametrize(
     "text", ["", "$", "seq", "$.", "$..a", "$.a b", "$[01]", "$[-0]", "$[*]", "$['a']", "$.a[", " $.a"]
 )
-def test_what_is_no_path_is_refused(text: str) -> None:
+def test_a_text_that_is_no_path_is_refused(text: str) -> None:
     """Wildcards, filters and quoted names are not supported."""
     assert parse_path(text) is None
 
@@ -98,7 +98,7 @@ def test_an_id_that_an_event_inherited_is_no_key() -> None:
 
 
 def test_the_hash_of_a_bare_line_is_that_of_its_bytes() -> None:
-    """Anyone with the line can compute its key: of JSON from its canonical form, else from its bytes."""
+    """The key is the SHA-256 of a JSON line's canonical form, or else of the line's bytes: anyone can compute it."""
     assert key_of(Frame('{"b": 1, "a": "é"}'), "hash") == sha('{"a":"é","b":1}'.encode())
     assert key_of(Frame("12.0"), "hash") == sha(b"12.0")
     assert key_of(Frame(b"\xff"), "hash") == sha(b"\xff")
@@ -123,10 +123,10 @@ def test_a_key_longer_than_dynamodb_allows_is_hashed() -> None:
         (Frame('{"seq": 4}', "1", None, "1"), None, None),
     ],
 )
-def test_the_cursor_is_the_last_event_id_or_what_stands_at_the_path(
+def test_the_cursor_is_the_last_event_id_or_the_value_at_the_path(
     frame: Frame, rule: Rule | None, expected: str | None
 ) -> None:
-    """None says nothing about where to resume; "" is the upstream's request to start afresh."""
+    """None means that there is no cursor; "" is the upstream's request to start afresh."""
     assert to_event(frame, 0, key="hash", cursor=rule).cursor == expected
 
 
@@ -162,7 +162,7 @@ def test_any_body_gives_a_key_that_dynamodb_takes(body: object) -> None:
 
 
 @pytest.mark.parametrize("value", ["{}", "[]", '{"a":1}', "1.5", "[[]]"])
-def test_json_of_too_many_values_is_looked_into_by_nobody(value: str) -> None:
+def test_json_of_too_many_values_is_not_parsed(value: str) -> None:
     """16 MB of the most wasteful JSON take no Python memory but copies of the text; its hash is that of its bytes."""
     text = f'{{"id":"x","list":[{",".join([value] * (16_000_000 // (len(value) + 1)))}]}}'
     tracemalloc.start()
@@ -174,7 +174,7 @@ def test_json_of_too_many_values_is_looked_into_by_nobody(value: str) -> None:
     assert (event.key, event.cursor) == (hashlib.sha256(text.encode()).hexdigest(), None)
 
 
-def test_json_of_many_values_is_looked_into() -> None:
+def test_json_of_many_values_is_parsed_up_to_the_bound() -> None:
     """The bound is how many brackets and commas fit into the smallest function; those in texts count too."""
     for count, key in ((MOST_MARKS - 3, "x"), (MOST_MARKS - 2, None)):
         text = f'{{"id":"x","list":[{",".join("1" * (count + 1))}]}}'

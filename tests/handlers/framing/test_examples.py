@@ -1,4 +1,4 @@
-"""Wires with their results, for every framing whose frames are not the reads: whole, and at every split point."""
+"""Wires with their results, for every framing except `raw`: whole, and at every split point."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,7 +34,7 @@ SSE: list[Example] = [
     (b"data: a\n", []),
     (b"event: x\n\nid: 4\n\nretry: 5\n\n", []),
     (b"\n\n\r\r\n\n", []),
-    # Of an unfinished block the bytes are counted, with one byte a line end and without comments.
+    # The bytes of an unfinished block are counted, with one byte for each line end and without comments.
     (b"data: a\n\ndata: b\r\n: comment\r\nid: 1", ["a"], "", len(b"data: b\nid: 1")),
     (b"data: a\n\n: comment\n", ["a"], "", 0),
     (b"\xef\xbb", [], "", 2),
@@ -69,7 +69,7 @@ JSON_SEQ: list[Example] = [
     (b'\x1e{"a":\x1e{"b":1}\n', ['{"b":1}'], "", 5),
     (b'\x1e{"a":\n\x1e[1,\n\n\x1e"abc\n\x1e{"b":1}\n', ['{"b":1}'], "", 12),
     (b'\x1e{"a":"}\\"]"}\n\x1e["\\\\"]\n', ['{"a":"}\\"]"}', '["\\\\"]'], "", 0),
-    # What follows a text and no RS went before belongs to nothing.
+    # Bytes between a text and the next RS belong to no text.
     (b'\x1e{"a":1}\n a b\n{}\n\x1e2\n', ['{"a":1}', "2"], "", 4),
     (b'\x1e{"a":1}', [], "", 7),
     (b"\xef\xbb\xbf\x1e1\n", ["1"], "", 0),
@@ -95,13 +95,13 @@ LENGTH: list[Example] = [
     (b"1\na1025\n", ["a"], "frame_too_long", 0),
     (b"", [], "", 0),
 ]
-# At most so many bytes a frame: a limit is on what is delivered, without the ends of lines.
+# With at most this many bytes a frame: the limit counts what is delivered, without line ends.
 AT_MOST_4: list[Example] = [
     (b"abcd\r\nabcd\nabcde\n", ["abcd", "abcd"], "frame_too_long", 0),
     (b"ab\nabcde\n", ["ab"], "frame_too_long", 0),
     (b"abcd\rx", [], "frame_too_long", 0),
     (b"abcde", [], "frame_too_long", 0),
-    # Which error it is does not hang on whether the markup came with the blanks or after them.
+    # Which error it is does not depend on whether the markup came with the blanks or after them.
     (b"    <html>\n", [], "bad_frame", 0),
     (b"     <html>\n", [], "frame_too_long", 0),
 ]
@@ -112,7 +112,7 @@ AT_MOST_5: list[Example] = [
     (b"\x1e[\n12\n]\n", [], "frame_too_long", 0),
     (b"\x1e[     ", [], "frame_too_long", 0),
 ]
-# Of a block's lines with one byte between them, whatever the line ends are; comments are no part of it.
+# The limit counts a block's lines with one byte between them, whatever the line ends are, and no comments.
 AT_MOST_16: list[Example] = [
     (b"data: abcd\r\nid: 1\r\n\r\n", ["abcd"], "", 0),
     (b"data: abcd\nid: 12\n\n", [], "frame_too_long", 0),
@@ -130,7 +130,9 @@ AT_MOST_10: list[Example] = [(b"10\n0123456789", ["0123456789"], "", 0), (b"11\n
         *(("sse", 16, AT_MOST_16), ("ndjson", 4, AT_MOST_4), ("json-seq", 5, AT_MOST_5), ("length", 10, AT_MOST_10)),
     ],
 )
-def test_every_split_of_an_example_says_the_same(framing: Framing, most: int, examples: Sequence[Example]) -> None:
+def test_every_split_of_an_example_gives_the_same_result(
+    framing: Framing, most: int, examples: Sequence[Example]
+) -> None:
     """One, two and three chunks, and one byte a chunk, give the same frames, error, and dropped bytes."""
     for wire, data, *more in examples:
         whole = says(framing, [wire], most=most)

@@ -36,9 +36,9 @@ def framed(framing: Framing, body: bytes) -> bytes:
 def test_frames_that_are_too_long_are_hashed_and_the_others_come(
     framing: Framing, sizes: list[int], places: list[int], most: int
 ) -> None:
-    """Each is in its place, however the wire is cut; size and SHA-256 are those of the body alone."""
+    """Every frame is in its place, however the wire is cut; size and SHA-256 are those of the body alone."""
     bodies = [b"%d" % (number % 10) * size for number, size in enumerate(sizes)]
-    # What a block of server-sent events has besides its data counts: its name, a colon, a space and a line end.
+    # The other bytes of a block of server-sent events count: the field's name, a colon, a space and a line end.
     most_body = most - 6 if framing == "sse" else most
     expected = [Frame(body.decode() if len(body) <= most_body else what_is_left(body)) for body in bodies]
     wire = b"".join(framed(framing, body) for body in bodies)
@@ -47,8 +47,8 @@ def test_frames_that_are_too_long_are_hashed_and_the_others_come(
     assert (said.frames, said.failed, said.unfinished) == (expected, "", None)
 
 
-def test_a_large_chunk_of_raw_is_left_out() -> None:
-    """The chunk is a frame by itself."""
+def test_a_large_chunk_of_a_raw_stream_is_skipped() -> None:
+    """In `raw` each chunk is a frame by itself, so only the large one is skipped."""
     said = says("raw", [b"a", b"abcde", b"b"], most=4, skips=True)
     assert said.frames == [Frame("a"), Frame(what_is_left(b"abcde")), Frame("b")]
 
@@ -61,8 +61,8 @@ ID_AND_NAME = [
 
 
 @pytest.mark.parametrize("block", ID_AND_NAME)
-def test_an_event_keeps_its_id_wherever_the_line_stands(block: bytes) -> None:
-    """It may be before, after or within the data; the last event ID is as after any event."""
+def test_a_skipped_event_keeps_its_id_wherever_the_line_stands(block: bytes) -> None:
+    """The id may come before, after or within the data of a skipped block; it is the last event ID as usual."""
     for chunks in ([block + b"\ndata: a\n\n"], one_by_one(block + b"\ndata: a\n\n")):
         said = says("sse", chunks, most=12, skips=True)
         assert said.frames == [Frame(what_is_left(b"12345678\n9"), "7", "x", "7"), Frame("a", None, None, "7")]
@@ -70,26 +70,26 @@ def test_an_event_keeps_its_id_wherever_the_line_stands(block: bytes) -> None:
 
 
 def test_a_block_without_data_is_no_event_however_long_it_is() -> None:
-    """By WHATWG nothing is dispatched, but its id counts."""
+    """By WHATWG a block without data dispatches nothing, but its id counts."""
     said = says("sse", [b"foo: 12345678\nid: 7\n\ndata: a\n\n"], most=10, skips=True)
     assert (said.frames, said.last_event_id) == ([Frame("a", last_id="7")], "7")
 
 
 def test_a_long_comment_makes_no_block_too_long() -> None:
-    """A comment is no part of a block; if comments are kept, it comes as far as it was kept."""
+    """A comment is no part of a block; with `comments` it comes as far as it was kept."""
     said = says("sse", [b"id: 1\n: dropped 12345678\ndata: a\n\n"], most=16, comments=True, skips=True)
     assert said.frames == [Frame("dropped ", is_comment=True), Frame("a", "1", None, "1")]
 
 
 def test_an_id_that_is_too_long_is_left_out() -> None:
-    """Nobody could resume from it; the event is identified by its data."""
+    """No request could resume from so long an id, so the event is identified by its data."""
     said = says("sse", [b"data: 1\nid: " + b"9" * (HEAD_BYTES + 1) + b"\n\n"], most=100, skips=True)
     assert said.frames == [Frame(what_is_left(b"1"))]
 
 
 @pytest.mark.parametrize("framing", CUT_ANYWHERE)
-def test_what_has_not_ended_is_told_apart(framing: Framing) -> None:
-    """The result so far is reported."""
+def test_an_unfinished_oversize_frame_is_reported_as_not_whole(framing: Framing) -> None:
+    """Size, hash and head of an unfinished oversize frame describe the bytes that have come so far."""
     made = decoder(framing, 4, skips=True)
     begins = {"sse": b"data: 12", "length": b"900\n12", "json-seq": b"\x1e12", "websocket": b"\x81\x7e\x03\x8412"}
     made.feed(begins.get(framing, b"12") + b"3456")
@@ -116,7 +116,7 @@ def test_memory_does_not_grow_with_the_frame(framing: Framing) -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 90_000)), max_size=4), PLACES)
 @example([(False, 70_010)], [40])  # more than can be held, and ten that come after
-def test_what_trails_belongs_to_it_only_where_there_is_too_much(
+def test_trailing_blanks_belong_to_a_skipped_frame_only_beyond_64_kb(
     runs: list[tuple[bool, int]], places: list[int]
 ) -> None:
     """Up to 64 KB of blanks are held back until something else follows; cuts change nothing."""
@@ -139,6 +139,6 @@ def test_what_trails_belongs_to_it_only_where_there_is_too_much(
         (b"\xef\xbb\xbf1234\n12345\n", [Frame("1234"), Frame(what_is_left(b"12345"))]),
     ],
 )
-def test_a_line_without_anything_to_see_is_a_heartbeat(wire: bytes, frames: list[Any]) -> None:
-    """This holds for any length; a line end is no part of a line."""
+def test_a_line_of_blanks_is_a_heartbeat_however_long_it_is(wire: bytes, frames: list[Any]) -> None:
+    """A line of blanks is a heartbeat at any length; a line end is no part of a line."""
     assert says("ndjson", one_by_one(wire), most=4, skips=True).frames == frames

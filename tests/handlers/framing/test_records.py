@@ -1,4 +1,4 @@
-"""JSON lines, JSON text sequences (RFC 7464), messages behind their length and raw chunks, at every split point."""
+"""JSON lines, JSON text sequences (RFC 7464), messages after their length and raw chunks, at every split point."""
 
 import json
 
@@ -31,14 +31,14 @@ def plain_reading(wire: bytes) -> list[bytes]:
     st.lists(st.integers(0, 90) | st.integers(0, 9000), max_size=8),
 )
 def test_any_wire_decodes_as_a_plain_reading(wire: bytes, places: list[int]) -> None:
-    """The search depends on the lines' length; the lines, and whether they are text, do not."""
+    """The decoder searches long lines in another way, but their content and type are those of a plain reading."""
     lines = decode(b"1\n", *cut(wire, places), most=1 << 16)[0]
     assert [frame.data for frame in lines] == ["1", *map(text_or_bytes, plain_reading(wire))]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map(lambda pieces: b"".join([*pieces, b"\n"])))
 def test_reads_that_are_lines_decode_as_the_whole(wire: bytes) -> None:
-    """A read that is exactly one line takes its own path, with the same result."""
+    """A read that is exactly one line is decoded by a path of its own, with the same result."""
     assert decode(b"1\n", *wire.splitlines(keepends=True)) == decode(b"1\n" + wire)
 
 
@@ -50,8 +50,8 @@ JSON = st.recursive(
 
 
 @given(st.lists(st.tuples(JSON, st.sampled_from([None, 0, 2]), st.booleans()), max_size=6))
-def test_what_an_encoder_writes_is_read_back(texts: list[tuple[object, int | None, bool]]) -> None:
-    """Values come back equal, laid out over lines or not, escaped or not."""
+def test_a_json_sequence_that_an_encoder_wrote_is_read_back(texts: list[tuple[object, int | None, bool]]) -> None:
+    """Values of a JSON sequence come back equal, laid out over lines or not, escaped or not."""
     wire = b"".join(
         b"\x1e" + json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass") + b"\n"
         for value, indent, ascii_only in texts
@@ -62,9 +62,7 @@ def test_what_an_encoder_writes_is_read_back(texts: list[tuple[object, int | Non
 
 
 @given(st.lists(JSON, min_size=1, max_size=4), st.data())
-def test_a_sequence_cut_off_in_the_middle_and_gone_on_gives_only_whole_texts(
-    values: list[object], data: st.DataObject
-) -> None:
+def test_a_json_sequence_that_was_cut_off_loses_only_the_cut_text(values: list[object], data: st.DataObject) -> None:
     """A writer that died and began again (section 2.3) loses the text that it was writing and no other."""
     texts = [json.dumps(value).encode() for value in values]
     cut_at = data.draw(st.integers(0, len(texts[-1]) - 1))
@@ -73,8 +71,8 @@ def test_a_sequence_cut_off_in_the_middle_and_gone_on_gives_only_whole_texts(
 
 
 @given(st.lists(st.binary(max_size=20) | st.just(b""), max_size=6), st.lists(st.integers(0, 150), max_size=8))
-def test_what_a_sender_wrote_is_read_back(messages: list[bytes], places: list[int]) -> None:
-    """Any bytes come back whole, texts without the line end that the sender added."""
+def test_messages_after_their_length_are_read_back(messages: list[bytes], places: list[int]) -> None:
+    """Messages after their length come back whole, texts without the line end that the sender added."""
     wire = b"".join(b"%d\r\n%s\r\n\r\n" % (len(message) + 2, message) for message in messages)
     bodies = says("length", cut(wire, places)).data
     assert [data if isinstance(data, bytes) else data.encode() + b"\r\n" for data in bodies] == [
@@ -83,7 +81,7 @@ def test_what_a_sender_wrote_is_read_back(messages: list[bytes], places: list[in
 
 
 def test_a_raw_frame_is_a_chunk() -> None:
-    """Each chunk comes unchanged, as text if it is UTF-8; an empty one is no frame; one too long is an error."""
+    """Each chunk comes unchanged, as text if it is UTF-8; an empty chunk is no frame, one too long an error."""
     made = decoder("raw", 4)
     assert [made.feed(chunk) for chunk in (b"ab\n", b"", b"\xff", b"<a>")] == [["ab\n"], [], [b"\xff"], ["<a>"]]
     assert says("raw", [b"a", b"abcde", b"b"], most=4)[:3] == ([Frame("a")], "frame_too_long", 0)

@@ -42,8 +42,10 @@ def sha(text: str) -> str:
 
 
 @given(st.lists(st.tuples(BLANKS, VALUES, BLANKS)), BLANKS, BLANKS)
-def test_the_elements_stand_as_they_were_spelled(elements: list[tuple[str, Any, str]], before: str, after: str) -> None:
-    """They keep it in any context, however the upstream spells a number or a character."""
+def test_elements_keep_the_spelling_of_the_upstream(
+    elements: list[tuple[str, Any, str]], before: str, after: str
+) -> None:
+    """The text of an element is the upstream's own, whatever surrounds it in the frame."""
     texts = [json.dumps(value) for _, value, _ in elements]
     inner = ",".join(f"{left}{text}{right}" for (left, _, right), text in zip(elements, texts, strict=True))
     frame = f'{before}{{"a": [1, {{}}],{after}"items"{before}:{after}[{inner}]{before}, "z": null}}{after}'
@@ -52,13 +54,13 @@ def test_the_elements_stand_as_they_were_spelled(elements: list[tuple[str, Any, 
 
 
 @pytest.mark.parametrize("spelled", ["1.0", "1e400", "-0", "12345678901234567890.5", r'"\ud800"', '{"b":1,"a":2}'])
-def test_a_number_or_a_character_is_not_written_anew(spelled: str) -> None:
+def test_a_number_or_a_character_keeps_its_spelling(spelled: str) -> None:
     """A spelling that Python would change, or cannot hold, is stored byte for byte."""
     assert data(SPLIT, f'{{"items": [{spelled}]}}') == [spelled]
 
 
 @given(st.text() | VALUES.map(json.dumps) | VALUES.map(lambda value: json.dumps({"items": value})))
-def test_nothing_raises_and_what_is_read_is_what_stands_there(text: str) -> None:
+def test_no_text_raises_and_a_batch_has_the_values_of_its_json(text: str) -> None:
     """A frame with a list is split, any other stays whole; the marks see JSON's own value."""
     try:
         body = json.loads(text)
@@ -83,7 +85,7 @@ def test_nothing_raises_and_what_is_read_is_what_stands_there(text: str) -> None
     ],
 )  # fmt: skip
 def test_a_frame_without_one_such_list_stays_whole(text: str) -> None:
-    """It has no list, two lists, invalid JSON, or more than a function can hold."""
+    """A frame without exactly one list, with invalid JSON or with too many elements for a function stays whole."""
     assert events(SPLIT, text) is None
 
 
@@ -93,13 +95,13 @@ def test_bytes_and_comments_are_no_batches() -> None:
     assert events(SPLIT, Frame('{"items": [1]}', is_comment=True)) is None
 
 
-def test_no_elements_are_no_events() -> None:
-    """An empty list is a batch of nothing."""
+def test_an_empty_list_is_a_batch_without_events() -> None:
+    """An empty list gives no events, while a frame without a list stays whole."""
     assert events(SPLIT, '{"items": [ ]}') == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1), st.data())
-def test_however_it_is_batched_an_element_is_the_same_event(
+def test_an_element_is_the_same_event_however_it_is_batched(
     changes: list[tuple[int, int]], draw: st.DataObject
 ) -> None:
     """The keys and texts of the elements do not depend on the frames that they came in."""
@@ -122,7 +124,9 @@ def test_however_it_is_batched_an_element_is_the_same_event(
     ),
     st.booleans(),
 )
-def test_a_cursor_passes_only_what_is_stored_whole(revisions: list[int | None], is_unfinished: bool) -> None:
+def test_a_cursor_passes_a_revision_only_once_all_its_elements_are_stored(
+    revisions: list[int | None], is_unfinished: bool
+) -> None:
     """However many events are stored before a kill, no later element has the cursor's revision."""
     split = Split(ITEMS, unfinished=(Mark(json=((path("$.more"), True),)),))
     text = json.dumps({"more": is_unfinished, "items": [{"r": revision} for revision in revisions]})
@@ -136,8 +140,8 @@ def test_a_cursor_passes_only_what_is_stored_whole(revisions: list[int | None], 
     assert passed == (named[:-1] if is_unfinished else named)
 
 
-def test_a_cursor_of_the_frame_counts_behind_its_last_element() -> None:
-    """It is at a path outside the list, or the frame's own id; it does not count if the next frame goes on."""
+def test_a_cursor_of_the_frame_counts_after_its_last_element() -> None:
+    """A cursor or id of the frame counts after its last element, unless the next frame continues the batch."""
     frame = Frame('{"at": 9, "items": [1, 2, 3]}', "i", None, "i")
     at = path("$.at")
     assert [event.cursor for event in events(SPLIT, frame, cursor=at) or []] == [None, None, "9"]
@@ -146,8 +150,8 @@ def test_a_cursor_of_the_frame_counts_behind_its_last_element() -> None:
     assert [event.cursor for event in events(unfinished, frame, cursor=at) or []] == [None, None, None]
 
 
-def test_keys_names_and_ids() -> None:
-    """They come from the element, the frame or both; if the rule finds none, from the hash of element and name."""
+def test_keys_names_and_ids_come_from_the_element_or_the_frame() -> None:
+    """A key that the rule does not find in element or frame is the hash of the element and its name."""
     frame = Frame('{"of": "f", "items": [{"i": 1, "t": "put"}, {"i": 2}, 5]}', "id-1", "change", "id-1")
     split = Split(ITEMS, name=path("$.items[0].t"))
 
@@ -164,8 +168,8 @@ def test_keys_names_and_ids() -> None:
     assert told == [("id-1", "put", 7), ("id-1", "change", 7), ("id-1", "change", 7)]
 
 
-def test_what_is_kept_stands_before_the_element_in_the_frames_own_shape() -> None:
-    """It keeps the upstream's spelling; a missing part is left out, and the element's key is as before."""
+def test_kept_members_surround_each_element_in_the_frames_own_shape() -> None:
+    """Kept members have the upstream's spelling; missing ones are left out, and the element's key does not change."""
     split = Split(
         JsonPath("$.result.events", ("result", "events")),
         keep=(path("$.result.header.revision"), path("$.result.header.u"), path("$.at"), path("$.none")),
@@ -177,8 +181,8 @@ def test_what_is_kept_stands_before_the_element_in_the_frames_own_shape() -> Non
     assert data(split, '{"result": {"events": [3]}, "at": null}') == ['{"result":{"events":[3]}}']
 
 
-def test_which_paths_lead_into_an_element() -> None:
-    """They begin with the list's path and its only element."""
+def test_a_path_into_an_element_begins_with_the_path_of_the_list() -> None:
+    """A path leads into an element if it begins with the list's path and the index 0 or -1."""
     paths = ["$.items[0].r", "$.items[-1]", "$.items[1].r", "$.items", "$.other[0]"]
     assert [SPLIT.is_of_element(path(text)) for text in paths] == [True, True, False, False, False]
     assert WHOLE.is_of_element(path("$[0].r"))

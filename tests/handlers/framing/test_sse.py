@@ -36,7 +36,7 @@ def test_a_reconnection_time_is_ascii_digits(value: bytes, expected: int | None)
     assert decode(b"retry: " + value + b"\n\n")[4] == expected
 
 
-def test_a_line_end_is_acted_upon_when_it_is_seen() -> None:
+def test_a_line_end_takes_effect_as_soon_as_it_is_seen() -> None:
     """A blank line that ends with CR dispatches at once; a later LF belongs to it."""
     decoder = SseDecoder(MAX)
     assert decoder.feed(b"data: a\r\r") == [Frame("a")]
@@ -45,8 +45,8 @@ def test_a_line_end_is_acted_upon_when_it_is_seen() -> None:
     assert decoder.feed(b"\n") == [Frame("b")]
 
 
-def test_a_comment_is_handed_over_where_it_stands_as_soon_as_its_line_ends() -> None:
-    """If asked for, it is a frame before its block's event, without its colon and one space."""
+def test_a_comment_becomes_a_frame_as_soon_as_its_line_ends() -> None:
+    """With `comments`, a comment is a frame before its block's event, without the colon and one space after it."""
     wire = b": one\ndata: a\n:two\n\n:  three\n:\n"
     expected = [Frame("one", is_comment=True), Frame("two", is_comment=True), Frame("a")]
     expected += [Frame(" three", is_comment=True), Frame("", is_comment=True)]
@@ -61,15 +61,15 @@ BYTES = [b"\0", b"\xef\xbb\xbf", b"\xef\xbb", b"\xff", "é".encode(), b"\xc3"]
 WIRES = st.lists(st.sampled_from([*FIELDS, *ENDS, *BYTES]), max_size=30).map(b"".join)
 
 
-# A name lasts for its block and an id for ever, an id counts only once its block is complete, with or without an event;
-# one with a null is ignored, and an empty one resets.
+# A name lasts for its block and an id for ever. An id counts once its block is complete, with or without an event;
+# an id with a null is ignored, and an empty one resets it.
 @example(b"event: add\nid: 1\ndata: a\n\ndata: b\n\nevent:\nid: 2\ndata: c\n\n", [])
 @example(b"id: 7\n\ndata: a\n\nid: 8\n\n", [])
 @example(b"id: 7\ndata: a\n\nid: 8\ndata: b\n", [])
 @example(b"id: 1\ndata: a\n\nid: 2\x00\ndata: b\n\nid\ndata: c\n\n", [])
 @given(WIRES, st.lists(st.integers(0, 120), max_size=6))
 def test_any_wire_decodes_as_the_plain_reading_of_the_specification(wire: bytes, places: list[int]) -> None:
-    """A second decoder, which reads the whole text as the specification is written, agrees."""
+    """The decoder agrees with a second one that reads the whole text as the specification is written."""
     frames, failed, _, last_event_id, reconnection_ms, *_ = decode(*cut(wire, places))
     assert ([frame[:4] for frame in frames], failed) == (plain_reading(wire)[0], "")
     assert (last_event_id, reconnection_ms) == plain_reading(wire)[1:]
@@ -77,7 +77,7 @@ def test_any_wire_decodes_as_the_plain_reading_of_the_specification(wire: bytes,
 
 @given(WIRES, st.lists(st.integers(0, 120), max_size=6))
 def test_comments_stand_among_the_events_and_change_none(wire: bytes, places: list[int]) -> None:
-    """The events are the same, asked for or not; the comments are the lines that begin with a colon."""
+    """The events are the same with and without `comments`; comments are the lines that begin with a colon."""
     frames = decode(*cut(wire, places), comments=True).frames
     assert [frame for frame in frames if not frame.is_comment] == decode(wire).frames
     lines = wire.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")[:-1]

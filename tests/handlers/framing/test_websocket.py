@@ -1,7 +1,7 @@
 """The messages of a socket: the case list of the Autobahn test-suite, compressed messages, bombs, and what is sent.
 
 The suite's own server is not run here: its list, sections 1 to 7, 9, 10 and 12, is rebuilt as a table of wires, each
-with what a client makes of it. Each wire is read in one piece, a byte at a time, and where it is long in its pieces.
+with the result of a client. Each wire is read in one piece and byte by byte, a long one in pieces instead.
 """
 
 import json
@@ -32,12 +32,12 @@ MOST = 16 * 1024 * 1024
 
 
 def wire_frame(first: int, payload: bytes = b"") -> bytes:
-    """A wire frame whose first byte is this one."""
+    """Return a wire frame with this first byte."""
     return bytes([first]) + encoded_frame(TEXT, payload)[1:]
 
 
 class Said(NamedTuple):
-    """What a client makes of a wire; `code` is what it closes with, 0 where nothing is wrong."""
+    """The result of a client that reads a wire; `code` is that of its close, 0 if nothing is wrong."""
 
     messages: list[str | bytes | Oversize] = []  # noqa: RUF012
     pings: list[bytes] = []  # noqa: RUF012
@@ -129,7 +129,7 @@ CASES: dict[str, tuple[bytes, Said]] = {
     "6.3.1": (wire_frame(ONE, COSMOS + b"\xed\xa0\x80edited"), UTF8),
     "6.3.2": (fragments(COSMOS + b"\xed\xa0\x80edited", 1), UTF8),
     "6.4.1": (wire_frame(FIRST, COSMOS) + wire_frame(NEXT, b"\xf4\x90\x80\x80") + wire_frame(LAST, b"edited"), UTF8),
-    # 6.5 to 6.23: what is UTF-8, and what is none, each by itself.
+    # 6.5 to 6.23: valid and invalid UTF-8, each by itself.
     **{f"6.good {good!r}": (wire_frame(ONE, good.encode()), Said([good])) for good in (
         "κ", "κόσμε", "\0", "\x80", "\u0800", "\U00010000", "\x7f", "\u07ff", "\uffff", "\U0010ffff", "\ud7ff",
         "\ue000", "\ufffd", "\ufffe", "\U0001fffe",
@@ -164,7 +164,7 @@ CASES: dict[str, tuple[bytes, Said]] = {
         f"7.9 {code}": (wire_frame(CLOSED, code.to_bytes(2, "big")), BAD)
         for code in (0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65_535)
     },
-    # What the suite does not send to clients: a mask, a length that is longer than it need be.
+    # The suite does not send these to clients: a mask, and lengths that are not in their shortest form.
     "masked": (encoded_frame(TEXT, b"a", b"1234"), BAD),
     "long for short": (b"\x81\x7e\x00\x01a", BAD),
     "longer for long": (b"\x81\x7f" + (65_535).to_bytes(8, "big"), BAD),
@@ -172,8 +172,8 @@ CASES: dict[str, tuple[bytes, Said]] = {
 }  # fmt: skip
 
 
-def test_each_case_of_the_list_is_read_as_it_must_be() -> None:
-    """However its bytes come: 1.x.8, 2.6, 2.11, 5.4 and their like are the others, chopped."""
+def test_each_case_of_the_autobahn_list_has_its_result() -> None:
+    """Each case has its result however it is cut; 1.x.8, 2.6, 2.11, 5.4 and their like are other cases, chopped."""
     wrong = []
     for name, (wire, said) in CASES.items():
         ways = [[wire], one_by_one(wire) if len(wire) < 2000 else cut(wire, range(0, len(wire), 997))]
@@ -181,8 +181,8 @@ def test_each_case_of_the_list_is_read_as_it_must_be() -> None:
     assert not wrong
 
 
-def test_text_that_cannot_become_utf_8_ends_it_at_once() -> None:
-    """Section 6.4: nothing more is waited for, in fragments and in one frame in pieces; behind the bound it is."""
+def test_text_that_cannot_become_utf_8_ends_the_socket_at_once() -> None:
+    """Section 6.4: the first invalid byte raises, in fragments and in pieces of a frame, but not beyond the bound."""
     bad = COSMOS + b"\xf4\x90"
     whole = wire_frame(ONE, bad + b"\x80\x80edited")
     for chunks in (
@@ -199,7 +199,7 @@ def test_text_that_cannot_become_utf_8_ends_it_at_once() -> None:
 
 @pytest.mark.parametrize("size", [65_536, 4 * 1024 * 1024, 16 * 1024 * 1024])
 def test_large_messages_come_whole(size: int) -> None:
-    """Sections 9 and 10: up to 16 MB in one frame or in fragments, in chops; the bytes are those that were sent."""
+    """Sections 9 and 10: up to 16 MB come unchanged, in one frame or in fragments, read in pieces."""
     data = random.Random(size).randbytes(1 << 16) * (size >> 16)
     for wire in (wire_frame(0x82, data), fragments(data, max(1300, size // 64), 0x02)):
         assert read(cut(wire, range(0, len(wire), 65_536))).messages == [data]
@@ -209,13 +209,13 @@ def test_large_messages_come_whole(size: int) -> None:
 
 
 def packed(texts: list[bytes], *, window: int = 15, forgets: bool = False, ends: bool = False) -> list[bytes]:
-    """Each text as a server packs it: with what came before, unless it `forgets`; `ends` ends each deflate stream."""
+    """Return each text as a server packs it: with earlier ones as context unless it `forgets` or `ends` each."""
     out: list[bytes] = []
     made = zlib.compressobj(wbits=-window)
     for text in texts:
         if ends:
             whole = zlib.compressobj(wbits=-window)
-            # RFC 7692, section 7.2.3.4: an octet of zeros stands behind a block that says that it is the last.
+            # RFC 7692, section 7.2.3.4: an octet of zeros follows a block that is marked as the last.
             out.append(whole.compress(text) + whole.flush() + b"\x00")
             continue
         out.append((made.compress(text) + made.flush(zlib.Z_SYNC_FLUSH)).removesuffix(b"\x00\x00\xff\xff"))
@@ -241,7 +241,7 @@ def packed(texts: list[bytes], *, window: int = 15, forgets: bool = False, ends:
 def test_compressed_messages_come_as_they_were(
     extension: str, way: dict[str, int], texts: list[str], size: int, places: list[int]
 ) -> None:
-    """Section 12: in one frame or in fragments, cut anywhere, with and without what came before; plain ones between."""
+    """Section 12: in one frame or fragments, cut anywhere, with or without earlier context, between plain ones."""
     bodies = packed([text.encode() for text in texts], **way)  # type: ignore[arg-type]
     wire = b"".join(HI + (fragments(body, size, 0x41) if body else wire_frame(0xC1)) for body in bodies)
     expected: list[str] = [one for text in texts for one in ("hi", text)]
@@ -249,8 +249,8 @@ def test_compressed_messages_come_as_they_were(
         assert read(chunks, extension=extension) == Said(list(expected))
 
 
-def test_a_bomb_is_refused_by_name() -> None:
-    """What is beyond the bound and packed to less than a hundredth; never with a memory that grows with it."""
+def test_a_decompression_bomb_is_refused() -> None:
+    """A bomb is a message beyond the bound that unpacks to over 100 times its size, or to over 64 MB."""
     (one,) = packed([b"\0" * 1_000_000])
     bomb, larger = (b"\x00\x00\xff\xff".join([one] * count) for count in (4, 70))
     made = WebSocketDecoder(1 << 20, skips=True)
@@ -265,7 +265,7 @@ def test_a_bomb_is_refused_by_name() -> None:
 
 
 def test_a_compressed_message_that_is_too_long_is_skipped() -> None:
-    """One that is no bomb is what is left of any other; what comes behind it is read with what it has left behind."""
+    """An oversize compressed message leaves its size and head; the next is read with the context that it left."""
     drawn = random.Random(1)
     texts = [json.dumps([drawn.random() for _ in range(3000)]).encode(), b"after"]
     bodies = packed(texts)
@@ -277,7 +277,7 @@ def test_a_compressed_message_that_is_too_long_is_skipped() -> None:
 
 
 def test_damage_is_an_error_and_an_extension_must_be_agreed_upon() -> None:
-    """Bytes that are not packed as they say end it; a packed message where nothing was agreed upon too."""
+    """Damaged bytes, compression that was not negotiated, and a compressed bit at a wrong place close with 1002."""
     assert read([wire_frame(0xC1, b"\xff\xff")], extension="permessage-deflate").code == 1002
     assert read([wire_frame(0xC1, b"\x4a\x04\x00")]).code == 1002
     for later in (
@@ -289,7 +289,7 @@ def test_damage_is_an_error_and_an_extension_must_be_agreed_upon() -> None:
 
 
 def test_without_skipping_a_long_message_ends_the_stream() -> None:
-    """As in every framing; from its first fragment on that makes it too long."""
+    """The first fragment that makes the message too long raises FrameTooLong."""
     made = WebSocketDecoder(4)
     assert made.feed(wire_frame(FIRST, b"abc")) == []
     with pytest.raises(FrameTooLong, match=r"max_frame_bytes \(4\)"):
@@ -300,8 +300,8 @@ def test_without_skipping_a_long_message_ends_the_stream() -> None:
 
 
 @given(st.binary(max_size=300) | st.just(b"x" * 70_000), st.binary(min_size=4, max_size=4))
-def test_what_is_sent_is_masked(payload: bytes, mask: bytes) -> None:
-    """Section 5.3, by its own words: each octet with that of the mask at its place modulo 4."""
+def test_a_frame_that_is_sent_is_masked(payload: bytes, mask: bytes) -> None:
+    """Section 5.3: octet i of the payload is combined by XOR with octet i modulo 4 of the mask."""
     sent = encoded_frame(BINARY, payload, mask)
     head = sent[: len(sent) - len(payload)]
     assert head[-4:] == mask
@@ -312,7 +312,7 @@ def test_what_is_sent_is_masked(payload: bytes, mask: bytes) -> None:
 
 
 def test_a_close_is_answered_with_its_code() -> None:
-    """One without a code with none."""
+    """A close without a code is answered without one."""
     assert [close_payload(code) for code in (1000, 1005, 4999)] == [b"\x03\xe8", b"", b"\x13\x87"]
     assert encoded_frame(CLOSE, b"\x03\xe8", b"\0\0\0\0") == b"\x88\x82\0\0\0\0\x03\xe8"
     assert encoded_frame(PING, b"") == b"\x89\x00"

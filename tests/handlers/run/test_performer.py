@@ -1,4 +1,4 @@
-"""The performer on steps that are written here: which comes next, its answers, and when it gives up."""
+"""The performer with scripted steps: which step comes next, what answers it, and when it gives up."""
 
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
@@ -24,7 +24,7 @@ STOP_MS = DEADLINE_MS - 250
 
 
 class Streams(World):
-    """A performer of one or many streams; `asks` answers their requests of the store."""
+    """A performer of one or many streams, with a store in memory."""
 
     def __init__(self, play: Callable[[str], Script] = lambda _stream: [], *, is_alone: bool = False) -> None:
         super().__init__(plain_store(MemoryDynamoDB("events", "control")), play)
@@ -32,7 +32,7 @@ class Streams(World):
         self.values: dict[str, list[Any]] = {}
 
     def begin(self, stream: str, steps: list[Step]) -> None:
-        """Let a stream ask for these steps, one after the other; the answers are noted."""
+        """Let a stream request these steps, one after the other; `values` keeps the answers."""
         self.begin_with(stream, self._plays(stream, steps))
 
     def begin_with(self, stream: str, steps: Steps[str]) -> None:
@@ -60,8 +60,8 @@ class Never:
         """Wait for nothing."""
 
 
-def test_each_step_is_performed_once_and_answered_by_its_own() -> None:
-    """The answer of one stream's request is no other's."""
+def test_each_step_is_performed_once_and_gets_its_own_answer() -> None:
+    """Each stream gets the answers to its own requests and to no other's."""
     streams = Streams()
     for stream, claims in (("demo:a", 1), ("demo:b", 2)):
         for _ in range(claims):
@@ -74,8 +74,8 @@ def test_each_step_is_performed_once_and_answered_by_its_own() -> None:
     assert found == {"demo:a": [1, 1], "demo:b": [2, 2]}
 
 
-def test_what_one_raises_reaches_no_other() -> None:
-    """It ends with its own exception, or that of its step; the other goes on."""
+def test_an_exception_of_one_stream_reaches_no_other() -> None:
+    """A stream ends with its own exception, or with that of its step; the other streams go on."""
 
     def raises() -> Steps[str]:
         yield Pause(0)
@@ -95,8 +95,8 @@ def test_what_one_raises_reaches_no_other() -> None:
     assert streams.performer.due_ms == 100
 
 
-def test_many_streams_share_what_may_wait_unread() -> None:
-    """Each has its part of what one stream alone may have, and is read in smaller pieces."""
+def test_many_streams_share_the_unread_bytes_of_one() -> None:
+    """Each of many streams has its part of the bytes that a lone stream may have, and is read in smaller pieces."""
     shares = []
     for streams in (Streams(), Streams(is_alone=True)):
         streams.begin("demo:a", [Open(None)])
@@ -108,7 +108,7 @@ def test_many_streams_share_what_may_wait_unread() -> None:
 
 
 def test_pauses_and_waits_name_the_next_instant() -> None:
-    """It is the earliest of all; a pause is over at its end, or as soon as it is woken."""
+    """The next instant is the earliest of all streams. A pause ends at its time, or once its stream is woken."""
     streams = Streams()
     streams.now_ms = 10
     streams.begin("demo:a", [Await(None, 70), Pause(500)])
@@ -123,8 +123,8 @@ def test_pauses_and_waits_name_the_next_instant() -> None:
     assert [stream for stream, _ in streams.performer.ended()] == ["demo:b", "demo:a"]
 
 
-def test_a_stream_is_told_its_lease_once_it_awaits_an_arrival() -> None:
-    """It gets the lease as known at that instant; an unknown stream gets none."""
+def test_a_stream_is_notified_of_its_lease_once_it_awaits_an_arrival() -> None:
+    """The stream gets the lease as known at that instant; an unknown stream gets none."""
     streams = Streams()
     streams.begin("demo:a", [Pause(10), Await(500, None)])
     known = [Lease(execution="old")]
@@ -139,8 +139,8 @@ def test_a_stream_is_told_its_lease_once_it_awaits_an_arrival() -> None:
 
 
 @pytest.mark.parametrize("step", [ReadLease(), ReadSecrets()], ids=["the store", "secrets"])
-def test_a_request_is_waited_for_until_the_hard_stop(step: Step) -> None:
-    """Then it has failed, and each later one fails at once: the function answers before its deadline."""
+def test_a_request_is_awaited_until_the_hard_stop(step: Step) -> None:
+    """A request fails at the hard stop, and later ones at once: the function must answer before its deadline."""
     streams = Streams(is_alone=True)
     streams.performer._pool = Never()
     streams.begin("demo", [step, step])
@@ -151,8 +151,8 @@ def test_a_request_is_waited_for_until_the_hard_stop(step: Step) -> None:
     ]
 
 
-def test_an_answer_says_when_its_arrival_came_and_since_when_others_wait() -> None:
-    """A slow store leaves arrivals unread: the connection is not known good after the oldest of them came."""
+def test_an_answer_has_when_its_arrival_came_and_since_when_others_wait() -> None:
+    """Behind a slow store a connection is known good only until the oldest unread arrival came."""
     came: list[tuple[int | None, int | None]] = []
 
     def reads() -> Steps[str]:
@@ -169,8 +169,8 @@ def test_an_answer_says_when_its_arrival_came_and_since_when_others_wait() -> No
     assert came == [(None, 0), (None, 0), (0, 20), (20, None)]
 
 
-def test_what_the_steps_of_one_stream_raise_is_raised() -> None:
-    """The caller that runs them gets the exception."""
+def test_the_performer_of_one_stream_raises_the_exception_of_its_steps() -> None:
+    """The caller of `run` gets the exception that the steps raise."""
 
     def raises() -> Steps[str]:
         yield ReadLease()
@@ -183,7 +183,9 @@ def test_what_the_steps_of_one_stream_raise_is_raised() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 3)), max_size=40))
-def test_between_two_servings_of_one_each_other_that_had_something_is_served(arrivals: list[tuple[str, int]]) -> None:
+def test_every_stream_with_an_arrival_is_served_between_two_servings_of_another(
+    arrivals: list[tuple[str, int]],
+) -> None:
     """An arrival waits for at most one turn of each other stream."""
     scripts: dict[str, Script] = {name: [] for name in "abcd"}
     for name, at_ms in sorted(arrivals, key=lambda one: one[1]):

@@ -1,4 +1,4 @@
-"""The profiles of a bucket: which version is in use, and how often S3 is asked."""
+"""The profiles of a bucket: which version is in use, and how many requests S3 gets."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -69,7 +69,7 @@ def place(aws: Aws, tmp_path: Path) -> Iterator[Place]:
     """Return an empty bucket; `env/streams` has a profile `packaged`."""
     (tmp_path / "env" / "streams").mkdir(parents=True)
     (tmp_path / "env" / "streams" / "packaged.toml").write_text(OLD)
-    # The roles of the stage of the tests know no such bucket: tests/real/test_profiles_bucket.py has a stage that does.
+    # The roles of the tests' stage have no such bucket; the stage of tests/real/test_profiles_bucket.py has one.
     with own_requests():
         place = Place(aws, tmp_path)
         yield place
@@ -77,7 +77,7 @@ def place(aws: Aws, tmp_path: Path) -> Iterator[Place]:
 
 
 def test_a_profile_that_comes_later_is_found_and_a_change_within_a_minute(place: Place) -> None:
-    """One conditional request a minute is made; a packaged profile is used if the bucket has none."""
+    """A profile in use costs one conditional request in 45 s; a packaged one is used if the bucket has none."""
     function = place.function()
     assert (function.find("prices"), function.find("packaged")) == (None, Found(OLD))
     place.puts(OLD)
@@ -101,8 +101,8 @@ def test_a_profile_that_comes_later_is_found_and_a_change_within_a_minute(place:
     assert (function.names(), place.warnings) == (["packaged"], [])
 
 
-def test_a_wrong_one_is_not_used(place: Place) -> None:
-    """Its former version stays in use, in a warm and in a cold function, until the next valid one."""
+def test_an_invalid_profile_is_not_used(place: Place) -> None:
+    """The last valid version stays in use, in a warm and in a cold function, until the next valid one."""
     place.puts(OLD)
     warm = place.function()
     assert warm.find("prices") == Found(OLD)
@@ -123,7 +123,7 @@ def test_a_wrong_one_is_not_used(place: Place) -> None:
 
 
 def test_a_change_is_in_use_or_named_well_within_a_minute(place: Place) -> None:
-    """The function is asked each second, and has just read the object when it changes."""
+    """A change is used, or reported as wrong, within 45 s, although the function has just read the object."""
     place.puts(OLD)
     function = place.function()
     for text, noticed in ((OLD, OLD), (NEW, NEW), (WRONG, "is wrong")):
@@ -135,7 +135,7 @@ def test_a_change_is_in_use_or_named_well_within_a_minute(place: Place) -> None:
 
 
 def test_an_address_that_is_never_allowed_is_wrong(place: Place) -> None:
-    """It is the metadata service, written as one number; the function would refuse each connection."""
+    """The metadata service's address, written as one number, is refused: the function would refuse each connection."""
     place.puts(OLD)
     function = place.function()
     assert function.text("prices") == OLD
@@ -152,8 +152,8 @@ def test_an_address_that_is_never_allowed_is_wrong(place: Place) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"), [(WRONG, REASON), ("secret-value", "the profile 'prices' is not valid TOML")]
 )
-def test_one_that_never_was_sound_is_refused_with_the_reason(place: Place, text: str, reason: str) -> None:
-    """If a packaged file has its name, that file is used."""
+def test_a_profile_that_was_never_valid_is_refused_with_the_reason(place: Place, text: str, reason: str) -> None:
+    """If there is no valid version, the stream is refused; a packaged file of the same name is used instead."""
     place.puts(text)
     place.puts(text, "packaged")
     function = place.function()
@@ -168,8 +168,8 @@ def test_one_that_never_was_sound_is_refused_with_the_reason(place: Place, text:
     ]
 
 
-def test_a_store_without_versions_has_no_former_one(place: Place) -> None:
-    """rclone's S3 answers so: a cold function refuses a wrong one with its reason, or uses the packaged one."""
+def test_a_store_without_versions_has_no_former_profile(place: Place) -> None:
+    """rclone's S3 lists no versions: a cold function refuses a wrong profile, or uses the packaged one."""
     place.puts(WRONG)
     place.puts(WRONG, "packaged")
     function, versions = place.function(), mock.Mock()
@@ -181,8 +181,10 @@ def test_a_store_without_versions_has_no_former_one(place: Place) -> None:
 
 
 @pytest.mark.parametrize("refusal", [SLOW_DOWN, ReadTimeoutError(endpoint_url="")], ids=["refused", "no answer"])
-def test_an_outage_of_s3_changes_no_profile_and_is_not_asked_again_at_once(place: Place, refusal: Exception) -> None:
-    """A known profile stays in use; a function that knows none waits, and rejects no stream."""
+def test_an_outage_of_s3_changes_no_profile_and_no_request_is_repeated_at_once(
+    place: Place, refusal: Exception
+) -> None:
+    """A known profile stays in use; a function that knows none raises StoreUnavailable and rejects no stream."""
     place.puts(OLD)
     known, cold = place.function(), place.function()
     assert known.text("prices") == OLD

@@ -1,4 +1,4 @@
-"""The order in which an invocation's steps are performed: what is due comes first, and what follows comes at once."""
+"""The order of an invocation's steps: due effects come first, and the effects of an answer come at once."""
 
 import json
 from types import SimpleNamespace
@@ -27,7 +27,7 @@ def performed(*scripts: Script, letters: list[Any] | None = None, **fields: Any)
     return functions.steps
 
 
-def test_what_follows_from_a_step_comes_before_what_was_to_come_after_it() -> None:
+def test_the_effects_of_an_answer_come_before_the_waiting_effects() -> None:
     """The cursor is saved between two writes of one chunk."""
     steps = performed([OPENED, (2_500, MANY), (9_000, Closed("reset"))])
     counts = [
@@ -38,15 +38,15 @@ def test_what_follows_from_a_step_comes_before_what_was_to_come_after_it() -> No
     assert counts[counts.index(250) :][:4] == [250, "249", 250, 100]
 
 
-def test_what_is_due_comes_before_a_write() -> None:
-    """This holds however many events come at once; here the lease is due when they come."""
+def test_a_due_heartbeat_comes_before_a_write() -> None:
+    """A heartbeat that is due comes before the writes of a chunk, however many events came at once."""
     steps = performed([OPENED, (1_090, MANY), (9_000, Closed("reset"))])
     first = next(at for at, step in enumerate(steps) if isinstance(step, Write))
     assert [type(step) for step in steps[first - 2 : first]] == [Await, Heartbeat]
 
 
 def test_an_event_that_is_too_long_is_sent_before_the_cursor_passes_it() -> None:
-    """Its rest goes where events go, the next event is stored, then the cursor moves."""
+    """An oversize event goes to the dead-letter queue, the next event is stored, then the cursor moves."""
     sent: list[Any] = []
     too_long = b"id: 2\ndata: %b\n\n" % (b"x" * MOST_BYTES)
     pieces = [(300, Chunk(numbered(1) + too_long[:20])), (900, Chunk(too_long[20:] + numbered(3)))]

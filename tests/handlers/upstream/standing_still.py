@@ -1,6 +1,6 @@
 """A process for `test_standstill.py`: reads the upstream at `argv[1]` and prints each arrival as a line of JSON.
 
-A line has the arrival's kind, and how long ago it may have come; the first is `ready`.
+A line has the arrival's kind, how long ago it may have come, and how long the oldest unread bytes have waited.
 """
 
 import json
@@ -13,7 +13,7 @@ from handlers.upstream.standstill import Ticker
 
 
 def main() -> None:
-    """Read until the upstream closes; then say since when the unread may have come, and close."""
+    """Read until the upstream closes, and print each arrival."""
     request = UpstreamRequest("GET", sys.argv[1], {}, allow_private=True)
     with Ticker() as pulse:
         reader = Upstream(request, connect_timeout_s=5, stall_after_s=60, pulse=pulse)

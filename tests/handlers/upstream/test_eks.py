@@ -16,7 +16,7 @@ LOOK_S = "60"
 def test_a_profile_of_a_cluster_is_written_and_tried(
     endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The token is signed each time; without credentials, or with a wrong region, one sentence says so."""
+    """The token is signed each time; missing credentials and a missing region are each explained."""
     for name, value in (("ACCESS_KEY_ID", "AKIDEXAMPLE"), ("SECRET_ACCESS_KEY", "a secret")):
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
@@ -32,7 +32,7 @@ def test_a_profile_of_a_cluster_is_written_and_tried(
             "${secret:127-0-0-1-ca}",
         )
         assert main(["profile", "check", str(file)]) == 0
-        # Its authority is a secret, which is public: here it stands in the profile.
+        # The authority was written as a secret, but is public: here it stands in the profile.
         file.write_text(file.read_text().replace('"${secret:127-0-0-1-ca}"', f"'''\n{authority}'''"))
         capsys.readouterr()
         assert main(["profile", "try", str(file), "--seconds", LOOK_S]) == 0

@@ -1,4 +1,4 @@
-"""Upstreams whose HTTP lies, floods, drips or never ends: each ends by name, within a counted number of bytes.
+"""Upstreams whose HTTP lies, floods, drips or never ends: each ends with its reason, after a bounded number of bytes.
 
 docs/hostile.md has a row for each.
 """
@@ -18,12 +18,12 @@ from tests.handlers.aws import EVENTS, Aws, Memory
 from tests.handlers.hostile import CLOSED, EVENT, NOT_OPENED, STREAM, Flood, connect, drips, ending
 from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer, sends
 
-# What the sockets of both sides may hold beside what was read: the kernel's, not ours.
+# What the kernel's buffers of both sockets may hold besides the bytes that were read.
 IN_FLIGHT_BYTES = 16 * 1024 * 1024
 NO_PART = f"(protocol): more than {LINES_BYTES} bytes came outside the body"
 PASSES = ": final if it goes on for 300 s"
 LONG_HEAD = "(protocol): the answer's head has more than 100 lines"
-# Newer releases of Python count them.
+# Newer releases of Python count interim answers.
 COUNTS_INTERIM = hasattr(http.client, "_MAXINTERIMRESPONSES")
 INTERIM = "(protocol): there are more than 100 interim answers" if COUNTS_INTERIM else NO_PART
 LONG_LINE = "(protocol): a line of the answer's head is too long"
@@ -48,8 +48,8 @@ ENDLESS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("what", FLOODS)
-def test_what_never_ends_is_ended(memory: Memory, what: str) -> None:
-    """A flood without a frame is a drop by name, and no more is read of it than a bound says."""
+def test_an_endless_flood_outside_the_body_drops_the_connection(memory: Memory, what: str) -> None:
+    """An endless head, chunk size or trailer is dropped with its reason, after a bounded number of bytes."""
     head, text, message = FLOODS[what]
     flood = Flood(head, text)
     assert ending(memory, flood) == ("StreamDropped", message)
@@ -57,8 +57,8 @@ def test_what_never_ends_is_ended(memory: Memory, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ENDLESS)
-def test_a_frame_without_end_is_rejected_where_the_profile_says_so(memory: Memory, what: str) -> None:
-    """It ends at `max_frame_bytes`, for the next connection would meet the same."""
+def test_an_endless_frame_is_rejected_if_the_profile_rejects_oversize_frames(memory: Memory, what: str) -> None:
+    """An endless frame ends the stream at `max_frame_bytes`: the next connection would get the same frame."""
     flood = Flood(UNTIL_CLOSE, ENDLESS[what])
     assert ending(memory, flood, oversize="reject") == (
         "StreamRejected",
@@ -67,8 +67,8 @@ def test_a_frame_without_end_is_rejected_where_the_profile_says_so(memory: Memor
     assert flood.sent_bytes < LINES_BYTES + IN_FLIGHT_BYTES
 
 
-def test_a_frame_without_end_ends_at_the_deadline_and_is_told_once(memory: Memory) -> None:
-    """The connection is handed over like any other; the frame's part is one dead-letter message, however often."""
+def test_an_endless_frame_ends_at_the_deadline_and_is_one_dead_letter(memory: Memory) -> None:
+    """Inside an endless frame a connection expires as usual; the part that came is one dead letter, however often."""
     frame = drips(UNTIL_CLOSE + EVENT + b"id: 2\ndata: " + b"x" * 200_000, b"x")
     for stored in (1, 0):
         report = connect(memory, frame, lasts_ms=3_000)
@@ -80,8 +80,8 @@ def test_a_frame_without_end_ends_at_the_deadline_and_is_told_once(memory: Memor
     assert base64.b64decode(message["event"]["head"]) == b"x" * 65536
 
 
-def test_an_event_that_is_too_long_is_passed_at_the_first_connection(memory: Memory) -> None:
-    """Its rest is in the queue, the events around it are stored, and the cursor is after all of them."""
+def test_an_oversize_event_is_passed_by_the_first_connection(memory: Memory) -> None:
+    """An oversize event goes to the dead-letter queue, the events around it are stored, and the cursor passes all."""
     large = b"y" * 300_000
     wire = EVENT + b"id: 2\ndata: " + large + b"\n\n" + b"id: 3\ndata: 3\n\n"
     report = connect(memory, sends(UNTIL_CLOSE + wire))
@@ -94,8 +94,8 @@ def test_an_event_that_is_too_long_is_passed_at_the_first_connection(memory: Mem
     assert (again.stored, again.duplicates, again.dead_lettered, memory.dead_letters()) == (0, 3, 0, [])
 
 
-def test_an_event_that_the_upstream_fails_at_is_reported_and_tried_more_slowly(memory: Memory) -> None:
-    """It is reported at the third connection that ends so, until one gets past the event."""
+def test_an_event_at_which_the_upstream_fails_is_tried_more_and_more_slowly(memory: Memory) -> None:
+    """From the third connection that fails at one event on, a back-off is recorded, until one gets past the event."""
     store, fails = memory.store(), sends(CHUNKED, b"fff\r\nid: 2\ndata: the upstream fails he")
     assert connect(memory, sends(UNTIL_CLOSE + EVENT)).same_ends == 0
     for times in (1, 2, 3):
@@ -110,21 +110,21 @@ def test_an_event_that_the_upstream_fails_at_is_reported_and_tried_more_slowly(m
 
 
 def test_a_head_that_drips_is_a_stall(memory: Memory) -> None:
-    """A byte now and then is no heartbeat before the response: the lane would wait for its whole turn."""
+    """A byte now and then outside the body is no heartbeat: the lane would wait for its whole turn."""
     slow = "(stalled): a line outside the body did not arrive whole in 1 s"
     for head, where in ((b"HTTP/1.1 200 ", NOT_OPENED), (OK + b"X: ", NOT_OPENED), (CHUNKED + b"3;", CLOSED)):
         assert ending(memory, drips(head, b"x"), stall_after_s=1) == ("StreamDropped", f"{where} {slow}")
 
 
 def test_a_body_that_drips_is_connected_until_the_deadline_and_not_longer(memory: Memory) -> None:
-    """A byte counts as a heartbeat; the function's deadline bounds it, and the lease is read meanwhile."""
+    """Each byte of the body is a heartbeat, so only the function's deadline ends the connection."""
     report = connect(memory, drips(UNTIL_CLOSE, b":"), stall_after_s=1, lasts_ms=4_000)
     assert (report.outcome.error, report.progress.ended_by) == ("ConnectionExpired", "expired")
     assert 5 < report.progress.bytes < 100
 
 
 def test_a_stream_that_drips_is_handed_over_as_any_other(aws: Aws) -> None:
-    """A successor takes over while the older one hears a byte now and then."""
+    """A successor takes over while the older connection receives a byte now and then."""
     connected = threading.Event()
 
     def script(peer: Peer) -> None:
@@ -148,10 +148,10 @@ def test_a_stream_that_drips_is_handed_over_as_any_other(aws: Aws) -> None:
 
 NO_SIZE, TRUNCATED = "(protocol): a chunk of the body has no size", "(truncated): the body ended before its end"
 LIES: dict[bytes, str] = {
-    # No hexadecimal number, a negative one, a prefix and an underscore of Python's, none, more digits than any.
+    # No hexadecimal number, a negative one, Python's prefix and underscore, no size, and too many digits.
     **dict.fromkeys((b"zz\r\n", b"-5\r\ndata: x\n\n", b"0x5\r\n: hi\n\r\n", b"1_0\r\n", b"\r\n"), NO_SIZE),
     b"f" * 17 + b"\r\n": NO_SIZE,
-    # Less than it sends, and more; then no last chunk, half a size, half an end.
+    # A size that is too small, and one too large; then no last chunk, half a size, half an end.
     b"3\r\n: hi there\n\r\n": "(protocol): a chunk of the body is not as long as its size says",
     b"fffffffffffffff\r\n: hi\n": TRUNCATED,
     **dict.fromkeys((b"5\r\n: hi\n\r\n", b"5", b"5\r\n: hi\n\r"), TRUNCATED),
@@ -159,14 +159,14 @@ LIES: dict[bytes, str] = {
 
 
 @pytest.mark.parametrize("sent", LIES)
-def test_a_chunk_that_lies_ends_the_stream_and_what_came_before_is_stored(memory: Memory, sent: bytes) -> None:
+def test_a_chunk_of_a_wrong_size_ends_the_connection_after_storing_earlier_events(memory: Memory, sent: bytes) -> None:
     """Bytes in the place of a size are never taken for the body."""
     before = b"%x\r\n%s\r\n" % (len(EVENT), EVENT)
     assert ending(memory, sends(CHUNKED, before, sent)) == ("StreamDropped", f"{CLOSED} {LIES[sent]}")
     assert [item["data"] for item in memory.items(EVENTS, STREAM).values()] == ["1"]
 
 
-def test_what_follows_the_end_of_a_body_is_not_read(memory: Memory) -> None:
+def test_bytes_after_the_end_of_a_body_are_not_read(memory: Memory) -> None:
     """Bytes after the last chunk, or after Content-Length, do not count."""
     more = b"id: 2\ndata: 2\n\n"
     chunked = CHUNKED + b"%x\r\n%s\r\n0\r\n\r\n%x\r\n%s\r\n" % (len(EVENT), EVENT, len(more), more)
@@ -186,8 +186,8 @@ def test_what_follows_the_end_of_a_body_is_not_read(memory: Memory) -> None:
         (b"ten", "(ended_by_upstream)"),
     ],
 )
-def test_a_length_that_lies_loses_nothing_that_came(memory: Memory, length: bytes, why: str) -> None:
-    """If it is too large the body is truncated; a text that is no number is ignored."""
+def test_a_wrong_content_length_loses_nothing_that_came(memory: Memory, length: bytes, why: str) -> None:
+    """If the length is too large the body is truncated; a text that is no number is ignored."""
     report = connect(memory, sends(OK + b"Content-Length: %s\r\n\r\n%s" % (length, EVENT)))
     assert (report.outcome.error, report.outcome.message) == ("StreamDropped", f"{CLOSED} {why}")
     assert report.progress.stored == 1
@@ -207,7 +207,7 @@ def test_a_length_that_lies_loses_nothing_that_came(memory: Memory, length: byte
         *((b"HTTP/1.1 200" + cut, "the answer's head ended before its end") for cut in (b"", b" OK\r\n", b"\r\nA-b")),
     ],
 )
-def test_a_head_that_is_none_ends_it_and_nothing_of_it_is_logged(
+def test_an_invalid_head_ends_the_connection_and_nothing_of_it_is_logged(
     memory: Memory, head: bytes, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The body after such a head could be anything; no log has the address, which may hold a secret."""
@@ -220,7 +220,7 @@ def test_a_head_that_is_none_ends_it_and_nothing_of_it_is_logged(
 
 
 def test_interim_answers_are_passed_over(memory: Memory) -> None:
-    """Any 1xx before the answer is, as HTTP requires; 101 is an answer that nobody asked for."""
+    """Every 1xx before the answer is skipped, as HTTP requires, except a 101, which was not requested."""
     hints = (
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n"
     )
@@ -261,7 +261,7 @@ REFUSED = (301, 404, 451)
         ({}, answer(302, b"Location: /round"), DROPPED, ROUND + PASSES),
     ],
 )
-def test_an_answer_that_is_no_stream_has_a_name(
+def test_an_answer_that_is_no_stream_ends_with_its_reason(
     memory: Memory, fields: dict[str, Any], answer: bytes, error: str, message: str
 ) -> None:
     """A page, a coding that cannot be read, a loop of redirects: none becomes an event."""

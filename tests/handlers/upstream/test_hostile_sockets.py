@@ -1,4 +1,4 @@
-"""Sockets whose server lies, floods or falls silent: each ends by name, and whole messages before that are stored.
+"""Sockets whose server lies, floods or falls silent: each ends with its reason, after storing earlier messages.
 
 docs/hostile.md has a row for each.
 """
@@ -76,14 +76,14 @@ HANDSHAKES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("changes", "message"), HANDSHAKES.values(), ids=HANDSHAKES)
-def test_a_handshake_that_is_none_is_a_drop(memory: Memory, changes: dict[str, Any], message: str) -> None:
-    """It has a name; nothing that follows it is read."""
+def test_an_invalid_handshake_drops_the_connection(memory: Memory, changes: dict[str, Any], message: str) -> None:
+    """A 101 that is no valid switch drops the connection with its reason; nothing that follows it is stored."""
     assert ending(memory, switches(EVENT, **changes)) == ("StreamDropped", f"{NOT_OPENED} {message}")
     assert memory.items(EVENTS, STREAM) == {}
 
 
-def test_what_was_offered_may_be_chosen(memory: Memory) -> None:
-    """This is compression with its parameters, and one of the subprotocols; any other parameter is refused."""
+def test_a_server_may_choose_only_what_was_offered(memory: Memory) -> None:
+    """A server may choose compression with valid parameters and a subprotocol; other parameters are refused."""
     chosen: dict[str, Any] = {
         "Sec_WebSocket_Extensions": b"Permessage-Deflate; server_max_window_bits=10; server_no_context_takeover",
         "Sec_WebSocket_Protocol": b"v2",
@@ -101,7 +101,7 @@ def test_what_was_offered_may_be_chosen(memory: Memory) -> None:
 
 
 def test_a_socket_that_falls_silent_is_a_stall(memory: Memory) -> None:
-    """This holds after the switch too; earlier events are stored."""
+    """Silence for `stall_after_s` after the switch drops the connection; earlier events are stored."""
     message = f"{CLOSED} (stalled): no byte came for 1 s"
     assert ending(memory, switches(EVENT), stall_after_s=1) == ("StreamDropped", message)
     assert list(memory.items(EVENTS, STREAM)) == ["1"]
@@ -114,8 +114,8 @@ BROKEN: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize(("wire", "message"), BROKEN.values(), ids=BROKEN)
-def test_what_breaks_the_protocol_ends_it(memory: Memory, wire: bytes, message: str) -> None:
-    """It ends by name, and with a close; earlier events are stored."""
+def test_a_server_that_breaks_the_protocol_is_closed_with_the_reason(memory: Memory, wire: bytes, message: str) -> None:
+    """A protocol violation drops the connection with its reason and a close frame; earlier events are stored."""
     heard: list[bytes] = []
     assert ending(memory, switches(EVENT, wire, then=hears(heard))) == ("StreamDropped", message)
     assert list(memory.items(EVENTS, STREAM)) == ["1"]
@@ -123,14 +123,14 @@ def test_what_breaks_the_protocol_ends_it(memory: Memory, wire: bytes, message: 
 
 
 def test_a_cut_inside_a_fragment_is_no_event(memory: Memory) -> None:
-    """The connection counts as good until before it; its bytes are counted and dropped."""
+    """The bytes of the unfinished message are counted and dropped; the event before it is stored."""
     report = connect(memory, switches(EVENT, b"\x01\x05hello", then=Peer.reset), framing="websocket", key="$.n")
     assert (report.outcome.error, report.progress.stored, report.progress.ended_by) == ("StreamDropped", 1, "reset")
     assert report.progress.unterminated_bytes > 0
 
 
 def test_a_long_message_is_passed_and_the_stream_goes_on(memory: Memory) -> None:
-    """In one frame or in a thousand, the rest of each is one dead-letter message."""
+    """An oversize message, in one frame or in a thousand, is one dead letter; the next event is stored."""
     long, other = b"y" * 150_000, b"z" * 150_000
     pieces = [
         bytes([0x02 if not at else 0x00]) + encoded_frame(BINARY, other[at : at + 150])[1:]
@@ -149,7 +149,7 @@ def test_a_long_message_is_passed_and_the_stream_goes_on(memory: Memory) -> None
 
 
 def test_pings_without_end_are_answered_within_bounds(memory: Memory) -> None:
-    """Of those in one read the last sixteen are, as RFC 6455 allows; the stream goes on beside them."""
+    """Only the last sixteen pings of a read are answered, as RFC 6455 allows; the stream goes on beside them."""
     pings = b"".join(encoded_frame(PING, b"%d" % number) for number in range(20_000))
     heard: list[bytes] = []
     after = encoded_frame(TEXT, b'{"n": 2}') + encoded_frame(CLOSE, b"\x03\xe8")
@@ -158,10 +158,10 @@ def test_pings_without_end_are_answered_within_bounds(memory: Memory) -> None:
     assert 16 * 10 < len(b"".join(heard)) < len(pings) // 10
 
 
-def test_a_server_that_reads_nothing_is_left_by_name() -> None:
-    """This happens once more than 256 KB wait behind a message: decisions never wait, and memory does not grow.
+def test_a_server_that_reads_nothing_ends_the_connection_with_that_reason() -> None:
+    """The connection ends once over 256 KB wait behind a message: decisions never wait, and memory does not grow.
 
-    The message itself may be longer: it takes its time.
+    The message that is being sent may itself be longer, and takes its time.
     """
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -181,8 +181,8 @@ def flushed(outbox: Outbox, sock: socket.socket) -> int | str:
         return str(error)
 
 
-def test_a_bomb_ends_it_by_name(memory: Memory) -> None:
-    """Nothing of it is kept."""
+def test_a_decompression_bomb_ends_the_connection_with_that_reason(memory: Memory) -> None:
+    """Nothing of the bomb is stored, but the event before it is."""
     packer = zlib.compressobj(wbits=-15)
     bomb = (packer.compress(b"\0" * 20_000_000) + packer.flush(zlib.Z_SYNC_FLUSH))[:-4]
     wire = b"\xc1" + encoded_frame(TEXT, bomb)[1:]
@@ -193,7 +193,7 @@ def test_a_bomb_ends_it_by_name(memory: Memory) -> None:
 
 
 def test_a_socket_over_tls_talks_both_ways(memory: Memory, tmp_path: Path, trusting: Callable[[Path], None]) -> None:
-    """It has messages larger than a TLS record, pings in between, and last words that arrive."""
+    """Messages larger than a TLS record, pings between them and the last close frame all arrive."""
     tls, trusted = certificate(tmp_path)
     trusting(trusted)
     large = encoded_frame(TEXT, b'{"n": 2, "text": "%b"}' % (b"x" * 90_000))
@@ -212,6 +212,6 @@ def test_a_socket_over_tls_talks_both_ways(memory: Memory, tmp_path: Path, trust
         report = run(parse(STREAM, table, {}), memory.store(), margin_ms=2_000)
     assert report.outcome.message == "the upstream closed the socket with 4000"
     assert sorted(memory.items(EVENTS, STREAM)) == ["1", "2"]
-    # A pong has six bytes and its ping's; the close, six and its code.
+    # A pong has six bytes and those of its ping; the close has six and its code.
     assert b"".join(heard)[-8:-6] == b"\x88\x82"
     assert len(b"".join(heard)) == sum(6 + len(b"%d" % number) for number in range(50)) + 8

@@ -51,9 +51,9 @@ def test_a_full_inbox_makes_the_putter_wait_until_there_is_room() -> None:
 
 
 def test_closing_lets_the_putter_go_and_keeps_what_is_queued() -> None:
-    """A closed inbox takes no item and gives out its own, then nothing, without waiting.
+    """A closed inbox accepts no item; its queued items can be taken, then nothing, without waiting.
 
-    Its end is as old as the first item that it turned away.
+    Its end is as old as the first item that it refused.
     """
     inbox, putter, accepted = full()
     inbox.close()
@@ -62,8 +62,8 @@ def test_closing_lets_the_putter_go_and_keeps_what_is_queued() -> None:
     assert (one(inbox, WAIT_S), inbox.taken_s >= 0.05) == (None, True)
 
 
-def test_it_returns_since_when_the_oldest_item_waits() -> None:
-    """The first item counts until it is taken; then the age is that of the item taken last."""
+def test_the_inbox_returns_since_when_its_oldest_item_waits() -> None:
+    """`unread_s` is the age of the oldest waiting item, `taken_s` that of the item taken last."""
     inbox: Inbox[str] = Inbox(10)
     assert inbox.unread_s is None
     inbox.put("a", 1, elapsed_s() - AGO_S)
@@ -76,8 +76,8 @@ def test_it_returns_since_when_the_oldest_item_waits() -> None:
     assert inbox.unread_s is None
 
 
-def test_what_comes_behind_a_full_inbox_counts_from_when_it_was_full() -> None:
-    """It may have been in the network's buffers since; once all of it is taken, the next item is new."""
+def test_an_item_after_a_full_inbox_counts_from_when_the_inbox_was_full() -> None:
+    """An item after a full inbox may have waited since it was full; once all are taken, the next item is new."""
     inbox, putter, _ = full()
     one(inbox, 0)
     putter.join(WAIT_S)
@@ -92,10 +92,10 @@ def test_what_comes_behind_a_full_inbox_counts_from_when_it_was_full() -> None:
     assert (inbox.unread_s or 0) <= time.monotonic() - before_s
 
 
-def test_what_waits_comes_together_up_to_a_size() -> None:
-    """It comes in order, and the excess stays; an item without a size comes alone.
+def test_waiting_items_are_taken_together_up_to_a_size() -> None:
+    """Items come in order, and the excess stays; an item without a size comes alone.
 
-    Items together are as old as the oldest: the stream is not known good between them.
+    Items taken together are as old as the oldest: the stream is not known good between them.
     """
     inbox: Inbox[str] = Inbox(100)
     inbox.put("a", 4, elapsed_s() - AGO_S)
@@ -106,8 +106,8 @@ def test_what_waits_comes_together_up_to_a_size() -> None:
     assert (inbox.put("room again", 99), inbox.blocked_ms) == (True, 0)
 
 
-def test_what_comes_after_a_rest_may_have_come_when_that_began() -> None:
-    """Nobody read meanwhile; what comes after that has not waited."""
+def test_the_first_item_after_a_rest_may_be_as_old_as_the_rest() -> None:
+    """Reading pauses in a rest, so the next item may be that old; the item after it is new."""
     inbox: Inbox[str] = Inbox(10)
     inbox.rest(0.05)
     assert inbox.unread_s is None
@@ -118,7 +118,7 @@ def test_what_comes_after_a_rest_may_have_come_when_that_began() -> None:
 
 
 def test_closing_ends_a_rest() -> None:
-    """Closing does not wait for a reader that rests; what came meanwhile is unread, and so the end is as old."""
+    """The resting reader ends at once. Bytes that came meanwhile are unread, so the end is as old as the rest."""
     inbox: Inbox[str] = Inbox(10)
     resting = threading.Thread(target=inbox.rest, args=(WAIT_S,))
     resting.start()

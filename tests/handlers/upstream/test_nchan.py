@@ -1,6 +1,6 @@
-"""Debian's nchan in nginx, as server-sent events and as a WebSocket: channels that nobody here wrote.
+"""Debian's nchan in nginx, a server of another project, with server-sent events and with a WebSocket.
 
-The machine's own apt-get brings the packages into a folder, and nothing is installed; without apt-get there is no test.
+apt-get downloads the packages into a folder, and nothing is installed; without apt-get the tests are skipped.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from tests.handlers.lanes import start
 from tests.harness import free_port
 from tests.local.support import until
 
-# It shows of two packages more what test_socket_servers.py and test_reader.py show of others.
+# It shows for two more packages what test_socket_servers.py and test_reader.py show for others.
 pytestmark = pytest.mark.long
 PACKAGES = ["nginx", "libnginx-mod-nchan"]
 CONFIGURATION = """
@@ -49,7 +49,7 @@ SOCKET = {"framing": "websocket", "compression": True, "cursor": "$.n", "sequenc
 
 @pytest.fixture(scope="module")
 def nchan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The host and port of nginx with nchan."""
+    """Yield the host and port of nginx with nchan."""
     folder = tmp_path_factory.mktemp("nchan")
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         pytest.skip("no apt-get here, which brings Debian's nchan")
@@ -77,14 +77,14 @@ def nchan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def is_there(address: str) -> bool:
-    """Whether it answers."""
+    """Return whether nginx answers at this address."""
     with contextlib.suppress(urllib3.exceptions.HTTPError):
         return urllib3.request("GET", f"http://{address}/", retries=False).status == 404
     return False
 
 
 def published(address: str, channel: str, *numbers: int) -> None:
-    """Publishes an event for each number."""
+    """Publish an event for each number."""
     for number in numbers:
         body = json.dumps({"n": number, "text": "é" * 200})
         answer = urllib3.request("POST", f"http://{address}/pub/{channel}", body=body.encode())
@@ -92,12 +92,12 @@ def published(address: str, channel: str, *numbers: int) -> None:
 
 
 def stored(aws: Aws, stream_id: str) -> list[int]:
-    """The numbers of the stored events, in order."""
+    """Return the numbers of the stored events, in order."""
     return sorted(int(key) for key in aws.items(EVENTS, stream_id))
 
 
-def test_events_that_came_while_nobody_was_connected_are_read_behind_the_cursor(aws: Aws, nchan: str) -> None:
-    """As server-sent events: nchan's id is where it goes on, and each event is stored once."""
+def test_events_published_while_the_stream_was_stopped_are_read_after_the_cursor(aws: Aws, nchan: str) -> None:
+    """With server-sent events the stream resumes from nchan's id, and each event is stored once."""
     stream = "sse:events"
     profile = parse("sse", {"address": f"http://{nchan}/sub/{{name}}", **SSE}, {})
     published(nchan, "events", 1, 2, 3)
@@ -116,7 +116,7 @@ def test_events_that_came_while_nobody_was_connected_are_read_behind_the_cursor(
 
 
 def test_messages_on_a_socket_are_stored_once_and_a_hole_is_a_loss(aws: Aws, nchan: str) -> None:
-    """As a WebSocket, with packed messages: it begins with its oldest one at each connection."""
+    """On a compressed WebSocket nchan begins each connection with its oldest message."""
     stream = "socket:messages"
     profile = parse("socket", {"address": f"ws://{nchan}/sub/{{name}}", **SOCKET}, {})
     published(nchan, "messages", 1, 2, 3)

@@ -22,7 +22,7 @@ from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, certificate, readi
 WAIT_S = 60.0
 arrives = sends(UNTIL_CLOSE + b"data: x\n\n")
 LAST_ID = frozenset({"last-event-id"})
-# What addresses are written with, and what readers of addresses have differed over.
+# Parts of addresses, and characters that parsers of addresses treat differently.
 PIECES = [
     "http://", "https://", "//", "good.test", "evil.test", "@", ":", ":80", "\\", "/", "?", "#", "%40", "%2f", "[",
     "]", ".", "..", "::1", "GOOD.TEST",
@@ -81,7 +81,7 @@ def test_a_redirect_to_another_host_carries_no_credentials() -> None:
 
 
 def test_no_secret_in_the_upstreams_own_words_reaches_another_host() -> None:
-    """An address with a secret, however encoded, is not followed to another host; nor is a body with one."""
+    """A redirect to another host is refused if its address, in any encoding, or the body holds a secret."""
     with serving(arrives) as other:
         for secret, spelled in (("s3cret", "s3cret"), ("s3 cret/", "s3%20cret%2F"), ("s3 cret/", "s3+cret%2F")):
             closed = ask_moved(f"{other.address}/?t={spelled}", secrets=(secret,))
@@ -106,14 +106,14 @@ def ask_moved(location: str, status: int = 307, **fields: Any) -> Arrival:
     ],
 )
 def test_some_redirects_are_refused(location: str, why: str) -> None:
-    """They lead out of TLS, out of HTTP, or have credentials of the upstream's choice."""
+    """A redirect is refused out of TLS, out of HTTP, to no address, or with credentials of the upstream's choice."""
     with pytest.raises(RedirectRefused) as caught:
         redirected(UpstreamRequest("GET", "https://example.org/a", {}), 302, location)
     assert str(caught.value) == why
 
 
-def test_a_post_becomes_a_get_where_http_says_so() -> None:
-    """303 always does so, 301 and 302 for POST; 307 and 308 keep method and body."""
+def test_a_redirected_post_becomes_a_get_after_301_302_and_303() -> None:
+    """303 turns every request into a GET, 301 and 302 turn a POST into one; 307 and 308 keep method and body."""
     request = UpstreamRequest("POST", "https://example.org/a", {}, b"{}")
     requests = [redirected(request, status, "/b") for status in (301, 302, 303, 307, 308)]
     assert [(one.method, one.body) for one in requests] == [("GET", None)] * 3 + [("POST", b"{}")] * 2
@@ -121,7 +121,7 @@ def test_a_post_becomes_a_get_where_http_says_so() -> None:
 
 
 def test_tls_is_verified_after_a_redirect_as_before(tmp_path: Path) -> None:
-    """A certificate that is not trusted ends it, and no request is sent."""
+    """If the other host's certificate is not trusted, the connection ends before a request is sent."""
     tls, _ = certificate(tmp_path)
     with serving(arrives, tls=tls) as other, serving(moves(302, lambda: other.address)) as server:
         lacks = "the upstream's certificate cannot be trusted: unable to get local issuer certificate"
@@ -143,7 +143,7 @@ NEVER = [
 
 
 def test_an_address_is_judged_by_where_it_leads() -> None:
-    """A private one needs the profile's permission; link-local and non-host addresses are always refused."""
+    """A private address needs the profile's permission; link-local and non-host addresses are always refused."""
     every = [*PUBLIC, *PRIVATE, *NEVER]
     assert [one for one in every if refusal(one, allow_private=False)] == [*PRIVATE, *NEVER]
     assert [one for one in every if refusal(one, allow_private=True)] == NEVER
@@ -163,7 +163,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
 
 
 def test_a_private_address_is_refused_before_anything_is_connected() -> None:
-    """It comes as a number or a name; the sentence has no address."""
+    """A private address, given as a number or behind a name, is refused; the message does not repeat it."""
     with serving(arrives) as server:
         private = "a private address, which the profile does not allow (allow_private = true)"
         why = f"the upstream's name resolves to {private}"
@@ -181,7 +181,7 @@ def test_a_private_address_is_refused_before_anything_is_connected() -> None:
     ],
 )
 def test_the_metadata_address_is_refused_however_it_is_spelled(host: str, names: dict[str, list[str]]) -> None:
-    """As a number of any base, in IPv6, or behind a name, alone or among others; whatever the profile allows."""
+    """The metadata address is refused as any number, in IPv6, and behind names and redirects, whatever is allowed."""
     names |= {"metadata.test": ["169.254.169.254"], "mixed.test": ["127.0.0.1", "169.254.169.254"]}
     refused = Closed("rejected", "the upstream's name resolves to a link-local address, which is never allowed")
     assert ask(f"http://{host}/latest/meta-data/") == [refused]
@@ -197,8 +197,8 @@ def test_the_metadata_address_is_refused_however_it_is_spelled(host: str, names:
         *((location, False) for location in ("http://evil.test\\.good.test/", "http://evil.test?good.test")),
     ],
 )
-def test_credentials_go_to_the_same_scheme_host_and_port(location: str, is_same: bool) -> None:
-    """No host with a similar name gets them; the cursor's header goes with them."""
+def test_credentials_go_only_to_the_same_scheme_host_and_port(location: str, is_same: bool) -> None:
+    """A host with a similar name gets no credentials; the cursor's header goes to every host."""
     request = UpstreamRequest("GET", "http://good.test/a", SECRETS, secrets=("s3cret",), portable=LAST_ID)
     after = redirected(request, 307, location)
     assert ("authorization" in after.headers, "last-event-id" in after.headers) == (is_same, True)
@@ -206,7 +206,7 @@ def test_credentials_go_to_the_same_scheme_host_and_port(location: str, is_same:
 
 @given(st.lists(st.sampled_from(PIECES), max_size=7).map("".join))
 def test_no_location_takes_credentials_elsewhere(location: str) -> None:
-    """However it is written, a request with credentials goes to the profile's own host."""
+    """However a Location is written, a request with credentials goes only to the profile's own host."""
     request = UpstreamRequest("GET", "http://good.test/a", SECRETS, secrets=("s3cret",), portable=LAST_ID)
     try:
         after = redirected(request, 307, location)
@@ -216,8 +216,8 @@ def test_no_location_takes_credentials_elsewhere(location: str) -> None:
     assert "authorization" not in after.headers or (url.scheme, url.host, url.port or 80) == ("http", "good.test", 80)
 
 
-def test_the_address_that_was_judged_is_the_one_that_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name with first a public address and later a private one is resolved once."""
+def test_the_socket_connects_to_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name is resolved once, so it cannot lead to a private address after it was checked."""
     real, asked = socket.getaddrinfo, []
 
     def rebinding(host: Any, *more: Any, **named: Any) -> Any:
@@ -231,19 +231,19 @@ def test_the_address_that_was_judged_is_the_one_that_is_connected_to(monkeypatch
     assert asked.count("rebinding.test") == 1
 
 
-def test_the_next_address_is_tried_where_one_does_not_answer(names: dict[str, list[str]]) -> None:
-    """It tries them in order, as a client of a name does, until one accepts."""
+def test_the_next_address_of_a_name_is_tried_if_one_does_not_answer(names: dict[str, list[str]]) -> None:
+    """The addresses of a name are tried in order until one accepts."""
     names["two.test"] = ["127.0.0.2", "127.0.0.1"]
     with serving(arrives) as server:
         assert isinstance(ask(server.address.replace("127.0.0.1", "two.test"))[0], Opened)
 
 
-def test_many_addresses_that_do_not_answer_share_the_time_there_is(names: dict[str, list[str]]) -> None:
+def test_many_addresses_that_do_not_answer_share_one_time_out(names: dict[str, list[str]]) -> None:
     """A name with any number of dead addresses costs one time-out, not one each."""
     tried = names["many.test"] = [f"127.0.0.{number}" for number in range(2, 40)]
     with socket.create_server(("0.0.0.0", 0), backlog=0) as listener, contextlib.ExitStack() as held:
         port = listener.getsockname()[1]
-        # Connections that nobody accepts fill the queue; the next one is not answered.
+        # Connections that are never accepted fill the queue, so the next one is not answered.
         for address in tried[:4] * 2:
             waiting = held.enter_context(socket.socket())
             waiting.setblocking(False)

@@ -1,4 +1,4 @@
-"""Upstreams with an authority of their own, and those that require a certificate, on real sockets."""
+"""Upstreams with an authority of their own, and upstreams that require a client certificate, on real sockets."""
 
 import ssl
 import subprocess
@@ -23,7 +23,7 @@ STREAM = sends(UNTIL_CLOSE + b"id: 1\ndata: x\n\n")
 
 
 def first(address: str, trust: Trust | None) -> Opened | Closed:
-    """Return what arrives first."""
+    """Return the first arrival of a request to this address."""
     request = UpstreamRequest("GET", f"{address}/x", {}, allow_private=True, trust=trust)
     with reading(request) as reader:
         arrival = reader.get(WAIT_S)
@@ -33,7 +33,7 @@ def first(address: str, trust: Trust | None) -> Opened | Closed:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> tuple[ssl.SSLContext, Trust]:
-    """Return a server with its own authority, like a cluster's, and its client's three texts."""
+    """Return a server with its own authority, like a cluster's, and the three texts of its client."""
     context, authority = certificate(tmp_path, names_authority=False)
     texts = [(tmp_path / name).read_text() for name in ("authority.pem", "certificate.pem", "key.pem")]
     assert authority.read_text() == texts[0]
@@ -42,7 +42,7 @@ def pair(tmp_path: Path) -> tuple[ssl.SSLContext, Trust]:
 
 
 def test_an_own_authority_is_trusted_and_no_other(pair: tuple[ssl.SSLContext, Trust], tmp_path: Path) -> None:
-    """Its certificates may lack what public ones need; without it, or with another, they are refused."""
+    """Certificates of an own authority may lack what public ones need; without that authority they are refused."""
     context, trust = pair
     (tmp_path / "other").mkdir()
     _, other = certificate(tmp_path / "other")
@@ -55,7 +55,7 @@ def test_an_own_authority_is_trusted_and_no_other(pair: tuple[ssl.SSLContext, Tr
 
 
 def test_a_certificate_is_shown_where_the_upstream_wants_one(pair: tuple[ssl.SSLContext, Trust]) -> None:
-    """Without it there is no stream."""
+    """An upstream that requires a client certificate gets the profile's; without one the connection is closed."""
     context, trust = pair
     context.verify_mode = ssl.CERT_REQUIRED
     with serving(STREAM, tls=context) as server:
@@ -63,10 +63,10 @@ def test_a_certificate_is_shown_where_the_upstream_wants_one(pair: tuple[ssl.SSL
         assert isinstance(first(server.address, Trust(trust.ca)), Closed)
 
 
-def test_another_origin_is_shown_nothing_and_trusted_by_the_public_authorities_too(
+def test_another_origin_gets_no_certificate_and_may_have_a_public_authority(
     pair: tuple[ssl.SSLContext, Trust],
 ) -> None:
-    """This applies to redirects; on its own origin nothing changes."""
+    """After a redirect to another origin the client certificate is withheld, and public authorities count too."""
     _, trust = pair
     request = UpstreamRequest("GET", "https://a.example/x", {}, trust=trust)
     assert redirected(request, 302, "/y").trust == trust
@@ -87,8 +87,8 @@ def encrypted(folder: Path, key: str) -> str:
     return shut.read_text()
 
 
-def test_what_is_no_pem_is_one_sentence(pair: tuple[ssl.SSLContext, Trust], tmp_path: Path) -> None:
-    """It names the field, and never its content; an encrypted key does not prompt on a terminal."""
+def test_an_invalid_pem_text_is_explained_in_one_sentence(pair: tuple[ssl.SSLContext, Trust], tmp_path: Path) -> None:
+    """An invalid PEM is reported with its field's name, never its content; an encrypted key does not prompt."""
     _, trust = pair
     ca = "tls.ca must hold readable certificates in PEM"
     no_pair = "tls.certificate and tls.key must be a pair in PEM, and the key without a password"
@@ -109,7 +109,7 @@ def test_what_is_no_pem_is_one_sentence(pair: tuple[ssl.SSLContext, Trust], tmp_
         with pytest.raises(ProfileError) as caught:
             check_trust(one)
         assert str(caught.value) == sentence
-        # Where nobody has checked it before, the reader says the same.
+        # If it was not checked before, the reader's message is the same.
         assert first("https://127.0.0.1:9", one) == Closed("rejected", sentence)
 
 

@@ -36,7 +36,7 @@ TOO_MUCH = "more than 65536 bytes came"
 
 
 def table(origin: str, **fields: Any) -> dict[str, Any]:
-    """Return a profile of the played stream that needs both."""
+    """Return a profile of the played stream that needs a token and a ticket."""
     token = {"kind": "client_credentials", "address": f"{origin}/oauth/token", "id": CLIENT}
     return {
         "address": f"{origin}/demo-token?ticket={{ticket}}&interval_ms=1",
@@ -58,7 +58,7 @@ def opening(fields: dict[str, Any], tokens: Tokens, secret: str = SECRET) -> Abs
 
 
 def first(fields: dict[str, Any], tokens: Tokens | None = None, secret: str = SECRET) -> Opened | Closed | Chunk:
-    """Return what arrives first."""
+    """Return the first arrival of an opening."""
     with opening(fields, tokens or Tokens(threading.Lock), secret) as reader:
         arrival = reader.get(WAIT_S)
     assert arrival is not None
@@ -66,8 +66,8 @@ def first(fields: dict[str, Any], tokens: Tokens | None = None, secret: str = SE
     return arrival
 
 
-def test_a_stream_that_wants_both_is_read_and_one_token_serves_many() -> None:
-    """Eight openings at once request one token and eight tickets; once all are revoked, one more."""
+def test_many_openings_that_need_a_token_and_a_ticket_share_one_token() -> None:
+    """Eight openings at once share one token; once that is revoked, eight more share another."""
     with playing() as (origin, upstreams):
         tokens, statuses = Tokens(threading.Lock), []
         for at in (1, 2):
@@ -84,7 +84,7 @@ def test_a_stream_that_wants_both_is_read_and_one_token_serves_many() -> None:
 
 
 def test_functions_share_the_refresh_token_that_replaced_the_secrets(aws: Aws) -> None:
-    """Each process sends the newest; without the table it sends the secret's own, which is refused by name."""
+    """Each process sends the newest token in the table; without the table the secret's own is refused."""
     with playing() as (origin, upstreams):
         token = {**table(origin)["token"], "kind": "refresh_token", "refresh_token": "${secret:refresh}"}
         fields, shared = table(origin, token=token), RefreshTokens(aws.dynamodb, CONTROL)
@@ -122,8 +122,8 @@ def _drips(peer: Peer) -> None:
         (_drips, ": its answer did not come within 0.5 s"),
     ],
 )  # fmt: skip
-def test_a_server_that_fails_is_named_and_nothing_is_sent_to_the_upstream(script: Script, detail: str) -> None:
-    """It is slow, cut, endless or redirects: one sentence in bounded time, and no further request."""
+def test_a_token_server_that_fails_is_named_and_nothing_is_sent_to_the_upstream(script: Script, detail: str) -> None:
+    """A token server that is slow, cut off, endless or redirects is explained in bounded time."""
 
     def answer(peer: Peer) -> None:
         peer.read_body()  # what is not read when a socket is closed resets it
@@ -150,7 +150,7 @@ def test_a_server_that_fails_is_named_and_nothing_is_sent_to_the_upstream(script
     ],
 )
 def test_a_tickets_address_is_opened_as_after_a_redirect(opens: str, reason: str, words: str) -> None:
-    """At another host without the profile's credentials; where a redirect may not lead, it is not opened."""
+    """Another host gets no credentials of the profile; an address to which no redirect may lead is not opened."""
     with serving(sends(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")) as other:
         said = json.dumps({"url": opens.replace("{other}", other.address)}).encode()
         with serving(sends(answers("200 OK", said))) as tickets:
@@ -189,9 +189,9 @@ def test_a_tickets_address_is_opened_as_after_a_redirect(opens: str, reason: str
 def test_a_ticket_opens_a_socket_at_a_whole_address(
     aws: Aws, tmp_path: Path, to: str, subscribe: dict[str, str], message: str
 ) -> None:
-    """It is a wss address at another host, which is trusted by the profile's authority too and gets no credentials.
+    """A ticket may open a wss address of another host, which the profile's authority may certify, without credentials.
 
-    Only what the ticket's server gave besides may go there, in messages and headers.
+    Only values from the ticket's server may go there, in messages and headers.
     """
     context, authority = certificate(tmp_path)
     event, closing = encoded_frame(TEXT, b'{"n": 1}'), encoded_frame(CLOSE, b"\x0f\xa0")
@@ -221,7 +221,7 @@ CODES: dict[str, Any] = {"1008": {}, "4001": {"close_codes": {"4001": "rejected"
 
 @pytest.mark.parametrize("code", CODES, ids=["by the default", "finally, by the profile"])
 def test_a_token_that_a_socket_refuses_by_its_close_is_requested_again_once(aws: Aws, code: str) -> None:
-    """The next opening comes at once and with another token; a refusal of that one counts, and the token is kept."""
+    """The next opening comes at once with a new token; if that is refused too, it is kept and the refusal counts."""
     given, accepted, heard = itertools.count(1), {"t2"}, []
 
     def script(peer: Peer) -> None:
@@ -249,8 +249,8 @@ def test_a_token_that_a_socket_refuses_by_its_close_is_requested_again_once(aws:
     assert outcome.error == ("StreamDropped" if code == "1008" else "StreamRejected")
 
 
-def test_a_private_server_is_refused_where_the_profile_allows_none() -> None:
-    """The stream's own guard of addresses applies; then https is needed."""
+def test_a_private_token_server_is_refused_unless_the_profile_allows_it() -> None:
+    """The stream's address policy applies to its token server too, which then must use https."""
     fields = table("https://127.0.0.1:9", allow_private=False, address="https://example.invalid/x")
     closed = first({name: value for name, value in fields.items() if name != "ticket"})
     assert isinstance(closed, Closed)
@@ -270,7 +270,7 @@ def test_closing_ends_a_request_that_is_under_way() -> None:
         assert tokens.turn(f"{server.address}/oauth/token").acquire(timeout=WAIT_S)  # type: ignore[attr-defined]
 
 
-def test_a_silent_token_server_keeps_no_stream_of_another_waiting() -> None:
+def test_a_silent_token_server_delays_only_the_streams_that_need_it() -> None:
     """Streams take turns for each token server, so one that hangs delays only those that need it."""
     tokens, silent = Tokens(threading.Lock), Peer.wait_until_gone
     with serving(silent) as server, opening(table(server.address, connect_timeout_s=60), tokens) as waiting:

@@ -100,13 +100,13 @@ def test_a_body_arrives_as_it_is_sent(is_chunked: bool, is_packed: bool) -> None
     ],
 )
 def test_a_whole_answer_of_json_ends_its_line(kind: str, length: str, body: str, ended: str) -> None:
-    """The answers to a long poll seldom end with an LF; one that the end of its connection ends may be cut off."""
+    """A long poll's JSON gets the LF that it lacks if its length shows that it is whole; else it may be cut off."""
     script = sends(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{length}\r\n\r\n{body}".encode())
     assert ends(script) == (ended.encode(), Closed("ended_by_upstream"))
 
 
-def test_it_does_not_rest_while_more_waits_at_the_socket() -> None:
-    """A short read may be the end of a chunk whose beginning was buffered: it says nothing about what follows."""
+def test_the_reader_does_not_rest_while_more_waits_at_the_socket() -> None:
+    """A short read may be the end of a chunk that was buffered, so it does not show that nothing follows."""
     has_begun, is_sent = threading.Semaphore(0), threading.Event()
     begin, end, following = b"b" * LITTLE_BYTES, b"e" * 100, b"f" * LITTLE_BYTES
 
@@ -128,7 +128,7 @@ def test_it_does_not_rest_while_more_waits_at_the_socket() -> None:
 
 
 def test_silence_after_a_rest_leaves_nothing_unread() -> None:
-    """A quiet stream is known good while nothing comes, and what comes then has not waited since the rest."""
+    """A quiet stream is known good while nothing comes, and bytes that come then have not waited since the rest."""
     goes_on = threading.Event()
     with serving(chunks(b"one", goes_on, b"two", then=Peer.wait_until_gone)) as server:
         request = UpstreamRequest("GET", server.address, {}, allow_private=True)
@@ -142,8 +142,8 @@ def test_silence_after_a_rest_leaves_nothing_unread() -> None:
             assert elapsed_s() - reader.taken_s >= sent_s
 
 
-def test_the_request_is_what_the_profile_says_and_nothing_else() -> None:
-    """It has the request's method, path, query and headers; a header's bytes go out unchanged."""
+def test_the_upstream_gets_the_profiles_request_and_nothing_else() -> None:
+    """The upstream gets the request's method, path, query and headers; a header's bytes go out unchanged."""
     with serving(sends(UNTIL_CLOSE)) as server:
         headers = {"last-event-id": "é".encode(), "accept": b"text/event-stream", "user-agent": b"us"}
         with upstream(server.address, headers={**headers, "accept-encoding": b"identity"}) as reader:
@@ -168,8 +168,8 @@ def test_any_answer_is_handed_over_and_none_is_retried(status: int) -> None:
         assert len(server.peers) == 1
 
 
-def test_a_reset_is_a_reset() -> None:
-    """The RST comes in the middle of the body, or before the answer."""
+def test_a_reset_is_reported_as_a_reset() -> None:
+    """An RST in the middle of the body, or before the answer, ends the connection with the reason `reset`."""
     go_on = threading.Event()
     in_the_body = sends(UNTIL_CLOSE + b"a", go_on, then=Peer.reset)
     with serving(in_the_body) as server, upstream(server.address) as reader:
@@ -208,7 +208,7 @@ def test_a_server_that_speaks_no_tls_is_a_tls_error() -> None:
 
 
 def test_a_stream_over_tls_is_read_cut_and_let_go(tmp_path: Path, trusting: Callable[[Path], None]) -> None:
-    """With a trusted certificate it is like any other; a cut looks like an end. Certificates are read once."""
+    """With a trusted certificate TLS is like any stream; a cut looks like an end. Authorities are read once."""
     tls, trusted = certificate(tmp_path)
     cut = threading.Event()
     is_cut = sends(UNTIL_CLOSE + b"a", cut, then=lambda peer: peer.connection.shutdown(socket.SHUT_RDWR))
@@ -231,7 +231,7 @@ def test_a_stream_over_tls_is_read_cut_and_let_go(tmp_path: Path, trusting: Call
 def test_a_certificate_that_the_deployed_python_refuses_is_refused_everywhere(
     tmp_path: Path, trusting: Callable[[Path], None]
 ) -> None:
-    """It breaks RFC 5280, though its authority is trusted and an old Python would accept it."""
+    """The certificate breaks RFC 5280; an old Python would accept it, because its authority is trusted."""
     tls, trusted = certificate(tmp_path, names_authority=False)
     with serving(Peer.wait_until_gone, tls=tls) as server:
         trusting(trusted)
@@ -262,7 +262,7 @@ ALERT.reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
     ],
 )
 def test_rare_errors_are_explained_without_their_text(error: BaseException, closed: Closed) -> None:
-    """Errors that no small server can cause are mapped the same way."""
+    """Errors that no small server can cause become a reason and a phrase, without the error's own text."""
     assert explain(error, 1) == closed
 
 
@@ -275,7 +275,7 @@ def assert_no_reader_is_left() -> None:
 
 
 def test_closing_lets_go_of_a_connection_that_waits_for_its_answer_or_its_body() -> None:
-    """The upstream sees the end at once, and nothing but the end arrives afterwards."""
+    """After `close` the upstream sees the end at once, and only Closed arrives."""
     chunked_body = sends(CHUNKED + b"1\r\na\r\n", then=Peer.wait_until_gone)
     for script, arrivals in ((Peer.wait_until_gone, 0), (SILENT_BODY, 2), (chunked_body, 2)):
         with serving(script) as server, upstream(server.address, stall_after_s=60) as reader:
@@ -289,7 +289,7 @@ def test_closing_lets_go_of_a_connection_that_waits_for_its_answer_or_its_body()
 
 
 def test_a_full_inbox_holds_the_upstream_back_and_closing_frees_the_reader() -> None:
-    """An unread upstream stops once inbox and sockets are full; the wait is measured."""
+    """An upstream that is not read stops once inbox and sockets are full; `blocked_ms` has the wait."""
     sent = 0
     stands_still = threading.Event()
 

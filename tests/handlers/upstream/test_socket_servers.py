@@ -1,4 +1,4 @@
-"""A socket's stream at servers that others wrote: `ws`, `faye-websocket` (npm), `websockets`, `aiohttp` (PyPI)."""
+"""WebSocket streams of servers from other projects: `ws`, `faye-websocket` (npm), `websockets`, `aiohttp` (PyPI)."""
 
 import contextlib
 import queue
@@ -59,10 +59,10 @@ def heard_by(lines: "queue.SimpleQueue[str]", count: int) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "compression"), [("ws", True), ("faye-websocket", False), ("websockets", True), ("aiohttp", True)]
 )
-def test_a_feed_is_followed_over_its_close(aws: Aws, name: str, *, compression: bool) -> None:
-    """It subscribes, stores half, is closed with 4000, subscribes again from the cursor, and all is stored.
+def test_a_feed_resumes_after_the_server_has_closed_the_socket(aws: Aws, name: str, *, compression: bool) -> None:
+    """A stream stores half, is closed with 4000, subscribes again from its cursor, and stores the rest.
 
-    Each ping is answered, long messages come whole, packed or not, and the last words are the profile's and a close.
+    Each ping is answered, long messages come whole, compressed or not, and the `leave` message comes before the close.
     """
     with server(name) as (address, lines):
         table: dict[str, Any] = {"address": f"{address}/{{name}}", "compression": compression, **TABLE}

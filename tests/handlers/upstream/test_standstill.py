@@ -28,7 +28,7 @@ STOPPED_S = 1.0
 
 @given(st.lists(st.tuples(st.floats(0.001, 2), st.booleans()), max_size=3 * MOST_STILLS))
 def test_a_pulse_knows_the_first_standstill_since_an_instant(steps: list[tuple[float, bool]]) -> None:
-    """It returns when the process last ran before it, and never a later instant; many count as one."""
+    """A pulse returns when the process last ran before a standstill, and never a later instant; many count as one."""
     now_s, stills = [0.0], []
     pulse = Pulse(lambda: now_s[0])
     ran_s = 0.0
@@ -54,8 +54,8 @@ def upstream(address: str, pulse: Pulse, share: Share = ALONE) -> AbstractContex
     return reading(request, stall_after_s=60, pulse=pulse, shares=share, joins=False)
 
 
-# Something and the end of the body, in one segment: a reader that finds the first alone waits for the second, which is
-# new then.
+# Bytes and the end of the body in one segment: a reader that finds only the bytes would wait for the end, which would
+# be new then.
 END = b"9\r\nmeanwhile\r\n0\r\n\r\n"
 
 
@@ -81,7 +81,7 @@ def stands_still(pulse: Pulse) -> None:
     ],
 )
 def test_a_close_may_have_come_since_the_process_last_ran(end: Callable[[Peer], None], reason: str) -> None:
-    """All that is read after the freeze is as old, even the close, so no connection is known good for that time."""
+    """Bytes and a close that are read after a freeze may be as old, so the connection is not known good meanwhile."""
     is_still = threading.Event()
     pulse = Pulse()
     with serving(chunks(b"first", is_still, then=end)) as server, upstream(server.address, pulse) as reader:
@@ -93,7 +93,7 @@ def test_a_close_may_have_come_since_the_process_last_ran(end: Callable[[Peer], 
 
 
 def test_an_upstream_that_is_still_there_was_there_all_the_time() -> None:
-    """What came meanwhile may be old; what comes after some wait is not."""
+    """Bytes that came during the standstill may be old; bytes for which the reader then had to wait are new."""
     is_still, goes_on = threading.Event(), threading.Event()
     script = chunks(b"first", is_still, b"meanwhile", goes_on, b"later", then=Peer.wait_until_gone)
     pulse = Pulse()
@@ -111,7 +111,7 @@ def test_an_upstream_that_is_still_there_was_there_all_the_time() -> None:
 
 
 def test_bytes_that_always_wait_are_not_old_for_ever() -> None:
-    """Once more was read than had come when the standstill was noticed, nothing can have closed the connection."""
+    """Once more bytes are read than had come by the end of the standstill, the following bytes are new."""
     has_come, is_still, ran_s = threading.Semaphore(0), threading.Event(), [elapsed_s()]
 
     def script(peer: Peer) -> None:
@@ -142,7 +142,7 @@ Said = tuple[str, float, float | None]
 
 @contextmanager
 def process_at(address: str) -> Iterator[tuple[int, Iterator[Said]]]:
-    """Yield a process that reads the upstream: its id, and what it prints of each arrival."""
+    """Yield a process that reads the upstream: its id, and what it prints about each arrival."""
     command = [sys.executable, "-m", standing_still.__name__, address]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -161,8 +161,8 @@ def stopped(pid: int) -> Iterator[None]:
     os.kill(pid, signal.SIGCONT)
 
 
-def test_a_process_that_is_stopped_calls_no_close_new() -> None:
-    """It gets SIGSTOP while the upstream resets: reads after SIGCONT may be from any time since."""
+def test_a_process_that_was_stopped_does_not_count_a_close_as_new() -> None:
+    """The process gets SIGSTOP while the upstream resets; reads after SIGCONT may be from any time since."""
     is_stopped, sent = threading.Event(), threading.Event()
 
     def resets(peer: Peer) -> None:

@@ -1,4 +1,4 @@
-"""The chunks of an answer's body give the same reads whether they are joined or single."""
+"""The bytes of an answer's body are the same whether its chunks are joined or read one by one."""
 
 import http.client
 import io
@@ -44,7 +44,7 @@ class Pieces(io.RawIOBase):
 
 
 def body(kind: type[StrictResponse], pieces: Iterable[bytes], most: int) -> tuple[list[bytes], str]:
-    """Return what each read brings, and the name of the error that ends it."""
+    """Return the bytes of each read, and the error that ends the body."""
     response = kind(Pieces([HEAD, *pieces]))
     response.begin()
     reads: list[bytes] = []
@@ -60,16 +60,16 @@ WIRES = st.lists(st.sampled_from(CHUNKS), max_size=12).map(b"".join)
 
 
 @given(WIRES, st.lists(st.integers(0, 90), max_size=6), st.sampled_from([1, 3, 1000, -1]))
-def test_joined_chunks_are_the_chunks(wire: bytes, places: list[int], most: int) -> None:
-    """All bytes before a mistake come, then the mistake's name; no read brings more than was requested."""
+def test_reading_joined_chunks_equals_reading_each_chunk(wire: bytes, places: list[int], most: int) -> None:
+    """All bytes before an invalid chunk come, then its error; no read returns more than was requested."""
     reads, failed = body(JoiningResponse, cut(wire, places), most)
     chunks, expected = body(StrictResponse, [wire], most)
     assert (b"".join(reads), failed) == (b"".join(chunks), expected)
     assert most < 0 or all(len(data) <= most for data in reads)
 
 
-def test_what_has_come_comes_at_once_and_nothing_is_waited_for() -> None:
-    """Three whole chunks come in one read; the fourth, which has only begun, once it comes."""
+def test_whole_chunks_that_have_come_are_read_together_without_waiting() -> None:
+    """Three whole chunks come in one read; the beginning of the fourth comes without waiting for its rest."""
     pieces = [b"1\r\na\r\n1\r\nb\r\n1\r\nc\r\n2\r\nd", b"e\r\n0\r\n\r\n"]
     assert body(JoiningResponse, pieces, 100) == ([b"abc", b"d", b"e"], "")
     assert body(StrictResponse, pieces, 100) == ([b"a", b"b", b"c", b"d", b"e"], "")
