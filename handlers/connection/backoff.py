@@ -53,7 +53,7 @@ class Pace:
 class Rest:
     """A stream's recorded back-off: how many failures in a row, of which kind, and until when the stream waits.
 
-    `reconnection_ms` is what the upstream asked for before each new connection, as the profile bounds it. `same_ends`
+    `reconnection_ms` is what the upstream requested before each new connection, as the profile bounds it. `same_ends`
     is how many connections in a row ended as `same_end` says (`failures.py`), 0 if the last one did not.
     `refused_since_ms` is when the first refusal in a row came, `final_ms` from when on the next one is final; both are
     0 if the last connection was not refused. `tried_ms` is when a connection took the try after the back-off: no other

@@ -86,8 +86,8 @@ class Draining:
             return unfinished
         record.unterminated_bytes = intake.tail_bytes()
         progress, cursor = record.save(now_ms, is_open=False), record.pending.take()
-        # Where the request must not be made twice and may have begun, the turn is kept: the other lane waits for it,
-        # and would make the request again before the machine learns of this end.
+        # If the request must not be made twice and may have begun, the turn is kept. Otherwise the other lane, which
+        # waits for it, would make the request again before the machine learns of this end.
         keeps_turn = not self.again and ends.once(self.outcome, progress) != self.outcome
         # If this connection was never answered, an older one may still be open, and must not count as closed.
         is_released = record.opened_ms is not None or (has_turn and not keeps_turn)

@@ -169,7 +169,7 @@ class Beginning:
         if self._is_over:
             return
         before, again, follows, is_number = 0, 0, False, self._asked is not None
-        # Of a batch, only the last event has a cursor.
+        # In a batch only the last event has a cursor.
         for event in [event for event in events if event.cursor is not None] or events[-1:]:
             number = _number(event.cursor)
             is_number = is_number and number is not None

@@ -21,8 +21,8 @@ A silent connection that has caught up counts as good until it is let go or coun
 unnoticed after it last sent something. Then the next connection also receives what that peer did not send, so it has
 caught up only once it has lasted for as long as that silence in addition.
 
-It is unknown whether an upstream obeys a default resume. One that ignores it sends what happens from its answer on. One
-that obeys it is assumed to keep what it sent for at least `KEPT_MS`.
+It is unknown whether an upstream obeys a default resume. An upstream that ignores it sends what happens from its answer
+on. An upstream that obeys it is assumed to keep what it sent for at least `KEPT_MS`.
 
 This module knows no table and no clock. Invariant: whatever some records prove, later records of the same connections
 prove too.
@@ -208,8 +208,9 @@ MOST_WAITS = 4
 def _after(known: Known, record: Record, joined_ms: int | None) -> tuple[Record, Known]:
     """Returns the record with what was known before it, and what is known after it.
 
-    What a connection knew of its predecessors when it asked is replaced by what is known of them now: one that was open
-    then may have turned out to be dead since it was last heard, or may have caught up in its last moments.
+    The knowledge that a connection had of its predecessors when it asked is replaced by the present knowledge. A
+    predecessor that was open then may turn out to have been dead since it was last heard, or to have caught up in its
+    last moments.
     """
     connected_ms = record.opened_ms if joined_ms is None else joined_ms
     since_ms = record.since_ms if known.at_ms is None else known.at_ms

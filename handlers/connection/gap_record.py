@@ -16,7 +16,7 @@ from handlers.values import dataclass
 # The states of a gap. Its events all came later; that is not proved yet; some are known to be missing; or they were
 # fetched afterwards.
 DELIVERED, OPEN, LOST, REPAIRED = "delivered", "open", "lost", "repaired"
-# Some of the gap came, or none: the open part is tried again for as long as the address reaches back.
+# A part of the gap came, or none: the open part is tried again for as long as the address reaches back.
 PARTLY, FAILED = "partly", "failed"
 # Events are missing in a gap of these states, or may be.
 LACKING = (OPEN, LOST, PARTLY, FAILED)
@@ -37,8 +37,8 @@ class Repair:
     and continues at `at`, after `pages`, if its profile still asks as `of` says; `walk` is its number. That page was
     refused in `refused` tries in a row; once all pages are read (`is_read`), it is the first one again. `way` is the
     direction of the pages: up (1), down (-1), unknown (0) or without an order (NO_ORDER); the last page had `items` and
-    went from the place `low` to `high`, and the first page began with the event `first`. What a killed function has
-    stored since `lost_ms` is not counted. `stamp` counts the writes.
+    went from the place `low` to `high`, and the first page began with the event `first`. Events that a killed
+    function has stored since `lost_ms` are not counted. `stamp` counts the writes.
     """
 
     from_ms: int = 0

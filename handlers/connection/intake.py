@@ -248,7 +248,7 @@ class Intake:
 
     @property
     def reconnection_ms(self) -> int | None:
-        """Returns the reconnection time that the upstream asked for, as the profile bounds it; None for none."""
+        """Returns the reconnection time that the upstream requested, as the profile bounds it; None for none."""
         asked_ms = self._decoder.reconnection_ms
         return None if asked_ms is None else min(asked_ms, self._profile.retry_max_ms)
 

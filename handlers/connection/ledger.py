@@ -137,7 +137,7 @@ def is_brought(loss: Gap, losses: Iterable[Gap], records: Iterable[Record], told
     return any(
         one.fence > told_since
         and one.fence not in told
-        # What an upstream has lost for good is missing in its backlog too, and nothing says so there.
+        # Events that an upstream has lost for good are missing in its backlog too, without a notice.
         and max(one.opened_ms, one.live_ms or 0) <= loss.from_ms
         and min(one.heard_ms or 0, one.brought_ms) > to_ms
         for one in settled(records)

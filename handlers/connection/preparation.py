@@ -94,8 +94,8 @@ def preparation(
 def is_refused(profile: Profile, secrets: Secrets, tokens: Tokens, token: str, report: Report) -> bool:
     """Returns whether a socket that has ended was refused and is opened with another token than this one.
 
-    A server may answer the handshake before it reads the token, and refuse it by a message or by closing the socket: so
-    the token was accepted only if events came, or if the connection has lasted.
+    A server may answer the handshake before it reads the token, and refuse it by a message or by closing the socket.
+    So the token was accepted only if events came, or if the connection has lasted.
     """
     if not profile.is_socket:
         return False

@@ -211,7 +211,7 @@ class Record:
     def cursor_expired(self, now_ms: int, cursor: str, heard_ms: int) -> None:
         """Records that the upstream has forgotten what came after the cursor; `cursor` is saved in its place.
 
-        What it sent on this connection until `heard_ms` still counts if an event or a heartbeat of it moved the cursor.
+        Events until `heard_ms` still count if an event or a heartbeat of this connection has moved the cursor.
         """
         has_moved = self.pending.events > 0 or self.pending.last != self.pending.asked_from
         self.pending.expired(cursor)

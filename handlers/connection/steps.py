@@ -70,8 +70,8 @@ class Invocation:
 class Report:
     """How a connection ended and what it did; `connect_ms` is None if the upstream never answered.
 
-    `reconnection_ms` is the reconnection time that the upstream asked for, as the profile bounds it; None if it asked
-    for none. `stays_at` is the cursor from which the connection resumed in vain: it stored nothing and reached no other
+    `reconnection_ms` is the reconnection time that the upstream requested, as the profile bounds it; None if it did
+    not. `stays_at` is the cursor from which the connection resumed in vain: it stored nothing and reached no other
     cursor; None if it did either, or sent no cursor. `same_ends` counts the connections in a row that ended the same
     way (`failures.py`). `refusal` is the upstream's refusal, final or not (`backoff.py`); None if it did not refuse.
     """

@@ -59,8 +59,8 @@ def decoder(framing: Framing, max_frame_bytes: int, *, comments: bool = False, s
     follow; without it, such a frame is an error that ends the stream.
 
     With `comments`, each comment of an event stream comes as a frame of its own as soon as its line ends
-    (`Frame.is_comment`; `data` is the text after the colon, without one leading space), because a profile may search
-    there for an announcement. Comments are not events. Without `comments`, and in every other framing, there are none.
+    (`Frame.is_comment`), because a profile may search there for an announcement. Its `data` is the text after the colon
+    without one leading space. Comments are not events. Without `comments`, and in every other framing, there are none.
     """
     return FRAMINGS[framing].decoder(max_frame_bytes, comments=comments, skips=skips)
 

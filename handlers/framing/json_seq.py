@@ -2,7 +2,7 @@
 
 A text may contain line ends, if its JSON is laid out over several lines, so a LF ends it only if every bracket is
 closed. Then it is returned at once, without waiting for the next RS. A text is not checked for valid JSON beyond that.
-One that is too long is skipped up to the next RS, because its brackets are not counted; blanks before that RS do not
+If it is too long, it is skipped up to the next RS, because its brackets are not counted; blanks before that RS do not
 belong to it. The invariant is that of handlers/framing/frames.py.
 """
 

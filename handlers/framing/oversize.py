@@ -10,8 +10,8 @@ memory for the others.
     total 16 MB, 100 streams     each is sure of 80 KB; the first may hold 4 MB, a second beside it 2 MB, a third 1 MB
 
 Pure. Invariants: memory does not grow with the frame; the result does not depend on how the bytes are cut into chunks;
-together the streams never hold more than `total_bytes`; while their number stays the same, none is offered less than
-its sure part, whatever the others do.
+together the streams never hold more than `total_bytes`; while their number stays the same, no stream is offered less
+than its sure part, whatever the others do.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ class GroupProfiles:
     def read(self, stream: str, joined: str | None) -> Profile:
         """Returns the profile of the stream that joined then.
 
-        Raises InvalidRequest if there is none, if it does not suit this stream, or allows longer frames than a shared
-        function holds, or if another stream was rejected with it, since it may have been corrected.
+        Raises InvalidRequest if there is none, if it does not suit this stream, or if it allows longer frames than a
+        shared function holds. So it does if another stream was rejected with it, because it may have been corrected.
         """
         name = _name(stream)
         if name in self._doubted and not self._is_told(stream, joined):

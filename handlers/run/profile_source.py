@@ -1,9 +1,9 @@
 """Finds the profiles of a stage: in its bucket, if it has one (PROFILES_BUCKET), else among the function's files.
 
 The object `<folder><name>.toml` takes precedence over the packaged file of that name. An object is requested again
-after 45 s, by its ETag: a new version is in use, or named as wrong, within a minute, and an unchanged one costs a
-request without a body, which are 2.3 cents a month for a function that needs a name all the time. If a version is
-wrong, the former one is used, from memory or from the versions that the bucket keeps, and `Found` says why.
+after 45 s, by its ETag, so a new version is in use, or named as wrong, within a minute. An unchanged one costs a
+request without a body: 2.3 cents a month for a function that needs a name all the time. If a version is wrong, the
+former one is used, from memory or from the versions that the bucket keeps, and `Found` says why.
 docs/profiles.md#profiles-in-a-bucket explains this.
 
 Invariants: no event costs a request; unless `forget` is called, a name costs at most one request in READ_AGAIN_S, and

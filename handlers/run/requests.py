@@ -117,8 +117,8 @@ class Requests:
             return refused
         self._found(record)
         self._events.begins(record, lease.fence)
-        # Where two are forbidden, the older connection goes on until the turn is taken; the answer to that says where
-        # to resume. A request that must not be made twice needs that at once, because it shows whether it was made.
+        # If two are forbidden, the older connection reads on until the turn is taken; the answer to that says where to
+        # resume. A request that must not be made twice needs it at once, because it shows whether it was made.
         waits = profile.overlap == "forbids" and profile.again and lease.connected_token != lease.fence
         return Claimed(lease, Resumption(None) if waits else self._resumption(record), rest, record.layout.partitions)
 

@@ -149,7 +149,7 @@ def _asked(pool: Any, request: UpstreamRequest, timeout: urllib3.Timeout) -> Any
 def led(request: UpstreamRequest, address: str) -> UpstreamRequest:
     """Returns the request at the address that a ticket gives, as after a redirect; raises RedirectRefused.
 
-    What the ticket's server gave besides goes there too: in messages, and in headers that hold no other secret.
+    The other values from the ticket's server go there too: in messages, and in headers that hold no other secret.
     """
     own = [one for one in request.secrets if one not in request.tickets]
     filled = {name for name, value in request.headers.items() if any(one.encode() in value for one in request.tickets)}
