@@ -20,11 +20,6 @@ def practices(definition: dict[str, Any]) -> list[tuple[str, str]]:
     return [(one.pointer, one.practice) for one in warnings(definition)]
 
 
-def test_a_machine_with_nothing_to_warn_of() -> None:
-    """It has Comments, a last Catcher and a bounded Retrier."""
-    assert practices(commented(("A", task(Catch=ALL, Retry=[{"ErrorEquals": ["X"]}], Next="Over")), OVER)) == []
-
-
 def test_a_missing_comment() -> None:
     """The warning is for the machine and for each state, in branches too."""
     listed = practices(line(("A", {"Type": "Parallel", "Branches": [line(("B", {"Type": "Pass"}))]})))

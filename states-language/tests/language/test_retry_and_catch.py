@@ -3,19 +3,13 @@
 The published examples are run from files, in tests/workbench/test_attempts.py.
 """
 
-import json
-from pathlib import Path
-
 import pytest
 
 from machines import at_ms, machine, raising, task
 from states_language.testing import run_machine
 
-FACTS = json.loads((Path(__file__).parent / "data" / "retry-and-catch.json").read_text(encoding="utf-8"))
-
 
 def test_the_defaults_are_three_retries_after_1_2_and_4_s() -> None:
-    assert FACTS["defaults"] == {"IntervalSeconds": 1, "MaxAttempts": 3, "BackoffRate": 2.0}
     retried = machine(("T", task(Retry=[{"ErrorEquals": ["States.ALL"]}])))
     execution = retried.execute(functions={"work": raising(*["Any"] * 9)})
     assert at_ms(execution, "TaskScheduled") == [0, 1000, 3000, 7000]

@@ -95,11 +95,47 @@ def test_a_name_within_a_resource_stays_too(resource: str, name: str) -> None:
         load(definition, deployed=True)
 
 
-def test_a_text_that_is_one_name_becomes_its_value() -> None:
-    """Numbers, objects and null too; in a longer text a value is written as JSON; $${ is no name, as in Terraform."""
-    state = {"Type": "Pass", "Result": ["${n}", "${o}", "<${n}|${o}|${s}>", "$${n}", "${unknown}"], "End": True}
-    machine = load({"StartAt": "A", "States": {"A": state}}, substitutions={"n": 5, "o": {"a": None}, "s": "t"})
-    assert machine.execute().output == [5, {"a": None}, '<5|{"a": null}|t>', "${n}", "${unknown}"]
+def test_a_value_is_inserted_as_text() -> None:
+    """An object as JSON; $${ is no name, as in Terraform."""
+    text = '{"StartAt": "A", "States": {"A": {"Type": "Pass", "Result": %s, "End": true}}}'
+    text %= '["${n}", ${n}, ${o}, "<${s}>", "$${n}", "${unknown}"]'
+    machine = load(text, substitutions={"n": 5, "o": {"a": None}, "s": "t\\n"})
+    assert machine.execute().output == ["5", 5, {"a": None}, "<t\n>", "${n}", "${unknown}"]
+
+
+@pytest.mark.parametrize(
+    ("start", "result", "value", "output"),
+    [
+        ("{StartAt: A, ", "[${X}]", "30", [30]),
+        ("{StartAt: A, ", "'${X}'", 30, "30"),
+        ("{StartAt: A, ", "${X}", '{"a": [1]}', {"a": [1]}),
+        ('{"StartAt": "A", ', '"${X}"', 'say \\"x\\"', 'say "x"'),
+        ('{"StartAt": "A", ', '"$${X}"', "${Y}-${X}", "$y-${X}"),
+    ],
+)
+def test_cloudformation_fills_in_the_text(start: str, result: str, value: Any, output: Any, tmp_path: Path) -> None:
+    """Of a file before it is read as JSON or YAML, of an object as JSON (the handler of its resource, public)."""
+    text = start + '"States": {"A": {"Type": "Pass", "Result": %s, "End": true}}}'
+    (tmp_path / "m.asl").write_text(text % result, encoding="utf-8")
+    properties = {"DefinitionUri": "m.asl", "DefinitionSubstitutions": {"X": value, "Y": "y"}}
+    template = {"Resources": {"M": {"Type": "AWS::Serverless::StateMachine", "Properties": properties}}}
+    (tmp_path / "t.json").write_text(json.dumps(template), encoding="utf-8")
+    assert load(tmp_path / "t.json").execute().output == output
+
+
+def test_a_parameter_is_a_text() -> None:
+    """Even a number, wherever the template names it; so AWS refuses it as the Seconds of a Wait."""
+    template = """
+        Parameters: {Rest: {Type: Number, Default: 5}}
+        Conditions: {Five: !Equals [!Ref Rest, 5]}
+        Resources:
+          M:
+            Type: AWS::Serverless::StateMachine
+            Condition: Five
+            Properties: {Definition: {StartAt: A, States: {A: {Type: Wait, Seconds: !Ref Rest, End: true}}}}
+    """
+    with pytest.raises(DefinitionError, match="/States/A/Seconds: must be a whole number"):
+        load(textwrap.dedent(template))
 
 
 SAM = """
@@ -229,7 +265,7 @@ def test_terraforms_templatefile_is_filled_in(tmp_path: Path) -> None:
     values["put"] = "arn:aws:states:::dynamodb:putItem"
     run = run_machine(load(path, substitutions=values), functions={"charge": {}, "dynamodb:putItem": {}})
     assert run.elapsed_s == 9
-    with pytest.raises(DefinitionError, match=r"\$\{ pause \} needs a value: load\(.*'pause'"):
+    with pytest.raises(DefinitionError, match=r"\$\{pause\} needs a value: load\(.*'pause'"):
         load(path)
     for text, named in (
         ('{"StartAt": %{ if x }"A"%{ endif }, "a": ${x}}', "%{ if x }"),

@@ -56,11 +56,3 @@ def test_several_files_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[st
         {"file": str(tmp_path), "unreadable": f"{tmp_path} is a folder.", **none},
         {"file": bad, **none, "problems": [{"pointer": "/", "rule": rule, "hint": hint}]},
     ]
-
-
-def test_a_usage_error_is_2(capsys: pytest.CaptureFixture[str]) -> None:
-    """No file, no check."""
-    with pytest.raises(SystemExit) as left:
-        main(["check"])
-    assert left.value.code == 2
-    assert "FILE" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 import textwrap
 from pathlib import Path
 
-from states_language.definition.practices import MUCH
 from states_language.workbench import answers as functions
 
 PAGE = (Path(__file__).parents[2] / "docs" / "command.md").read_text(encoding="utf-8")
@@ -19,8 +18,3 @@ def test_the_example_of_functions_can_be_read(tmp_path: Path) -> None:
         "dynamodb:putItem": 1,
         "slow-report": 1,
     }
-
-
-def test_the_page_names_the_bound_of_retries() -> None:
-    """`check` warns of retries beyond it."""
-    assert f"more than {MUCH:,} history events" in PAGE

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from states_language.definition.fields import DefinitionError
-from states_language.definition.substitutions import Substitutions, filled, filled_text, templatefile
+from states_language.definition.substitutions import Substitutions, filled, templatefile, unfilled
 from states_language.definition.templates import Doubled, Template, is_template
 from states_language.values import Duplicate, compact, once, parse_json, parts
 
@@ -118,7 +118,10 @@ def read_definition(
     text, name = source, "the text"
     try:
         if not isinstance(source, str | os.PathLike):
-            return _definition(as_json(source), "the definition", substitutions, machine)
+            data = as_json(source)
+            if substitutions is not None and not is_template(data):
+                data = _parsed(compact(data), "the definition", substitutions)
+            return _definition(data, "the definition", substitutions, machine)
         if not (isinstance(source, str) and ("\n" in source or source.lstrip(" \t\r\ufeff").startswith("{"))):
             name = os.fspath(source)
             text = _read(name)
@@ -159,34 +162,42 @@ def read_data(path: str | os.PathLike[str]) -> Any:
 
 def _definition(data: Any, name: str, substitutions: Substitutions | None, machine: str | None) -> Definition:
     """`name` begins the text of a DefinitionError; files that a template names lie beside it."""
-    values, folder = substitutions, Path(name).parent
     if is_template(data):
         template = Template(data, substitutions or {})
-
-        def read(path: str) -> Any:
-            return _parsed(_read(str(folder / path)), path, {**template.substitutions(chosen), **(substitutions or {})})
-
         chosen = template.chosen(machine)
-        values = {**filled(template.substitutions(chosen), substitutions or {}), **(substitutions or {})}
-        data = template.definition(chosen, read, lambda text: _parsed(text, f"the definition of {chosen}", values))
+        values = {**template.substitutions(chosen), **(substitutions or {})}
+
+        def parse(text: str, name: str) -> Any:
+            return _parsed(text, name, values, in_template=True)
+
+        data = template.definition(chosen, lambda path: parse(_read(str(Path(name).parent / path)), path), parse)
     elif machine is not None:
         raise DefinitionError("/", f"{name} is not a template, so machine={machine!r} must be left out")
-    if values is not None or name.endswith(".tftpl"):
-        data = filled(data, values or {})
     if not isinstance(data, dict):
         raise DefinitionError("/", f"{name} must contain an object with StartAt and States")
     return data
 
 
-def _parsed(text: str, name: str, substitutions: Substitutions | None) -> Any:
-    """Return the data in a text; it may be a template of JSON that has names in place of values."""
-    text = templatefile(text, name) if name.endswith(".tftpl") else text
+def _parsed(text: str, name: str, substitutions: Substitutions | None, *, in_template: bool = False) -> Any:
+    """Return the data in a text with its names filled in, or the template that it is."""
+    if name.endswith(".tftpl"):
+        text, substitutions = templatefile(text, name), substitutions or {}
+    is_json = text.lstrip("\ufeff \t\r\n").startswith("{")
+    try:
+        data = parse_data(text, name)
+        if "${" not in text or substitutions is None or is_template(data):
+            return data
+    except DefinitionError:
+        if "${" not in text or (substitutions is None and not is_json):
+            raise
+    text = filled(text, substitutions or {}, in_template=in_template)
     try:
         return parse_data(text, name)
-    except DefinitionError:
-        if "${" not in text or (substitutions is None and not text.lstrip("\ufeff \t\r\n").startswith("{")):
-            raise
-    return parse_data(filled_text(text, substitutions or {}, name), name)
+    except DefinitionError as problem:
+        rule = f"{problem.rule}, once its names are filled in"
+        for missing in unfilled(text)[:1] if is_json else ():
+            rule = f"{name}: ${{{missing}}} needs a value: load(..., substitutions={{'{missing}': ...}})"
+        raise DefinitionError("/", rule) from None
 
 
 def parse_data(text: str, name: str = "the text") -> Any:

@@ -1,8 +1,9 @@
-"""Fills in the `${Name}` of a definition, as SAM's DefinitionSubstitutions and Terraform's templatefile do.
+"""Fills in the `${Name}` of a definition's text before it is read, as CloudFormation and Terraform do.
 
-    filled({"Resource": "${Charge}", "Seconds": "${Pause}"}, {"Pause": 5})  # {"Resource": "${Charge}", "Seconds": 5}
+    filled('{"Resource": "${Charge}", "Seconds": ${Pause}}', {"Pause": 5})  # {"Resource": "${Charge}", "Seconds": 5}
 
-A name without a value stays as it is written: a placeholder. Invariant: a value is not searched for names again.
+So a number between quotation marks is a text, and a value with a quotation mark must be escaped as in JSON. A name
+without a value stays as it is written: a placeholder.
 """
 
 import json
@@ -32,37 +33,33 @@ PSEUDO = {
 """The pseudo parameters of CloudFormation, which have a value in every template."""
 
 
-def filled(value: Any, substitutions: Substitutions) -> Any:
-    """Return a copy of the JSON value with the names in its texts filled in; a text that is one name becomes its value.
+def as_text(value: Any) -> str:
+    """Return a value as text: JSON, unless it is one."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
-    Raises DefinitionError for a key whose value would not be a text.
+
+def filled(text: str, substitutions: Substitutions, *, in_template: bool = False) -> str:
+    """Return the text with its names filled in.
+
+    in_template: CloudFormation fills in the names in a value, too, and $${Name} is not special for it.
     """
-    if isinstance(value, str):
-        return _text(value, substitutions) if "${" in value else value
-    if isinstance(value, dict):
-        return {_key(key, substitutions): filled(member, substitutions) for key, member in value.items()}
-    return [filled(element, substitutions) for element in value] if isinstance(value, list) else value
 
-
-def _key(key: str, substitutions: Substitutions) -> str:
-    name = filled(key, substitutions)
-    if not isinstance(name, str):
-        raise DefinitionError("/", f"the value for the key '{key}' must be a string, not {json.dumps(name)}")
-    return name
-
-
-def _text(text: str, substitutions: Substitutions) -> Any:
-    whole = PLACEHOLDER.fullmatch(text)
-    if whole and not whole[1] and whole[2] in substitutions:
-        return substitutions[whole[2]]
-
-    def value(place: re.Match[str]) -> str:
-        if place[1]:
-            return place[0][1:]
-        found = substitutions.get(place[2], PSEUDO.get(place[2], place[0]))
-        return found if isinstance(found, str) else json.dumps(found)
+    def value(found: re.Match[str]) -> str:
+        if found[1] and not in_template:
+            return found[0][1:]
+        given = substitutions.get(found[2], PSEUDO.get(found[2], found[0]))
+        written = json.dumps(given) if "jsonencode" in found[0] and found[2] in substitutions else as_text(given)
+        if in_template and found[2] in substitutions:
+            others = {name: one for name, one in substitutions.items() if name != found[2]}
+            written = filled(written, others, in_template=True)
+        return found[1] + written
 
     return PLACEHOLDER.sub(value, text)
+
+
+def unfilled(text: str) -> list[str]:
+    """Return the names that are left outside of the strings of a text of JSON."""
+    return [found[2] for found in _STRING_OR_PLACEHOLDER.finditer(text) if found[2]]
 
 
 def templatefile(text: str, name: str) -> str:
@@ -71,21 +68,3 @@ def templatefile(text: str, name: str) -> str:
         if not PLACEHOLDER.fullmatch(found[0]):
             raise DefinitionError("/", f"{name} has {found[0]}, for Terraform: load the text that it renders")
     return text.replace("%%{", "%{")
-
-
-def filled_text(text: str, substitutions: Substitutions, name: str) -> str:
-    """Return the text of a JSON template; the names outside of its strings are filled in.
-
-    Raises DefinitionError if one of these names has no value.
-    """
-
-    def value(found: re.Match[str]) -> str:
-        key = found[2]
-        if key is None:
-            return found[0]
-        if key not in substitutions:
-            raise DefinitionError("/", f"{name}: {found[0]} needs a value: load(..., substitutions={{'{key}': ...}})")
-        given = substitutions[key]
-        return given if isinstance(given, str) and "jsonencode" not in found[0] else json.dumps(given)
-
-    return _STRING_OR_PLACEHOLDER.sub(value, text)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from states_language.definition.fields import DefinitionError, below
-from states_language.definition.substitutions import PLACEHOLDER, filled
+from states_language.definition.substitutions import PLACEHOLDER, as_text, filled
+from states_language.values import compact
 
 FUNCTIONS = ("AWS::Serverless::Function", "AWS::Lambda::Function")
 TYPES = ("AWS::Serverless::StateMachine", "AWS::StepFunctions::StateMachine")
@@ -63,7 +64,8 @@ class Template:
         parameters, conditions = data.get("Parameters"), data.get("Conditions")
         values = parameters.items() if isinstance(parameters, Mapping) else ()
         defaults = {name: one["Default"] for name, one in values if isinstance(one, Mapping) and "Default" in one}
-        self._values = {**defaults, **given}
+        # "When you use the parameter elsewhere in your template, … the parameter value becomes a string" (its guide).
+        self._values = {name: as_text(value) for name, value in {**defaults, **given}.items()}
         self._conditions = conditions if isinstance(conditions, Mapping) else {}
         self._deciding = set[str]()  # the conditions whose own are being decided
         self._machines = {
@@ -113,14 +115,14 @@ class Template:
             raise DefinitionError(self._pointer(name, "DefinitionSubstitutions"), "must be a JSON object")
         return found
 
-    def definition(self, name: str, read: Callable[[str], Any], parse: Callable[[str], Any]) -> Any:
-        """Return the definition of a machine: `read` makes data of a file, `parse` of a text."""
+    def definition(self, name: str, read: Callable[[str], Any], parse: Callable[[str, str], Any]) -> Any:
+        """Return the definition of a machine: `read` makes data of a file, `parse` of a text with a name."""
         properties = self._properties(name)
-        if "Definition" in properties:
-            return properties["Definition"]
         text = properties.get("DefinitionString")
+        if "Definition" in properties:
+            text = compact(properties["Definition"])
         if isinstance(text, str):
-            return parse(text)
+            return parse(text, f"the definition of {name}")
         where = properties.get("DefinitionUri", properties.get("DefinitionS3Location"))
         if isinstance(where, str) and not where.startswith("s3:"):
             return read(where)
@@ -163,7 +165,8 @@ class Template:
                     ):
                         return self._resolved(yes if held else no)
                 if name == "Ref" or name.startswith("Fn::"):
-                    return filled(_placeholder(name, self._resolved(argument)), self._values)
+                    result = _placeholder(name, self._resolved(argument))
+                    return filled(result, self._values, in_template=True) if isinstance(result, str) else result
             members = ((key, self._resolved(member)) for key, member in value.items())
             return {key: member for key, member in members if member != NO_VALUE}
         if isinstance(value, list):
@@ -177,11 +180,11 @@ def _placeholder(name: str, argument: Any) -> Any:
         case "Sub", str():
             return argument.replace("${!", "${")
         case "Sub", [str(text), dict(values)]:
-            return filled(text, values).replace("${!", "${")
+            return filled(text, values, in_template=True).replace("${!", "${")
         case "Join", [str(between), list(texts)]:
             return between.join(map(str, texts))
         case "Equals", [one, other] if not any(PLACEHOLDER.search(str(each)) for each in argument):
-            return one == other
+            return as_text(one) == as_text(other)
         case "Not", [bool(held)]:
             return not held
         case "And" | "Or", [*found] if all(isinstance(each, bool) for each in found):

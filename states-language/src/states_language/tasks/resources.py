@@ -69,7 +69,7 @@ class Resource:
 @functools.lru_cache(maxsize=1024)
 def read_resource(text: str) -> Resource | str:
     """Return the resource, or the rule that the text breaks."""
-    text = str(filled(text, {}))
+    text = filled(text, {})
     named = PLACEHOLDER.search(text) is not None
     if match := _FUNCTION.fullmatch(text):
         return Resource(text, "lambda", "invoke", False, match.group(1), is_placeholder=named)

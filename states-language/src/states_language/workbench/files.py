@@ -16,7 +16,6 @@ from states_language.definition.fields import DefinitionError
 from states_language.definition.load import load
 from states_language.definition.source import read_data, read_definition
 from states_language.machine import Machine
-from states_language.values import parsed
 
 DRAW_LIMIT_S = 60
 
@@ -81,14 +80,11 @@ def definition(path: Path, args: argparse.Namespace) -> dict[str, Any]:
         raise Mistake(f"{path}: {problem}") from None
 
 
-def _pair(text: str) -> tuple[str, Any]:
+def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"{text} is not NAME=VALUE")
-    try:
-        return name, parsed(value)
-    except ValueError:
-        return name, value
+    return name, value
 
 
 def add_substitute(parser: argparse.ArgumentParser) -> None:
