@@ -97,7 +97,8 @@ class Epochs:
     `row` may have begun on an earlier connection: on a slow stream each one brings only an event or two.
     `depth` is how many keys of the last event were taken already: as many of the next event's are read together.
     `beside_ms` is when the connection before opened, if it may still be open: both may bring what came since.
-    `is_beside` is whether they may have brought the last event that `met` recorded.
+    `is_beside` is whether they may have brought the last event that `met` recorded. `is_resumed` is whether the
+    connection requested what came after a cursor.
     """
 
     epoch: Epoch
@@ -106,6 +107,7 @@ class Epochs:
     depth: int = 0
     beside_ms: int | None = None
     is_beside: bool = False
+    is_resumed: bool = True
     row: Row = NO_ROW
     _last: int = -1
     _lost: tuple[int, int] = (0, 0)
@@ -124,7 +126,9 @@ class Epochs:
         self.is_beside = self.beside_ms is not None and other_ms >= self.beside_ms
         row, known = self.row if count == self._last + 1 else NO_ROW, self.epoch
         self._last = count
-        if key != row.key:
+        # Without a cursor nothing is repeated: a server that fails after each first event numbers all of them 1.
+        is_repeated = key == row.key and (self.is_resumed or count > 0)
+        if not is_repeated:
             since_ms = min(row.since_ms or came_ms, came_ms)
             row = Row(row.length + 1, since_ms, row.untold + (not self.is_stored), key)
         if row.length >= IN_A_ROW and self.begins:

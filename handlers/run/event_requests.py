@@ -53,6 +53,12 @@ class EventRequests:
         else:
             self._policy = StoragePolicy(layout.partitions, profile.keep_days, conflict, layout.order, epochs)
 
+    def resumes(self, *, is_asked: bool) -> None:
+        """Learns whether the connection requests what came after a cursor."""
+        epochs = self._policy.epochs if self.log is None else self.log.epochs
+        if epochs is not None:
+            epochs.is_resumed = is_asked
+
     def hears(self, lease: Lease) -> None:
         """Learns from the lease whether the connection before is released."""
         if self._before <= lease.released_token:

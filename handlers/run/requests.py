@@ -128,6 +128,7 @@ class Requests:
         logged = None if log is None else log.opens()
         later = record if log is None else record.heard(*log.newest).with_logged(logged)
         self._asked_fence = later.cursor_fence
+        self._events.resumes(is_asked=self._profile.asks(later.cursor))
         return later.resumption(self._now_ms())
 
     def _replace_cursor(self, cursor: str) -> None:

@@ -101,9 +101,9 @@ class Wire:
         """Returns the number of the event with this body; -1 if there is none, or the key belongs to another."""
         number = self._number(data)
         if self._key != "hash":
-            # In a later count the event may have got another key, as its own was taken.
+            # After a restart an event gets another key if its own is taken. An event of the first count may come late.
             own, _, other = key.partition("#")
-            return number if own == str(self.own(number)) and (not other or number >= self.begins[1]) else -1
+            return number if own == str(self.own(number)) and (not other or len(self.begins) > 1) else -1
         return number if self._keys.setdefault(key, number) == number else -1
 
     def key_number(self, key: str) -> int:

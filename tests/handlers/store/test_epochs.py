@@ -141,12 +141,12 @@ class Connection:
         assert isinstance(claimed, Claimed)
         self.fence, self.count, self.after = claimed.lease.fence, 0, claimed.resumption.cursor
 
-    def performs(self, step: type[MarkConnected | Heartbeat | Release]) -> None:
-        """Perform a step about the connection as it is now."""
+    def performs(self, step: type[MarkConnected | Heartbeat | Release], cursor: str | None = None) -> None:
+        """Perform a step about the connection as it is now, and save the cursor."""
         now_ms, expires_ms = self.world.now_ms, self.world.now_ms + 60_000
         progress = Progress(self.fence, now_ms, now_ms)
         made = MarkConnected(self.fence, expires_ms, progress) if step is MarkConnected else (
-            Heartbeat(None, progress, expires_ms) if step is Heartbeat else Release(None, progress)
+            Heartbeat(cursor, progress, expires_ms) if step is Heartbeat else Release(cursor, progress)
         )  # fmt: skip
         for request in self.requests.of(made):
             request()
@@ -222,7 +222,7 @@ def test_known_keys_in_a_row_are_counted_across_connections(store: str) -> None:
         connection.performs(MarkConnected)
         written = connection.sends(*bodies)
         connection.performs(Heartbeat)
-        connection.performs(Release)
+        connection.performs(Release, "8")
         world.now_ms += SLACK_MS
         return written.lost, written.lost_from_ms - START_MS if written.lost else 0
 
@@ -231,6 +231,20 @@ def test_known_keys_in_a_row_are_counted_across_connections(store: str) -> None:
     began_ms = world.now_ms - START_MS - 2 * SLACK_MS - 100
     assert lost(*of(1, 3)) == (3, began_ms)
     assert lost(*of(1, 4), *of(0, 5)) == (1, world.now_ms - START_MS - SLACK_MS)
+
+
+@pytest.mark.parametrize("store", ["items", "group"])
+def test_a_server_that_fails_after_each_first_event_is_recognized(store: str) -> None:
+    """A connection without a cursor gets no event again, so the same key with another body is another event."""
+    world, lost = World(store, "first"), []
+    world.connection().sends((1, "first life"))
+    for life in range(4):
+        world.now_ms += SLACK_MS
+        connection = world.connection()
+        connection.performs(MarkConnected)
+        lost.append(connection.sends((1, f"life {life}")).lost)
+        connection.performs(Release)
+    assert lost == [0, 0, 3, 1]
 
 
 @pytest.mark.parametrize("store", ["items", "log"])
