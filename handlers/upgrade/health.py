@@ -1,7 +1,7 @@
 """Judges whether a stream, or a wave of streams, is worse after its handover than before.
 
 It reads the lease, the ledger's records of the newest connections, and the instant of the newest event in the events
-table, because a faulty version may count events as stored that it did not store.
+table. The instant exposes a faulty version that counts events as stored and does not store them.
 
 A single stream may have no events for a while without a known reason. But if most streams of a wave that had events
 before have none, the version counts as at fault, because going back costs less than a wrong guess. Events and records
