@@ -167,7 +167,7 @@ def test_a_second_delete_answers_the_same(memory: Memory, control: ModuleType) -
     assert (again_code, again, after) == (code, first, records)
 
 
-def test_delete_while_nobody_is_connected_names_the_executions_state(memory: Memory, control: ModuleType) -> None:
+def test_a_delete_without_a_connection_depends_on_the_execution(memory: Memory, control: ModuleType) -> None:
     """While nobody is connected, a DELETE answers `stopping` if an execution still retries, else `stopped`."""
     memory.put_control("demo", "lease", execution={"S": MINE}, generation={"N": "1"}, fence={"N": "1"})
     refused = Progress(fence=1, claimed_ms=1_000, seen_ms=FAR_MS, ended_by="unreachable")

@@ -140,7 +140,10 @@ def test_a_deployed_profile_that_does_not_suit_is_not_requested_twice() -> None:
 
 
 def test_the_profile_of_a_rejected_stream_is_requested_once_it_joins_anew() -> None:
-    """A rejected stream that joins anew gets the deployed profile, as do waiting streams; a later own one is newer."""
+    """A rejected stream that joins anew gets the profile deployed by then, as do waiting streams of the same name.
+
+    A profile that the function itself reads later replaces that one.
+    """
     deployed = Deployed()
     deployed.own["a"] = wrong = profile("a", "https://example.com/wrong")
     assert deployed.profiles.read("a:1", "first") is wrong

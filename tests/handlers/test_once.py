@@ -132,7 +132,7 @@ def test_an_end_without_the_mark_fails_at_once(script: dict[str, Any], kills_ms:
 
 
 def test_the_end_mark_ends_the_execution_well() -> None:
-    """The end mark ends the execution well, while the other lane waits. A refused request is repeated before that."""
+    """The end mark ends the execution as succeeded, while the other lane waits; a refusal before it is retried."""
     for refusals in ((), (Window(0, 20_000, 503), Window(20_000, 60_000, 429))):
         execution, upstream = run(asked_once(), refusals=refusals, ends_at_ms=600_000)
         assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "ended"})

@@ -85,7 +85,10 @@ def shown(event_ms: int, **more: Any) -> dict[str, Any]:
 
 
 def test_a_groups_heartbeat_records_when_an_expected_event_came(client: Client) -> None:
-    """A group's heartbeat records the last event at most twice in the expected time; the watch adds half of it."""
+    """A group's heartbeat records the time of the last event at most twice within the expected time.
+
+    So the watch waits for half of that time more, before it reports the stream as quiet.
+    """
     store = store_of(client)
     fence = claim(store)
     store.mark_connected(STREAM, fence, NOW_MS, request_id="r1", shown=shown(NOW_MS))

@@ -193,7 +193,7 @@ def test_a_function_that_backs_off_beside_a_rejection_leaves() -> None:
 
 
 def test_a_rejection_leaves_a_back_off_for_the_other_lane() -> None:
-    """After a rejection the record has a back-off of 3 s, in which the other lane reads the lease and leaves."""
+    """After a rejection the record has a back-off of 3 s, so that the other lane reads the lease and leaves."""
     machine = Machine(lambda: answered(403))
     machine.until_rejected(reject_after=3)
     assert machine.store.read("demo").rest.until_ms == machine.now_ms + 3_000

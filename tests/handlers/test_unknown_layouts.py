@@ -73,7 +73,7 @@ def test_a_newer_segment_is_refused_by_name(memory: Memory, control: ModuleType,
     assert (code, problem["detail"][1:].startswith(words[1:])) == (503, True), problem
 
 
-def test_nobody_appends_to_a_newer_segment(memory: Memory) -> None:
+def test_reading_the_head_of_a_newer_segment_is_refused(memory: Memory) -> None:
     """Reading the head of a segment, as an appender does first, is refused if its layout is newer."""
     item = segment() | {"layout": {"N": "2"}, "PK": {"S": segment_reader.log_key("demo:log")}}
     memory.dynamodb.put_item(TableName=EVENTS, Item=item)

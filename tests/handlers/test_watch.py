@@ -233,7 +233,10 @@ def test_each_stream_that_is_away_is_named_to_the_subscribers(watched: Watched) 
 
 
 def test_a_lease_that_cannot_be_read_is_named_and_hides_no_other(watched: Watched) -> None:
-    """A damaged lease is named to subscribers once, and its execution is checked; no number has its unknown time."""
+    """A damaged lease is named to the subscribers once, and its execution is checked.
+
+    Its time without a connection is unknown, so it does not count as unconnected; other streams are unaffected.
+    """
     watched.put("bad", **claimed(-AFTER_S, started_at={"S": "yesterday"}, expires_at_ms={"S": "7"}))
     watched.put("dead", **claimed(-AFTER_S))
     watched.states(**{"1": ABORTED})
@@ -344,7 +347,10 @@ def test_a_message_and_a_line_are_bounded_however_many_streams_there_are(stream_
 
 
 def test_an_orphan_is_started_again_and_reported(watched: Watched) -> None:
-    """An orphan, whose execution was aborted, is started again; a running, stopped or unchecked stream is not."""
+    """A stream whose lease names an execution that is over is reported as an orphan.
+
+    An execution is started for it if the old one was aborted, but not if the stream was stopped.
+    """
     for name in ("aborted", "running", "stopped", "refused"):
         watched.put(f"demo:{name}", **claimed(-20, execution={"S": f"arn:{name}"}))
     watched.put("demo:released", generation={"N": "2"})
@@ -370,7 +376,10 @@ def test_an_orphan_is_started_again_and_reported(watched: Watched) -> None:
 
 
 def test_a_stopped_stream_whose_execution_cannot_release_it_is_released(watched: Watched) -> None:
-    """A stopped stream is released if its execution was aborted or it half joined a group, unless just stopped."""
+    """A stopped stream is released if its execution was aborted, or if the stream half joined a group.
+
+    It is kept if its execution runs, if it was stopped just now, or if it was started again.
+    """
     old = {"stop": {"BOOL": True}, "stop_since": {"S": "2026-01-01T00:00:00.000Z"}}
     fresh = old | {"stop_since": {"S": instant(time.time_ns() // 1_000_000)}}
     aborted, joining = {"execution": {"S": "arn:aborted"}}, {"execution": {"S": "#1"}, "group": {"S": "#1"}}

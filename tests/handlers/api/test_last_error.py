@@ -88,7 +88,7 @@ def test_the_next_try_is_shown_as_far_as_it_is_known(
 
 
 def test_a_stream_over_its_budget_continues_on_the_next_day() -> None:
-    """ "Over budget" is the stream's reason until a later connection is open."""
+    """The reason of a stream over its budget is "over budget", until a later connection is open."""
     over = connection(1, "B", 1_000, FAILED_MS, ended_by="over_budget", error="StreamThrottled")
     body = shown(over, rest=LATER)
     assert body["reason"] == body["last_error"]["message"] == "over budget; continues on the next day (UTC)"
@@ -169,7 +169,10 @@ def test_the_last_error_is_that_of_an_execution_that_failed() -> None:
 
 
 def test_a_refusal_that_may_pass_has_the_instant_when_it_is_final() -> None:
-    """A refusal shows when it is final beside the next try, until then or until a connection, a stop or a start."""
+    """Beside its next try, a refusal shows the instant when it becomes final.
+
+    The instant disappears once it has passed, and with a connection, a stop or a start.
+    """
     row = Rest("refused", 2, LATER_MS, refused_since_ms=NOW - 9_000, final_ms=LATER_MS + 9)
     forbidden = refused(1, NOW - 1_000, http_status=403)
     shown_error = error(forbidden, rest=row)

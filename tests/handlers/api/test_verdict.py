@@ -290,7 +290,10 @@ def test_events_that_wait_to_be_stored_are_not_complete(waits_ms: int, complete:
 
 @pytest.mark.parametrize(("beat_ms", "waits"), [(NOW - DEAD_AFTER_MS, False), (NOW - DEAD_AFTER_MS - 1, True)])
 def test_a_groups_heartbeat_keeps_its_streams_from_counting_as_late(beat_ms: int, waits: bool) -> None:
-    """A group's heartbeat counts up to its lag before it plus a lease: healthy streams were reported as late."""
+    """A group's heartbeat vouches for all events until its lag before it, and does so for the time of a lease.
+
+    Before, healthy streams were reported as late.
+    """
     vouched = connection(1, "B", 100_000, seen_ms=beat_ms - DEAD_AFTER_MS, saved_ms=NOW, lag_ms=DEAD_AFTER_MS)
     assert (shown(vouched)["coverage"]["waiting_since_at"] is not None) is waits
 

@@ -59,7 +59,7 @@ def test_every_event_is_accepted_or_a_dead_letter(count: int, answers: list[str]
 
 @pytest.mark.parametrize(("first", "taken"), [(None, ["0", "2"]), (AWAY, ["2"])], ids=["taken", "waits"])
 def test_only_the_poison_of_a_batch_refused_for_good_is_a_dead_letter(first: Refusal | None, taken: list[str]) -> None:
-    """If a sink refuses a batch without naming a message, halves are sent, down to one message, even behind a wait."""
+    """If a sink refuses a batch for good without naming a message, each half is sent, down to a single message."""
     stage = Stage(order="none")
     final = Refusal("Malformed", is_final=True)
     stage.answer = lambda _target, batch: (
