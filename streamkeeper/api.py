@@ -104,7 +104,7 @@ class Client:
         return StoredEvents(stream_id, lambda: self._bulk(stream_id, from_ms, to_ms or FOR_EVER, after))
 
     def _bulk(self, stream_id: str, from_ms: int, to_ms: int, after: str) -> Iterator[Any]:
-        """The archive's batches of the time of which it has all events; before and after it, the pages of the rest."""
+        """The archive's batches, as far as it has all events; before and after that, pages from tables or the API."""
         at_ms = from_ms
         if self._archive is not None:
             begin_ms, end_ms = self._archive.span_ms(stream_id)

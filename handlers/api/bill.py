@@ -22,10 +22,10 @@ HOUR_MS, MILLION, MONTH_HOURS = 3_600_000, 1_000_000, 730
 
 @cache
 def rates() -> dict[str, Any]:
-    """Returns the rates, and of what they are.
+    """Returns the rates, and what they are for.
 
-    `stream_hour_usd` is a stream's with a function of its own, `shared_hour_usd` is what of it the streams of a group
-    share, and `million_events_usd` is by how events are stored.
+    `stream_hour_usd` is for a stream with a function of its own, `shared_hour_usd` the part of it that the streams of a
+    group share, and `million_events_usd` has a rate for each way to store events.
     """
     read: dict[str, Any] = json.loads(RATES.read_text(encoding="utf-8"))
     return read

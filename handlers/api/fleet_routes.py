@@ -46,7 +46,7 @@ def document(
 ) -> Wanted:
     """Returns what a document of the Content-Type `kind` wants; raises Problem.
 
-    `parts_of` returns the ids of a stream's parts: what the document wants of the stream it wants of each part that it
+    `parts_of` returns the ids of a stream's parts: what the document says of the stream holds for each part that it
     does not name itself.
     """
     known = _KINDS.get(kind.partition(";")[0].strip().lower())

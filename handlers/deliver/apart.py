@@ -14,8 +14,8 @@ from handlers.deliver.feed import Page
 from handlers.deliver.sending import LATE, PARALLEL, SHORT_RESTS_MS, Outcomes
 from handlers.values import dataclass
 
-# How many events may be set apart before others wait for them if the sink refuses most, and else how many characters
-# they may have in the record: those of a thousand events, and DynamoDB refuses an item of 400 KB. How often they are
+# How many events may be set apart, before others wait for them, if the sink refuses most; otherwise their characters in
+# the record are bounded, which is enough for a thousand events: DynamoDB refuses an item of 400 KB. How often they are
 # sent again, and for how long.
 MOST_APART, MOST_CHARACTERS = 50, 100_000
 AGAIN_MS, REFUSED_MS = 60_000, 86_400_000

@@ -75,7 +75,7 @@ class Arrival:
         return sum(entry.events for entry in self.entries)
 
     def is_newest(self, now_ms: int) -> bool:
-        """Whether no later one can have expired, if no later one is found."""
+        """Whether it is certainly the newest if no later arrival is found: a later one cannot have expired yet."""
         return now_ms < self.at_ms + KEPT_MS
 
     def is_taken_by(self, label: str) -> bool:

@@ -41,7 +41,7 @@ class Place(NamedTuple):
 class Bell(NamedTuple):
     """A bell that is out until `until_ms`; a new sink begins with `arrival`.
 
-    `rung_ms` is until when it was out at first, in the order in which bells were rung; 0 if it was not read.
+    `rung_ms` is the end of its first time out, so it has the order in which bells were rung; 0 if it was not read.
     """
 
     place: Place

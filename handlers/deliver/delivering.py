@@ -24,10 +24,10 @@ from handlers.values import dataclass
 
 # For how many sinks a sweep measures how far they are behind, and how many due bells it gathers before it rings them.
 MEASURED, GATHERED = 200, 100
-# How often to try a command: a worker saves every few seconds, so it cannot interfere each time. So often, and after
-# this time each, a skip waits for events that are stored to be noted: for half as long as the API waits for the answer.
+# How often to try a command: a worker saves every few seconds, so it cannot interfere each time. A skip waits as many
+# times, so long each, until stored events are noted: half as long as the API waits for the answer.
 TRIES, NOTED_AFTER_MS = 10, 500
-# How long, each time, statements wait that a busy table did not take.
+# How long statements that a busy table refused wait before each further try.
 BUSY_MS = (50, 100, 200, 400, 800, 1_600)
 # How old a full batch of records must be to count as late.
 BEHIND_MS = 500
@@ -258,7 +258,7 @@ class Delivery:
         return settled(known, self.arrivals.preceding(bell.place.stream_id, bell.arrival))
 
     def _first(self, bell: Bell) -> tuple[int, int]:
-        """Returns with which arrival a bell's new sink begins, and when that was noted, 0 if it is not known.
+        """Returns the arrival with which a bell's new sink begins, and when that was noted, 0 if it is not known.
 
         It is an earlier one if the profile was wrong when that came. Without a bell (`arrival` is 0) it is one of the
         last seconds, because the call that noted it may have been killed before it rang.

@@ -41,9 +41,9 @@ class SinkRecord:
 
     While `replay_until_ms` is not 0, the sink first gets what came from `replay_from_ms` until then, read from the
     events themselves after the position `replay_after`; `is_backfill` is set if none of that was sent before. A replay
-    interrupts a backfill, whose rest is kept in `backfill_…` until the replay is over; if there is none, the former
-    `replay_from_ms` is, before which nothing is owed. `left_ms` is when the next event came
-    that a worker has left: of the backfill, or the one before it, 0 before its first try; else 0 if it left none.
+    interrupts a backfill, whose rest is kept in `backfill_…` until the replay is over; without a backfill, these keep
+    the former `replay_from_ms`, before which nothing is owed. `left_ms` is when the next event came that a worker left:
+    one of the backfill, or the one before it, 0 before its first try; without a backfill, 0 if it left none.
     `failures` counts tries in a row without an event taken, `waits` is why, "" if nothing failed; before
     `rest_until_ms` the sink is not tried again. `newest_ms` is when the newest taken event came; `took_ms` is how long
     the slowest of a worker's last requests took, 0 if none is known. `apart` is what `set_apart` reads, which is sent
@@ -96,7 +96,7 @@ class SinkRecord:
         return self.replay_until_ms > 0
 
     def is_at(self, end: Arrival) -> bool:
-        """Whether it has come to the end of an arrival, or beyond: a later one may have expired first."""
+        """Whether it has come to the end of an arrival, or beyond: the arrivals after it may have expired first."""
         return (self.number, self.done) == (end.number, ALL) or self.number > end.number
 
     @property

@@ -123,7 +123,7 @@ def new(arrivals: Arrivals, place: Place, arrival: int, noted_ms: int, from_ms: 
     entries = (entry.received_at_ms for one in first for entry in one.entries)
     came_ms = min(entries, default=noted_ms if arrival else now_ms)
     if from_ms is None:
-        # If arrivals expire before it has taken one, it gets nothing from before them.
+        # If arrivals expire before the sink has taken one, it gets no event from before them.
         return replace(record, replay_from_ms=came_ms)
     if noted_ms and not first:
         from_ms = min(from_ms, came_ms - LATE_MS)

@@ -93,7 +93,7 @@ class FleetRecords:
                 return before
             fleet = ready
             if before.digest == ready.digest and before.state == APPLYING:
-                # With what it found up to its place: a round with a stream that is not as wanted is not the last.
+                # It keeps what was found up to its place: a round that found a stream not as wanted is not the last.
                 fleet = replace(before, execution=execution, begun_ms=ready.begun_ms)
             if self._write(asdict(fleet), before.execution):
                 return fleet

@@ -72,7 +72,7 @@ def repairs(deps: Deps, stream_id: str) -> Needs:
 
 
 def _stream(deps: Deps, request: Request) -> Generator[Ask | Wait, Any, int]:
-    """Repairs what is due of one stream; returns until when the upstream must not be asked, 0 if it may be."""
+    """Repairs the due gaps of one stream; returns the end of the upstream's back-off, 0 if it may be asked now."""
     stream_id, rest_until_ms = request.stream_id, 0
     profile, now_ms = deps.profile_of(stream_id), deps.now_ms()
     if profile is None and now_ms - request.asked_ms < NO_PROFILE_KEPT_MS:

@@ -132,8 +132,8 @@ def _is_null(body: object, path: JsonPath) -> bool:
 
 
 def numbered(repair: Repair, address: str, pages: int) -> str:
-    """Returns the address with the number of the page after this many, even of the first: the profile's count may be
-    another than the address's own, and would leave out a page between them."""
+    """Returns the address with the number of the page after this many. The first page gets a number too: the profile's
+    first number may differ from the one in the address, and a page between them would be left out."""
     named = repair.next
     if named is None or not named.number:
         return address
@@ -147,7 +147,7 @@ def way_to(
 ) -> str:
     """Returns how a page was requested: by COUNT of the pages or items before it, by an INSTANT, or "", after an item.
 
-    That shows in its address, which the page before may have given: it has a value that `begin`, the first page's,
+    Its address, which the page before may have given, shows that: it has a value that `begin`, the first address,
     lacks. Items may share an instant between the `edges`, unless the value names one of the items `known` from the page
     before. A number of that size may be the key beside the last item's. `walk` is its record. If a count is an item's
     key after all, no hole is before the page.

@@ -246,7 +246,7 @@ def _restored_lease(lease: Item, there: Item | None, fence: int, *, ran: bool) -
 
 
 def _is_older_state(there: Item, control: Sequence[Item]) -> bool:
-    """Whether the newest connection there is also one of this stream, or there was never one."""
+    """Whether the newest connection at the target, if it ever had one, is also a connection of the copied stream."""
     live = live_record(there)
     if live is None:
         return True

@@ -117,7 +117,7 @@ def usd(kinds: Sequence[str], flow: Flow, settings: Mapping[str, Any], prices: P
 
 
 def _patient_usd(cost: _Cost, notes_per_s: float, *, is_alone: bool) -> tuple[float, float]:
-    """A second of one stream at a bucket, which waits for larger objects: a sweep rings, or noting finds it due."""
+    """The price of a second of one stream at a bucket, which gathers objects: a sweep or a later note wakes it."""
     flow = cost.flow
     wakes_per_s = 1 / (S3_WAIT_S + 1 / notes_per_s)
     events = flow.writes_per_s * flow.events_per_write / wakes_per_s

@@ -23,7 +23,7 @@ _SETTLED = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE", "UPDATE_ROL
             "IMPORT_ROLLBACK_COMPLETE")  # fmt: skip
 
 
-# What differs between a version of a function and the deployed one, as Lambda calls it, and in words.
+# What may differ between a version of a function and the deployed one: Lambda's name for it, and ours.
 _DEPLOYED = {"CodeSha256": "code", "MemorySize": "memory", "Timeout": "time limit", "Environment": "variables",
              "VpcConfig": "VPC"}  # fmt: skip
 

@@ -1,7 +1,7 @@
 """The verb `timeline`: describes and draws what any execution did, from its history alone.
 
-Invariant: only histories are read, not the machine's definition; except that streams that are named, and those of an
-execution that is given by its ARN, are shown with their gaps and which of them were repaired (`group.py`).
+Invariant: it reads only histories, not the machine's definition. The one exception: streams that are named, and those
+of an execution that is given by its ARN, are shown with their gaps and which of them were repaired (`group.py`).
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def in_parts(named: str) -> dict[str, Any]:
-    """What a profile says of parts, as Asked takes it; raises UserError if it is wrong in another way."""
+    """What a profile says about its parts, as Asked takes it; raises UserError if something else in it is wrong."""
     path = folders.known(os.environ).get(named, Path(named))
     if not path.suffix:
         raise UserError(f"--profile must be the name of a profile or its file, and there is no profile {named!r}.")
