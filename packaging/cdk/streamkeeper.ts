@@ -41,8 +41,10 @@ export class Streamkeeper extends Construct {
     }
     this.version = template.replace(TEMPLATE, '$1');
     const { stage = 'prod', settings = {}, profiles = {} } = props;
-    const wrong = Object.keys(settings).find((name) => OWN.includes(name));
-    if (wrong !== undefined) throw new Error(`settings: the construct itself says what ${wrong} is`);
+    const { Parameters } = JSON.parse(fs.readFileSync(path.join(props.release, template), 'utf8'));
+    const known = Object.keys(Parameters).filter((name) => !OWN.includes(name)).sort();
+    const wrong = Object.keys(settings).find((name) => !known.includes(name));
+    if (wrong !== undefined) throw new Error(`settings: ${wrong} is none of ${known.join(', ')}`);
     const code = new Asset(this, 'Code', { path: path.join(props.release, `streamkeeper-${this.version}.zip`) });
     const definition = new Asset(this, 'Template', { path: path.join(props.release, template) });
     // Versioning keeps a profile's former version in use if a new one is wrong.

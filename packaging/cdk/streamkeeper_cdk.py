@@ -3,6 +3,7 @@
 streamkeeper.ts is the same in TypeScript; a test compares what the two synthesize.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from aws_cdk.aws_s3_deployment import BucketDeployment, Source
 from constructs import Construct
 
 _NAMES = "The name of a profile must be letters, digits, dots, hyphens and underscores, 64 at most."
-_OWN = ("Stage", "CodeBucket", "CodeKey", "ProfilesBucket", "ProfilesFolder")
+_OWN = {"Stage", "CodeBucket", "CodeKey", "ProfilesBucket", "ProfilesFolder"}
 
 
 class Streamkeeper(Construct):
@@ -45,8 +46,9 @@ class Streamkeeper(Construct):
         (template,) = found
         self.version = template.name.removeprefix("streamkeeper-").removesuffix(".template.json")
         said = settings or {}
-        if wrong := [name for name in said if name in _OWN]:
-            raise ValueError(f"settings: the construct itself says what {wrong[0]} is")
+        known = sorted(json.loads(template.read_text())["Parameters"].keys() - _OWN)
+        if wrong := [name for name in said if name not in known]:
+            raise ValueError(f"settings: {wrong[0]} is none of {', '.join(known)}")
         code = Asset(self, "Code", path=str(template.parent / f"streamkeeper-{self.version}.zip"))
         definition = Asset(self, "Template", path=str(template))
         # Versioning keeps a profile's former version in use if a new one is wrong.

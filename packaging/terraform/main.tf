@@ -81,4 +81,11 @@ resource "aws_cloudformation_stack" "streamkeeper" {
     ProfilesFolder = "${local.prefix}profiles/"
   })
   tags = merge(var.tags, { "streamkeeper:version" = local.version })
+
+  lifecycle {
+    precondition {
+      condition     = length(setsubtract(keys(var.settings), keys(jsondecode(file("${var.release}/${local.template}")).Parameters))) == 0
+      error_message = "settings has a name that is no parameter of the release; env/README.md lists them, as keep_days for KeepDays."
+    }
+  }
 }

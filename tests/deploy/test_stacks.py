@@ -99,7 +99,8 @@ def test_both_constructs_synthesize_the_same(project: Path, parameters: dict[str
     """In TypeScript and Python it is one nested stack of the release's template, with the profile as an object.
 
     The profiles are in a folder of the stage, because an upload removes what is not its own from its folder. A folder
-    with two releases is refused, because neither is the one that is meant; so is a name that Terraform refuses.
+    with two releases is refused, because neither is the one that is meant; so are a name that Terraform refuses, and a
+    setting that the release does not have.
     """
     python = python_with(tmp_path, f"aws-cdk-lib=={CDK}", f"constructs=={CONSTRUCTS}")
     wanted = (f"aws-cdk-lib@{CDK}", f"constructs@{CONSTRUCTS}", "typescript@5", "@types/node@20")
@@ -112,15 +113,15 @@ def test_both_constructs_synthesize_the_same(project: Path, parameters: dict[str
     for name, command in apps.items():
         run(examples, *command, CDK_OUTDIR=str(project / name), **place)
     second = project / "release" / "streamkeeper-0.0.9.template.json"
-    second.touch()
     for app in (project / "build" / "examples" / "cdk" / "app.js", examples / "app.py"):
         app.with_stem("named").write_text(app.read_text().replace("prices", "größe", 1))
+        app.with_stem("other").write_text(app.read_text().replace("KeepDays", "KeepDay", 1))
     for command in apps.values():
-        for stem, words in (("app", "must have the files of one release"), ("named", "The name of a profile must be")):
+        for stem, words in (("app", "files of one release"), ("named", "of a profile must"), ("other", "is none of")):
+            second.touch() if stem == "app" else second.unlink(missing_ok=True)
             own = [part.replace("app.", f"{stem}.") for part in command]
             with pytest.raises(AssertionError, match=words):
                 run(examples, *own, CDK_OUTDIR=str(project / "none"), **place)
-    second.unlink()
     (name,) = (path.name for path in (project / "ts").glob("*.template.json"))
     made = json.loads((project / "ts" / name).read_text())
     for one in made["Resources"].values():
