@@ -78,11 +78,10 @@ def request(profile: Profile, repair: Repair, address: str, secrets: Secrets) ->
     headers = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "streamkeeper"}
     headers |= own_headers(profile, own, secrets)  # With the stream's token, if it is among the secrets.
     sent = {name: value.encode() for name, value in headers.items()}
-    held = tuple(secrets.values())
     # A profile's own authority and certificate are used at the stream's own origin alone.
     is_own = repair.headers is None and origin(address) == origin(profile.address)
     trust = profile.trust(secrets) if is_own else None
-    return UpstreamRequest("GET", address, sent, None, profile.allow_private, held, trust=trust)
+    return UpstreamRequest("GET", address, sent, None, profile.allow_private, tuple(secrets.values()), trust=trust)
 
 
 def is_end(repair: Repair, pages: int, answer: Fetched) -> bool:

@@ -126,7 +126,8 @@ def passed(bounds: Collection[str], earlier: Repair, repair: Repair, keys: Colle
     was_seen, moves = earlier.saw_before, (repair.low, earlier.low)
     if up:
         was_seen, moves = earlier.saw_after, (earlier.high, repair.high)
-    return (up or down) and (are_numbers(keys) or (was_seen and (moves[0] or 0) < (moves[1] or 0)))
+    by_number = bool(bounds) and {"after", "before"}.issuperset(bounds) and are_numbers(keys)
+    return (up or down) and (by_number or (was_seen and (moves[0] or 0) < (moves[1] or 0)))
 
 
 def begins(before: Collection[int], there: Collection[int]) -> str:

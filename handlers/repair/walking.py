@@ -36,10 +36,9 @@ PATIENT_S, PATIENT_TIMES = 10.0, 3
 CURSOR_LOST = (400, pages.NOT_FOUND, 410, 422)
 # How many events are stored before the turn is renewed: a page may have 100,000, which takes minutes.
 AT_ONCE = 1_000
-Steps = Generator[Ask | Wait, Any, Repair]
 
 
-def repair_gap(ports: GapPorts, gap: Gap) -> Steps:
+def repair_gap(ports: GapPorts, gap: Gap) -> Generator[Ask | Wait, Any, Repair]:
     """Returns the repair after this try, which is saved; raises TakenOver, and what a request raises."""
     repair = proof.begun(gap)
     # If this try is refused, the record keeps `lost_ms` until a page is read.
@@ -248,7 +247,7 @@ class _Walk:
         if before is None or after is None or seen.way == NO_ORDER:
             return seen, (0, len(keys))
         first, last = sorted((before, after))
-        if not proof.are_numbers(keys):
+        if not proof.are_numbers(keys) or None not in times:
             # Items of an edge's own time may be on either side of it.
             first, last = times.index(times[first]), len(times) - 1 - times[::-1].index(times[last])
         return seen, (first, last + 1)
@@ -265,13 +264,15 @@ class _Walk:
         is_stuck = following == address and way_to == pages.INSTANT
         if is_same or (is_stuck and not self._keys.issuperset(keys)):
             return way_to or pages.SAME
-        # Other items may share the time of an edge, and be on the page behind its own.
-        is_past = not repair.saw_after or self._is_past or proof.are_numbers([repair.first])
+        # Other items may share the time of an edge, and be on the page behind its own, in any order of numbers.
+        by_number = proof.are_numbers([repair.first])
+        is_past = not repair.saw_after or self._is_past or (by_number and way_to != pages.INSTANT)
         if repair.saw_before == repair.saw_after and is_past:
             return ""
         # After the last item of an instant, there may be nothing behind the others that share it.
-        is_next = bool(keys or way_to == pages.COUNT) and proof.continues(repair, proof.places(keys, read.times))
-        continues = is_next or not self._keys.isdisjoint(keys)
+        is_next = way_to == pages.COUNT or (bool(keys) and not by_number)
+        page = proof.places(keys, read.times)
+        continues = not self._keys.isdisjoint(keys) or (is_next and proof.continues(repair, page))
         return "" if continues and not (is_stuck and self._overlaps) else way_to
 
     def _overlapping(self, instants: list[int]) -> str:
