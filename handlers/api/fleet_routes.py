@@ -91,7 +91,7 @@ def shown(fleet: Fleet, now_ms: int, *, is_dry: bool) -> dict[str, Any]:
         "execution": fleet.execution or None,
         "begun_at": at(fleet.begun_ms or None),
         "ended_at": at(fleet.ended_ms or None),
-        "seconds": round((over_ms - fleet.begun_ms) / 1000) if fleet.begun_ms else None,
+        "seconds": max(0, round((over_ms - fleet.begun_ms) / 1000)) if fleet.begun_ms else None,
     }
 
 

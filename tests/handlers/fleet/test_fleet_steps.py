@@ -221,13 +221,13 @@ def test_a_large_document_is_kept_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_before_the_first_document_nothing_is_applied() -> None:
-    """Before the first PUT, GET answers "never applied"; during the first round it answers "applying"."""
+    """Before the first PUT, GET answers "never applied"; in the first round "applying", for no negative time."""
     records = World().records
     answer = shown(records.read(), 1, is_dry=False)
     assert (answer["state"], answer["not_yet"], answer["begun_at"]) == ("never applied", [], None)
-    records.prepare(read("prices", LINES), "execution", 1)
+    records.prepare(read("prices", LINES), "execution", 9_000)
     answer = shown(records.begin("execution"), 1, is_dry=False)
-    assert (answer["state"], answer["not_yet"]) == ("applying", [])
+    assert (answer["state"], answer["not_yet"], answer["seconds"]) == ("applying", [], 0)
 
 
 def test_a_stream_counts_once_however_many_steps_a_round_takes() -> None:
