@@ -193,6 +193,7 @@ REFUSED = [
     ("$nobody(1)", "T1006: Attempted to invoke a non-function"),
     ("$parse('1e999')", "D3137: Invalid JSON"),
     ("$error('no')", "D3137: no"),
+    ("$states.input.missing[$error('no')]", "D3137: no"),
     ("$sum", "returned an unsupported result type."),
     ("$abs(null)", SIGNATURE.format(1, "abs")),
     ("$number(null)", SIGNATURE.format(1, "number")),

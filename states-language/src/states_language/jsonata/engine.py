@@ -170,6 +170,8 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
         streams = isinstance(input, Utils.JList) and input.tuple_stream
         results.tuple_stream = streams
         elements = input if isinstance(input, list) else [] if input is None else [input]
+        if input is None and predicate.type != "number":
+            self.eval(predicate, None, environment)  # which may fail; 2.0.6 evaluates it for nothing, too
         if predicate.type == "number":
             place = math.floor(predicate.value)
             if -len(elements) <= place < len(elements):
