@@ -83,7 +83,7 @@ class RenewTurn:
 class Write:
     """Store the events, each once, in order; answered by Written or StoreFailed. `first` numbers the first of them.
 
-    Once they are stored, so is everything that came until `came_ms`; None is when the last of them was received.
+    Once they are stored, so is everything that came until `came_ms`; None means until the last of them was received.
     """
 
     fence: int

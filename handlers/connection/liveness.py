@@ -1,7 +1,7 @@
-"""Decides until when a connection is known good, having everything that the upstream had sent, whether it is quiet, and
-when one that resumed has caught up.
+"""Decides until when a connection is known good, whether it is quiet, and when a resumed one has caught up.
 
-A quiet stream is connected too. But what was read and is not stored, or has arrived and is not read, is lost if the
+A connection is known good until an instant if everything that the upstream had sent by then is stored. A quiet stream
+is connected too. But bytes that were read and are not stored, or that have arrived and are not read, are lost if the
 function dies. After a break it is unknown what the upstream sent after the last byte. And half a frame is a missing
 event unless its end comes.
 
@@ -184,7 +184,7 @@ class Backlog:
 
     @property
     def comes_from_ms(self) -> int | None:
-        """Since when, at the earliest, happened what comes while it catches up; None if that is unknown."""
+        """The earliest instant of which events may come while the connection catches up; None if it is unknown."""
         # A silent predecessor counts as good, but may have been dead since it was last heard.
         return None if self.since_ms is None else min(self.since_ms, self._asked_ms - self._behind_ms)
 

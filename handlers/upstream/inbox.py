@@ -57,7 +57,7 @@ class Inbox(Generic[T]):
             return _ago(min(waits)) if waits else None
 
     def put(self, item: T, size_bytes: int = 0, came: float | None = None) -> bool:
-        """Returns whether the item was accepted; waits while the queue is full, and is False once the inbox is closed.
+        """Returns whether the item was accepted; waits while the queue is full, and returns False once it is closed.
 
         `came` is the earliest instant at which the item may have come, if not now.
         """

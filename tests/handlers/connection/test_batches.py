@@ -90,7 +90,7 @@ def test_only_a_batch_without_elements_is_a_heartbeat() -> None:
     assert (keys(effects), saved(manager, 40_000, effects)) == (["10/0"], "10")
 
 
-def test_a_batch_that_a_mark_names_by_its_value_is_not_stored() -> None:
+def test_a_batch_that_a_heartbeat_mark_names_by_a_value_is_not_stored() -> None:
     """A heartbeat mark that names a value makes the whole batch a heartbeat; an answer is no event either."""
     manager = reading("1", heartbeat={"json": {"$.channel": "status"}})
     assert chunk(manager, 1000, {"channel": "status", "items": [{"version": 2}]}) == []
@@ -151,7 +151,7 @@ def test_a_frame_without_the_list_is_stored_whole() -> None:
     assert [(event.data, event.cursor) for event in write.events] == [('{"new": "thing"}', None)]
 
 
-def test_elements_count_whatever_else_the_frame_says() -> None:
+def test_elements_are_stored_whatever_else_their_frame_reports() -> None:
     """The elements of an end, a loss, a disconnect or an expired cursor are stored. An end without any is an event."""
     for more, error in (({"end": True}, ""), ({"bye": True}, "StreamDropped"), ({"old": True}, "StreamDropped")):
         manager = reading("1")

@@ -25,7 +25,7 @@ def state(one: Gap, *repairs: tuple[Gap, Repair]) -> str:
     return applied([one], repairs)[0].state
 
 
-def test_a_gap_is_repaired_where_the_repairs_cover_all_of_it() -> None:
+def test_a_gap_is_repaired_if_the_repairs_cover_all_of_it() -> None:
     """Two adjacent repairs cover a gap that spans both; a gap that begins earlier or ends later stays open."""
     first, second = gap(10, 20), gap(20, 30, fence=3)
     repairs = [(one, Repair(one.from_ms, one.to_ms, REPAIRED)) for one in (first, second)]

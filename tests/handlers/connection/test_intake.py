@@ -162,7 +162,7 @@ def test_no_event_is_missing_after_the_end_of_the_stream() -> None:
         (b"id: 8\nevent: end\ndata: x\n\nid: 9\n\n", "8"),
     ],
 )
-def test_a_block_with_an_id_alone_sets_where_to_resume(wire: bytes, cursor: str | None) -> None:
+def test_a_block_with_only_an_id_sets_the_cursor(wire: bytes, cursor: str | None) -> None:
     """WHATWG sets the last event ID although no event is dispatched; a block after the end does not count."""
     manager = connected()
     effects = manager.handle(40, Chunk(wire))
@@ -192,7 +192,7 @@ def test_the_numbers_of_events_continue_from_chunk_to_chunk() -> None:
     assert [write.first for write in writes if isinstance(write, Write)] == [0, 2]
 
 
-def test_an_id_alone_waits_for_the_events_before_it() -> None:
+def test_the_cursor_of_a_block_with_only_an_id_waits_for_the_events_before_it() -> None:
     """The cursor of a block with only an id is saved once all earlier events are stored."""
     manager = connected()
     assert kinds(manager.handle(6_000, Chunk(event(8)))) == [Write]
@@ -214,7 +214,7 @@ def test_the_ledger_covers_up_to_the_oldest_arrival_that_is_not_stored() -> None
     assert [e.progress.seen_ms for e in effects if isinstance(e, RECORDS)] == [4_000, 4_000, 18_000]
 
 
-def test_a_heartbeat_does_not_cover_what_waits_to_be_read() -> None:
+def test_a_heartbeat_does_not_cover_bytes_that_wait_to_be_read() -> None:
     """A heartbeat covers only the time until the oldest unread bytes arrived: a kill would lose those."""
     manager = connected()
     assert manager.lease_due_ms is not None
@@ -230,7 +230,7 @@ def test_an_arrival_never_counts_as_later_than_now() -> None:
     assert manager.progress.heard_ms == 1_000
 
 
-def test_a_cursor_that_expires_while_connected_loses_what_came_since_the_last_event() -> None:
+def test_a_cursor_that_expires_on_an_open_connection_loses_the_time_since_its_last_event() -> None:
     """A cursor that expires loses the time since the connection's last event; the fallback is saved in its place."""
     resume = {"header": "Last-Event-ID", "fallback": "start", "expired": {"event": "gone"}}
     manager = connected(resume=resume)
@@ -252,7 +252,7 @@ def test_a_cursor_that_expires_while_connected_loses_what_came_since_the_last_ev
         (b"event: lost\ndata: x\n\n", False),
     ],
 )
-def test_only_whole_signs_of_life_are_idle(data: bytes, is_idle: bool) -> None:
+def test_only_whole_signs_of_life_show_that_the_upstream_is_idle(data: bytes, is_idle: bool) -> None:
     """A resumed connection has caught up after 5 s with only whole signs of life and one more of them."""
     manager = connected(at=Resumption("7", saved_ms=-60_000), heartbeat={"event": "beat"}, loss={"event": "lost"})
     effects = manager.handle(3_000, Chunk(data)) + manager.handle(5_030, Chunk(b": still here\n\n"))
@@ -262,7 +262,7 @@ def test_only_whole_signs_of_life_are_idle(data: bytes, is_idle: bool) -> None:
     assert manager.progress.live_ms == (5_030 if is_idle else 60_060)
 
 
-def test_what_comes_after_a_silence_is_stored() -> None:
+def test_an_event_after_a_silence_is_stored() -> None:
     """A quiet stream is still connected, and its next event is like any other."""
     manager = connected()
     assert kinds(manager.handle(40, Chunk(event(8)))) == [Write]

@@ -94,7 +94,7 @@ def test_an_upstream_that_sends_left_out_events_is_not_idle() -> None:
 
 
 @pytest.mark.parametrize("partitions", [1, LOG])
-def test_items_and_log_keep_the_same(partitions: int) -> None:
+def test_items_and_log_store_the_same_kept_events(partitions: int) -> None:
     """Items and log store the same kept events; the saved cursor is that of the left-out event after them."""
     manager = reading(partitions, store="log" if partitions == LOG else "items")
     effects = chunk(manager, 40, trade(1), quote(2), trade(3), quote(4))

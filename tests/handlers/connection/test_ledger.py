@@ -30,7 +30,7 @@ def test_the_unstored_bytes_of_a_killed_connection_are_a_gap_despite_an_earlier_
 
 
 @pytest.mark.parametrize(("ended_by", "to_ms"), [("stalled", 80), ("stopped", 52)])
-def test_a_stop_that_a_connection_outlived_has_ended_nothing(ended_by: str, to_ms: int) -> None:
+def test_a_stop_that_a_connection_outlived_does_not_end_its_gap(ended_by: str, to_ms: int) -> None:
     """The connection was last heard at 50, but recorded its end after the start at 54: it outlived the stop at 52."""
     silent = Record(1, 0, 50, 50, ended_by, False, heard_ms=50, saved_ms=70)
     after = Record(2, 80, NOW, None, "", False, since_ms=50, live_ms=80, stopped_ms=52, started_ms=54)

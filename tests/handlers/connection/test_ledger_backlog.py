@@ -92,7 +92,7 @@ def test_a_default_resume_that_is_relieved_leaves_nothing_open(
 
 
 @pytest.mark.parametrize(("live_ms", "open_gaps"), [(8_000, []), (73_000, [(7_000, 45_000)])])
-def test_the_connection_that_relieves_a_default_resume_must_bring_what_that_lacked(
+def test_the_connection_that_relieves_a_default_resume_must_bring_the_rest(
     live_ms: int, open_gaps: list[tuple[int, int]]
 ) -> None:
     """If the relief breaks off too, its own successor must bring the rest, or a gap is open."""
@@ -106,7 +106,7 @@ def test_the_connection_that_relieves_a_default_resume_must_bring_what_that_lack
 
 
 @pytest.mark.parametrize(("live_ms", "open_gaps"), [(68_000, []), (68_001, [(53_999, 54_000)])])
-def test_a_default_resume_relieved_late_leaves_open_only_what_its_successor_lacks(
+def test_a_default_resume_relieved_late_leaves_only_the_part_open_that_its_successor_lacks(
     live_ms: int, open_gaps: list[tuple[int, int]]
 ) -> None:
     """At the assumed speed the relieved connection still lacks some time; its successor requests 5 s back."""

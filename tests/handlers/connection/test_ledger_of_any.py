@@ -108,7 +108,7 @@ def test_a_delivered_instant_has_come_and_stays_delivered(taken: list[tuple[int,
 
 
 @given(steps)
-def test_no_gap_is_open_where_the_upstream_forgets_nothing(taken: list[tuple[int, int, int | None]]) -> None:
+def test_no_gap_is_open_if_the_upstream_forgets_nothing(taken: list[tuple[int, int, int | None]]) -> None:
     """If the upstream forgets nothing, the open connection has requested everything, so each gap is delivered."""
     written = history([(after_ms, lasted_ms, None) for after_ms, lasted_ms, _ in taken])
     now = connection(99, written[-1].last_ms + 7, None, since_ms=known(written).at_ms)

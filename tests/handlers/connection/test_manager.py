@@ -88,7 +88,7 @@ def test_a_successors_claim_alone_ends_a_connection_only_under_forbids() -> None
     assert kinds(effects) == [SaveRecord, Release]
 
 
-def test_a_forbidding_upstream_is_opened_when_the_older_is_released() -> None:
+def test_under_forbids_the_upstream_is_opened_when_the_older_connection_is_released() -> None:
     """The successor awaits the release or the lease's end, takes its turn and resumes from the newest cursor."""
     manager = fresh("forbids")
     manager.start(0)
@@ -147,7 +147,7 @@ def test_a_turn_is_released_although_the_upstream_did_not_answer() -> None:
     assert kinds(manager.handle(40, Closed("refused"))) == [CloseUpstream, SaveRecord, Release]
 
 
-def test_where_two_are_forbidden_a_connection_closes_half_a_lease_before_another_may_open() -> None:
+def test_under_forbids_a_connection_closes_half_a_lease_before_another_may_open() -> None:
     """Half a lease before its end a connection reads its lease, and closes unless it was renewed.
 
     Other connections stay whatever their lease says: a second one harms nobody, or is never opened.

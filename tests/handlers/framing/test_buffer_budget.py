@@ -118,7 +118,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4_000), st.booleans
 
 
 @given(st.tuples(*[st.sampled_from(FRAMED)] * 4), STEPS)
-def test_decoders_hold_no_more_than_the_budget_and_explain_what_they_skip(
+def test_decoders_hold_no_more_than_the_budget_and_explain_skipped_frames(
     framings: tuple[Framing, ...], steps: list[tuple[int, int, bool, bool]]
 ) -> None:
     """Streams of all framings share the budget; their bytes come in pieces, and the store answers late.

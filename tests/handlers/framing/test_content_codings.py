@@ -46,8 +46,8 @@ def test_each_flush_is_handed_over_at_once(wire: str, parts: list[bytes]) -> Non
 
 
 @given(parts=st.lists(st.binary(max_size=300), min_size=1, max_size=5), cuts=st.lists(PLACES, max_size=6))
-def test_gzip_members_follow_each_other(parts: list[bytes], cuts: list[int]) -> None:
-    """Several members are one body."""
+def test_several_gzip_members_are_one_body(parts: list[bytes], cuts: list[int]) -> None:
+    """Several gzip members in a row are one body."""
     decoder = BodyDecoder("gzip", MOST)
     data = b"".join(gzip.compress(part) for part in parts)
     assert b"".join(piece for some in cut(data, cuts) for piece in decoder.pieces(some)) == b"".join(parts)
@@ -122,8 +122,8 @@ def test_no_bytes_break_the_decoder_of_a_body(data: bytes, named: Coding) -> Non
     [(None, ""), ("", ""), ("identity", ""), ("none", ""), ("UTF-8", ""), ("gzip", "gzip"), (" X-GZip ", "gzip"),
      ("identity, deflate", "deflate")],
 )  # fmt: skip
-def test_codings_go_by_their_names(header: str | None, named: Coding) -> None:
-    """The names are RFC 9110's, in any case; servers of graphql-sse send "none", and others a charset."""
+def test_codings_are_recognized_by_their_names(header: str | None, named: Coding) -> None:
+    """Names of codings are RFC 9110's, in any case; servers of graphql-sse send "none", and others a charset."""
     assert coding(header) == named
 
 

@@ -74,7 +74,7 @@ def test_no_frame_has_begun_between_two_frames(framing: Framing, wires: tuple[by
     ],
 )
 def test_a_decoder_is_inside_a_frame_until_its_end(framing: Framing, wires: tuple[bytes, ...]) -> None:
-    """The decoder is inside a frame from its first byte on; a skipped one does not count, as it is reported anyway."""
+    """A decoder is inside a frame from its first byte on; a skipped one does not count, because it is reported."""
     assert [says(framing, [wire]).is_inside for wire in wires] == [True] * len(wires)
     # In most framings the digits alone do not begin a frame that is skipped.
     begins = {"sse": b"data: 123456789", "length": b"12\n1", "websocket": b"\x81\x0c123456789"}

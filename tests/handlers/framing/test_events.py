@@ -97,7 +97,7 @@ def test_an_id_that_an_event_inherited_is_no_key() -> None:
     assert key_of(Frame("c", "", None, ""), "id") == key_of(Frame("c", ""), "hash")
 
 
-def test_the_hash_of_a_bare_line_is_that_of_its_bytes() -> None:
+def test_the_key_of_a_bare_line_is_the_hash_of_its_canonical_bytes() -> None:
     """The key is the SHA-256 of a JSON line's canonical form, or else of the line's bytes: anyone can compute it."""
     assert key_of(Frame('{"b": 1, "a": "é"}'), "hash") == sha('{"a":"é","b":1}'.encode())
     assert key_of(Frame("12.0"), "hash") == sha(b"12.0")
@@ -126,7 +126,7 @@ def test_a_key_longer_than_dynamodb_allows_is_hashed() -> None:
 def test_the_cursor_is_the_last_event_id_or_the_value_at_the_path(
     frame: Frame, rule: Rule | None, expected: str | None
 ) -> None:
-    """None means that there is no cursor; "" is the upstream's request to start afresh."""
+    """A cursor of None means that there is none; "" is the upstream's request to start afresh."""
     assert to_event(frame, 0, key="hash", cursor=rule).cursor == expected
 
 

@@ -37,7 +37,7 @@ def test_any_wire_decodes_as_a_plain_reading(wire: bytes, places: list[int]) -> 
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map(lambda pieces: b"".join([*pieces, b"\n"])))
-def test_reads_that_are_lines_decode_as_the_whole(wire: bytes) -> None:
+def test_reads_that_are_whole_lines_decode_like_the_joined_wire(wire: bytes) -> None:
     """A read that is exactly one line is decoded by a path of its own, with the same result."""
     assert decode(b"1\n", *wire.splitlines(keepends=True)) == decode(b"1\n" + wire)
 

@@ -84,7 +84,7 @@ def test_no_text_raises_and_a_batch_has_the_values_of_its_json(text: str) -> Non
         '{"items": [' + "0," * MOST_ELEMENTS + "0]}", '{"a": "' + "," * 400_001 + '", "items": [1]}',
     ],
 )  # fmt: skip
-def test_a_frame_without_one_such_list_stays_whole(text: str) -> None:
+def test_a_frame_without_exactly_one_list_stays_whole(text: str) -> None:
     """A frame without exactly one list, with invalid JSON or with too many elements for a function stays whole."""
     assert events(SPLIT, text) is None
 

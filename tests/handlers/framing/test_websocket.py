@@ -172,7 +172,7 @@ CASES: dict[str, tuple[bytes, Said]] = {
 }  # fmt: skip
 
 
-def test_each_case_of_the_autobahn_list_has_its_result() -> None:
+def test_each_case_of_the_autobahn_suite_has_its_result() -> None:
     """Each case has its result however it is cut; 1.x.8, 2.6, 2.11, 5.4 and their like are other cases, chopped."""
     wrong = []
     for name, (wire, said) in CASES.items():

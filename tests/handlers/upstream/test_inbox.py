@@ -50,7 +50,7 @@ def test_a_full_inbox_makes_the_putter_wait_until_there_is_room() -> None:
     assert inbox.blocked_ms >= 40
 
 
-def test_closing_lets_the_putter_go_and_keeps_what_is_queued() -> None:
+def test_closing_lets_the_putter_go_and_keeps_queued_items() -> None:
     """A closed inbox accepts no item; its queued items can be taken, then nothing, without waiting.
 
     Its end is as old as the first item that it refused.

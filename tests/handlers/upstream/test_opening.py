@@ -142,7 +142,7 @@ NEVER = [
 ]  # fmt: skip
 
 
-def test_an_address_is_judged_by_where_it_leads() -> None:
+def test_an_address_is_judged_by_the_network_to_which_it_leads() -> None:
     """A private address needs the profile's permission; link-local and non-host addresses are always refused."""
     every = [*PUBLIC, *PRIVATE, *NEVER]
     assert [one for one in every if refusal(one, allow_private=False)] == [*PRIVATE, *NEVER]

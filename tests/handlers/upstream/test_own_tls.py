@@ -54,7 +54,7 @@ def test_an_own_authority_is_trusted_and_no_other(pair: tuple[ssl.SSLContext, Tr
     assert all(isinstance(one, Closed) and one.detail.startswith(UNTRUSTED) for one in refused)
 
 
-def test_a_certificate_is_shown_where_the_upstream_wants_one(pair: tuple[ssl.SSLContext, Trust]) -> None:
+def test_an_upstream_that_requires_a_client_certificate_gets_it(pair: tuple[ssl.SSLContext, Trust]) -> None:
     """An upstream that requires a client certificate gets the profile's; without one the connection is closed."""
     context, trust = pair
     context.verify_mode = ssl.CERT_REQUIRED

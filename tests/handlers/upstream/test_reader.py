@@ -99,7 +99,7 @@ def test_a_body_arrives_as_it_is_sent(is_chunked: bool, is_packed: bool) -> None
         ("application/json", "X-Until: close", "[1,2]", "[1,2]"),
     ],
 )
-def test_a_whole_answer_of_json_ends_its_line(kind: str, length: str, body: str, ended: str) -> None:
+def test_a_whole_json_answer_gets_the_line_end_that_it_lacks(kind: str, length: str, body: str, ended: str) -> None:
     """A long poll's JSON gets the LF that it lacks if its length shows that it is whole; else it may be cut off."""
     script = sends(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{length}\r\n\r\n{body}".encode())
     assert ends(script) == (ended.encode(), Closed("ended_by_upstream"))

@@ -92,7 +92,7 @@ def test_a_close_may_have_come_since_the_process_last_ran(end: Callable[[Peer], 
         assert (arrival.reason, reader.taken_s >= STILL_FOR_S) == (reason, True)
 
 
-def test_an_upstream_that_is_still_there_was_there_all_the_time() -> None:
+def test_an_upstream_that_still_sends_was_connected_all_the_time() -> None:
     """Bytes that came during the standstill may be old; bytes for which the reader then had to wait are new."""
     is_still, goes_on = threading.Event(), threading.Event()
     script = chunks(b"first", is_still, b"meanwhile", goes_on, b"later", then=Peer.wait_until_gone)
@@ -110,7 +110,7 @@ def test_an_upstream_that_is_still_there_was_there_all_the_time() -> None:
             assert (reader.get(60), reader.taken_s < STILL_FOR_S) == (Chunk(b"later"), True)
 
 
-def test_bytes_that_always_wait_are_not_old_for_ever() -> None:
+def test_bytes_of_a_busy_upstream_are_not_old_for_ever() -> None:
     """Once more bytes are read than had come by the end of the standstill, the following bytes are new."""
     has_come, is_still, ran_s = threading.Semaphore(0), threading.Event(), [elapsed_s()]
 
