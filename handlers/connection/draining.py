@@ -58,7 +58,7 @@ class Draining:
         return self.is_closed and record.pending.is_stored
 
     def because(self, end: End, record: Record) -> None:
-        """Records why it ends; even while it leaves, what it had read before may give another reason."""
+        """Records why it ends; even while it leaves, bytes that it had read before may give another reason."""
         self.outcome, self.asks_lease = end.outcome, end.asks_lease
         record.ends(end.ended_by, end.outcome)
 

@@ -52,8 +52,8 @@ class Record:
 
     `reach_ms` is how far back the upstream goes if the connection resumed: None is to the cursor, 0 is unknown.
     `since_ms` is None if that was unknown. `joined_ms` is since when, until its answer, other connections were open
-    without a pause; only `settled` knows it. `refused` is why what came before it cannot be requested: such an answer
-    is a connection of no length (`records`). `saved_ms` is when it was last recorded, 0 if unknown; `heard_ms` when the
+    without a pause; only `settled` knows it. `refused` is why earlier events cannot be requested: such an answer is
+    a connection of no length (`records`). `saved_ms` is when it was last recorded, 0 if unknown; `heard_ms` when the
     upstream last sent something on it, None if unknown. `stopped_ms` is when the stop before its start was requested,
     `started_ms` when that start was; None if no stop was.
     """

@@ -276,7 +276,7 @@ class Manager:
             outcome = ends.judged(outcome, self.refusal, now_ms, is_alone=is_alone)
         leaving.because(end._replace(outcome=outcome), self._record)
         if self.phase is Phase.DRAINING:
-            return []  # it leaves already: what it had read before has only given another reason
+            return []  # it leaves already: bytes that it had read before have only given another reason
         has_asked = self.phase in HAS_ASKED
         self._enter(Phase.DRAINING)
         return [*leaving.begins(now_ms, self._record, self._intake, self._lifetime, has_asked), *self._drained(now_ms)]

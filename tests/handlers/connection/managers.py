@@ -25,7 +25,7 @@ from handlers.profile.parse import parse
 DEADLINE_MS = 100_000
 MARGIN_MS = 5_000
 FENCE = 3
-# The effects that may save a cursor, and those that write down a record that grows.
+# The effects that may save a cursor, and those that write a record that grows.
 SAVES = (Heartbeat, Release, ReplaceCursor)
 RECORDS = (Heartbeat, SaveRecord)
 

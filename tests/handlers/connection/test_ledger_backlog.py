@@ -76,7 +76,7 @@ def test_a_gap_that_was_requested_and_is_not_proved_yet_is_not_missing() -> None
     ("before_ms", "short_ms", "after_ms", "open_gaps"),
     [
         (7_000, 7_300, 7_300, []),  # evicted, and relieved a moment later
-        (6_900, 7_300, 7_300, [(6_900, 7_000)]),  # nobody was connected for a while before it
+        (6_900, 7_300, 7_300, [(6_900, 7_000)]),  # no connection was open for a while before it
         (7_000, 7_300, 7_700, [(7_000, 7_700)]),  # it broke off, and the next came later
         (7_000, 12_001, 12_001, [(7_000, 7_001)]),  # what it had not caught up with may be forgotten by now
     ],

@@ -187,7 +187,7 @@ def test_other_bodies_under_known_keys_in_a_row_are_one_loss_that_grows() -> Non
         (["a", "b"], [Written(1, 0), Written(9, 0, conflicts=9)], True),
         (["a", "b"], [Written(0, 1), Written(9, 0, conflicts=9)], True),
         (["a"], [Written(9, 0, conflicts=9, is_beside=True)], True),
-        # New events with ids before the cursor. One of them may also be late, until another follows the cursor.
+        # New events with ids before the cursor. A single one may also be late, until another follows the cursor.
         (["1"], [Written(1, 0)], False),
         (["1", "2", "8"], [Written(1, 0)] * 3, True),
         (["1", "2", "3", "8"], [Written(1, 0)] * 4, False),

@@ -61,7 +61,7 @@ JSON_SEQ: list[Example] = [
     (b'\x1e{"a":1}\n\x1e{"a":2}\n', ['{"a":1}', '{"a":2}'], "", 0),
     (b'\x1e{\n  "a": [\n    1\n  ]\n}\n', ['{\n  "a": [\n    1\n  ]\n}'], "", 0),
     (b'\x1e\x1e \x1e\n\x1e"x"\r\n', ['"x"'], "", 0),
-    # Section 2.4: top-level numbers, true, false and null that no blank ends may have been cut off.
+    # Section 2.4: top-level numbers, true, false and null may have been cut off unless a blank follows.
     (b"\x1e12\x1e34\n\x1etrue\x1enull\n\x1e5 \x1e", ["34", "null", "5"], "", 6),
     # Objects, arrays and strings delimit themselves.
     (b'\x1e{"a":1}\x1e[1]\x1e"x"\x1e', ['{"a":1}', "[1]", '"x"'], "", 0),

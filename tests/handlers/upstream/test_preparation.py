@@ -126,7 +126,7 @@ def test_a_token_server_that_fails_is_named_and_nothing_is_sent_to_the_upstream(
     """A token server that is slow, cut off, endless or redirects is explained in bounded time."""
 
     def answer(peer: Peer) -> None:
-        peer.read_body()  # what is not read when a socket is closed resets it
+        peer.read_body()  # bytes that are unread when a socket is closed reset it
         script(peer)
 
     with serving(answer) as server, serving(sends(b"")) as upstream:
