@@ -203,7 +203,8 @@ def gaps(arguments: argparse.Namespace) -> int:
             line += repair_words(gap)
             print(json.dumps(gap)) if arguments.json else show(line)
     if count == 0 and not arguments.json:
-        print(printable(f"streamkeeper: {arguments.stream_id} has no gaps."), file=sys.stderr)
+        when = " in that time" if any(times.values()) else ""
+        print(printable(f"streamkeeper: {arguments.stream_id} has no gaps{when}."), file=sys.stderr)
     return DONE
 
 

@@ -50,7 +50,7 @@ def test_each_method_works_from_start_to_stop(local_run: LocalRun, tmp_path: Pat
     assert head == "status        stream                    for      last event  why"
     assert any(re.fullmatch(r"running       demo:verbs {14}  [0-9]+ (ms|s) +([0-9]+ (ms|s)|–)", one) for one in lines)
     assert "demo:verbs" in [json.loads(one)["stream"] for one in local_run.typed("list", "--json").stdout.splitlines()]
-    assert local_run.typed("gaps", "demo:verbs", "--from", "7d").returncode == 0
+    assert "demo:verbs has no gaps in that time." in local_run.typed("gaps", "demo:verbs", "--to", "2020-01-01").stderr
 
     assert until(lambda: len(local_run.events("demo:verbs")) >= 3, 60)
     status = local_run.typed("status", "demo:verbs").stdout
