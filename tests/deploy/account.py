@@ -1,9 +1,9 @@
 """An AWS account to deploy to: ministack in a thread of the test, and copies of the project that osls deploys to it.
 
-What ministack has not, these tests do not see: IAM refuses nothing, CloudFormation's waits are short, and API Gateway
-does not reach Step Functions. A task's time limit that is computed is no number to it, so a copy has the number. And it
-gives every error of a Python function one name, which a machine takes for one that it retries; where that matters the
-functions run by AWS's own runtime client (`with_runtime_client`). Its imports and roll-backs follow AWS's.
+These tests cannot show what ministack lacks: IAM refuses nothing, CloudFormation's waits are short, and API Gateway
+does not reach Step Functions. It does not accept a computed time limit of a task, so a copy has a number. It gives
+every error of a Python function one name, which a machine retries; if that matters, the functions run by AWS's own
+runtime client (`with_runtime_client`). Its imports and roll-backs follow AWS's.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ MACHINE = Path("statemachines", "connections.asl.yml")
 
 @dataclass(frozen=True)
 class Run:
-    """What a run of osls came to; `output` is all that it printed."""
+    """The result of a run of osls; `output` is everything that it printed."""
 
     code: int
     output: str
@@ -49,7 +49,7 @@ class Account:
         return support.client(service, self.url)
 
     def sls(self, folder: Path, *arguments: str, **variables: str) -> Run:
-        """Runs osls in a copy's folder with this account's endpoint and credentials, and nothing else of AWS.
+        """Runs osls in a copy's folder, with this account's endpoint and credentials and no other access to AWS.
 
         With STREAMKEEPER_TEMPLATE_ONLY the zip lacks the requirements, which ministack's functions find in the tests'
         own environment; that takes a quarter of the time.
@@ -69,7 +69,7 @@ class Account:
         return Run(run.returncode, run.stdout + run.stderr)
 
     def resources(self, stack: str) -> dict[str, dict[str, Any]]:
-        """The resources that a stack has now, by their logical ids; {} where there is no stack."""
+        """Returns the resources of a stack now, by their logical ids; {} if there is no stack."""
         cloudformation = self.client("cloudformation")
         try:
             pages = list(cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack))
@@ -79,7 +79,7 @@ class Account:
         return {one["LogicalResourceId"]: one for one in summaries if one["ResourceStatus"] != "DELETE_COMPLETE"}
 
     def data(self) -> dict[str, list[str]]:
-        """The tables, buckets and queues, whichever stack they belong to; without the deploy tool's own bucket."""
+        """Returns the tables, buckets and queues of any stack, without the deploy tool's own bucket."""
         buckets = [one["Name"] for one in self.client("s3").list_buckets()["Buckets"]]
         queues = self.client("sqs").list_queues().get("QueueUrls", [])
         return {
@@ -95,7 +95,7 @@ class Account:
 
 @contextlib.contextmanager
 def opened(folder: Path) -> Iterator[Account]:
-    """Yields an account without anything in it, kept in a folder."""
+    """Yields an empty account, kept in a folder."""
     log: list[str] = []
 
     @contextlib.asynccontextmanager
@@ -111,7 +111,7 @@ _SUM = re.compile(r'"\{% \$\{self:custom\.settings\.(\w+)\} \+ \$\{self:custom\.
 
 
 def counted(folder: Path, stage: str) -> None:
-    """Writes the numbers of a stage's settings in place of the sums that are the time limits of a copy's tasks."""
+    """Replaces the computed time limits of a copy's tasks by the numbers of a stage's settings."""
     file = folder / MACHINE
     settings = yaml.safe_load((folder / "env" / f"{stage}.yml").read_text())
     text, found = _SUM.subn(lambda match: str(settings[match[1]] + settings[match[2]]), file.read_text())
@@ -120,9 +120,9 @@ def counted(folder: Path, stage: str) -> None:
 
 
 def with_runtime_client(folder: Path, url: str) -> None:
-    """Makes the functions of a copy ones with a runtime of their own: AWS's client for Python, which names errors.
+    """Gives the functions of a copy a runtime of their own: AWS's client for Python, which names errors.
 
-    `url` is the account's, which ministack tells only functions that have no runtime of their own.
+    `url` is the account's address, which ministack passes only to functions without a runtime of their own.
     """
     client = folder / "bootstrap"
     client.write_text(f'#!/bin/sh\nAWS_ENDPOINT_URL={url} exec "{sys.executable}" -m awslambdaric "$_HANDLER"\n')

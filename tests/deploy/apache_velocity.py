@@ -2,8 +2,8 @@
 
     {"template": "…", "body": {…}, "params": {…}, "context": {…}}  ->  {"text": "…", "override": {…}}
 
-This is the side of the tests; `velocity_process.py` is the process. Invariant: `body` is what `$input.path` reads; a
-template that fails has "failure" alone.
+This is the client; `velocity_process.py` is the process. Invariant: `body` is what `$input.path` reads; the answer
+about a template that fails has only "failure".
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class Apache:
         params: Mapping[str, Any] | None = None,
         context: Mapping[str, Any] | None = None,
     ) -> Rendered:
-        """The text, and the overrides of the response; or the failure."""
+        """Returns the text and the overrides of the response, or the failure."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         request = {"template": template, "body": body or {}, "params": params or {}, "context": context or {}}
@@ -46,7 +46,7 @@ class Apache:
 
 @contextlib.contextmanager
 def apache_velocity() -> Iterator[Apache]:
-    """The engine; it takes half a second to start. Fails in one line where it is not installed."""
+    """The engine, which takes half a second to start. If it is not installed, the test fails with one line."""
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         pytest.fail(

@@ -1,4 +1,4 @@
-"""One packaging of each kind for all tests of the deployed stage, in whichever process they run."""
+"""One packaging of each kind for all tests of the deployed stage, in all processes that run them."""
 
 import json
 import os
@@ -33,7 +33,7 @@ RELEASED = ("handlers", "local/release", "env", "packaging", "pyproject.toml", "
 
 @pytest.fixture(scope="session", autouse=True)
 def _kept_template() -> None:
-    """Compile the template of the stage `test`: its seconds are no budget of the first test that reads it."""
+    """Compiles the template of the stage `test`, so that its seconds do not count for the first test that reads it."""
     osls.template("test")
 
 
@@ -51,10 +51,10 @@ def package() -> Path:
 
 @pytest.fixture(scope="session")
 def china() -> Path:
-    """Return a package for a region of China and a stage with prod's settings and all that a stage may have besides.
+    """Return a package for a region of China and a stage with prod's settings and all options.
 
-    It has logs, an address for its alerts, a VPC and a bucket of profiles. Its name is `test`: a stage of that name is
-    packaged quickly.
+    Its options are logs, an address for alerts, a VPC and a bucket of profiles. Its name is `test`, because a stage of
+    that name is packaged quickly.
     """
     return kept("china", in_china, __file__) / ".serverless"
 
@@ -69,7 +69,7 @@ def govcloud(run_folder: Path) -> Path:
 def release() -> Path:
     """Return what `make release` makes of the project: a packaging for each condition, which the next run uses too.
 
-    The test that comes first pays for it, not the file: each that asks for it is long.
+    The first test pays for it, not the file: each test that uses it is long.
     """
     return kept("release", released, __file__, *RELEASED)
 
@@ -102,7 +102,7 @@ def packaged(folder: Path) -> Path:
 
 
 def quickly_packaged(folder: Path) -> Path:
-    """Returns the folder, packaged likewise without what a zip has besides."""
+    """Returns the folder, packaged the same way without the zip's requirements and compiled files."""
     return sls(with_upstream(folder), *PACKAGE, STREAMKEEPER_TEMPLATE_ONLY="1")
 
 
@@ -112,7 +112,7 @@ def with_upstream(folder: Path) -> Path:
 
 
 def sls(folder: Path, *command: str, **variables: str) -> Path:
-    """Returns the folder, in which the command has packaged."""
+    """Returns the folder after the command has packaged in it."""
     environment = {name: os.environ[name] for name in ("PATH", "HOME")} | variables
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -146,6 +146,6 @@ def template(package: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def prod(china: Path) -> dict[str, Any]:
-    """Return the compiled template of the stage with prod's settings and all that a stage may have besides."""
+    """Return the compiled template of a stage with prod's settings and all options."""
     compiled: dict[str, Any] = json.loads((china / osls.COMPILED).read_text())
     return compiled

@@ -1,4 +1,4 @@
-"""The template of a project in which profiles deliver."""
+"""The template of a project whose profiles deliver."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -40,7 +40,7 @@ def _process() -> "subprocess.Popen[str]":
 
 
 def run(script: str, given: Any = None, folder: Path = ROOT) -> Any:
-    """Return what the script returns, which gets `given`; raises Failed."""
+    """Return the script's result; the script gets `given`. Raises Failed."""
     process = _process()
     assert process.stdin is not None
     assert process.stdout is not None

@@ -1,7 +1,7 @@
 """Checks a Terraform module without Terraform: its syntax as JSON against the schema of the provider, and its names.
 
-`terraform.schema.json` is what the provider's own schema says of the resources used; hcl2 reads the files. What an
-expression evaluates to only Terraform knows.
+`terraform.schema.json` is an extract of the provider's own schema for the resources used; hcl2 reads the files. Only
+Terraform can evaluate expressions.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A deployment adopts what an earlier stack of its stage left, by osls, with a stack of only the retained resources."""
+"""A deployment by osls adopts what an earlier stack of its stage left; here the stacks have only retained resources."""
 
 import json
 import re
@@ -84,8 +84,8 @@ ASKED = """const { retained } = require('./packaging/adopt-retained.cjs');
     return retained(...given).map(({ id, type, name }) => [id, type, name]);"""
 
 
-def test_all_that_outlives_its_stack_is_asked_for_by_its_name() -> None:
-    """The plugin asks for each resource that a stage retains, by the name that CloudFormation gives it."""
+def test_every_retained_resource_is_looked_up_by_its_name() -> None:
+    """The plugin looks up each resource that a stage retains, by the name that CloudFormation gives it."""
     template = osls.template("test")
     found = node.run(ASKED, [template, {"AWS::AccountId": ACCOUNT, "AWS::Region": REGION}])
     asked = {key: (kind, name) for key, kind, name in found}
@@ -101,8 +101,10 @@ def test_all_that_outlives_its_stack_is_asked_for_by_its_name() -> None:
 
 
 @pytest.mark.long
-def test_a_failed_deployment_leaves_what_was(project: Path, tmp_path: Path) -> None:
-    """A first one leaves no table, bucket or queue, an update the version before it; both can be repeated."""
+def test_a_failed_deployment_restores_the_state_before(project: Path, tmp_path: Path) -> None:
+    """A failed first deployment leaves no table, bucket or queue; a failed update leaves the version before it. Both
+    can be repeated.
+    """
     topic = "Topic: {Type: AWS::SNS::Topic}"
     with opened(tmp_path) as account:
 
@@ -130,8 +132,8 @@ def test_a_failed_deployment_leaves_what_was(project: Path, tmp_path: Path) -> N
 @pytest.mark.long
 @pytest.mark.cpu(12)
 def test_a_removed_stage_has_its_data_and_its_protection_again(account: Account, project: Path) -> None:
-    """The next stack adopts what is left; it is protected even after a roll-back to the adopting deployment, whose
-    template does not say so.
+    """The next stack adopts the retained data. They are protected even after a roll-back to the adopting deployment,
+    whose template does not protect them.
     """
     _deployed_removed_and_deployed_again(account, project)
     last = account.sls(project, "deploy")
@@ -171,7 +173,7 @@ def _deployed_removed_and_deployed_again(account: Account, project: Path) -> Non
 
 
 @pytest.mark.long
-def test_what_another_stack_has_is_not_taken(account: Account, project: Path) -> None:
+def test_a_table_of_another_stack_is_not_adopted(account: Account, project: Path) -> None:
     """The deployment ends with CloudFormation's reason in one sentence, and the table stays in its stack."""
     table = {
         "TableName": f"{OTHER}-events",

@@ -22,7 +22,7 @@ TOPIC = [{"Ref": "AlertsTopic"}]
 
 
 def alarms() -> dict[str, dict[str, Any]]:
-    """Return the alarms of the template by their metric, and the machine or the function that they belong to."""
+    """Return the alarms of the template by their metric, and the machine or function to which they belong."""
     by_metric = {}
     for alarm in resources(osls.template("test"), "AWS::CloudWatch::Alarm"):
         (*_, last) = alarm.get("Dimensions", [{"Value": ""}])
@@ -32,7 +32,7 @@ def alarms() -> dict[str, dict[str, Any]]:
 
 
 def filters() -> dict[str, list[str]]:
-    """Return the patterns of the metric filters by the metric that they count into, those of a group last."""
+    """Return the patterns of the metric filters by their metric, those of a group last."""
     metric_filters = resources(osls.template("test"), "AWS::Logs::MetricFilter")
     assert {one["LogGroupName"]["Ref"] for one in metric_filters} == {"ConnectionManagerLogGroup"}
     found: dict[str, list[str]] = {}
@@ -43,7 +43,9 @@ def filters() -> dict[str, list[str]]:
 
 
 def test_every_alarm_acts_on_the_topic() -> None:
-    """Only the watch's alarms at silence. Each is of one metric, and priced; each metric of the log has one."""
+    """Only the watch's alarm also acts when its metric is missing. Each alarm has one metric and a price; each metric
+    of the log has an alarm.
+    """
     ours = "streamkeeper-test"
     every = alarms()
     assert (len(every), set(filters()) < set(every)) == (stage_costs.ALARMS, True)
@@ -53,11 +55,11 @@ def test_every_alarm_acts_on_the_topic() -> None:
     assert every[f"{ours}/LongestUnconnected"]["Threshold"] == stages.load("test")["unconnected_after_s"]
 
 
-def test_no_alarm_goes_on_while_a_message_lies_in_the_queue() -> None:
-    """A level would stay high until somebody looks and hide the next trouble, so new messages are counted.
+def test_alarms_count_new_messages_instead_of_the_queues_length() -> None:
+    """An alarm on the length would stay on until a person empties the queue, and hide the next trouble.
 
-    Three minutes after a rejection or a message the alarm is over and acts on the next. Only messages that lie there
-    for a week are a level, for what nobody handles is one trouble.
+    Three minutes after a rejection or a message the alarm is over, and acts on the next. Only messages that lie there
+    for a week keep an alarm on: nobody handles them.
     """
     levels = {"ApproximateNumberOfMessagesVisible", "LongestUnconnected", "Orphaned"}
     assert {one["MetricName"] for one in alarms().values() if one["Statistic"] != "Sum"} == levels
@@ -68,7 +70,8 @@ def test_no_alarm_goes_on_while_a_message_lies_in_the_queue() -> None:
 
 
 def test_a_message_that_nobody_handles_is_reported_before_it_is_deleted() -> None:
-    """It is at least six days before, however often somebody looked; a day's maximum hides no look.
+    """The alarm comes at least six days before, however often a person looked: a day's maximum does not change by a
+    look.
 
     CloudWatch evaluates a week at most.
     """
@@ -80,8 +83,8 @@ def test_a_message_that_nobody_handles_is_reported_before_it_is_deleted() -> Non
     assert queue["MessageRetentionPeriod"] - (days + 1) * 86_400 == 6 * 86_400
 
 
-def test_the_alarm_of_the_api_is_of_the_api_that_is_deployed() -> None:
-    """Its dimensions are the API's name and stage by osls; with others it would never see anything."""
+def test_the_alarm_of_the_api_has_the_names_of_osls() -> None:
+    """Its dimensions are the API's name and stage as osls makes them; with others it would never see any data."""
     (api,) = resources(osls.template("test"), "AWS::ApiGateway::RestApi")
     (stage,) = resources(osls.template("test"), "AWS::ApiGateway::Stage")
     for metric in ("5XXError", "4XXError"):
@@ -89,8 +92,8 @@ def test_the_alarm_of_the_api_is_of_the_api_that_is_deployed() -> None:
         assert dimensions == {"ApiName": api["Name"], "Stage": stage["StageName"]}
 
 
-def test_a_rejection_is_what_ends_a_stream_for_good() -> None:
-    """The pattern counts the errors after which the machine stops trying, except the one that fails its execution."""
+def test_the_pattern_of_rejections_matches_the_final_errors() -> None:
+    """It counts the errors after which the machine stops trying, except the error that fails its execution."""
     catchers = [catcher for _, state in states(definition("connections")) for catcher in state.get("Catch", [])]
     (final,) = {tuple(catcher["ErrorEquals"]) for catcher in catchers if catcher["Next"] in ("End A", "End B")}
     counted = shlex.split(filters()["streamkeeper-test/Rejections"][0])
@@ -99,7 +102,7 @@ def test_a_rejection_is_what_ends_a_stream_for_good() -> None:
 
 
 def test_an_error_that_is_not_of_ours_is_unexpected() -> None:
-    """The pattern leaves out every name of handlers/errors.py and nothing else."""
+    """The pattern leaves out every name of handlers/errors.py, and nothing else."""
     wanted, *others = shlex.split(filters()["streamkeeper-test/UnexpectedErrors"][0])
     names = {error.__name__ for error in errors.StreamkeeperError.__subclasses__()}
     assert (wanted, set(others)) == ("[ERROR]", {f"-[ERROR] {name}" for name in names})
@@ -107,7 +110,7 @@ def test_an_error_that_is_not_of_ours_is_unexpected() -> None:
 
 
 def test_a_kill_counts_once() -> None:
-    """Lambda's REPORT, the entry after it, names the error's type once more."""
+    """Lambda's REPORT, the entry after the error, names the error's type once more."""
     killed = "RequestId: r1 Error: Runtime exited with error: signal: killed\nRuntime.ExitError"
     report = "REPORT RequestId: r1 Status: error Error Type: Runtime.OutOfMemory"
     words = [one.removeprefix("?") for one in shlex.split(filters()["streamkeeper-test/Kills"][0])]
@@ -119,8 +122,8 @@ COUNTED = (*REJECTED, ("StoreRefusals", "StoreUnavailable"), ("UnexpectedErrors"
 
 
 @pytest.mark.parametrize(("metric", "error"), COUNTED)
-def test_what_ends_a_connection_in_a_group_counts_as_well(metric: str, error: str) -> None:
-    """Its function raises nothing, so its document counts; for a stream in no group only the error does."""
+def test_an_error_in_a_group_counts_as_well(metric: str, error: str) -> None:
+    """The group's function raises nothing, so its document counts. For a stream alone only the error counts."""
     alone, grouped = (
         document({}, error, profile="p", service="s", namespace="n", by="stage", now_ms=1, group=group)
         for group in ("", "#1")
@@ -130,14 +133,14 @@ def test_what_ends_a_connection_in_a_group_counts_as_well(metric: str, error: st
     assert filters()[f"streamkeeper-test/{metric}"][-1] == f'{{ $.group = "#*" && ({outcomes}) }}'
 
 
-def test_the_words_that_an_alarm_looks_for_are_those_of_the_log() -> None:
+def test_the_log_has_the_words_that_an_alarm_searches() -> None:
     """The connection manager writes them, and no other line has them."""
     (words,) = shlex.split(filters()["streamkeeper-test/StuckAtCursor"][0])
     assert _handlers().count(f'logger.warning("{words}"') == _handlers().count(words) == 1
 
 
 def test_every_alarm_has_its_section_in_the_runbook() -> None:
-    """It has the mail's name, the meaning, what to do and how soon; no section is superfluous."""
+    """The section has the mail's name, the meaning, what to do and how soon. No section is superfluous."""
     _, *sections = (stages.ROOT / "docs" / "runbook.md").read_text(encoding="utf-8").split("\n## ")
     texts = dict(section.split("\n", 1) for section in sections)
     assert texts.pop("First look")
@@ -151,7 +154,9 @@ def test_every_alarm_has_its_section_in_the_runbook() -> None:
 
 
 def test_an_address_of_the_stage_is_subscribed(prod: dict[str, Any]) -> None:
-    """It is by e-mail, which SNS asks to confirm. The topic exists for any subscriber; an empty address is nobody."""
+    """SNS asks the address to confirm by e-mail. The topic exists for any subscriber; an empty address subscribes
+    nobody.
+    """
     mailed = [{"Protocol": "email", "Endpoint": "ops@example.org"}]
     for template, subscribed in ((prod, mailed), (osls.template("test"), [])):
         (topic,) = resources(template, "AWS::SNS::Topic")

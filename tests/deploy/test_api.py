@@ -18,18 +18,16 @@ def methods(template: dict[str, Any]) -> list[tuple[str, bool]]:
     return [(one["AuthorizationType"], one["ApiKeyRequired"]) for one in resources(template, "AWS::ApiGateway::Method")]
 
 
-def test_prod_asks_each_caller_for_a_signature_and_dev_for_a_key(
-    template: dict[str, Any], prod: dict[str, Any]
-) -> None:
-    """prod's methods are all AWS_IAM's, without a key; dev's all need the one key, except the page."""
+def test_prod_requires_a_signature_and_dev_a_key(template: dict[str, Any], prod: dict[str, Any]) -> None:
+    """All methods of prod have AWS_IAM and no key. All methods of dev need the one key, except the page."""
     assert methods(prod) == [("AWS_IAM", False)] * 38
     assert [resources(prod, kind) for kind in KEYS] == [[], [], []]
     assert sorted(methods(template)) == [("NONE", False)] * 4 + [("NONE", True)] * 34
     assert [len(resources(template, kind)) for kind in KEYS] == [1, 1, 1]
 
 
-def test_the_readme_calls_the_stage_that_it_deploys_as_that_asks_for() -> None:
-    """It signs if the stage requires a signature, and sends the key if it requires one."""
+def test_the_readme_calls_the_deployed_stage_with_its_credentials() -> None:
+    """It signs if the stage requires a signature, and sends the key if the stage requires one."""
     readme = (stages.ROOT / "README.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^## Deploy\n.*?^```sh\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
     (stage,) = re.findall(r"sls deploy --stage (\w+)", block)
@@ -38,7 +36,7 @@ def test_the_readme_calls_the_stage_that_it_deploys_as_that_asks_for() -> None:
 
 
 def test_each_call_counts_for_the_throttle_of_the_stage(template: dict[str, Any], prod: dict[str, Any]) -> None:
-    """Every caller counts; the stage has the newest deployment, and a usage plan waits for the stage.
+    """Every caller counts. The stage has the newest deployment, and a usage plan waits for the stage.
 
     A throttle of the plan would count all methods together, so reads would use up the rate of POSTs.
     """
@@ -55,8 +53,8 @@ def test_each_call_counts_for_the_throttle_of_the_stage(template: dict[str, Any]
     assert (plan["DependsOn"], "Throttle" in plan["Properties"]) == ("ApiGatewayStage", False)
 
 
-def test_logs_are_there_where_the_settings_ask_for_them(template: dict[str, Any], prod: dict[str, Any]) -> None:
-    """API and machines have log groups, kept as long as the functions', without inputs and outputs."""
+def test_the_settings_switch_logs_on(template: dict[str, Any], prod: dict[str, Any]) -> None:
+    """API and machines get log groups, kept as long as the functions', without inputs and outputs."""
     assert "AccessLogSetting" not in resources(template, "AWS::ApiGateway::Stage")[0]
     machines = resources(template, "AWS::StepFunctions::StateMachine")
     assert [one.get("LoggingConfiguration") for one in machines] == [None] * 4

@@ -24,7 +24,7 @@ def of(kind: str, **properties: object) -> dict[str, Any]:
 
 
 def role(*texts: str) -> dict[str, Any]:
-    """Return a role whose policies have these resources, of ten characters each without them."""
+    """Return a role whose policies have these resources, and ten more characters each."""
     return of("AWS::IAM::Role", Policies=[{"PolicyDocument": {"Some": [{"Fn::Sub": text}]}} for text in texts])
 
 
@@ -80,13 +80,13 @@ CASES = (
 
 
 def test_each_limit_is_refused_in_one_sentence() -> None:
-    """A template at its limit packages, one beyond does not."""
+    """A template at a limit is packaged; a template beyond it is refused."""
     said = asked(f"given.map({LIMITS}.problem)", [template for template, _ in CASES])
     assert dict(enumerate(said)) == dict(enumerate(words for _, words in CASES))
 
 
 @pytest.mark.parametrize("stage", ["local", "prod"])
-def test_the_limits_are_checked_when_all_is_there(stage: str) -> None:
+def test_the_limits_are_checked_after_all_other_plugins(stage: str) -> None:
     """Other plugins put requirements and compiled files into the zip at the same moment, in their order."""
     plugins = node.run("return require('./packaging/plugins.cjs')({ resolveVariable: async () => given })", stage)
     assert plugins[-1] == "./packaging/aws-limits.cjs"
@@ -94,7 +94,7 @@ def test_the_limits_are_checked_when_all_is_there(stage: str) -> None:
 
 @pytest.mark.parametrize("count", [1, 60, 3000])
 def test_thousands_of_profiles_may_deliver(count: int) -> None:
-    """Their filters fit into a mapping, or only "an event was written" is left; their sinks fit into a role."""
+    """Their filters fit into a mapping, or the filter is only "an event was written". Their sinks fit into a role."""
     names = f"[...Array({count}).keys()].map((one) => 'exchange-market-' + one)"
     sinks = "[{sqs: `events-${one}.fifo`}, {s3: 'lake', prefix: `raw/${one}/`}, {lambda: `consumer-${one}`}]"
     script = f"[{DELIVERY}.filters({names}), {DELIVERY}.statements({names}.flatMap((one) => {sinks}), '/s/')]"
@@ -111,7 +111,7 @@ def test_thousands_of_profiles_may_deliver(count: int) -> None:
 
 
 def test_a_sink_that_no_role_could_allow_is_refused() -> None:
-    """The sentence has profile and field; it does not quote an address, which may hold a secret."""
+    """The sentence names profile and field. It does not quote an address, which may hold a secret."""
     kinds = "eventbridge, firehose, kinesis, lambda, s3, sqs, webhook"
     queue = "must be the name of a FIFO queue, such as orders.fifo, not"
     cases: list[tuple[Any, str | None]] = [
@@ -129,8 +129,8 @@ def test_a_sink_that_no_role_could_allow_is_refused() -> None:
     assert asked(f"{DELIVERY}.wrongBucket({{profile_sinks: 'http', profiles_bucket: ''}})") == none
 
 
-def test_nothing_is_allowed_whose_names_begin_differently() -> None:
-    """However long they are, names without a common beginning stay, also within a stage's secrets or a kind's ARNs."""
+def test_a_role_joins_only_names_with_a_common_beginning() -> None:
+    """Names without one stay as they are, however long the list, also among a stage's secrets or the ARNs of a kind."""
     kinds = {
         "sqs": [*("a" * 70, "b" * 70), "orders-1", "orders-2"],
         "kinesis": ["a-1-2-3", "b-1-2-3"],
@@ -145,7 +145,7 @@ def test_nothing_is_allowed_whose_names_begin_differently() -> None:
 
 
 def test_a_group_that_cannot_hand_over_in_time_is_refused() -> None:
-    """At 900/840 with a margin of 20 s a function has 40 s to open its streams; each shipped stage fits."""
+    """At 900/840 with a margin of 20 s a function has 40 s to open its streams. Each shipped stage has enough time."""
     base = stages.load("prod")
     groups = [(352, 900, 840, 20), (360, 900, 840, 20), (500, 900, 840, 20), (100, 45, 35, 5), (1, 45, 37, 5)]
     names = ("streams_per_function", "function_timeout_s", "wait_s", "margin_s")
@@ -166,7 +166,7 @@ def _checked(table: dict[str, Any]) -> dict[str, Any]:
     return stages.checked({name: value for name, value in table.items() if name not in stages.DERIVED}, "here")
 
 
-def test_the_rule_for_a_handover_is_that_of_the_function() -> None:
+def test_packaging_and_the_function_have_one_rule_for_handovers() -> None:
     """Its numbers are those of a group's function, and of the month that is priced."""
     connect_ms = month.scenario("prod").latencies_ms["connect"][0]
     expected = {"at_once": AT_ONCE, "young_ms": YOUNG_MS, "connect_ms": connect_ms}

@@ -1,4 +1,4 @@
-"""The further resources of a stage whose profiles deliver, and that it has none if no profile does."""
+"""The further resources of a stage whose profiles deliver; a stage without such a profile has none."""
 
 import json
 import re
@@ -37,14 +37,14 @@ def template() -> dict[str, Any]:
     return osls.template(STAGE, kept("delivery", lambda folder: delivering(folder, profiles), __file__))
 
 
-def test_a_stage_without_such_a_profile_has_nothing_of_it() -> None:
-    """It has no stream, function, mapping, role and alarm, so it costs and does nothing more."""
+def test_a_stage_that_delivers_nothing_has_none_of_the_resources() -> None:
+    """It has no stream, function, mapping, role or alarm for it, so it costs nothing more."""
     plain = osls.template("test")["Resources"]
     assert not [key for key in plain if "Delivery" in key]
     assert "StreamSpecification" not in plain["EventsTable"]["Properties"]
 
 
-def test_a_stage_with_one_differs_in_that_alone(template: dict[str, Any]) -> None:
+def test_a_delivering_profile_changes_nothing_else(template: dict[str, Any]) -> None:
     """Everything else is unchanged, and the table stays the same table."""
     plain, delivering = osls.template("test")["Resources"], template["Resources"]
     added = {*delivery_resources(), "ConnectionDeliveryLambdaFunction", "ConnectionDeliveryLogGroup"}
@@ -63,8 +63,8 @@ def test_a_stage_with_one_differs_in_that_alone(template: dict[str, Any]) -> Non
     assert not more.keys() & plain["ConnectionControlLambdaFunction"]["Properties"]["Environment"]["Variables"].keys()
 
 
-def test_the_api_may_read_how_far_sinks_are_and_have_the_delivery_act(template: dict[str, Any]) -> None:
-    """It writes nothing of the delivery itself."""
+def test_the_api_may_read_the_sinks_and_call_the_delivery(template: dict[str, Any]) -> None:
+    """It may write none of the delivery's records itself."""
     role, names = roles.read(template).functions[stages.names("test")["connection_control"]], stages.names("test")
     table, function = f"arn:aws:dynamodb:{HERE}:table/{names['delivery_table']}", names["connection_delivery"]
     wanted = [
@@ -76,7 +76,7 @@ def test_the_api_may_read_how_far_sinks_are_and_have_the_delivery_act(template: 
 
 
 def test_a_sweep_comes_each_minute(template: dict[str, Any]) -> None:
-    """A rule may call the function, and does; Lambda itself retries a killed call once, a minute after its end."""
+    """A rule calls the function. Lambda itself retries a killed call once, a minute after its end."""
     resources = Resources(template, {})
     rule, calls = resources.properties("DeliverySweep"), resources.properties("DeliveryCalls")
     assert rule["ScheduleExpression"] == "rate(1 minute)"
@@ -84,8 +84,8 @@ def test_a_sweep_comes_each_minute(template: dict[str, Any]) -> None:
     assert (calls["MaximumRetryAttempts"], calls["MaximumEventAgeInSeconds"]) == (1, 240)
 
 
-def test_the_mapping_reads_the_delivering_profiles_alone(template: dict[str, Any]) -> None:
-    """The local service reads the same table, function and filter out of it."""
+def test_the_mapping_reads_only_profiles_that_deliver(template: dict[str, Any]) -> None:
+    """The local service uses the table, function and filter of the mapping."""
     mapping = Resources(template, {}).properties("DeliveryMapping")
     names = stages.names("test")
     keys = [key for one in ("mine", "more.x") for key in (one, {"prefix": f"{one}:"}, {"prefix": f"{one}#"})]
@@ -108,8 +108,8 @@ def test_the_mapping_reads_the_delivering_profiles_alone(template: dict[str, Any
     )  # fmt: skip
 
 
-def test_the_dashboard_shows_the_delivery_where_there_is_one(template: dict[str, Any], prod: dict[str, Any]) -> None:
-    """It has the delivery's alarms, and a query sums up the function's figures by sink, that at fault first.
+def test_the_dashboard_of_a_delivering_stage_shows_the_delivery(template: dict[str, Any], prod: dict[str, Any]) -> None:
+    """It has the delivery's alarms, and a query that sums up the function's figures by sink, the worst sink first.
 
     No other setting changes the dashboard: a release cannot tell apart two that change one text (variants.Clash).
     """
@@ -131,7 +131,7 @@ def test_the_dashboard_shows_the_delivery_where_there_is_one(template: dict[str,
     assert all(boxes[-1][1] >= y + height for _, y, _, height in boxes[:-1])
 
 
-def test_the_query_for_one_stream_asks_for_what_is_printed() -> None:
+def test_the_documented_query_uses_the_printed_fields() -> None:
     """The query of docs/operations.md filters by a field of the documents, and sums up all numbers by sink."""
     page = (stages.ROOT / "docs" / "operations.md").read_text("utf-8")
     ((stream, present, sums),) = re.findall(
@@ -143,7 +143,7 @@ def test_the_query_for_one_stream_asks_for_what_is_printed() -> None:
 
 
 def test_a_sink_that_is_away_keeps_the_alarm_on(template: dict[str, Any]) -> None:
-    """A sweep measures the age of the oldest event that a sink has not taken; silence is an alarm too."""
+    """A sweep measures the age of the oldest event that a sink has not taken. A missing metric is an alarm too."""
     alarm = Resources(template, {}).properties("DeliveryLagAlarm")
     assert (alarm["Namespace"], alarm["MetricName"], alarm["Statistic"]) == ("streamkeeper-test", LAG, "Maximum")
     assert alarm["Dimensions"] == [{"Name": "service", "Value": "streamkeeper"}]
@@ -166,7 +166,7 @@ NEEDS = (
 
 
 def test_the_role_allows_each_sink_and_no_other(template: dict[str, Any]) -> None:
-    """An independent evaluator says so, and denies another queue, bucket or bus."""
+    """An independent evaluator allows each sink, and denies another queue, bucket or bus."""
     role = roles.read(template).functions[stages.names("test")["connection_delivery"]]
     wanted = [(role, Need(action, resource)) for action, resource, _ in NEEDS]
     others = [

@@ -1,4 +1,4 @@
-"""A deployment changes nothing that streams run: `packaging/deploy-by-waves.cjs` with played services."""
+"""A deployment changes nothing that running streams use: `packaging/deploy-by-waves.cjs` with played services."""
 
 import json
 from dataclasses import dataclass, field
@@ -103,8 +103,8 @@ def deployed(stage: Stage, *definitions: str | None, by_waves: bool = True, comm
     return said
 
 
-def test_from_the_second_deployment_on_streams_run_what_they_ran() -> None:
-    """The alias keeps the code; the former definition is deployed again, and the stack's own waits."""
+def test_a_second_deployment_leaves_running_streams_on_their_version() -> None:
+    """The alias keeps the code. The former definition is deployed again, and the stack's own waits for the upgrade."""
     stage = Stage()
     first, *others = deployed(stage, "D1", "D1", "D2", "D3")
     assert first == ["To check that it works: streamkeeper doctor --stage prod --demo"]
@@ -114,8 +114,8 @@ def test_from_the_second_deployment_on_streams_run_what_they_ran() -> None:
     assert stage.record == {"definition": f"{MACHINE}:1", "aside": f"{MACHINE}:3"}
 
 
-def test_a_deployment_that_was_killed_is_held_by_the_next_one() -> None:
-    """It changed the stack and no more; the next one finds nothing to deploy."""
+def test_the_next_deployment_completes_a_killed_one() -> None:
+    """The killed deployment changed only the stack. The next one finds nothing to deploy, and puts D1 back."""
     stage = Stage()
     deployed(stage, "D1", "D1")
     stage.deployed = "D2"
@@ -125,7 +125,7 @@ def test_a_deployment_that_was_killed_is_held_by_the_next_one() -> None:
 
 
 def test_a_rollback_reaches_streams_by_waves_too() -> None:
-    """The stack goes back to an earlier definition, and streams run what they ran. What has no version is replaced."""
+    """The stack goes back, and streams keep their version. A definition without a version is replaced at once."""
     stage = Stage()
     deployed(stage, "D2")
     deployed(stage, "D1", command="rollback")
@@ -145,7 +145,7 @@ def test_a_stage_that_was_removed_begins_anew() -> None:
 
 
 def test_nothing_is_deployed_while_an_upgrade_runs() -> None:
-    """One sentence names it, and the stack was not asked."""
+    """One sentence names the upgrade, and the stack is not read."""
     stage = Stage(runs="20261128T084311Z-d7fed8")
     _, (refused,) = deployed(stage, "D1", "D2")
     assert refused.startswith(
@@ -154,7 +154,7 @@ def test_nothing_is_deployed_while_an_upgrade_runs() -> None:
     assert (stage.deployed, stage.alias, stage.versions) == ("D1", "$LATEST", [])
 
 
-def test_the_setting_keeps_todays_way() -> None:
-    """No service is asked anything."""
+def test_the_setting_can_switch_waves_off() -> None:
+    """Then no service is called."""
     stage = Stage()
     assert (deployed(stage, "D1", "D2", by_waves=False), stage.asked, stage.alias) == ([[], []], [], "$LATEST")

@@ -61,7 +61,7 @@ DRIFT = ("time to live", "stream", "point-in-time recovery")
 
 @pytest.mark.long
 def test_a_table_that_was_restored_is_found_and_mended(account: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """It has only the name and the keys; the template's settings are restored, and stay."""
+    """A restored table has only its name and keys. The command restores the template's settings."""
     old = account.describe_table(TableName=EVENTS)["Table"]
     account.delete_table(TableName=EVENTS)
     parts = {name: old[name] for name in ("KeySchema", "AttributeDefinitions")}
@@ -86,7 +86,7 @@ def test_a_table_that_was_restored_is_found_and_mended(account: Any, capsys: pyt
 
 @pytest.mark.long
 def test_a_stage_that_is_not_there_is_a_mistake(account: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """It gives one sentence, and exit status 2."""
+    """The command prints one sentence and exits with status 2."""
     assert account.list_tables()["TableNames"]
     for stage, sentence in (
         ("none", "The stack streamkeeper-none cannot be read in us-east-1"),

@@ -1,4 +1,4 @@
-"""`make setup` says what it installs, and ends with one sentence where no registry answers."""
+"""`make setup` says what it installs, and ends with one sentence if no registry answers."""
 
 import shutil
 import subprocess
@@ -16,7 +16,7 @@ NO_NETWORK = "no package registry can be reached; is there a network? ("
 
 
 def installed(project: Path, *arguments: str, **variables: str) -> tuple[int, str, str]:
-    """Return exit status, output and errors; nothing that is cached on this machine helps it."""
+    """Return exit status, output and errors of a step that can use no cache of this machine."""
     nowhere = f"http://127.0.0.1:{free_port(1)}/"
     registries = {"PIP_INDEX_URL": nowhere, "npm_config_registry": nowhere, "npm_config_cache": str(project / "cache")}
     aside = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_CACHE_DIR": "1", "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
@@ -29,7 +29,7 @@ def installed(project: Path, *arguments: str, **variables: str) -> tuple[int, st
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make an environment as the first step does; over a copy of one that step takes half as long."""
+    """Make an environment as the first step does. A copy of an existing one takes half as long."""
     venv = tmp_path_factory.mktemp("prepared") / ".venv"
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     return venv
@@ -51,12 +51,12 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.mark.long
 @pytest.mark.parametrize("is_offline", [False, True])
-def test_apache_velocity_is_left_out_where_no_wheel_is_for_the_platform(
+def test_apache_velocity_is_left_out_on_a_platform_without_a_wheel(
     project: Path, prepared: Path, is_offline: bool
 ) -> None:
-    """It says so in a line and goes on, here to a missing project.
+    """The step says so in a line and goes on, here to a missing project.
 
-    A registry that does not answer is no platform without wheels.
+    A registry that does not answer is not taken for such a platform.
     """
     shutil.copytree(prepared, project / ".venv", symlinks=True)
     (project / "requirements-dev.txt").write_text("")
@@ -79,7 +79,7 @@ def test_apache_velocity_is_left_out_where_no_wheel_is_for_the_platform(
 
 
 def test_node_packages_without_a_network(project: Path) -> None:
-    """The step has a line; then come one sentence and exit status 2, without minutes of retries."""
+    """The step prints its line, one sentence, and exits with status 2, without minutes of retries."""
     status, said, wrong = installed(project, "node")
     assert (status, said) == (2, "setup 6/6: Node packages (some 450) into node_modules\n")
     assert wrong.startswith(f"make setup: Node packages (some 450) into node_modules: {NO_NETWORK}")
@@ -87,7 +87,7 @@ def test_node_packages_without_a_network(project: Path) -> None:
 
 
 def test_a_package_that_is_refused_is_no_network_problem(project: Path) -> None:
-    """An error that npm finds has its own sentence."""
+    """An error that npm reports gets a sentence of its own."""
     (project / "package-lock.json").unlink()
     status, _, wrong = installed(project, "node")
     assert (status, NO_NETWORK in wrong, wrong.count("\n")) == (2, False, 1)

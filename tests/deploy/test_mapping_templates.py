@@ -1,6 +1,6 @@
 """The API's mapping templates with hostile input, in Apache Velocity and in the engine of the local run.
 
-Each claim is checked at what Apache Velocity renders, and the other engine renders the same, to the byte.
+Each claim is checked on the text that Apache Velocity renders; the other engine renders the same bytes.
 """
 
 import json
@@ -112,10 +112,12 @@ def decoded(segment: str) -> str | None:
 
 @settings(max_examples=examples(500))
 @given(SEGMENTS, QUERIES, TEXTS, TEXTS)
-def test_a_start_says_exactly_the_stream(
+def test_a_request_starts_exactly_its_stream(
     apache: Apache, route: Route, segment: str, query: dict[str, str], body: str, header: str
 ) -> None:
-    """For any request it starts one machine, without header and body, and none with a query: its name is refused."""
+    """Any request starts one machine, whatever its headers and body. A request with a query starts none: its name is
+    refused.
+    """
     template = route.request_templates["application/json"]
     headers = {"Authorization": f"Bearer secret {header}", "x-amzn-requestid": header}
     params = {"path": {"streamId": segment}, "querystring": query, "header": headers}
@@ -148,14 +150,14 @@ def name_of(route: Route, segment: str) -> str | None:
 
 @pytest.mark.parametrize("character", ["a", "é", "😀"])
 def test_an_id_has_at_most_256_characters(route: Route, character: str) -> None:
-    """The template counts characters as the function does, however many bytes they have."""
+    """The template counts characters as the function does, whatever their bytes."""
     for length, name in ((256, None), (257, "malformed*")):
         stream_id = "demo:" + (length - 5) * character
         assert (name_of(route, quote(stream_id)), profile_of(stream_id) is not None) == (name, name is None)
 
 
 def test_every_profile_can_be_started(route: Route) -> None:
-    """Its name alone works, and so does any text after a colon; similar names are unknown."""
+    """Its name alone works, and so does any text after a colon. Similar names are unknown."""
     for path in shipped.files():
         names = {name_of(route, stream_id) for stream_id in (path.stem, f"{path.stem}:a", f"{path.stem}:a:b")}
         assert (path.stem, names) == (path.stem, {None})
@@ -168,10 +170,10 @@ def test_every_profile_can_be_started(route: Route) -> None:
         *[("demo-sockte", "demo-socket"), ("a.c", "a.b"), ("nobody:demo", ""), ("wikimedia.toml:x", "")],
     ],
 )
-def test_an_unknown_profile_names_the_one_that_was_meant(
+def test_an_unknown_profile_is_answered_with_a_similar_name(
     apache: Apache, route: Route, stream_id: str, meant: str
 ) -> None:
-    """One character is missing, too many or another, or two are swapped; the first such profile is named."""
+    """A character is missing, added or changed, or two are swapped. The first such profile is named."""
     template = with_names(route.request_templates["application/json"], ["a.b", "demo", "demo-socket", "dema"])
     params = {"path": {"streamId": stream_id}, "querystring": {}, "header": {}}
     rendered = apache.render(template, body={"body": ""}, params=params, context={})["text"]
@@ -242,7 +244,7 @@ THROTTLES = ("Throttl", "TooManyRequests", "LimitExceeded", "QuotaExceeded")
     st.fixed_dictionaries({}, optional={"__type": KINDS | JSON, "message": LEAKING | JSON, "Message": JSON}),
 )
 def test_a_refusal_is_429_or_503_in_our_words(apache: Apache, route: Route, status: int, body: dict[str, Any]) -> None:
-    """No word of Step Functions' refusal reaches the caller; a throttle says when to try again."""
+    """The answer repeats no word of Step Functions. After a throttle it says when to try again."""
     code, headers, text = answered(apache, route, status, body)
     kind = body.get("__type", "")
     throttled = status == 429 or (status < 500 and isinstance(kind, str) and any(one in kind for one in THROTTLES))
@@ -261,7 +263,7 @@ def test_a_refusal_is_429_or_503_in_our_words(apache: Apache, route: Route, stat
 def test_a_start_that_failed_is_429_or_503_in_our_words(
     apache: Apache, route: Route, status: str | None, error: Any, cause: str
 ) -> None:
-    """The execution's error decides; its cause has AWS's words, which are not repeated."""
+    """The execution's error decides. Its cause has AWS's words, which the answer does not repeat."""
     body = {"executionArn": ARN, "input": cause, "cause": cause, "status": status, "error": error}
     code, headers, text = answered(apache, route, 200, body)
     assert (code, headers) == ((429, PROBLEM | {"Retry-After": "5"}) if error == "Throttled" else (503, PROBLEM))
@@ -273,7 +275,7 @@ def test_a_start_that_failed_is_429_or_503_in_our_words(
     st.fixed_dictionaries({"executionArn": TEXTS, "startDate": st.floats(0, 1e10), "already_running": st.booleans()})
 )
 def test_the_output_of_a_start_is_the_answer(apache: Apache, route: Route, output: dict[str, Any]) -> None:
-    """It is unchanged, to the byte."""
+    """It is unchanged, byte for byte."""
     text = json.dumps(output)
     assert answered(apache, route, 200, {"status": "SUCCEEDED", "output": text}) == (200, {}, text)
 
@@ -281,7 +283,7 @@ def test_the_output_of_a_start_is_the_answer(apache: Apache, route: Route, outpu
 def test_a_start_without_a_profile_in_the_bucket_is_no_failure(
     apache: Apache, route: Route, prod: dict[str, Any]
 ) -> None:
-    """The caller gets a 404 and a fleet goes on with the next stream, but no alarm about failed starts acts."""
+    """The caller gets a 404, and a fleet goes on with the next stream. No alarm about failed starts is raised."""
     start = json.loads(prod["Resources"]["Start"]["Properties"]["DefinitionString"])
     state = start["States"]["No such profile"]
     assert state["Type"] == "Succeed"
@@ -305,7 +307,7 @@ def test_a_start_without_a_profile_in_the_bucket_is_no_failure(
 def test_a_name_that_is_refused_is_the_callers_mistake(
     apache: Apache, route: Route, name: str, status: int, sentence: str
 ) -> None:
-    """Step Functions refuses the three names of the request template."""
+    """Step Functions refuses the three names that the request template gives to wrong requests."""
     body = {"__type": "com.amazonaws.swf.service.v2.model#InvalidName", "message": f"Invalid Name: '{name}*'"}
     code, headers, text = answered(apache, route, 400, body)
     assert (code, headers, said(code, text)) == (status, PROBLEM, sentence)
@@ -319,7 +321,7 @@ PARTS = ["btc", "config/a..m", "~x,y*@+:2"]
 
 
 def packaged(folder: Path, parts: list[str]) -> str:
-    """What packaging puts into the template for one profile with these parts and one without."""
+    """Return what packaging puts into the template for one profile with these parts, and one without parts."""
     shutil.copytree(ROOT / "packaging", folder / "packaging")
     (folder / "node_modules").symlink_to(ROOT / "node_modules")
     (folder / "env" / "streams").mkdir(parents=True)
@@ -331,7 +333,7 @@ def packaged(folder: Path, parts: list[str]) -> str:
 
 
 def test_a_start_of_the_whole_names_its_parts(apache: Apache, route: Route, tmp_path: Path) -> None:
-    """And a start of a part, or of another stream, names none; the local run writes the same as packaging."""
+    """A start of a part, or of another stream, names none. The local run writes the same as packaging."""
     parts = list(part_ids("prices", PARTS))
     template = with_names(route.request_templates["application/json"], ["demo", "prices"], {"prices": parts})
     assert json.loads(packaged(tmp_path, PARTS).split("'")[1]) == parts
@@ -344,7 +346,7 @@ def test_a_start_of_the_whole_names_its_parts(apache: Apache, route: Route, tmp_
 
 
 @pytest.mark.parametrize("part", ["it's", "$x", "#end", "a b", ""])
-def test_what_would_change_the_template_is_refused(tmp_path: Path, part: str) -> None:
-    """By packaging, before anything is made."""
+def test_a_profile_name_that_would_change_the_template_is_refused(tmp_path: Path, part: str) -> None:
+    """Packaging refuses it before it makes anything."""
     with pytest.raises(node.Failed, match=r"prices\.toml has wrong parts"):
         packaged(tmp_path, ["a", part])

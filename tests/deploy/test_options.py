@@ -42,8 +42,10 @@ def functions(template: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_who_reads_profiles_may_read_the_folder_and_nobody_else(template: dict[str, Any], prod: dict[str, Any]) -> None:
-    """They may read the profiles, their versions, and the list; the machine that answers a POST only the list."""
+def test_only_functions_that_read_profiles_may_read_their_folder(
+    template: dict[str, Any], prod: dict[str, Any]
+) -> None:
+    """They may read profiles, versions and the list. The machine that answers a POST may read only the list."""
     objects, bucket = ({"Fn::Sub": f"arn:${{AWS::Partition}}:s3:::mine{end}"} for end in ("/streams/*.toml", ""))
     reads: dict[str, Any] = dict.fromkeys(("s3:GetObject", "s3:GetObjectVersion"), objects)
     reads |= dict.fromkeys(("s3:ListBucket", "s3:ListBucketVersions"), bucket)
@@ -65,8 +67,8 @@ def test_any_profile_may_be_in_the_bucket(prod: dict[str, Any]) -> None:
     assert with_names(text, ["demo"]) == text
 
 
-def test_the_alarm_looks_for_the_words_of_the_log(prod: dict[str, Any]) -> None:
-    """They are in the one sentence about a wrong profile; the alarm acts like the others."""
+def test_the_alarm_of_wrong_profiles_searches_the_words_of_the_log(prod: dict[str, Any]) -> None:
+    """One sentence about a wrong profile has these words. The alarm acts like the others."""
     source = (stages.ROOT / "handlers" / "run" / "profile_source.py").read_text()
     (words,) = re.findall('^"(.+)"$', prod["Resources"]["WrongProfilesFilter"]["Properties"]["FilterPattern"])
     assert source.count(words) == 1
@@ -74,16 +76,16 @@ def test_the_alarm_looks_for_the_words_of_the_log(prod: dict[str, Any]) -> None:
     assert alarm["AlarmActions"] == other["AlarmActions"] != []
 
 
-def test_its_profiles_may_deliver_to_what_the_stage_names(prod: dict[str, Any]) -> None:
-    """An action applies only to its own service's resources; `http` to the stage's secrets."""
+def test_profiles_of_the_bucket_may_deliver_to_the_stages_sinks(prod: dict[str, Any]) -> None:
+    """An action applies only to resources of its own service; `http` applies to the stage's secrets."""
     (sinks,) = (actions for actions, place in statements(prod, f"{DELIVERY}Role") if place == [SINK])
     assert {"sqs:SendMessage", "s3:PutObject", "lambda:InvokeFunction"} < set(sinks)
     secrets = json.dumps(roles_allowed(prod, "/streamkeeper/test/*")[DELIVERY])
     assert ("parameter/streamkeeper/test/*" in secrets, ":secret:/streamkeeper/test/*" in secrets) == (True, True)
 
 
-def test_what_connects_to_others_is_in_the_vpc_and_nothing_else(template: dict[str, Any], prod: dict[str, Any]) -> None:
-    """Its role has the actions of network interfaces; a stage without a VPC has none of it, half a VPC is refused."""
+def test_only_functions_that_connect_to_others_are_in_the_vpc(template: dict[str, Any], prod: dict[str, Any]) -> None:
+    """Their role may manage network interfaces. A stage without a VPC has none of this; half a VPC is refused."""
     vpc = {"SubnetIds": ["subnet-0a1b2c3d", "subnet-4e5f6a7b"], "SecurityGroupIds": ["sg-0a1b2c3d"]}
     inside = {name: one["VpcConfig"] for name, one in functions(prod).items() if "VpcConfig" in one}
     assert inside == dict.fromkeys((MANAGER, REPAIR, DELIVERY), vpc)
@@ -100,8 +102,8 @@ def test_what_connects_to_others_is_in_the_vpc_and_nothing_else(template: dict[s
             node.run("return require('./packaging/vpc.cjs').vpcOf(given)", settings)
 
 
-def test_the_permissions_boundary_is_that_of_every_role(template: dict[str, Any], prod: dict[str, Any]) -> None:
-    """Where an account requires one, CloudFormation can create no role without it; a stage without one has none."""
+def test_every_role_has_the_permissions_boundary(template: dict[str, Any], prod: dict[str, Any]) -> None:
+    """If an account requires a boundary, CloudFormation can create no role without it. A stage without one has none."""
     for compiled, boundary in ((prod, {OPTIONS["permissions_boundary"]}), (template, {None})):
         roles = [one["Properties"] for one in compiled["Resources"].values() if one["Type"] == "AWS::IAM::Role"]
         assert {one.get("PermissionsBoundary") for one in roles} == boundary
@@ -111,8 +113,8 @@ def test_the_permissions_boundary_is_that_of_every_role(template: dict[str, Any]
 CALLED = {"events": "EventBridge", "secretsmanager": "Secrets Manager"}
 
 
-def test_the_page_names_the_endpoint_of_each_service_that_is_called_from_the_vpc(prod: dict[str, Any]) -> None:
-    """Without one the function cannot reach it. The delivery calls itself."""
+def test_the_page_names_each_endpoint_that_the_vpc_needs(prod: dict[str, Any]) -> None:
+    """Without an endpoint the function cannot reach the service. The delivery also calls itself."""
     rows = re.findall(r"^\| (.*?) \|(.*)", page_of("A VPC"), re.MULTILINE)
     actions = [json.dumps(one) for role in (MANAGER, REPAIR, DELIVERY) for one, _ in statements(prod, f"{role}Role")]
     services = set(re.findall(r'"(\w+):', " ".join(actions))) - {"ec2", "logs"}
@@ -121,8 +123,8 @@ def test_the_page_names_the_endpoint_of_each_service_that_is_called_from_the_vpc
     assert "`deliver`" in dict(rows)["Lambda"]
 
 
-def test_the_page_names_what_a_deployment_needs_besides_its_resources() -> None:
-    """Items and versions belong to no resource that is created or changed."""
+def test_the_page_names_the_further_permissions_of_a_deployment() -> None:
+    """Items and versions belong to no resource that a deployment creates or changes."""
     rights = page_of("Before the first time")
     code = "".join(path.read_text() for path in (stages.ROOT / "packaging").glob("*.cjs"))
     asked = set(re.findall(r"new (\w+Item|Publish\w+|List\w+)Command", code))

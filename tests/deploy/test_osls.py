@@ -1,4 +1,4 @@
-"""The compiled template comes from the cache or from a new run of osls, or there is none."""
+"""The compiled template comes from the cache or from a new run of osls; if both fail there is none."""
 
 import shutil
 import subprocess
@@ -30,7 +30,7 @@ def cache(root: Path) -> list[str]:
 
 
 def test_osls_runs_again_only_when_something_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second reading needs no Node; after a changed setting it does."""
+    """A second reading does not run Node. After a setting has changed it does."""
     root = copied(tmp_path)
     # The same files make the same template.
     first = osls.template("test")
@@ -45,9 +45,9 @@ def test_osls_runs_again_only_when_something_changed(tmp_path: Path, monkeypatch
 
 @pytest.mark.long
 def test_a_packaging_that_was_killed_disturbs_no_other(tmp_path: Path) -> None:
-    """Its folder is removed though an orphaned Node still works in it.
+    """Its folder is removed although an orphaned Node still works in it.
 
-    A change's template replaces the old one, and not that of the stage test-eu.
+    A change's template replaces the old one, but not that of the stage test-eu.
     """
     root = copied(tmp_path)
     command = "import sys, pathlib; from local.service import osls; osls.template('test', pathlib.Path(sys.argv[1]))"
@@ -66,8 +66,8 @@ def test_a_packaging_that_was_killed_disturbs_no_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_run_of_a_stage_for_aws_has_profiles_of_its_own_that_deliver() -> None:
-    """The stage's own check of sinks does not refuse the wildcards that stand for those of a folder."""
+def test_a_stages_own_delivering_profiles_pass_the_check_of_sinks() -> None:
+    """In a run of a stage for AWS, the check does not refuse the wildcards that stand for the sinks of a folder."""
     assert "DeliveryMapping" in osls.template("dev", delivers=True)["Resources"]
 
 

@@ -38,8 +38,8 @@ def test_the_zip_holds_the_handlers_and_the_profiles(archive: dict[str, bytes]) 
 
 
 @pytest.mark.long
-def test_the_zip_holds_the_requirements_besides(whole_archive: dict[str, bytes]) -> None:
-    """It holds nothing else; boto3 is the runtime's own."""
+def test_the_zip_holds_the_requirements(whole_archive: dict[str, bytes]) -> None:
+    """It holds nothing else besides handlers and profiles; boto3 comes with the runtime."""
     tops = {name.split("/")[0] for name in whole_archive if ".dist-info/" not in name}
     installed = {"aws_lambda_powertools", "jmespath", "typing_extensions.py", "urllib3"}
     assert tops == {"handlers", "env", "__pycache__"} | installed
@@ -47,7 +47,7 @@ def test_the_zip_holds_the_requirements_besides(whole_archive: dict[str, bytes])
 
 
 @pytest.mark.long
-def test_of_powertools_ships_what_the_functions_import(whole_package: Path, whole_archive: dict[str, bytes]) -> None:
+def test_only_the_imported_parts_of_powertools_ship(whole_package: Path, whole_archive: dict[str, bytes]) -> None:
     """Its event handler and other utilities stay out, and the functions' imports work from the zip."""
     package, archive = whole_package, whole_archive
     folders = {name.split("/")[2] for name in archive if name.startswith("aws_lambda_powertools/utilities/")}
@@ -62,18 +62,18 @@ def test_of_powertools_ships_what_the_functions_import(whole_package: Path, whol
 
 
 def test_the_addresses_of_the_stage_ship_beside_its_profiles(archive: dict[str, bytes]) -> None:
-    """The functions look for them there; as variables they would be limited to 4 KB."""
+    """The functions read them there; as variables they would be limited to 4 KB."""
     assert json.loads(archive["env/upstreams.json"]) == {"UPSTREAM_ETCD": "https://etcd.example.org:2379"}
 
 
-def test_every_handler_ships_as_it_is(archive: dict[str, bytes]) -> None:
+def test_every_handler_ships_unchanged(archive: dict[str, bytes]) -> None:
     """The sources in the zip are the project's, byte for byte."""
     ours = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in (ROOT / "handlers").rglob("*.py")}
     assert {name: archive.get(name) for name in ours} == ours
 
 
-def test_profiles_ship_whose_variable_is_set(archive: dict[str, bytes], template: dict[str, Any]) -> None:
-    """A profile whose variable the stage lacks stays out of the zip, and API Gateway does not know it."""
+def test_a_profile_ships_only_if_its_variable_is_set(archive: dict[str, bytes], template: dict[str, Any]) -> None:
+    """Otherwise it stays out of the zip, and API Gateway does not know it."""
     profiles = {path.stem: path.read_bytes() for path in (ROOT / "env" / "streams").glob("*.toml")}
     address = re.compile(rb'^address = "\$\{(UPSTREAM_[A-Z]+)\}', re.MULTILINE)
     needs = {name: match[1] for name, text in profiles.items() if (match := address.search(text))}
@@ -106,7 +106,7 @@ UPSTREAMS = '{ UPSTREAM_Q: "https://example.org" }'
 
 
 def test_an_address_may_be_written_in_any_way_of_toml(tmp_path: Path) -> None:
-    """The variable is found; one in a comment does not count, before or after a value."""
+    """The plugin finds its variable. A variable in a comment, before or after a value, does not count."""
     streams = with_plugin(tmp_path)
     ways = {
         "escaped": '"addr\\u0065ss" = "\\u0024{UPSTREAM_Q}/a"',
@@ -127,7 +127,7 @@ def test_an_address_may_be_written_in_any_way_of_toml(tmp_path: Path) -> None:
 
 
 def test_a_profile_with_a_variable_that_no_stage_sets_is_not_packaged(tmp_path: Path) -> None:
-    """It waits for no variable of the stage, so it would ship and be rejected at its first connection."""
+    """No stage could set it, so the profile would ship and be rejected at its first connection."""
     streams = with_plugin(tmp_path)
     ways = {
         "own": ("${UPSTREAM_Q}/a?t=${secret:t}&u=${ssm:/streamkeeper/prod/u}&path=$.a{name}", None),
@@ -150,7 +150,7 @@ REFUSED = "but the stage prod can read names under /streamkeeper/prod/ alone: wr
 
 
 def test_a_profile_with_a_secret_of_another_stage_is_not_packaged(tmp_path: Path) -> None:
-    """One sentence names profile, secret and fix; comments and the stage's own secrets do not matter."""
+    """One sentence names profile, secret and fix. Comments and the stage's own secrets do not matter."""
     streams = with_plugin(tmp_path)
     (tmp_path / "env" / "dev.yml").touch()
     own = "# ${secret:/streamkeeper/dev/x}\nZ = 1  # ${ssm:/streamkeeper/dev/x}\n"
@@ -165,7 +165,7 @@ def test_a_profile_with_a_secret_of_another_stage_is_not_packaged(tmp_path: Path
 
 
 def test_a_profile_that_is_not_toml_is_not_packaged(tmp_path: Path) -> None:
-    """One sentence says where, and quotes nothing; on a laptop the run itself reports it."""
+    """One sentence says where the mistake is, and quotes nothing. On a laptop the run itself reports it."""
     streams = with_plugin(tmp_path)
     (streams / "broken.toml").write_text('address = "https://example.org"\ntoken = "secret\n')
     with pytest.raises(node.Failed, match=r"^env/streams/broken.toml is not valid TOML: see line 2\.$"):
@@ -174,7 +174,7 @@ def test_a_profile_that_is_not_toml_is_not_packaged(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_sls_ends_with_that_sentence(tmp_path: Path) -> None:
+def test_sls_ends_with_the_sentence_about_a_profile(tmp_path: Path) -> None:
     """`sls package` of a stage with such a profile makes nothing."""
     folder = copied(tmp_path / "project")
     (folder / "env" / "streams" / "x-filtered.toml").write_text('A = "${FOO}/x"\n')
@@ -186,7 +186,7 @@ def test_sls_ends_with_that_sentence(tmp_path: Path) -> None:
 
 
 def test_a_umask_changes_nothing_in_the_zip(tmp_path: Path) -> None:
-    """pip leaves files that only their owner can read; Lambda runs the functions as another user."""
+    """pip leaves files that only their owner can read, and Lambda runs the functions as another user."""
     artifact, made = tmp_path / "streamkeeper.zip", []
     for mode in (0o600, 0o664):
         with zipfile.ZipFile(artifact, "w") as file:

@@ -1,4 +1,4 @@
-"""The template is right in every partition that it can be packaged for."""
+"""The template is right in every partition for which it can be packaged."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from tests.deploy import node
 def test_the_template_is_right_in_every_partition(
     request: pytest.FixtureRequest, packaging: str, region: str, partition: str
 ) -> None:
-    """Integrations have the region's partition, every other ARN CloudFormation's; the API is regional."""
+    """Integrations have the region's partition, every other ARN that of CloudFormation; the API is regional."""
     folder: Path = request.getfixturevalue(packaging)
     state = json.loads((folder / "serverless-state.json").read_text())
     assert state["service"]["provider"]["region"] == region

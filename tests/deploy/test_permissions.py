@@ -32,7 +32,7 @@ def allowed(template: dict[str, Any], role: str) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize(("machine", "role"), [("connections", "ConnectionsRole"), ("start", "StartRole")])
-def test_a_machine_may_do_what_its_tasks_do_and_no_more(template: dict[str, Any], machine: str, role: str) -> None:
+def test_a_machine_may_do_exactly_what_its_tasks_do(template: dict[str, Any], machine: str, role: str) -> None:
     """Each service integration of the definition has its action in the machine's role, and no action is superfluous."""
     wanted = set()
     for _, state in states(definition(machine)):

@@ -1,4 +1,4 @@
-"""A release has the same bytes in any folder, and the resources that `sls deploy` makes of the same settings."""
+"""A release has the same bytes in any folder, and the resources that `sls deploy` makes for the same settings."""
 
 import hashlib
 import json
@@ -36,7 +36,7 @@ VALUES = st.recursive(
 
 
 def chosen(value: Any, *, holds: bool) -> Any:
-    """Return what Fn::If chooses, without what has no value."""
+    """Return what Fn::If chooses, without properties that have no value."""
     if isinstance(value, list):
         return [one for one in (chosen(one, holds=holds) for one in value) if one != variants.NO_VALUE]
     if not isinstance(value, dict):
@@ -51,7 +51,7 @@ def chosen(value: Any, *, holds: bool) -> Any:
 
 @given(VALUES, VALUES)
 def test_a_condition_gives_each_of_two_packagings(on: Any, off: Any) -> None:
-    """If it holds it gives the one, otherwise the other, whatever they contain."""
+    """If the condition holds it gives the first packaging, otherwise the second, whatever they contain."""
     made = variants.either(on, off, "C")
     assert (chosen(made, holds=True), chosen(made, holds=False)) == (on, off)
 
@@ -64,8 +64,8 @@ def test_settings_that_change_one_place_are_refused() -> None:
         variants.merged(base, [one, {"a": [1, 2], "b": {"c": 8}}])
 
 
-def test_a_parameter_comes_where_its_value_stands() -> None:
-    """Alone it is a reference, in a text Fn::Sub; a number that only contains its digits is another number."""
+def test_a_parameter_replaces_exactly_its_value() -> None:
+    """A value alone becomes a reference, a value in a text Fn::Sub. A number that only contains its digits stays."""
     known = variants.values({"lease_every_s": 811, "vpc_subnet_ids": "subnet-0aaaaaaa1", "log_level": "DEBUG"})
     several = {"n": 811, "t": "811", "in": "{% 811 + 8110 %} ${x}", "list": ["subnet-0aaaaaaa1"], "word": "DEBUG"}
     assert variants.with_parameters({**several, "not": "DEBUGGER", "sub": {"Fn::Sub": "${A}-zzstage-b"}}, known) == {
@@ -80,7 +80,7 @@ def test_a_parameter_comes_where_its_value_stands() -> None:
 
 
 def test_each_setting_is_a_parameter_or_named_as_fixed() -> None:
-    """A new setting fails here until somebody says which; parameters keep the rules of settings."""
+    """A new setting fails here until it is either. Parameters keep the rules of settings."""
     known = json.loads((stages.ROOT / "env" / "settings.schema.json").read_text())["properties"]
     for is_second in (False, True):
         chosen_settings = variants.settings(stages.load("prod"), second=is_second)
@@ -103,7 +103,7 @@ def holds(check: Any, chosen: dict[str, str]) -> bool:
 
 
 def sentences(rules: Iterable[Any], chosen: dict[str, str]) -> list[str]:
-    """Return what CloudFormation says of the rules that these parameters break."""
+    """Return CloudFormation's sentences about the rules that these parameters break."""
     met = [rule for rule in rules if "RuleCondition" not in rule or holds(rule["RuleCondition"], chosen)]
     asserted = [one for rule in met for one in rule["Assertions"]]
     return [one["AssertDescription"] for one in asserted if not holds(one["Assert"], chosen)]
@@ -120,8 +120,8 @@ def test_a_release_refuses_what_helps_nobody() -> None:
     assert sentences(rules, {"ConnectionConcurrency": "2", "ProfilesBucket": "mine"}) == []
 
 
-def test_a_release_takes_just_the_lives_that_leave_time_for_a_handover() -> None:
-    """Of all that may be chosen; each of them is a stage's, too, and has time for the most streams of a function."""
+def test_a_release_accepts_only_lives_with_time_for_a_handover() -> None:
+    """Each accepted life suits a stage too, and leaves time for the most streams of a function."""
     prod, rules, taken = stages.load("prod"), handover_rules().values(), 0
     own = {name: value for name, value in prod.items() if name not in stages.DERIVED}
     for limit_s, wait_s, margin_s in product(*(BOUNDS[name]["enum"] for name in LIVES)):
@@ -136,8 +136,8 @@ def test_a_release_takes_just_the_lives_that_leave_time_for_a_handover() -> None
     assert 900 - sum(int(prod[name]) for name in LIVES[1:]) == 40 > BOUNDS["lease_every_s"]["maximum"]
 
 
-def test_other_settings_of_one_rule_keep_it_whatever_is_chosen() -> None:
-    """Their bounds in a release ensure it for each rule of a stage except the handover's."""
+def test_the_bounds_of_parameters_ensure_every_other_rule() -> None:
+    """This holds for each rule of a stage except that of the handover."""
     schema = json.loads((stages.ROOT / "env" / "settings.schema.json").read_text())
     bounds = {name: rules | BOUNDS.get(name, {}) for name, rules in schema["properties"].items()}
     for rule in schema["sums"]:
@@ -155,7 +155,7 @@ def test_the_version_is_one() -> None:
 
 
 def test_a_folder_holds_nothing_but_the_release(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Earlier releases are removed; a folder with anything else stays as it is, and is refused at once."""
+    """Earlier releases are removed. A folder with anything else stays unchanged, and is refused at once."""
     earlier = {"streamkeeper-0.0.9.zip", "streamkeeper-0.0.9.template.json", "SHA256SUMS", "CHANGES.md"}
     for other in ("notes.txt", ".git"):
         for name in {*earlier, other}:
@@ -178,7 +178,7 @@ def template(release: Path) -> dict[str, Any]:
 @pytest.mark.long
 @pytest.mark.cpu(150)
 def test_the_same_project_makes_the_same_bytes(release: Path, tmp_path: Path) -> None:
-    """This holds in another folder, at another time and under another umask; the checksums are the files'."""
+    """This holds in another folder, at another time and under another umask. The checksums are those of the files."""
     for name in ("streamkeeper-0.0.9.zip", "CHANGES.md"):  # of an earlier release
         (tmp_path / name).write_text("old")
     former = os.umask(0o077)
@@ -212,7 +212,7 @@ def test_aws_takes_the_template(release: Path, template: dict[str, Any]) -> None
 
 @pytest.mark.long
 @pytest.mark.cpu(40)
-def test_cloudformation_makes_a_stack_of_it(release: Path, tmp_path: Path) -> None:
+def test_cloudformation_makes_a_stack_of_a_release(release: Path, tmp_path: Path) -> None:
     """An emulator makes it from the zip and the template in a bucket, with a profile's bucket and sinks."""
     with opened(tmp_path) as account:
         s3, stacks = account.client("s3"), account.client("cloudformation")
@@ -255,11 +255,11 @@ NONE = {
 @pytest.mark.cpu(30)
 @pytest.mark.parametrize("own", [ALL, NONE, {}], ids=["all", "none", "prod"])
 def test_a_release_makes_what_sls_deploys(template: dict[str, Any], tmp_path: Path, own: dict[str, Any]) -> None:
-    """They agree resource by resource, for the same settings.
+    """The resources agree one by one, for the same settings.
 
-    Three differences are intended. The deploy tool's own bucket and the exports of outputs are for nobody else; the
-    code is where the parameters say; and the API's deployment is named by its content instead of an instant, so that an
-    unchanged API is not deployed again.
+    Three differences are intended. The deploy tool's own bucket and the exports of outputs have no use. The code is
+    where the parameters say. The API's deployment is named by its content instead of an instant, so that an unchanged
+    API is not deployed again.
     """
     table = stages.load("prod") | own
     settings = {name: value for name, value in table.items() if name not in stages.DERIVED}

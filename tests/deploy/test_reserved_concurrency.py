@@ -1,4 +1,4 @@
-"""What a stage reserves of the account's concurrency, and the message if the account has too little."""
+"""How much of the account's concurrency a stage reserves, and the message if the account has too little."""
 
 import contextlib
 import json
@@ -35,7 +35,7 @@ Case = tuple[dict[str, int], int | None, dict[str, int]]
 
 
 def account(quota: int | None, reserved: dict[str, int]) -> contextlib.AbstractContextManager[str]:
-    """Return Lambda's answers for an account with this quota, of which functions have some; without one it refuses."""
+    """Return Lambda's answers for an account with this quota, of which functions have some; None makes it refuse."""
 
     def answer(request: Request) -> Answer:
         name = request.path.split("/")[-2]
@@ -67,7 +67,7 @@ def check(*cases: Case) -> list[list[str]]:
         return [answer["said"] for answer in run(*jobs)]
 
 
-def test_concurrency_is_reserved_where_the_stage_says_a_number() -> None:
+def test_a_stage_reserves_its_number_of_concurrency() -> None:
     """For 0 nothing is reserved, because Lambda would take 0 as "may not run"."""
     (answer,) = run(("before:package:compileFunctions", PROD, NOWHERE))
     found = {key: one["reservedConcurrency"] for key, one in answer["functions"].items() if len(one) > 1}
@@ -76,8 +76,10 @@ def test_concurrency_is_reserved_where_the_stage_says_a_number() -> None:
     assert {name: prod[name] for name in PROD} == PROD
 
 
-def test_an_account_with_too_little_is_told_before_anything_is_deployed() -> None:
-    """One sentence says so: a new account has 10, and CloudFormation would roll back a half-made stack."""
+def test_an_account_with_too_little_concurrency_stops_the_deployment() -> None:
+    """One sentence says so before anything is made. A new account has 10, and CloudFormation would roll back a
+    half-made stack.
+    """
     quotas = {10: 0, 50: 0, 100: 0, 111: 11}
     assert check(*((PROD, quota, {}) for quota in quotas)) == [
         [
@@ -90,8 +92,8 @@ def test_an_account_with_too_little_is_told_before_anything_is_deployed() -> Non
     ]
 
 
-def test_an_account_with_enough_is_deployed_to_without_a_word() -> None:
-    """An earlier deployment's reservations count once; a stage that reserves nothing asks nothing."""
+def test_an_account_with_enough_concurrency_gets_no_message() -> None:
+    """An earlier deployment's reservations count once. A stage that reserves nothing sends no request."""
     had = {"connectionControl": 10, "connectionWatch": 2}
     enough: list[Case] = [
         (PROD, 112, {}),
@@ -104,7 +106,7 @@ def test_an_account_with_enough_is_deployed_to_without_a_word() -> None:
     assert (nothing, len(too_little)) == ([[]] * len(enough), 1)
 
 
-def test_whoever_may_not_ask_may_deploy() -> None:
-    """A line says that nobody looked."""
+def test_a_person_who_may_not_read_the_quota_may_deploy() -> None:
+    """A line says that the quota was not checked."""
     ((line,),) = check((PROD, None, {}))
     assert line == "Not checked whether the account has the concurrency that the stage reserves: AccessDeniedException"

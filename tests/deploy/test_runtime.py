@@ -1,4 +1,4 @@
-"""The shipped code passes its tests with the runtime's Python, whichever Python runs this suite."""
+"""The shipped code passes its tests with the runtime's Python, whichever Python runs the other tests."""
 
 import os
 import re
@@ -15,7 +15,7 @@ RUNTIME = "3.13"
 
 
 def runtime_python() -> str:
-    """Return the interpreter of the runtime's version; "" if there is none, or the suite itself runs on it."""
+    """Return the interpreter of the runtime's version; "" if there is none, or if it runs these tests."""
     program = shutil.which(f"python{RUNTIME}")
     if program is None or sys.version_info[:2] == tuple(int(part) for part in RUNTIME.split(".")):
         return ""

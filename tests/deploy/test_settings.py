@@ -1,4 +1,4 @@
-"""osls and this machine resolve the settings and the machine files alike."""
+"""osls and this machine resolve the settings and the machine files in the same way."""
 
 import base64
 import json
@@ -132,7 +132,7 @@ SUMS = st.dictionaries(st.sampled_from(JOINED), st.integers(2, 60) | st.integers
 
 
 @given(table=tables() | SUMS)
-def test_both_refuse_and_take_the_same_tables_in_the_same_words(table: dict[str, Any]) -> None:
+def test_both_accept_and_refuse_the_same_tables_in_the_same_words(table: dict[str, Any]) -> None:
     """For any table, env/settings.cjs and local/stages.py give the same answer, in one line."""
     answer = in_python(table)
     assert in_node(table=table) == answer
@@ -141,7 +141,7 @@ def test_both_refuse_and_take_the_same_tables_in_the_same_words(table: dict[str,
 
 @given(scalars=st.dictionaries(st.sampled_from(NAMES), st.sampled_from(SCALARS) | st.text(max_size=9), max_size=2))
 def test_both_read_the_same_in_a_file(scalars: dict[str, str]) -> None:
-    """Values and keys that YAML readers disagree about are the same to both, or refused by both."""
+    """Both read the same, or both refuse, values and keys about which YAML readers disagree."""
     good: dict[str, Any] = GOOD | {"upstreams": {}}
     lines = [f"{name}: {scalars.get(name, json.dumps(value))}\n" for name, value in good.items()]
     text = "".join(lines).encode("utf-8", "surrogatepass")
@@ -157,7 +157,7 @@ def test_both_read_the_same_in_a_file(scalars: dict[str, str]) -> None:
 
 
 def test_the_sentence_names_the_setting_and_says_what_would_be_right() -> None:
-    """Both say the same of good and bad tables, and of those that lack a setting."""
+    """Both give the same sentence for good and bad tables, and for tables that lack a setting."""
     good = GOOD | {"upstreams": UPSTREAMS}
     assert in_python(good) == {**GOOD, "most_streams_per_function": 40}
     assert in_python(GOOD | {"wait_s": 35.0}) == in_node(table=GOOD | {"wait_s": 35.0}) == in_python(good)
@@ -191,7 +191,7 @@ def test_osls_resolves_what_this_machine_resolves(request: pytest.FixtureRequest
 
 
 @pytest.mark.parametrize("stage", ["dev", "local", "test"])
-def test_the_machine_that_is_deployed_is_the_file(template: dict[str, Any], stage: str) -> None:
+def test_the_deployed_machine_equals_its_file(template: dict[str, Any], stage: str) -> None:
     """The compiled template holds the definition as this machine resolves it, unchanged."""
     compiled = template if stage == "dev" else osls.template(stage)
     text = compiled["Resources"]["Connections"]["Properties"]["DefinitionString"]
@@ -227,7 +227,7 @@ def test_osls_says_what_is_wrong_with_a_settings_file(tmp_path: Path) -> None:
     [("[1, 2]", "env/local.yml must be a table of settings."), ("wait_s: [", "env/local.yml is not readable YAML: ")],
 )
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path, change: str, sentence: str) -> None:
-    """One sentence says that YAML cannot read it, or reads something else."""
+    """One sentence says that YAML cannot read it, or that it is something else."""
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / "local.yml").write_text(change)
     with pytest.raises(UserError) as refusal:
@@ -254,8 +254,8 @@ def test_a_name_that_no_stage_can_have_is_refused_in_the_same_words(name: str) -
     assert (said == "") == (re.fullmatch("[a-z][a-z0-9-]*", name) is not None and len(bucket) <= 63)
 
 
-def test_settings_can_be_laid_over_a_stage() -> None:
-    """Overrides replace the stage's own settings under the same rules, and the derived settings follow them."""
+def test_settings_can_override_those_of_a_stage() -> None:
+    """Overrides follow the same rules, and derived settings follow the overrides."""
     assert stages.load("local", {"wait_s": 840, "function_timeout_s": 900})["most_streams_per_function"] == 488
     with pytest.raises(UserError, match="with overrides: wait_s"):
         stages.load("local", {"wait_s": 45})

@@ -86,7 +86,7 @@ def python_with(folder: Path, *wanted: str) -> Path:
 
 
 def check(given: dict[str, Any], parameters: dict[str, Any]) -> None:
-    """Check that each is a valid parameter of the template, and that no required one is missing."""
+    """Check that each is a valid parameter of the template, and that no required parameter is missing."""
     assert OWN | {"KeepDays", "ApiAuth"} <= set(given) <= set(parameters)
     assert {name for name, one in parameters.items() if "Default" not in one} <= set(given)
     for name, value in given.items():
@@ -96,10 +96,10 @@ def check(given: dict[str, Any], parameters: dict[str, Any]) -> None:
 
 @pytest.mark.cpu(300)
 def test_both_constructs_synthesize_the_same(project: Path, parameters: dict[str, Any], tmp_path: Path) -> None:
-    """In TypeScript and Python it is one nested stack of the release's template, with the profile as an object.
+    """In TypeScript and Python they make one nested stack of the release's template, with the profile as an object.
 
-    The profiles are in a folder of the stage, because an upload removes what is not its own from its folder. A folder
-    with two releases is refused, because neither is the one that is meant; so are a name that Terraform refuses, and a
+    The profiles are in a folder of the stage, because an upload removes every other file from its folder. A folder with
+    two releases is refused, because it does not show which one is meant; so are a name that Terraform refuses, and a
     setting that the release does not have.
     """
     python = python_with(tmp_path, f"aws-cdk-lib=={CDK}", f"constructs=={CONSTRUCTS}")
@@ -143,9 +143,9 @@ def test_both_constructs_synthesize_the_same(project: Path, parameters: dict[str
 
 @pytest.mark.cpu(120)
 def test_the_terraform_module_makes_its_example(project: Path, parameters: dict[str, Any], tmp_path: Path) -> None:
-    """If `terraform` and its provider exist, it plans and applies to an emulator; otherwise only the test below runs.
+    """If `terraform` and its provider exist, it plans and applies to an emulator. Otherwise only the test below runs.
 
-    A person can read the plan: it does not show the template. The former zip is there until the stack has the next one.
+    A person can read the plan: it does not show the template. The former zip stays until the stack has the next one.
     TERRAFORM_PLUGINS names a folder with the provider, if no registry of Terraform answers.
     """
     check(handed_over(project), parameters)
@@ -175,8 +175,8 @@ def test_the_terraform_module_makes_its_example(project: Path, parameters: dict[
 
 
 @pytest.mark.cpu(30)
-def test_terraform_files_are_what_the_provider_takes(project: Path, tmp_path: Path) -> None:
-    """Their syntax as JSON fits the provider's schema; each possible mistake there is named.
+def test_the_terraform_files_fit_the_schema_of_the_provider(project: Path, tmp_path: Path) -> None:
+    """Their syntax as JSON fits it, and each possible mistake there is named.
 
     A setting may be a number beside a boolean. If an update fails, CloudFormation still finds the former zip.
     """

@@ -1,4 +1,4 @@
-"""The template's requests to CloudFormation."""
+"""What the template requests of CloudFormation."""
 
 import json
 import re
@@ -49,14 +49,14 @@ def test_tables_are_on_demand_encrypted_recoverable_and_kept(template: dict[str,
 
 
 def test_no_bucket_can_be_made_public(template: dict[str, Any]) -> None:
-    """The bucket of bodies, and the one that osls makes for the code."""
+    """This holds for the bucket of bodies, and for the bucket of code that osls makes."""
     buckets = [one["Properties"] for one in template["Resources"].values() if one["Type"] == "AWS::S3::Bucket"]
     blocked = [[*one["PublicAccessBlockConfiguration"].values()] for one in buckets]
     assert blocked == [[True] * 4] * 2
 
 
 def test_two_stages_have_nothing_in_common() -> None:
-    """Every resource that has a name of its own has the stage's in it."""
+    """Every name of a resource contains the stage."""
     test, local = (Resources(osls.template(stage), {}) for stage in ("test", "local"))
     kinds = {one["Type"] for one in osls.template("test")["Resources"].values()}
     named = {key: test.name(key) for kind in kinds for key in test.of(kind) if test.name(key) != key}
@@ -65,8 +65,8 @@ def test_two_stages_have_nothing_in_common() -> None:
     assert [name for name in named.values() if "-test" not in name] == []
 
 
-def test_what_is_kept_outlives_the_stack_but_no_failed_first_deployment(template: dict[str, Any]) -> None:
-    """A stack that could not be created leaves nothing behind whose name would fail the next one."""
+def test_retained_data_do_not_outlive_a_failed_first_deployment(template: dict[str, Any]) -> None:
+    """A stack that could not be created leaves nothing whose name would fail the next one."""
     kept = {
         name: (resource["DeletionPolicy"], resource["UpdateReplacePolicy"])
         for name, resource in template["Resources"].items()
@@ -77,7 +77,7 @@ def test_what_is_kept_outlives_the_stack_but_no_failed_first_deployment(template
 
 
 def test_no_deployment_moves_the_alias(template: dict[str, Any]) -> None:
-    """The template says the same at each, so CloudFormation leaves what an upgrade has set."""
+    """The template never changes it, so CloudFormation leaves what an upgrade has set."""
     (alias,) = resources(template, "AWS::Lambda::Alias")
     function = {"Ref": "ConnectionManagerLambdaFunction"}
     assert alias == {"FunctionName": function, "FunctionVersion": "$LATEST", "Name": "stable"}

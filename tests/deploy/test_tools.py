@@ -1,4 +1,4 @@
-"""`make setup` says in one sentence what the machine lacks."""
+"""`make setup` says in one sentence which tool the machine lacks."""
 
 import shutil
 import subprocess
@@ -14,19 +14,19 @@ NPM = "npm is needed: it comes with Node, install it and try again.\n"
 
 
 def check(python: str, path: str | None = None) -> tuple[int, str]:
-    """What the check exits with and says."""
+    """Return exit status and output of the check."""
     environment = None if path is None else {"PATH": path}
     run = subprocess.run([CHECK, python], env=environment, capture_output=True, text=True, check=False)
     return run.returncode, run.stdout + run.stderr
 
 
 def test_a_machine_with_everything_passes_in_silence() -> None:
-    """The check says nothing when nothing is missing."""
+    """The check prints nothing if nothing is missing."""
     assert check(sys.executable) == (0, "")
 
 
 def test_a_python_that_is_missing_or_old_is_named(tmp_path: Path) -> None:
-    """A Python that is not there, and one that says it is too old, get the same sentence."""
+    """A missing Python and one that is too old get the same sentence."""
     assert check("python-that-is-not") == (2, PYTHON.format("python-that-is-not"))
     old = tmp_path / "python3.10"
     old.write_text("#!/bin/sh\nexit 1\n")
@@ -35,7 +35,7 @@ def test_a_python_that_is_missing_or_old_is_named(tmp_path: Path) -> None:
 
 
 def test_a_missing_node_or_npm_is_named(tmp_path: Path) -> None:
-    """Without Node, and with Node but without npm, the sentence says which."""
+    """The sentence says whether Node or only npm is missing."""
     assert check(sys.executable, str(tmp_path)) == (2, NODE)
     (tmp_path / "node").symlink_to(Path(str(shutil.which("node"))).resolve())
     assert check(sys.executable, str(tmp_path)) == (2, NPM)

@@ -1,7 +1,7 @@
-"""Groups, delivery and an upgrade by waves, by what CloudFormation made: for `.ci/run`, and `make test-all`.
+"""Groups, delivery and an upgrade by waves in the stack that CloudFormation made: for `.ci/run`, and `make test-all`.
 
-osls packages and deploys the real `serverless.yml` to an account that ministack plays (`account.py`). Nothing of ours
-stands in for a service: the table's stream calls the delivery, and the machines call functions by their versions.
+osls packages and deploys the real `serverless.yml` to an account that ministack plays (`account.py`). No service is
+replaced by code of ours: the table's stream calls the delivery, and the machines call functions by their versions.
 """
 
 import json
@@ -34,14 +34,14 @@ WAIT_S = 40
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of a copy of the project, in an account with a queue that the streams' events go to."""
+    """The stage of a copy of the project, in an account with a queue for the streams' events."""
 
     folder: Path
     account: Account
     queue: str
 
     def deploy(self, memory_mb: int) -> str:
-        """Deploy the stage with functions of half a minute, and two streams in a function; return what osls says."""
+        """Deploy the stage with functions of half a minute, and two streams in a function; return osls's output."""
         with_settings(
             self.folder, STAGE, "test", memory_mb=memory_mb, function_timeout_s=20, wait_s=8, margin_s=2,
             start_allowance_s=12, unconnected_after_s=20, streams_per_function=2, deploy_by_waves=True,
@@ -122,7 +122,7 @@ def upstream() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory, upstream: str) -> Iterator[Stage]:
-    """Yield the stage, which the first test deploys: what is shared has the budget of a file."""
+    """Yield the stage, which the first test deploys; a shared fixture counts for the file's budget."""
     with opened(tmp_path_factory.mktemp("account")) as account:
         queue = account.client("sqs").create_queue(QueueName=QUEUE, Attributes={"FifoQueue": "true"})["QueueUrl"]
         folder = copied(tmp_path_factory.mktemp("copy") / "project")
@@ -134,7 +134,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory, upstream: str) -> Iterator[S
 
 
 def test_streams_share_a_function_and_are_delivered(stage: Stage) -> None:
-    """Two streams in one group hand over, and each stored event comes to the queue."""
+    """Two streams in one group hand over, and each stored event reaches the queue."""
     stage.deploy(128)
     for stream_id in STREAMS:
         stage.start(stream_id)
@@ -152,7 +152,7 @@ def test_streams_share_a_function_and_are_delivered(stage: Stage) -> None:
 
 
 def test_a_wave_moves_the_streams_to_another_version(stage: Stage) -> None:
-    """Only the command brings them what is deployed; each goes on, and has every event."""
+    """Only the command moves the streams to what is deployed. Each goes on and has every event."""
     before = stage.alias()
     stage.deploy(256)
     assert stage.alias() != "$LATEST"
@@ -168,7 +168,7 @@ def test_a_wave_moves_the_streams_to_another_version(stage: Stage) -> None:
 
 @pytest.mark.long
 def test_a_removed_stage_goes_on_once_it_is_deployed_again(stage: Stage) -> None:
-    """Its data outlive it; the next deployment owns them, and each stream goes on from its cursor."""
+    """Its data outlive it. The next deployment owns them, and each stream goes on from its cursor."""
     # Step Functions deletes executions with their machine; ministack lets them run on, so streams are stopped first.
     for stream_id in STREAMS:
         stage.ask("DELETE", stream_id)

