@@ -46,6 +46,8 @@ for name in [name for name in os.environ if name.startswith("AWS_")]:
 # Hundreds of processes are started: each module is compiled for the first of them, whatever the shell says of that.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# What a shell adds to this run is not for those that tests start.
+os.environ.pop("PYTEST_ADDOPTS", None)
 
 # A model of a million states is walked again at each collection of garbage.
 gc.set_threshold(50_000, 20, 20)
