@@ -1,4 +1,4 @@
-"""Explores every state of a model breadth first, then checks where each state leads once the faults cease.
+"""Explores every state of a model breadth first, then checks that each state leads to the goals once the faults cease.
 
 Safety is checked step by step: a step of the model raises `Violation`, and the shortest trace to it is reported.
 Liveness is checked afterwards on the whole graph, over the free steps alone: from every state, every path must reach
@@ -37,22 +37,22 @@ class Step(NamedTuple):
 
 
 class Model(Generic[W]):
-    """What is explored; the steps of a state come in the same order each time."""
+    """A model to explore; the steps of a state come in the same order each time."""
 
     # Whether a free step may change nothing; and how many ticks it may take to come to each goal, 0 for any number.
     may_stutter = False
     most_connected_ticks = most_stable_ticks = 0
 
     def first(self) -> W:
-        """The first state."""
+        """Returns the first state."""
         raise NotImplementedError
 
     def steps(self, world: W) -> Iterator[Step]:
-        """Every step of a state; raises Violation."""
+        """Yields every step of a state; raises Violation."""
         raise NotImplementedError
 
     def key(self, world: W) -> Hashable:
-        """Returns what equal states have in common."""
+        """Returns a value that equal states have in common."""
         raise NotImplementedError
 
     def is_connected(self, _world: W) -> bool:
@@ -60,7 +60,7 @@ class Model(Generic[W]):
         return True
 
     def is_stable(self, _world: W) -> bool:
-        """Returns whether it is at the second goal."""
+        """Returns whether a state is at the second goal."""
         return True
 
     def may_not_recur(self, _world: W) -> bool:
@@ -92,7 +92,7 @@ class Result:
 
 
 class _Graph:
-    """The states reached so far: how each was reached first, and the free steps between them."""
+    """The states reached so far, how each was reached first, and the free steps between them."""
 
     def __init__(self) -> None:
         self.parent, self.depth = array("l"), array("l")
@@ -145,7 +145,7 @@ class _Graph:
         for source, target in zip(self.sources, self.targets, strict=True):
             after.setdefault(source, []).append(target)
             ways_in[target] += 1
-        # What no cycle leads to lies on none; few that must not recur are left then.
+        # A state that no cycle leads to lies on none; few of the states that must not recur are left then.
         ready = [state for state, count in enumerate(ways_in) if not count]
         while ready:
             for target in after.pop(ready.pop(), ()):
@@ -155,7 +155,7 @@ class _Graph:
         return [state for state, is_bare in enumerate(self.bare) if is_bare and _leads_back(state, after)]
 
     def round(self, lost: list[int]) -> list[int]:
-        """Returns the way to the first of the `lost` states and on among them, until one recurs or none follows."""
+        """Returns the states to the first of the `lost` ones and on among them, until one recurs or none follows."""
         onward: dict[int, int] = {}
         among = set(lost)
         for source, target in zip(self.sources, self.targets, strict=True):
@@ -217,7 +217,7 @@ def explore(model: Model[Any], *, depth: int = 0, most: int = 0) -> Result:
 
 
 def _check_liveness(model: Model[Any], graph: _Graph, result: Result) -> list[int]:
-    """Fills in the ticks, or the violation, and returns the way that shows it."""
+    """Fills in the ticks, or the violation, and returns the states that show it."""
 
     def breaks(violation: str, message: str) -> None:
         result.violation, result.message = violation, message

@@ -26,7 +26,7 @@ def _each(policies: str, *budgets: dict[str, int]) -> tuple[Exploration, ...]:
     return tuple((policy, budget) for policy in policies.split() for budget in budgets)
 
 
-# Most faults, under the policy that makes few states of it.
+# Most faults, each under the policy that makes few states of it.
 DEFAULT: tuple[Exploration, ...] = (
     *_each("evicts", {"refuse": 1}, {"stop": 1}, {"renew": 1, "end": 1}),
     *_each("tolerates", {"forbid": 1}, {"late": 1}, {"post": 1}),

@@ -51,14 +51,14 @@ class Model(explorer.Model[World]):
         self.budget, self.joined, self.rules = budget, joined, rules or Rules()
 
     def first(self) -> World:
-        """The execution has claimed the group, and its first function is about to start."""
+        """Returns the first state: the execution has claimed the group, and its first function is about to start."""
         members = dict.fromkeys([*self.policies][: self.joined], 1)
         records = {name: Record(joined=members.get(name, 0)) for name in self.policies}
         group = GroupLease(execution=EXECUTION, version=1)
         return World(tuple(sorted(self.budget.items())), records, members, group, ("waiting", "starting"))
 
     def key(self, world: World) -> Hashable:
-        """What two equal states have in common."""
+        """Returns a value that two equal states have in common."""
         return world.key()
 
     def is_stable(self, world: World) -> bool:
@@ -129,10 +129,10 @@ class Model(explorer.Model[World]):
     def _heartbeats(self, world: World, one: Function) -> World:
         heartbeat = world.group.heartbeats.get(one.request)
         if heartbeat is None or heartbeat.is_ended:
-            # Refused: it counts as dead, and closes all that it has.
+            # A refused function counts as dead and closes everything.
             return _fed(world, self._closes_all(one))
         after = world.with_heartbeat(one.request, replace(heartbeat, until_ms=ALIVE_MS))
-        # Whoever heartbeats removes those of functions whose limit has passed.
+        # A function that sends a heartbeat removes those of functions whose limit has passed.
         shown = {record.lease.connected_by for record in world.records.values()}
         for request, other in world.group.heartbeats.items():
             is_gone = all(request != each.request for each in world.functions) and request not in shown
@@ -150,7 +150,7 @@ class Model(explorer.Model[World]):
         one = one.thinking()
         version = self.rules.version_listed(world.group, one.roster.__dict__["_lease"])
         one.roster.listed(version, {stream: str(stamp) for stream, stamp in world.members.items()})
-        # Who was asked to stop shows in the records, which are read as well.
+        # The records, which are read as well, show the streams that were asked to stop.
         return world.with_function(replace(one, is_unread=self.rules.looks_at_members))
 
     def _claims(self, world: World, one: Function, stream: str) -> World:
@@ -237,7 +237,7 @@ class Model(explorer.Model[World]):
         return world.with_function(one.with_conn(stream, Conn(conn.fence, phase)))
 
     def _looks(self, world: World, one: Function) -> World:
-        """Reads the records of its streams, which a newer function may have claimed, and acts on them."""
+        """Reads the records of the function's streams, which a newer function may have claimed, and acts on them."""
         one = replace(one, is_unread=False)
         world = world.with_function(one)
         for stream, conn in one.conns.items():
@@ -251,7 +251,7 @@ class Model(explorer.Model[World]):
         return world
 
     def _overlapped(self, world: World, one: Function, stream: str, conn: Conn) -> World:
-        """Ends the overlap: reads the lease once more, and stays if the newer connection is closed again."""
+        """Ends the overlap: reads the lease again, and stays if the newer connection is closed again."""
         view = lease_view(self._lease_of(world, one, stream), conn.fence)
         if view is LeaseView.STOPPED:
             return self._leaves(world, one, stream, NextStep.OVER)
@@ -269,7 +269,7 @@ class Model(explorer.Model[World]):
         return composed(self.rules.record_of(world.records, stream).lease, one.roster.__dict__["_lease"])
 
     def _explains(self, world: World, one: Function, stream: str, conn: Conn) -> Next:
-        """Reads why the upstream has closed a connection, and watches another that has claimed and may open."""
+        """Reads why the upstream closed a connection, and waits while another one that has claimed may still open."""
         view = lease_view(composed(world.records[stream].lease, one.roster.__dict__["_lease"]), conn.fence)
         newer = any(
             other.conns[stream].fence > conn.fence and other.conns[stream].phase in ("claimed", "open")
@@ -347,7 +347,8 @@ class Model(explorer.Model[World]):
             world = self._leaves(world, _now(world, one), stream, NextStep.EXPIRED)
         return world
 
-    # --- the machine, and those who ask -------------------------------------------------------------------------------
+    # --- the machine and its callers
+    # --------------------------------------------------------------------------------------
 
     def _start(self, world: World, lane: int) -> World:
         lease, token = world.group, world.group.token + 1
@@ -390,7 +391,7 @@ class Model(explorer.Model[World]):
             return replace(onward, members={**world.members, stream: asked.stamp})
         if write == "version":
             return replace(onward, group=self.rules.changed(world.group))
-        # What the lease says by now: the group's execution runs. Or one is started, and waits while the other stops.
+        # Either the group's execution runs by now, or one is started, and waits while the other one stops.
         if world.group.execution:
             return replace(world, asked=others) if not world.group.stop else world
         group = replace(world.group, execution=f"E{world.executions + 1}", stop=False)
@@ -398,7 +399,7 @@ class Model(explorer.Model[World]):
 
 
 def _beside(conn: Conn, view: LeaseView) -> Conn:
-    """Acts on a connection's lease: taken over, it overlaps; if the newer one is closed, it goes on as before."""
+    """Returns the connection after reading the lease: it overlaps if taken over, or goes on if the newer one closed."""
     if view is LeaseView.TAKEN_OVER:
         return replace(conn, phase="overlapping")
     return replace(conn, phase="connected") if conn.phase == "overlapping" else conn

@@ -1,4 +1,4 @@
-"""The conditions of a group's writes as pure functions, and what its functions conclude from two records.
+"""The conditions of a group's writes as pure functions, and the conclusions of its functions from two records.
 
 `model_group.py` uses them, and defects are planted in them (`tests/planted/group_model.toml`). Invariant: no function
 changes its argument.
@@ -26,27 +26,27 @@ class Rules:
     # --- the group's lease --------------------------------------------------------------------------------------------
 
     def changed(self, group: GroupLease) -> GroupLease:
-        """Returns the lease after somebody has joined, or was asked to stop."""
+        """Returns the lease after a stream has joined, or was asked to stop."""
         return replace(group, version=group.version + 1)
 
     def ends_group(self, group: GroupLease, version: int) -> GroupLease | None:
-        """Returns the lease after an empty group has ended; None if somebody has joined since `version`."""
+        """Returns the lease after an empty group has ended; None if a stream has joined since `version`."""
         return replace(group, stop=True) if group.version == version else None
 
     def mark_ended(self, group: GroupLease, request: str, known: GroupHeartbeat) -> GroupLease | None:
-        """Returns the lease after a function was marked as ended; None if it sent a heartbeat since it was `known`."""
+        """Returns the lease after marking a function as ended; None if it has sent a heartbeat after `known`."""
         if group.heartbeats.get(request) != known:
             return None
         return replace(group, heartbeats={**group.heartbeats, request: replace(known, is_ended=True)})
 
     def over_with(self, group: GroupLease, request: str) -> GroupLease:
-        """Returns the lease after a function has ended, which has closed all its connections."""
+        """Returns the lease after the end of a function that has closed all its connections."""
         return replace(
             group, heartbeats={**group.heartbeats, request: replace(group.heartbeats[request], is_ended=True)}
         )
 
     def version_listed(self, _group: GroupLease, known: GroupLease) -> int:
-        """Returns the version to which the members belong that are read now."""
+        """Returns the version of the members that are read now."""
         return known.version
 
     # --- a stream's record --------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ class Rules:
         return replace(record, lease=replace(record.lease, stop=False), joined=stamp)
 
     def remove(self, members: Mapping[str, int], stream: str, joined: int) -> dict[str, int]:
-        """Returns the members without one that joined at that stamp, or with it if it has joined again."""
+        """Returns the members without the one that joined at that stamp; with it if it has joined again."""
         return {name: stamp for name, stamp in members.items() if name != stream or stamp != joined}
 
     def claim(self, record: Record, token: int) -> Record | None:
@@ -88,14 +88,15 @@ class Rules:
             return replace(record, lease=replace(lease, released_token=fence))
         return record
 
-    # --- what a function makes of both --------------------------------------------------------------------------------
+    # --- conclusions from both records
+    # ------------------------------------------------------------------------------------
 
     def record_of(self, records: Mapping[str, Record], stream: str) -> Record:
-        """Returns the record from which a connection of the stream learns."""
+        """Returns the record that a connection of the stream reads."""
         return records[stream]
 
     def to_bury(self, own: Lease, group: GroupLease, fence: int, died: str) -> str:
-        """Returns the functions that must be marked as ended before the turn is taken."""
+        """Returns the function that must be marked as ended before the turn is taken."""
         return group_lease.to_bury(own, group, fence, NOW_MS, died)
 
     def over(self, own: Lease, group: GroupLease) -> int:

@@ -53,9 +53,9 @@ class Conn:
 
 @dataclass(frozen=True)
 class Function:
-    """A running function. `is_unread` says that it must read its streams' records, because the membership has changed.
+    """A running function. `is_unread`: it must read its streams' records, because the membership has changed.
 
-    `died` is what it knows of a dead function. `is_late` says that its deadline has come.
+    `died` is its knowledge of a dead function. `is_late`: its deadline has come.
     """
 
     token: int
@@ -68,12 +68,12 @@ class Function:
 
     @property
     def request(self) -> str:
-        """Lambda's request."""
+        """Returns the id of Lambda's request."""
         return f"r{self.token}"
 
     @property
     def now_ms(self) -> int:
-        """Its clock, which reaches its deadline when it is late."""
+        """Returns its clock, which reaches its deadline when it is late."""
         return LAST_MS if self.is_late else NOW_MS
 
     def with_conn(self, stream: str, conn: Conn | None) -> Function:
@@ -91,7 +91,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A POST or a DELETE in progress: what is written next, and its stamp."""
+    """A POST or a DELETE in progress: its next write, and its stamp."""
 
     kind: str
     stream: str
@@ -119,7 +119,7 @@ class World:
         return dict(self.budget).get(fault, 0)
 
     def spend(self, fault: str) -> World:
-        """Returns the world with one of them less."""
+        """Returns the world with one of these faults less."""
         return replace(self, budget=tuple((name, count - (name == fault)) for name, count in self.budget))
 
     def with_function(self, function: Function) -> World:
@@ -152,7 +152,7 @@ class World:
         return self.records[stream].joined > 0 and not self.records[stream].lease.stop
 
     def key(self) -> tuple[Any, ...]:
-        """Returns what distinguishes the state from others."""
+        """Returns a value that distinguishes the state from others."""
         rosters = [one.roster.__dict__ for one in self.functions]
         leases = [self.group, *(roster["_lease"] for roster in rosters)]
         functions: list[Any] = [*self.records.values(), *self.functions, self.group, *self.group.heartbeats.values()]
@@ -220,7 +220,7 @@ class World:
         ]
 
     def seen(self, one: Function, lease: GroupLease) -> tuple[Any, ...]:
-        """Returns what a function concludes from the group's lease; nothing else of the lease matters."""
+        """Returns a function's conclusions from the group's lease; nothing else of the lease matters."""
         own = lease.heartbeats.get(one.request)
         shown = [lease.heartbeats.get(record.lease.connected_by) for _, record in sorted(self.records.items())]
         waits = any(conn.phase == "claimed" for conn in one.conns.values())

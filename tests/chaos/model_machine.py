@@ -29,9 +29,9 @@ from tests.chaos.model_world import (
     died_text,
 )
 
-# How soon a function must have died to tell what it was told.
+# How soon after its start a function must have died to pass on what it knew.
 SOON_TICKS = 2
-# After these the lane tells nobody any more who has died.
+# After these errors the lane passes on no knowledge of dead functions.
 FORGETS = frozenset({"", "StreamTakenOver", "ConnectionExpired", "RenewalDue"})
 
 
@@ -56,7 +56,7 @@ class Machine:
                 yield from self._lane(world, execution, lane)
         if world.left("stop") and not world.stopped:
             lease = replace(world.lease, stop=True)
-            # The request is younger than the POST of an execution that has not claimed the stream yet.
+            # The request is later than the POST of an execution that has not claimed the stream yet.
             first, second = ("stop requested" if state == "claiming" else state for state in world.executions)
             requested = world.spend("stop")._replace(lease=lease, stopped=True, executions=(first, second))
             yield Step("the stop is requested", requested, False)
@@ -86,7 +86,7 @@ class Machine:
         now = world.now_ms
         what, _, then = position.state.partition(", then ")
         if what == "reading":
-            # In an outage of the table it goes on without.
+            # In an outage of the table the lane goes on without the lease.
             asks = world.with_lane(execution, lane, Lane(f"asking, then {then}"))
             lease = world.lease
             is_over = lease.stop or lease.ended_at_ms or lease.execution not in ("", EXECUTIONS[execution])
@@ -137,11 +137,10 @@ class Machine:
         return world._replace(processes=(*world.processes, process), started=name)
 
     def _told(self, world: World, process: Process, how: str) -> World:
-        """Returns the world after a function's end without an answer; proof of its death goes to the lane's next
-        function.
+        """Returns the world after a function's end without an answer; the lane's next function gets proof of its death.
 
-        A function that died soon after its start passes on what it knew. If two connections are allowed, nobody needs
-        proof.
+        A function that died soon after its start passes on what it knew. If two connections are allowed, no function
+        needs proof.
         """
         if self.policy != "forbids" or not self.rules.proves(how):
             return world
@@ -150,8 +149,7 @@ class Machine:
         return world.with_died(process.execution, process.lane, died)
 
     def _post(self, world: World) -> World:
-        """Returns the world after a POST, which changes nothing while an execution runs, and starts the next one after
-        the end.
+        """Returns the world after a POST, which does nothing while an execution runs, else starts the next one.
 
         A POST that comes while the stream stops waits for the end and writes nothing until then: it counts as a later
         one.
@@ -166,7 +164,7 @@ class Machine:
     def gone(self, world: World, process: Process, outcome: Outcome | None, how: str = "") -> World:
         """Returns the world without the process, whose sockets close, with its lane's next step.
 
-        `how` is what the machine gets in place of an outcome. After a drop the function reconnects by itself, if it may
+        `how` is the machine's notice in place of an outcome. After a drop the function reconnects by itself, if it may
         and if more time is left than leaving takes.
         """
         world = world._replace(processes=tuple(p for p in world.processes if p.name != process.name))

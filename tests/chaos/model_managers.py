@@ -15,7 +15,7 @@ from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
 
 T = TypeVar("T")
-# Not of the state: what never changes, and what only the ledger and the log get.
+# Not part of the state: values that never change, and values that only the ledger and the log get.
 IGNORED = frozenset(
     {
         "_profile",
@@ -55,19 +55,19 @@ IGNORED = frozenset(
         "_gaps_recorded",
     }
 )
-# Of these instants only counts whether they have come.
+# Of these instants only matters whether they have come.
 FACTS = frozenset({"opened_ms", "closed_ms"})
 CHANGEABLE = (deque, list, dict, set)
-# What a manager consists of.
+# The parts of a manager.
 PARTS = frozenset({"_lifetime", "_draining", "_intake", "_record", "pending", "beginning", "liveness", "backlog"})
 
 
-# What a manager of these types has is never changed in place, and nothing else comes in its place.
+# Objects of these types in a manager are never changed in place, and never replaced.
 PLAIN = frozenset({bool, int, str, bytes})
 
 
 def _plan(names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    """Returns which attributes of a part are instants, facts and parts, and which are the rest."""
+    """Returns the attributes of a part that are instants, facts and parts, and the rest."""
     counted = [name for name in names if name not in IGNORED]
     parts = tuple(name for name in counted if name in PARTS)
     facts = tuple(name for name in counted if name in FACTS)
@@ -75,10 +75,11 @@ def _plan(names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     return instants, facts, parts, tuple(name for name in counted if name not in {*instants, *facts, *parts})
 
 
-# The plan of each type of a part, which has all its attributes from the first on; and which are copied with it.
+# The plan of each type of a part, which has all its attributes from the first on; and the parts that are copied with
+# it.
 _plans: dict[tuple[type, int], tuple[tuple[str, ...], ...]] = {}
 _copied: dict[type, tuple[str, ...]] = {}
-# Each visible state but its instants, and its number: a number is compared sooner.
+# The number of each visible state without its instants: a number is compared sooner.
 _numbers: dict[tuple[Any, ...], int] = {}
 
 

@@ -1,4 +1,4 @@
-"""Small parts of the model's steps: what is due, what a lease may become, and the name of a step in a trace.
+"""Small parts of the model's steps: whether something is due, the writes to a lease, and the names of steps in a trace.
 
 Invariant: each function returns a new world and changes none.
 """
@@ -59,7 +59,7 @@ def over(world: World, execution: int) -> World:
 
 
 def is_connected(process: Process) -> bool:
-    """Returns whether it reads: answered, open at the upstream, and not leaving."""
+    """Returns whether the process reads: answered, open at the upstream, and not leaving."""
     return process.link == "open" and process.manager.phase in (Phase.CONNECTED, Phase.OVERLAPPING)
 
 
@@ -83,14 +83,14 @@ def late_write(process: Process, effect: Effect) -> Late:
         case Release(cursor):
             return Late("Release", fence, 0, None if cursor is None else int(cursor))
         case Claim(after_fence, _, expires_at_ms):
-            # Without a turn it is a claim like any other.
+            # Without a turn it is like any other claim.
             after = after_fence if expires_at_ms else 0
             return Late("Claim", after, expires_at_ms, None, EXECUTIONS[process.execution], request)
     raise TypeError(effect)
 
 
 def resumption(world: World) -> Resumption:
-    """Returns where a connection resumes that claims now, or takes its turn."""
+    """Returns where a connection resumes that claims, or takes its turn, now."""
     return Resumption(str(world.cursor) if world.cursor else None)
 
 
@@ -104,7 +104,7 @@ def saved(world: World, cursor: int, fence: int) -> World:
 
 
 def name(signal: Effect | Input) -> str:
-    """Returns its word in a trace."""
+    """Returns the name of an effect or an input in a trace."""
     return type(signal).__name__
 
 

@@ -1,6 +1,6 @@
-"""What the model assumes about the store and the machine: the conditions of each write, and the way of each lane.
+"""The model's assumptions about the store and the machine: the conditions of each write, and the steps of each lane.
 
-Its pure functions say what `handlers/store/connection_store.py` and `statemachines/connections.asl.yml` say in their
+Its pure functions say the same as `handlers/store/connection_store.py` and `statemachines/connections.asl.yml` in their
 own languages. Defects are planted in it (`tests/planted/machine.toml`). Invariant: a method returns a new record and
 changes none.
 """
@@ -22,8 +22,8 @@ class Rules:
     def claim(self, lease: Lease, execution: str, after_fence: int = 0, expires_at_ms: int = 0) -> Lease | None:
         """Returns the lease after a function's claim; None if it is refused.
 
-        With `expires_at_ms` other than 0 it takes the turn, if nobody has claimed since `after_fence` and nobody is
-        connected.
+        With `expires_at_ms` other than 0 it takes the turn, if no connection has claimed since `after_fence` and none
+        is connected.
         """
         if lease.stop or lease.execution != (execution if lease.execution or lease.ended_at_ms else ""):
             return None
@@ -68,15 +68,15 @@ class Rules:
     def proves(self, how: str) -> bool:
         """Returns whether the machine's error about a function proves that the function is over.
 
-        It does if the function "died": `Sandbox.Timedout` and `Runtime.ExitError`. If it has "vanished" or was "lost",
-        nobody knows whether it is over.
+        It does if the function "died": `Sandbox.Timedout` and `Runtime.ExitError`. A function that has "vanished" or
+        was "lost" may still run.
         """
         return how == "died"
 
     def begin(self, lease: Lease, execution: str, renews: str, stop_requested: bool = False) -> Lease | None:
         """Returns the lease after an execution's claim of the stream; None if it is refused.
 
-        A POST clears a stop request unless that is younger: `stop_requested`. A renewal continues what runs, and a
+        A POST clears a stop request unless that is later: `stop_requested`. A renewal continues a running stream, and a
         stream that should stop is not continued.
         """
         if stop_requested or lease.execution not in ("", execution, renews) or (renews and lease.stop):
@@ -85,10 +85,10 @@ class Rules:
         return replace(lease, execution=execution, generation=generation, stop=stop, ending="", ended_at_ms=0)
 
     def after(self, outcome: Outcome | None) -> str:
-        """Returns what a lane does after its function: "waiting", "starting" again, or "over"; None is a killed
-        function.
+        """Returns the lane's next step: "waiting", "starting" again, or "over"; a killed function has the outcome None.
 
-        If a renewal is due, it first reads the lease and requests a successor: `RenewalDue` names what follows.
+        If a renewal is due, the lane first reads the lease and requests a successor: `RenewalDue` names the step after
+        that.
         """
         if outcome is None:
             return "starting"

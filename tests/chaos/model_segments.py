@@ -1,9 +1,9 @@
-"""Models the log's protocol: writers that overlap, freeze, die and lose answers, and requests that land late.
+"""Models the log's protocol: writers that overlap, freeze, die and lose answers, and requests that arrive late.
 
 Each writer is an `Appender`, the deployed one. It claims the next token, reads where the log ends, resumes after the
-cursor there, receives events one at a time, and appends what it has at any time; a frozen writer is one that does
-nothing for long. The upstream resumes (it sends each event to whoever requested it) or does not (it sends an event to
-those who are connected at that moment). This module has the steps and the invariants. Invariant: two explorations visit
+cursor there, receives events one at a time, and appends the received ones at any time; a frozen writer does nothing for
+long. The upstream resumes (it sends each event to every connection that requested it) or does not (it sends an event to
+the connections open at that moment). This module has the steps and the invariants. Invariant: two explorations visit
 the same states.
 """
 
@@ -32,7 +32,7 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True)
 class Writer:
-    """One connection: `place` is the last event that it received, `waiting` are those that it has not begun to append.
+    """One connection: `place` is the last received event, `waiting` are the events that it has not begun to append.
 
     `counted` is how many events it reports as stored.
     """
@@ -67,7 +67,7 @@ class World:
 
 @dataclass(frozen=True)
 class Search(Model[World]):
-    """What is explored: the number of events and connections, and the number of faults of each kind.
+    """The size of an exploration: the number of events, of connections, and of faults of each kind.
 
     `at_once` is how many connections may live at a time, `page` how many segments one read returns.
     """
@@ -84,11 +84,11 @@ class Search(Model[World]):
     is_conditional: bool = True
 
     def first(self) -> World:
-        """The first state: the log is empty, and nobody writes."""
+        """Returns the first state: an empty log without writers."""
         return World(kills=self.kills, losses=self.losses, lates=self.lates)
 
     def key(self, world: World) -> Hashable:
-        """Returns what decides everything that follows."""
+        """Returns the part of the state that decides everything that follows."""
         return _key(world)
 
     def steps(self, world: World) -> Iterator[Step]:
@@ -151,7 +151,7 @@ def _steps_of(search: Search, world: World, at: int, writer: Writer) -> Iterator
         after, answer = _performed(search, world, request)
         yield type(request).__name__, _answered(after, at, writer, answer)
         if isinstance(request, Put):
-            # The client sends it again: it hears what the second comes to.
+            # The client sends the request again and gets the answer to the second one.
             if world.losses:
                 yield "loses an answer", replace(after, losses=world.losses - 1)
             if world.lates:
@@ -199,7 +199,7 @@ def _put(search: Search, world: World, put: Put) -> tuple[World, bool]:
     kept = tuple(stored for stored in world.log if stored.segment.number != put.segment.number)
     log = tuple(sorted((*kept, Stored(put.segment, numbers))))
     _holds(search, world, log)
-    # What is on its way to a number that is taken will change nothing.
+    # A late request for a taken number will change nothing.
     number = put.segment.number if search.is_conditional else None
     late = frozenset(one for one in world.late if one.segment.number != number)
     return replace(world, log=log, late=late), True
@@ -235,7 +235,7 @@ def _with(world: World, at: int, writer: Writer) -> World:
 
 
 def _copied(appender: Appender) -> Appender:
-    """Returns a copy that shares nothing that changes."""
+    """Returns a copy that shares no mutable part."""
     known: KnownKeys = appender.__dict__["_known"]
     other, keys = copy.copy(appender), copy.copy(known)
     keys.__dict__.update(_came=dict(known.__dict__["_came"]), _segments=known.__dict__["_segments"].copy())
@@ -244,7 +244,7 @@ def _copied(appender: Appender) -> Appender:
 
 
 def _key(world: World) -> tuple[object, ...]:
-    """Returns what decides everything that follows; a writer that is over decides nothing."""
+    """Returns the part of the state that decides everything that follows; a writer that is over decides nothing."""
     writers = tuple(
         None
         if one.is_over
@@ -259,11 +259,11 @@ def _key(world: World) -> tuple[object, ...]:
     return (world.log, writers, world.late, world.emitted, world.kills, world.losses, world.lates)
 
 
-# --- what must hold ---------------------------------------------------------------------------------------------------
+# --- invariants -------------------------------------------------------------------------------------------------------
 
 
 def _holds(search: Search, world: World, log: tuple[Stored, ...]) -> None:
-    """Checks what must hold after each write to the log."""
+    """Checks the invariants after each write to the log."""
     numbers = [number for stored in log for number in stored.events]
     if len(set(numbers)) < len(numbers):
         raise Violation("once")

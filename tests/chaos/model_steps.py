@@ -1,9 +1,9 @@
 """The transition relation of the model: the steps that a state allows, and the invariants of each.
 
 A step is one act of one process, of the upstream, of the machine or of the surroundings; a manager's effect and the
-input that answers it are one step, because nobody else can see between them. Faults and requests cost budget; every
-other step is free and must, together with the passing of ticks, lead to a connected stream (`explorer.py`). Invariant:
-the steps of a state come in the same order each time, so a trace is a list of numbers.
+input that answers it are one step, because no other process can see between them. Faults and requests cost budget;
+every other step is free and must, together with the passing of ticks, lead to a connected stream (`explorer.py`).
+Invariant: the steps of a state come in the same order each time, so a trace is a list of numbers.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ from tests.chaos.model_world import FROZEN_TICKS, FUNCTION_TICKS, START_MS, TICK
 
 LIMIT = {"evicts": 1, "forbids": 1, "tolerates": 2, "hot": 2}
 LOSABLE = (Claim, TakeTurn, RenewTurn, MarkConnected, Heartbeat, Release)
-# What the model has no record of.
+# Effects of which the model keeps no record.
 UNHEEDED = (RecordGaps, SaveRecord)
 
 
-# How long the way to rest may be: the longest that each sound model needs, and no whole turn of a lane. Two hot
-# connections that came to start together part at their deadlines; a function that the machine has lost lives on.
+# The most ticks until the stream has settled: the most that each sound model needs, less than a whole turn of a lane.
+# Two hot connections that started together part at their deadlines; a function that the machine has lost lives on.
 REST_TICKS, HOT_REST_TICKS = 12, 24
-# How long it may take until the stream is connected where two are forbidden, if each end of a function is proved or
-# comes by itself: no longer than after a drop. A lease lasts four ticks.
+# The most ticks until a stream with the policy "forbids" is connected, if each end of a function is proved or comes by
+# itself: no more than after a drop. A lease lasts four ticks.
 PROVED_TICKS = 2
 PROVED = frozenset({"kill", "drop", "again", "event", "refuse", "renew"})
 
@@ -79,9 +79,9 @@ PROVED = frozenset({"kill", "drop", "again", "event", "refuse", "renew"})
 class Model(explorer.Model[World]):
     """The steps under one policy and one set of rules, within a budget of faults.
 
-    The goal is a stable stream (one connection that nobody is taking over, the other lane waiting), or quiet after a
-    stop. An eviction war never gets there. And if a connection may outlast the opening of the next, no state without
-    one may come again and again.
+    The goal is a stable stream (one connection that no other is taking over, the other lane waiting), or quiet after a
+    stop. An eviction war never reaches it. If a connection may outlast the opening of the next, no state without a
+    connection may recur.
     """
 
     def __init__(self, policy: str, budget: Mapping[str, int], rules: Rules | None = None) -> None:
@@ -89,16 +89,17 @@ class Model(explorer.Model[World]):
         self.machine = Machine(policy, self.rules)
         self._intern: dict[Any, int] = {}
         self.most_connected_ticks = PROVED_TICKS if policy == "forbids" and self.budget.keys() <= PROVED else 0
-        # Who is connected when the stream's end is told to another, or whom the machine lost, stays to its end.
+        # A function that is connected when another one is told the stream's end, or that the machine lost, stays to its
+        # end.
         stays = sum(self.budget.get(fault, 0) for fault in ("orphan", "end"))
         self.most_stable_ticks = (HOT_REST_TICKS if policy == "hot" else REST_TICKS) + FUNCTION_TICKS * stays
 
     def first(self) -> World:
-        """The first state."""
+        """Returns the first state."""
         return World(START_MS, tuple(sorted(self.budget.items())))
 
     def key(self, world: World) -> Hashable:
-        """Returns what equal states have in common."""
+        """Returns a value that equal states have in common."""
         return world.key(self._intern)
 
     def is_connected(self, world: World) -> bool:
@@ -106,11 +107,11 @@ class Model(explorer.Model[World]):
         return _is_quiet(world) or world.is_over or any(is_connected(p) for p in world.processes)
 
     def is_stable(self, world: World) -> bool:
-        """Returns whether the stream is connected and nobody is about to take over, or everything is quiet."""
+        """Returns whether the stream is connected and no takeover is near, or everything is quiet."""
         return _is_quiet(world) or (not world.is_over and _has_settled(world, self.policy))
 
     def may_not_recur(self, world: World) -> bool:
-        """Returns whether nobody is connected although somebody should be."""
+        """Returns whether no connection is open although one should be."""
         is_due = not (_is_quiet(world) or world.is_over)
         return is_due and self.policy != "forbids" and all(p.link != "open" for p in world.processes)
 
@@ -222,7 +223,7 @@ class Model(explorer.Model[World]):
             lease = _shown(rules.take_turn(lease, write.fence, write.at_ms, world.now_ms, write.over), write)
             world = with_lease(world._replace(answered=max(world.answered, lease.connected_token)), lease)
             return world, LeaseRead(lease, resumption(world) if lease.connected_token == write.fence else None)
-        # The cursor goes with the lease: one condition decides on both.
+        # The cursor is written with the lease, under one condition.
         if write.kind == "Release":
             is_holder, lease = rules.release(lease, write.fence)
         else:
@@ -250,7 +251,7 @@ class Model(explorer.Model[World]):
         return world.with_process(now._replace(manager=manager, effects=(*following, *rest), seen=summary(manager)))
 
     def _hear(self, world: World, process: Process) -> Iterator[Step]:
-        """Yields what may arrive at an idle process: a message of the upstream, an alarm, the lease."""
+        """Yields the inputs that an idle process may get: a message of the upstream, an alarm, the lease."""
         manager = process.manager
         if process.inbox:
             input_, rest = process.inbox[0], process.inbox[1:]
@@ -258,7 +259,7 @@ class Model(explorer.Model[World]):
             heard = process._replace(inbox=rest, link=link)
             label = f"{process.label} hears {name(input_)}{detail(input_)}"
             yield Step(label, self._feed(world.with_process(heard), heard, input_))
-        # Its own alarms come in their order, and Woken first where both are due at once: so does the driver.
+        # Its own alarms come in order, Woken first if both are due at once, as in the driver.
         wake_at_ms, due_ms = manager.wake_at_ms, manager.lease_due_ms
         reads_first = due_ms is not None and (wake_at_ms is None or due_ms < wake_at_ms)
         if wake_at_ms is not None and world.now_ms >= wake_at_ms and not reads_first:
@@ -303,8 +304,7 @@ class Model(explorer.Model[World]):
         return world.with_process(accepted)._replace(answered=answered)
 
     def _allowed(self, world: World) -> int:
-        """Returns how many connections are allowed: the policy's number, plus, if it tolerates two, one for each lost
-        function.
+        """Returns the number of allowed connections: the policy's, plus, if it is two, one for each lost function.
 
         The lane of a lost function has another by then, and the lost one closes only when it reads the lease.
         """
@@ -333,7 +333,7 @@ class Model(explorer.Model[World]):
 
 
 def _linked(now_ms: int, process: Process, effect: Open | CloseUpstream) -> Process:
-    """Returns the process once it has opened its upstream, or has closed it."""
+    """Returns the process after it has opened its upstream, or has closed it."""
     if isinstance(effect, Open):
         return process._replace(link="asked", asked_until_ms=now_ms + TICK_MS, inbox=())
     if process.link == "none" or any(isinstance(input_, Closed) for input_ in process.inbox):
@@ -360,7 +360,7 @@ def _is_quiet(world: World) -> bool:
 
 
 def _has_settled(world: World, policy: str) -> bool:
-    """Returns whether the stream is connected and nobody is about to take over."""
+    """Returns whether the stream is connected and no takeover is near."""
     holders = [p for p in world.processes if p.link == "open" and p.manager.phase.value == "connected"]
     if len(holders) != len(world.processes):
         return False
@@ -368,6 +368,6 @@ def _has_settled(world: World, policy: str) -> bool:
     if policy == "hot":
         return len(holders) == 2 and world.lease.fence in fences
     lanes = sorted(lane.state for lane in world.lanes if lane.state != "off")
-    # A claim whose function is gone is nothing to most, but a reason to let go where the upstream forbids two.
+    # The claim of a dead function matters only if the upstream forbids two: there it is a reason to let go.
     last = world.lease.fence if policy == "forbids" else world.lease.connected_token
     return fences == {world.lease.connected_token} == {last} and lanes == ["running", "waiting"]

@@ -54,7 +54,7 @@ def connected_by(lease: Lease) -> int:
 
 
 def died_text(died: frozenset[int]) -> str:
-    """Returns Lambda's words about functions that are over, one after the other, as the machine passes them on."""
+    """Returns Lambda's messages about functions that are over, one after the other, as the machine passes them on."""
     return "\n".join(f"RequestId: r{request} Error: Runtime exited" for request in sorted(died))
 
 
@@ -77,7 +77,7 @@ class Process(NamedTuple):
     inbox: tuple[Input, ...] = ()
     request: int = 0  # Lambda's, which all connections of a function have in common
     frozen_until_ms: int = 0
-    told: frozenset[int] = frozenset()  # the requests of which it was told that they are over
+    told: frozenset[int] = frozenset()  # the requests that it knows to be over
 
     @property
     def label(self) -> str:
@@ -85,9 +85,9 @@ class Process(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """Where the machine is in a branch, when it may go on, and when it must: off, waiting, starting, running.
+    """The machine's position in a branch, when it may go on, and when it must: off, waiting, starting, running.
 
-    If a renewal is due, it is also reading the lease, or requesting a successor, "then" waiting or starting.
+    If a renewal is due, it also reads the lease, or requests a successor, "then" waiting or starting.
     """
 
     state: str = "off"
@@ -96,7 +96,7 @@ class Lane(NamedTuple):
 
 
 class Late(NamedTuple):
-    """A write whose answer was lost, and which has not landed yet."""
+    """A write whose answer was lost, and which has not arrived yet."""
 
     kind: str
     fence: int
@@ -108,8 +108,7 @@ class Late(NamedTuple):
 
 
 class World(NamedTuple):
-    """One state. `budget` has the faults that are left; `answered` is the highest fence that the upstream ever
-    accepted.
+    """One state: `budget` has the remaining faults, `answered` the highest fence that the upstream ever accepted.
 
     `died` has the requests of which each lane's machine has proof that they are over.
     """
@@ -132,7 +131,7 @@ class World(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Returns whether nobody should connect: a stop is requested, or the upstream has told an execution the end."""
+        """Returns whether no function should connect: a stop is requested, or the upstream has ended the stream."""
         is_told = self.has("end") and not self.left("end")
         return self.stopped or (is_told and bool(self.lease.ended_at_ms))
 
@@ -144,11 +143,11 @@ class World(NamedTuple):
         return 0
 
     def has(self, fault: str) -> bool:
-        """Returns whether it was among the faults, used up or not."""
+        """Returns whether this kind was among the faults, used up or not."""
         return any(name == fault for name, _ in self.budget)
 
     def spend(self, fault: str) -> World:
-        """Returns the world with one of them used up."""
+        """Returns the world with one fault of this kind used up."""
         return self._replace(budget=tuple((name, count - (name == fault)) for name, count in self.budget))
 
     def with_process(self, process: Process) -> World:
@@ -167,7 +166,7 @@ class World(NamedTuple):
         return self._replace(died=(*self.died[:at], died, *self.died[at + 1 :]))
 
     def key(self, intern: dict[Any, int]) -> tuple[Any, ...]:
-        """Returns what equal states have in common; `intern` replaces parts of it by numbers."""
+        """Returns a value that equal states have in common; `intern` replaces parts of it by numbers."""
         now = self.now_ms
         lease = self.lease
         rank = _ranks(self)
@@ -239,7 +238,7 @@ def _process_key(process: Process, now: int, rank: dict[int, int], connected: in
 
 
 def _proof_key(world: World, process: Process) -> tuple[Any, ...]:
-    """Returns what distinguishes two functions by the deaths that they know of; nothing if nobody died."""
+    """Returns the part of a function's state about known deaths; nothing if no function died."""
     is_shown = process.request == connected_by(world.lease)
     late = tuple([at for at, write in enumerate(world.late) if write.request == process.request])
     is_opening = process.manager.phase in (Phase.CLAIMING, Phase.AWAITING_RELEASE)
@@ -249,7 +248,7 @@ def _proof_key(world: World, process: Process) -> tuple[Any, ...]:
 
 
 def _named(world: World, died: frozenset[int]) -> tuple[int, ...]:
-    """Returns which dead functions are still named: by the lease (-1), or by a write that may land."""
+    """Returns the dead functions that are still named: by the lease (-1), or by a write that may arrive."""
     if not died:
         return ()
     shown = (-1,) if connected_by(world.lease) in died else ()

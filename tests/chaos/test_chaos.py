@@ -31,7 +31,7 @@ PROMISE = (
     ("seeds", "jobs"), [(range(3), 1), pytest.param(range(3, 10_000), 2, marks=pytest.mark.long)], ids=str
 )
 def test_every_schedule_keeps_the_promise(seeds: range, jobs: int) -> None:
-    """In none is anything lost, stored twice, torn, connected too often, stuck or ended without a reason."""
+    """No event is lost, stored twice or torn; no stream is stuck, connected too often or ended without a reason."""
     broken = [result for result in runs(seeds, jobs) if result.violations]
     assert not broken, "\n".join(map(report, broken[:1]))
 
@@ -39,22 +39,22 @@ def test_every_schedule_keeps_the_promise(seeds: range, jobs: int) -> None:
 @pytest.mark.parametrize(
     "seed",
     [
-        95000655,  # who went on from a dead peer's cursor was killed while it was sent what that had kept back
-        120001379,  # 204 for a renewing successor while its predecessor reads on: ended, and so told
-        pytest.param(95001381, marks=LONG),  # the cursor was given up though the record that says why was lost
-        pytest.param(98003434, marks=LONG),  # a heartbeat covered an arrival that nobody had read
-        pytest.param(120001188, marks=LONG),  # a failure at each handover, and the row grew though every one lived
-        pytest.param(97001525, marks=LONG),  # a successor asked in vain with each cursor, until the holder's deadline
+        95000655,  # a connection that resumed from a dead peer's cursor was killed while it received the backlog
+        120001379,  # 204 for a renewing successor while its predecessor reads on: recorded as ended
+        pytest.param(95001381, marks=LONG),  # the cursor was given up though its record was lost
+        pytest.param(98003434, marks=LONG),  # a heartbeat covered an arrival that was not read yet
+        pytest.param(120001188, marks=LONG),  # a failure at each handover, and the row of failures grew
+        pytest.param(97001525, marks=LONG),  # a successor tried each cursor in vain, until the holder's deadline
     ],
 )
-def test_what_chaos_once_found_stays_mended(seed: int) -> None:
-    """Each of these seeds broke a rule until the product was mended."""
+def test_a_seed_that_once_broke_a_rule_keeps_the_promise(seed: int) -> None:
+    """Each of these seeds broke a rule until the product was corrected."""
     result = simulate.run_schedule(generate(seed))
     assert not result.violations, report(result)
 
 
-def test_nothing_is_told_as_missed_where_a_late_default_resume_is_relieved() -> None:
-    """Its cursor was late because of a log and a slow store, and it was relieved before it could have caught up."""
+def test_a_late_default_resume_that_is_relieved_invents_no_gap() -> None:
+    """A log and a slow store made the cursor late, and the connection was relieved before it could have caught up."""
     slow = (Fault(33_767, "slow store", 2_151, 900), Fault(37_689, "slow store", 4_403, 1_800))
     faults = (Fault(1_360, "vanish", 0, 2_000), *slow)
     for memory in (Memory(keeps=6), Memory(keeps=12)):
@@ -64,8 +64,8 @@ def test_nothing_is_told_as_missed_where_a_late_default_resume_is_relieved() -> 
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (0, 2))])
-def test_a_successor_comes_in_time_whatever_its_cursor_is(seed: int) -> None:
-    """The upstream forgets faster than cursors are saved, and failures are followed by long back-offs."""
+def test_a_successor_connects_in_time_with_any_cursor(seed: int) -> None:
+    """The upstream forgets faster than cursors are saved, and long back-offs follow failures."""
     schedule = Schedule(seed, "tolerates", True, False, 0, False, 0, 300, (), memory=Memory(keeps=6, word="status"))
     seldom = Fault(20_000, "redeploy", 0, 1 << changeable(schedule).index("progress_every_s"))
     world = run_world(replace(schedule, faults=(seldom,), pace="long"), more_ms=250_000)
@@ -74,7 +74,7 @@ def test_a_successor_comes_in_time_whatever_its_cursor_is(seed: int) -> None:
 
 
 def test_a_store_can_be_chosen_for_every_schedule() -> None:
-    """Whatever the seed says, all use it; a log flushes as the seed says, and the rest of the seed stays."""
+    """All streams of a seed use the chosen store; a log flushes as the seed says, and the rest of the seed stays."""
     for seed in range(100):
         drawn, log, items = generate(seed), generate(seed, "log"), generate(seed, "items")
         assert {one.store for one in log.all} == {"log"}
@@ -98,7 +98,7 @@ def test_every_kind_of_fault_is_drawn() -> None:
 def test_a_failing_schedule_is_shrunk_and_can_be_replayed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store that stores nothing gives status 1, the command that replays it, and no fault left over."""
+    """A store that loses events gives status 1, the command that replays the schedule, and no fault left over."""
     monkeypatch.setattr("handlers.store.event_writer.OneWrite.outcomes", lambda _, events: [STORED] * len(events))
     assert main(["chaos", "--schedules", "1", "--seed", "x"]) == 2
     assert capsys.readouterr().err.startswith("streamkeeper: --seed must be a whole number from 0 to ")
@@ -112,7 +112,7 @@ def test_a_failing_schedule_is_shrunk_and_can_be_replayed(
 
 
 def test_shrinking_keeps_the_fault_that_matters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the fault that causes the failure is left, also in the report."""
+    """Shrinking leaves only the fault that causes the failure, also in the report."""
     monkeypatch.setattr(
         "local.simulation.chaotic_upstream.ChaoticUpstream.burst", lambda upstream, _count: upstream.excess.append("x")
     )
@@ -123,5 +123,5 @@ def test_shrinking_keeps_the_fault_that_matters(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_last_line_names_every_count() -> None:
-    """A count of 0 is printed too."""
+    """The last line has every count, also those that are 0."""
     assert " ".join(summary(3, Counter({"lost": 2}))) == f"schedules 3{PROMISE}".replace("lost 0", "lost 2").rstrip()

@@ -1,4 +1,4 @@
-"""Somebody stops the execution of a group, and not all of its streams are requested again, or none."""
+"""The execution of a group is stopped, and then some of its streams, or none, are requested again."""
 
 import pytest
 
@@ -16,14 +16,14 @@ from local.chaos.stream_rules import FORBIDDEN_HANDOVER_MS
 from tests.planted.schedules import group, stream
 
 AT_MS = 20_000
-# The watch comes round so much later for the first time.
+# The first check of the watch comes so much later.
 ABORT = Fault(AT_MS, "abort", 0, 59_000)
 Words = list[tuple[int, str]]
 
 
 @pytest.fixture
 def words(monkeypatch: pytest.MonkeyPatch) -> Words:
-    """Returns the statuses of all streams over time, with their instants."""
+    """Return the statuses of all streams with their instants, which fill during the run."""
     said: Words = []
     wrong_word = MemberReader._wrong_word
 
@@ -36,7 +36,7 @@ def words(monkeypatch: pytest.MonkeyPatch) -> Words:
 
 
 def aborted(*faults: Fault, more_ms: int = 0) -> Group:
-    """Returns the world of a stream of each policy after the abort; `faults` are those of the first stream."""
+    """Return the world after the abort, with one stream of each policy; `faults` are those of the first stream."""
     streams = [stream(policy, *(() if number else faults)) for number, policy in enumerate(POLICIES)]
     world = run_world(group(*streams, faults=(ABORT,)), more_ms=more_ms)
     assert isinstance(world, Group)
@@ -44,19 +44,19 @@ def aborted(*faults: Fault, more_ms: int = 0) -> Group:
 
 
 def long_holes(world: Group) -> list[tuple[int, int]]:
-    """Returns, for each stream, the intervals without a connection that are longer than a handover."""
+    """Return, for each stream, the intervals without a connection that are longer than a handover."""
     until_ms = world.clock.now_ms()
     holes = [hole for one in world.members for hole in uncovered(one, world.origin_ms + AT_MS, until_ms)]
     return [(start, end) for start, end in holes if end - start > FORBIDDEN_HANDOVER_MS]
 
 
 def of_the_watch(world: Group) -> list[str]:
-    """Returns what the watch has found."""
+    """Return the findings of the watch."""
     return [line.partition("the watch: ")[2] for line in world.log if "the watch: " in line]
 
 
-def test_a_group_that_nobody_asks_for_again_is_started_by_the_watch(words: Words) -> None:
-    """Its functions live until their limits; then its streams are reconnecting until the watch comes."""
+def test_the_watch_starts_an_aborted_group_that_is_not_requested_again(words: Words) -> None:
+    """The functions live until their limits; then the streams are reconnecting until the watch starts the group."""
     world = aborted()
     assert violations(world) == []
     (sentence,) = of_the_watch(world)
@@ -70,10 +70,10 @@ def test_a_group_that_nobody_asks_for_again_is_started_by_the_watch(words: Words
     assert {word for _, word in words[-len(POLICIES) :]} == {"running"}
 
 
-def test_nobody_knows_of_a_group_that_not_even_the_watch_has_found(
+def test_streams_of_an_aborted_group_become_unknown_without_the_watch(
     words: Words, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten minutes after its functions' last records, the status of each of its streams says so."""
+    """Ten minutes after the functions' last records, the status of each stream is "unknown"."""
     monkeypatch.setattr("handlers.watching.orphan_recovery.is_suspect", lambda *_lease: False)
     world = aborted(more_ms=600_000)
     assert {violation.kind for violation in violations(world)} >= {"stuck"}
@@ -81,7 +81,7 @@ def test_nobody_knows_of_a_group_that_not_even_the_watch_has_found(
 
 
 def test_a_post_of_one_stream_starts_its_group_again() -> None:
-    """All its streams are taken over from the functions that still live, and the watch finds nothing."""
+    """After a POST of one stream all streams are taken over from the living functions, and the watch finds nothing."""
     world = aborted(Fault(AT_MS + 3_000, "post"))
     assert violations(world) == []
     assert (long_holes(world), of_the_watch(world)) == ([], [])
@@ -89,8 +89,8 @@ def test_a_post_of_one_stream_starts_its_group_again() -> None:
     assert [len(one.answered) for one in world.members] == [2, 1, 1]
 
 
-def test_aborts_that_nobody_follows_are_drawn() -> None:
-    """A thirtieth of two hundred schedules has one, and then nobody requests all streams again."""
+def test_aborts_without_a_restart_are_drawn() -> None:
+    """About a thirtieth of the schedules stops a group's execution and never requests all streams again."""
     faults = [generate_groups(seed).faults for seed in range(200)]
     forsaken = [{fault.kind for fault in some} for some in faults if any(fault.kind == "abort" for fault in some)]
     assert 4 < len(forsaken) < 16

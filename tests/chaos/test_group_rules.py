@@ -1,4 +1,4 @@
-"""The rules of chaos that make an exception for a group or a handover still find what they should."""
+"""Rules of chaos with an exception for a group or a handover still find violations."""
 
 from dataclasses import replace
 
@@ -16,35 +16,35 @@ from local.chaos.simulate import run_schedule, run_world
 from local.simulation.upstream_memory import Memory
 from tests.planted.schedules import CALM, PLAIN, group, stream
 
-# Its upstream ends the older connection, and then says that the cursor is too old: it keeps half a second.
+# Its upstream ends the older connection, and then refuses the cursor as too old: it keeps half a second.
 FORGETFUL = replace(PLAIN, reconnect_tries=3, events_every_ms=300, memory=Memory(keeps=2, word="frame"))
-# Beyond three handovers, each of them calm.
+# Time for three more handovers, each of them calm.
 MORE_MS = 90_000
 
 
 def broken() -> set[str]:
-    """Returns the rules that a stream breaks if the store refuses its function, and then its peer does repeatedly."""
+    """Return the rules that a stream breaks if first the store refuses its function, and then its peer does."""
     schedule = generate_groups(1029)
     alone = replace(schedule, group=tuple(one for one in schedule.group if one.name == "m11"))
     return {violation.kind for violation in run_schedule(alone).violations}
 
 
-def test_a_function_that_rests_as_the_machine_does_begins_a_new_row() -> None:
-    """The first try after such a back-off followed a random pause, and the one after it comes at once."""
+def test_a_functions_back_off_may_end_a_row_of_tries_as_the_machines_does() -> None:
+    """The first try after a long back-off followed a random pause, and the one after it comes at once."""
     assert broken() == set()
 
 
-def test_a_function_whose_rests_are_not_drawn_is_in_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So the rule checks the back-off itself."""
+def test_a_function_whose_back_offs_are_not_drawn_is_in_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With back-offs that are not drawn, the rule is broken, so it checks the back-off itself."""
     monkeypatch.setattr(next_step, "rest_bounds_s", lambda *_of: (1, 1))
     assert "in-step" in broken()
 
 
 @pytest.mark.parametrize("schedule", [FORGETFUL, group(FORGETFUL)], ids=["alone", "in a group"])
-def test_who_evicts_and_is_then_told_that_its_cursor_is_too_old_may_connect_again(
+def test_a_connection_that_evicts_and_has_an_expired_cursor_may_connect_again(
     schedule: Schedule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing else may leave the stream unconnected, and if that lasts too long it breaks a rule."""
+    """Nothing but an expired cursor may leave the stream unconnected, and for too long it breaks a rule."""
     world = run_world(schedule, more_ms=MORE_MS)
     stream = world.beside[0] if schedule.group else world
     links = stream.upstream.links
@@ -56,18 +56,18 @@ def test_who_evicts_and_is_then_told_that_its_cursor_is_too_old_may_connect_agai
     assert {violation.kind for violation in violations(world)} == {"stuck", *(["disturbed"] if schedule.group else [])}
 
 
-def test_a_stop_request_that_overtakes_a_post_is_the_last_word() -> None:
-    """The POST joins before it and is answered after it. The stream stays stopped, and no rule objects."""
+def test_a_stop_request_that_overtakes_a_post_wins() -> None:
+    """The POST joins before the DELETE and is answered after it: the stream stays stopped, and no rule is broken."""
     world = run_world(group(stream("evicts", Fault(20_135, "stop"), joins_ms=20_000), CALM))
     requests = [line.partition("m0: ")[2].rstrip() for line in world.log if "m0: POST" in line or "m0: DELETE" in line]
     assert requests == ["POST", "DELETE", "POST is answered: SUCCEEDED"]
     assert violations(world) == []
 
 
-def test_what_came_longer_before_the_next_opening_than_an_upstream_keeps_may_be_a_gap(
+def test_events_older_than_an_upstream_keeps_may_be_a_gap(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """This holds for a default resume, however short the gap: a group knows late that a connection has caught up."""
+    """A default resume may leave a short gap for older events: a group learns late that a connection caught up."""
     schedule = generate_groups(9043)
     world = run_world(replace(schedule, group=schedule.group[:1]))
     assert violations(world) == []
@@ -75,7 +75,7 @@ def test_what_came_longer_before_the_next_opening_than_an_upstream_keeps_may_be_
     assert {violation.kind for violation in violations(world)} == {"invented"}
 
 
-def test_what_two_left_behind_that_had_not_caught_up_may_be_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_that_two_relieved_connections_left_may_be_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     """A default resume was relieved by one that was relieved a second later; the third resumed 5 s back, too late."""
     world = run_world(generate(4100003587))
     assert violations(world) == []
@@ -84,7 +84,7 @@ def test_what_two_left_behind_that_had_not_caught_up_may_be_a_gap(monkeypatch: p
 
 
 def test_a_group_ends_with_its_last_stream() -> None:
-    """The place of a stopped stream is freed in the same turn, not with the next heartbeat a second later."""
+    """The group's function ends in the same turn as its last stream, not a second later with the next heartbeat."""
     schedule = generate_groups(18)
     alone = replace(schedule, group=tuple(one for one in schedule.group if one.name == "m4"))
     log = run_schedule(alone).log

@@ -20,7 +20,7 @@ LONG = pytest.mark.long
 def test_the_promise_holds_behind_a_token_server(seeds: range) -> None:
     """Nothing is lost without a gap, and each end names the server that gave no token or ticket.
 
-    No token is requested without need: one for a function, and more only if one expired or was refused.
+    A function requests one token, and another one only if that expired or was refused.
     """
     for seed in seeds:
         world = run_world(with_guard(generate(seed), random.Random(seed)))
@@ -37,7 +37,7 @@ def test_the_promise_holds_behind_a_token_server(seeds: range) -> None:
 @pytest.mark.cpu(8)
 @pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 60), marks=LONG)], ids=str)
 def test_it_holds_in_groups_too(seeds: range) -> None:
-    """Streams that share a function share its tokens, and the server's outages."""
+    """Streams that share a function share its tokens and the server's outages, and the promise holds."""
     for seed in seeds:
         result = simulate.run_schedule(with_guards(generate_groups(seed), random.Random(seed)))
         assert (seed, result.violations) == (seed, [])
@@ -50,8 +50,8 @@ TICKET_REFUSED = "the ticket server auth.invalid answered 403"
 
 
 @pytest.mark.parametrize(("seed", "words"), [(16, {TOKEN_AWAY, TICKET_AWAY, TICKET_REFUSED}), (4, {TOKEN_AWAY})])
-def test_who_gave_no_token_or_ticket_is_named(seed: int, words: set[str]) -> None:
-    """The connection's record says which server answered what, or that it was away."""
+def test_the_server_that_gave_no_token_or_ticket_is_named(seed: int, words: set[str]) -> None:
+    """The connection's record names the server and its answer, or says that it was away."""
     world = run_world(with_guard(generate(seed), random.Random(seed)))
     unready = {link.fence: link.unready for link in world.upstream.links if link.unready}
     details = {count(row, "fence"): text(row, "detail") for row in ledger_rows(world)}
@@ -61,7 +61,7 @@ def test_who_gave_no_token_or_ticket_is_named(seed: int, words: set[str]) -> Non
 
 
 def test_schedules_draw_tokens() -> None:
-    """About a tenth of the schedules for lone streams and for groups have them, with all their faults."""
+    """About a tenth of the schedules, with and without groups, has tokens, with all their faults."""
     kinds = {*GUARD_FAULTS, "ticket refused"}
     for drawn in ([generate(seed) for seed in range(200)], [generate_groups(seed) for seed in range(200)]):
         assert 10 < sum(one.token_lives_s > 0 for one in drawn) < 40

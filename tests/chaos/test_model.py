@@ -1,4 +1,4 @@
-"""The protocols of a handover, a group and a log are explored to the end: every interleaving within a budget of faults.
+"""The protocols of a handover, a group and a log are explored completely: every interleaving within a budget of faults.
 
 Planted defects show that violations are found (`tests/planted`). docs/proofs.md has the numbers.
 """
@@ -17,7 +17,7 @@ from tests.chaos.model_segments import Search
 
 
 def group(policies: str, joined: int = 1, **budget: int) -> Any:
-    """Returns a group whose streams have these policies, and the number of members at first."""
+    """Returns a model of a group whose streams have these policies, with `joined` members at first."""
     name = f"{' and '.join(policies.split())}, {joined} joined: {', '.join(f'{n} {c}' for n, c in budget.items())}"
     return pytest.param(model_group.Model(policies.split(), budget, joined), id=name)
 
@@ -68,13 +68,13 @@ LONG = (
     log(connections=3, losses=0, at_once=3),
 )
 MARKED = pytest.mark.long
-# More of everything than can be explored.
+# More events, connections and faults than can be explored.
 MANY = Search(events=9, connections=7, kills=4, losses=4, lates=4, at_once=3, page=2)
 
 
 @pytest.mark.parametrize("model", [*SHORT, *(pytest.param(*one.values, id=one.id, marks=MARKED) for one in LONG)])
 def test_every_interleaving_keeps_the_invariants(model: Model[Any]) -> None:
-    """No order of steps and faults breaks an invariant, and from every state the stream, or the group, comes to rest.
+    """No order of steps and faults breaks an invariant, and from every state the stream, or the group, settles.
 
     A log has each event once and in order.
     """
@@ -84,7 +84,7 @@ def test_every_interleaving_keeps_the_invariants(model: Model[Any]) -> None:
 
 @given(st.booleans(), st.lists(st.integers(0, 10**6), min_size=60, max_size=250))
 def test_drawn_runs_of_many_connections_keep_the_invariants(resumes: bool, picks: list[int]) -> None:
-    """With seven connections, three at a time, nine events and twelve faults, each random step keeps them."""
+    """With seven connections, three at a time, nine events and twelve faults, each random step keeps the invariants."""
     search = Search(**{**MANY.__dict__, "resumes": resumes})
     world = search.first()
     for pick in picks:
@@ -117,8 +117,8 @@ NUMBERS = st.integers(0, 7)
 
 
 @given(st.sets(st.tuples(NUMBERS, NUMBERS), max_size=24), st.sets(NUMBERS))
-def test_a_state_recurs_where_it_can_be_reached_from_itself(ways: set[tuple[int, int]], bare: set[int]) -> None:
-    """The answer is that of the transitive closure over the states that can be reached."""
+def test_a_state_recurs_if_it_can_be_reached_from_itself(ways: set[tuple[int, int]], bare: set[int]) -> None:
+    """The result equals that of the transitive closure over the reachable states."""
     closure = set(ways)
     while more := {(a, d) for a, b in closure for c, d in ways if b == c} - closure:
         closure |= more
@@ -126,8 +126,8 @@ def test_a_state_recurs_where_it_can_be_reached_from_itself(ways: set[tuple[int,
     assert explore(Numbers(ways, bare)).violation == ("covered for ever" if recurs else "")
 
 
-def test_a_trace_tells_every_step(capsys: pytest.CaptureFixture[str]) -> None:
-    """A bounded exploration from the command line says so, and exits with 0 if it finds nothing."""
+def test_a_bounded_exploration_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """A bounded exploration from the command line prints "bounded" and exits with 0 if it finds nothing."""
     assert main(["--policy", "evicts", "--faults", "kill=1,drop", "--depth", "12"]) == 0
     assert "evicts faults kill=1,drop=1: bounded" in capsys.readouterr().out
 
@@ -142,7 +142,7 @@ def test_a_trace_tells_every_step(capsys: pytest.CaptureFixture[str]) -> None:
     ids=["a stream", "a group", "a log"],
 )
 def test_two_explorations_are_equal(search: Model[Any]) -> None:
-    """The states, the transitions and the trace of a violation are the same each time."""
+    """Two explorations have the same states, transitions and trace of a violation."""
     first, second = (explore(search, most=400) for _ in range(2))
     assert (first.states, first.transitions, first.trace) == (second.states, second.transitions, second.trace)
     assert first.states >= 400

@@ -1,4 +1,4 @@
-"""The progress of chaos: one line on a terminal, a line now and then elsewhere, and an account at Ctrl-C."""
+"""The progress of chaos: one line on a terminal, a line now and then elsewhere, and a summary at Ctrl-C."""
 
 import contextlib
 import io
@@ -22,13 +22,13 @@ class Screen(io.StringIO):
 
 
 def progress(stream: io.StringIO, seconds: list[float]) -> Progress:
-    """Returns the progress of a thousand schedules, with a clock that shows these seconds one after the other."""
+    """Return the progress of a thousand schedules, with a clock that shows these seconds one after the other."""
     clock = iter(seconds)
     return Progress(1_000, stream, lambda: next(clock))
 
 
-def test_elsewhere_a_line_comes_now_and_then() -> None:
-    """It comes every fifteen seconds, with the rate and the remaining time."""
+def test_a_line_comes_now_and_then_without_a_terminal() -> None:
+    """Without a terminal a line with rate and remaining time comes every fifteen seconds."""
     said = io.StringIO()
     shown = progress(said, [0, 1, 15, 15, 16, 31, 31])
     for seed in range(4):
@@ -40,7 +40,7 @@ def test_elsewhere_a_line_comes_now_and_then() -> None:
 
 
 def test_a_terminal_has_one_line_that_is_rewritten() -> None:
-    """It is rewritten five times a second, fits the terminal, and is removed at the end."""
+    """On a terminal the line is rewritten five times a second, fits the terminal, and is removed at the end."""
     said = Screen()
     shown = progress(said, [0, 0.1, 4, 4, 4.1, 5, 5])
     for seed in range(4):
@@ -52,8 +52,8 @@ def test_a_terminal_has_one_line_that_is_rewritten() -> None:
     assert all("\n" not in line and len(line) < 80 for line in lines)
 
 
-def test_what_a_schedule_broke_is_said_at_once() -> None:
-    """It is printed with the seed, and counted from then on."""
+def test_a_broken_rule_is_printed_at_once() -> None:
+    """A broken rule is printed at once with the seed, and counted from then on."""
     said = io.StringIO()
     shown = progress(said, [0, 1, 2, 90])
     shown.add(7, ("lost",))
@@ -64,8 +64,8 @@ def test_what_a_schedule_broke_is_said_at_once() -> None:
 
 @pytest.mark.cpu(5)
 @pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.long)])
-def test_an_interrupt_says_what_is_done_and_how_to_go_on(jobs: str) -> None:
-    """It counts all processes and prints no traceback; standard output has only the last line."""
+def test_an_interrupt_prints_what_is_done_and_how_to_go_on(jobs: str) -> None:
+    """Ctrl-C prints the count of all processes and no traceback; standard output has only the last line."""
     primary, secondary = os.openpty()
     command = [sys.executable, "-m", "local.cli", "chaos", "--schedules", "100000", "--seed", "5", "--jobs", jobs]
     with subprocess.Popen(

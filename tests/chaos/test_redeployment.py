@@ -23,7 +23,8 @@ from local.stages import load
 LONG = pytest.mark.long
 AT_MS = 20_000
 ALL_CHANGES = 0b111111
-# A shorter wait, which leaves room for a longer overlap; that; and a longer interval in which a takeover is noticed.
+# A shorter wait, which leaves time for a longer overlap; that overlap; and a longer interval in which a takeover is
+# noticed.
 LONGER_OVERLAP = 0b10101
 OUTAGE = Fault(AT_MS + 1_000, "no functions", 25_000)
 MORE_MS = 150_000
@@ -43,13 +44,13 @@ def redeployed(policy: str, *faults: Fault, hot: bool = False) -> World:
     [("evicts", False), ("forbids", False), ("tolerates", True), pytest.param("tolerates", False, marks=LONG)],
 )
 def test_the_stream_stays_connected_over_a_redeployment(policy: str, hot: bool) -> None:
-    """New functions have the new version, the next execution runs under it, and no instant is uncovered."""
+    """New functions have the new version, the next execution runs under it, and the stream is always connected."""
     world = redeployed(policy, hot=hot)
     assert violations(world) == []
     began_ms: dict[object, int] = {
         link.function: link.asked_ms - world.origin_ms for link in reversed(world.upstream.links)
     }
-    # One that waits for its turn at the end of the run has asked nobody yet.
+    # A function that waits for its turn at the end of the run has requested nothing yet.
     asked = [function for function in world.functions if function in began_ms]
     assert len(world.functions) - len(asked) <= 1
     versions = [(function.task.version, began_ms[function] > AT_MS) for function in asked]
@@ -66,7 +67,7 @@ def test_the_stream_stays_connected_over_a_redeployment(policy: str, hot: bool) 
 
 
 def test_a_changed_wait_is_kept_from_the_renewal_on() -> None:
-    """The lanes of the first execution keep their wait; its successors have the new one."""
+    """The lanes of the first execution keep their wait; those of its successors have the new one."""
     world = redeployed("evicts")
     waits = {1: set[int](), 2: set[int]()}
     for execution, version in zip(world.executions, world.definitions, strict=True):
@@ -78,13 +79,13 @@ def test_a_changed_wait_is_kept_from_the_renewal_on() -> None:
                 entered[name] = event["timestamp"]
             elif kind == "WaitStateExited" and name in ("Wait A", "Wait B"):
                 waits[version].add(event["timestamp"] - entered[name])
-    # By chance a second shorter.
+    # A second shorter by chance.
     assert {15_000, 16_000} >= waits[1] > set()
     assert {12_000, 13_000} >= waits[2] > set()
 
 
-def test_redeployments_are_drawn_and_excuse_nothing() -> None:
-    """At least every eighth schedule has one, and without other faults a run counts as calm from the start."""
+def test_redeployments_are_drawn_and_are_no_excuse() -> None:
+    """At least every eighth schedule has a redeployment, and without other faults a run counts as calm at once."""
     drawn = [any(fault.kind == "redeploy" for fault in generate(seed).faults) for seed in range(200)]
     assert sum(drawn) > 25
     assert quiet_ms(replace(PLAIN, faults=(Fault(AT_MS, "redeploy", 0, ALL_CHANGES),)), load("local")) == 0
@@ -104,14 +105,14 @@ def test_redeployments_are_drawn_and_excuse_nothing() -> None:
 def test_a_shorter_limit_renews_the_execution_whose_lanes_wait_for_longer(
     policy: str, is_hot: bool, outage: tuple[Fault, ...]
 ) -> None:
-    """Its successor has the new wait, and after two lives nothing is uncovered any more."""
+    """After a shorter limit the successor has the new wait, and after two lives the stream is always connected."""
     world = shortened(policy, is_hot, outage)
     assert (violations(world), world.definitions) == ([], [1, 2])
     assert late_holes(world) == []
 
 
-def test_without_the_machines_word_each_pass_leaves_a_moment_uncovered() -> None:
-    """The rule finds it for as long as the execution lives, so the test above does not pass by luck."""
+def test_without_the_machines_wait_each_pass_leaves_a_moment_uncovered() -> None:
+    """Without `wait_s` from the machine the rule is broken for as long as the execution lives."""
     world = shortened("tolerates", False, (), machine_of=machines(_says_no_wait))
     assert {violation.kind for violation in violations(world)} == {"stuck"}
     assert world.definitions == [1]
@@ -136,7 +137,7 @@ def grouped(*faults: Fault, late_ms: int, has_new_profile: bool = False) -> Grou
 
 
 def test_streams_of_a_group_stay_connected_over_a_redeployment() -> None:
-    """Running streams stay where they are, even if a function keeps fewer now; new ones join another group."""
+    """Running streams stay in their group, even if a function keeps fewer now; new streams join another group."""
     names = changeable(GROUPED)
     all_changes = sum(1 << at for at, name in enumerate(names) if name != SHORTER)
     world = grouped(Fault(AT_MS, "redeploy", 0, all_changes), late_ms=AT_MS + 5_000)
@@ -148,7 +149,7 @@ def test_streams_of_a_group_stay_connected_over_a_redeployment() -> None:
 
 @pytest.mark.parametrize("late_ms", [AT_MS + 20, pytest.param(AT_MS + 2_500, marks=LONG)])
 def test_a_stream_of_a_new_profile_is_connected_by_the_function_that_runs(late_ms: int) -> None:
-    """That function began before the profile was deployed; it connects within 5 s, and the others stay connected."""
+    """A function that began before a profile was deployed connects its stream within 5 s; the others stay connected."""
     change = Fault(AT_MS, "redeploy", 0, 1 << changeable(GROUPED).index("reconnect_tries"))
     world = grouped(change, late_ms=late_ms, has_new_profile=True)
     assert violations(world) == []
@@ -177,7 +178,7 @@ def shortened(policy: str, is_hot: bool, more: tuple[Fault, ...], machine_of: Ma
 
 
 def late_holes(world: World) -> list[tuple[int, int]]:
-    """Returns when nobody was connected, from two lives after the last fault or redeployment on."""
+    """Returns when the stream was not connected, from two lives after the last fault or redeployment on."""
     last_ms = max(quiet_ms(world.schedule, world.settings), *(fault.at_ms for fault in world.schedule.faults))
     return uncovered(world, world.origin_ms + last_ms + 48_000, world.clock.now_ms())
 

@@ -1,4 +1,4 @@
-"""An upstream that refuses a stream for a while, and one that keeps refusing, in the world of faults."""
+"""An upstream that refuses a stream for a while, and an upstream that keeps refusing, in the world of faults."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def lanes(world: World, from_ms: int, to_ms: int) -> set[str]:
     ],
 )
 def test_a_stream_outlives_refusals_that_pass(policy: str, hot: bool, status: int) -> None:
-    """They last 40 s, longer than any function: no message, no rejection, and it is connected afterwards."""
+    """After refusals of 40 s, longer than any function, the stream is connected, without a message or a rejection."""
     world = refused(policy, 40_000, 300, status, hot=hot)
     assert violations(world) == []
     asked = [link for link in world.upstream.links if link.refused_with]
@@ -50,8 +50,8 @@ def test_a_stream_outlives_refusals_that_pass(policy: str, hot: bool, status: in
     assert world.upstream.open_links
 
 
-def test_a_stream_of_a_group_outlives_a_page_beside_the_others() -> None:
-    """It lasts for a minute: no stream is rejected, and each is connected afterwards."""
+def test_a_stream_of_a_group_outlives_a_page_in_place_of_its_events() -> None:
+    """After a page that lasts a minute each stream of the group is connected, and none is rejected."""
     page = stream("evicts", Fault(FROM_MS, "rejection", 60_000, PAGE), reject_after_s=300)
     world = run_world(group(page, CALM))
     assert violations(world) == []
@@ -72,7 +72,7 @@ def test_a_stream_of_a_group_outlives_a_page_beside_the_others() -> None:
     ],
 )
 def test_refusals_that_go_on_end_the_stream_once(policy: str, hot: bool, status: int) -> None:
-    """After `reject_after` without a connection it ends with one message, and nobody connects again."""
+    """After `reject_after` without a connection the stream ends with one message, and no function connects again."""
     world = refused(policy, 10**6, 30, status, hot=hot)
     assert [violation for violation in violations(world) if violation.kind != "stuck"] == []
     assert over_as(world) == "rejected"
@@ -84,8 +84,8 @@ def test_refusals_that_go_on_end_the_stream_once(policy: str, hot: bool, status:
     assert world.clock.now_ms() - max(refusals) > 20_000
 
 
-def test_zero_ends_it_once_nobody_is_connected() -> None:
-    """The other lane's connection is read until the end of its function."""
+def test_a_reject_after_of_zero_ends_the_stream_once_no_connection_is_left() -> None:
+    """With `reject_after` 0 the stream ends once the other lane's connection, read until its function ends, is over."""
     world = refused("evicts", 10**6, 0)
     refused_ms = [link.closed_ms or 0 for link in world.upstream.links if link.refused_with]
     until_ms = max(link.closed_ms or 0 for link in world.upstream.links if link.opened_ms)

@@ -14,8 +14,8 @@ LONG = pytest.mark.long
 
 @pytest.mark.cpu(8)
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 400), marks=LONG)], ids=str)
-def test_the_promise_holds_where_ids_start_over(seeds: range) -> None:
-    """The ledger shows exactly what was dropped or forgotten, and the status says why."""
+def test_the_promise_holds_if_ids_start_over(seeds: range) -> None:
+    """If ids start over, the ledger shows exactly the dropped and forgotten events, and the status has the reason."""
     for seed in seeds:
         result = simulate.run_schedule(with_restart(generate(seed), random.Random(seed)))
         assert (seed, result.violations) == (seed, [])
@@ -24,7 +24,7 @@ def test_the_promise_holds_where_ids_start_over(seeds: range) -> None:
 @pytest.mark.cpu(8)
 @pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 40), marks=LONG)], ids=str)
 def test_it_holds_in_groups_too(seeds: range) -> None:
-    """Each stream of a group may have such an upstream."""
+    """The promise holds if any streams of a group have such an upstream."""
     for seed in seeds:
         drawn, apart = generate_groups(seed), random.Random(seed)
         streams = tuple(with_restart(one, apart, APART) for one in drawn.group)
@@ -32,6 +32,6 @@ def test_it_holds_in_groups_too(seeds: range) -> None:
 
 
 def test_schedules_draw_restarts() -> None:
-    """A few of the schedules for lone streams and for groups have them."""
+    """A few of the schedules, with and without groups, have restarts."""
     assert 5 < sum(generate(seed).restarts for seed in range(400)) < 30
     assert 5 < sum(any(one.restarts for one in generate_groups(seed).group) for seed in range(200)) < 30

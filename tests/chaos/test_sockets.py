@@ -17,8 +17,8 @@ LONG = pytest.mark.long
 def test_the_promise_holds_over_a_socket(seeds: range) -> None:
     """Nothing is lost without a gap, each hole in the numbers is recorded, and no client breaks the protocol.
 
-    An independent library reads what the client sends, and the upstream checks the cursor that was requested. No event
-    is acknowledged before it is stored.
+    An independent library reads the client's frames, and the upstream checks the requested cursor. No event is
+    acknowledged before it is stored.
     """
     results = [simulate.run_schedule(with_socket(generate(seed))) for seed in seeds]
     assert [(result.schedule.seed, result.violations) for result in results if result.violations] == []
@@ -28,7 +28,7 @@ def test_the_promise_holds_over_a_socket(seeds: range) -> None:
 @pytest.mark.cpu(8)
 @pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 40), marks=LONG)], ids=str)
 def test_it_holds_in_groups_too(seeds: range) -> None:
-    """Streams that share a function, with items and logs among them, all use sockets."""
+    """The promise holds for streams that share a function and use sockets, with items and logs among them."""
     for seed in seeds:
         drawn = generate_groups(seed)
         result = simulate.run_schedule(replace(drawn, group=tuple(map(with_socket, drawn.group))))
@@ -36,7 +36,7 @@ def test_it_holds_in_groups_too(seeds: range) -> None:
 
 
 def test_schedules_draw_sockets() -> None:
-    """About a tenth of the schedules for lone streams and for groups use them; the rest of a seed stays the same."""
+    """About a tenth of the schedules, with and without groups, uses sockets; the rest of a seed stays the same."""
     assert 10 < sum(generate(seed).socket for seed in range(200)) < 40
     assert 5 < sum(any(one.socket for one in generate_groups(seed).group) for seed in range(200)) < 40
     for seed in range(50):
@@ -44,8 +44,8 @@ def test_schedules_draw_sockets() -> None:
         assert replace(drawn, socket=False).faults == drawn.faults
 
 
-def test_a_rude_client_is_noticed() -> None:
-    """A frame without a mask, a message after the close, and an unanswered ping are noticed."""
+def test_a_client_that_breaks_the_protocol_is_noticed() -> None:
+    """The upstream notices a frame without a mask, a message after the close, and an unanswered ping."""
     with pytest.raises(AssertionError, match="breaks the protocol"):
         SocketPeer().hears(b"\x81\x02{}")
     peer = SocketPeer()

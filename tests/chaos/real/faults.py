@@ -21,7 +21,7 @@ from tests.chaos.real.shapes import STALL_AFTER_S, STREAMS, Journal, place_of
 from tests.harness import Service
 
 STARTED_WITHIN_S = 90
-# The connection reads the stop within a second; one that is in a back-off reads it when that is over.
+# The connection reads the stop within a second; in a back-off it reads the stop when that is over.
 STOPPED_WITHIN_S = 12
 
 
@@ -45,7 +45,7 @@ def plan(seed: int) -> Iterator[Step]:
 
 @dataclass
 class Scene:
-    """The service, its upstream, the journal and the proxy; and when streams were to stop, and when nothing passed."""
+    """The service, its upstream, the journal and the proxy; when streams should be stopped, and when no byte passed."""
 
     service: Service
     upstreams: Upstreams
@@ -112,7 +112,7 @@ def _stand_still(pids: Collection[int], lasts_s: float, halfway: Callable[[], ob
 
 
 def _silent(scene: Scene, step: Step) -> None:
-    """Nothing passes and nothing closes. A connection that leaves before `stall_after_s` cannot know that."""
+    """Lets no byte pass and no connection close. A connection that leaves before `stall_after_s` cannot notice that."""
     scene.silences.append((now_ms(), now_ms() + STALL_AFTER_S * 1000))
     with scene.proxy.stalled():
         rest(step.lasts_s)
@@ -128,9 +128,9 @@ def _bad_network(scene: Scene, step: Step) -> None:
 
 
 def _disk_full(scene: Scene, step: Step) -> None:
-    """Neither the database nor the service can write a file; every second time, all functions are killed too.
+    """Lets the database and the service write no file; every second time, all functions are killed too.
 
-    The means is RLIMIT_FSIZE: write(2) fails with EFBIG where a full disk gives ENOSPC, and no right to mount is
+    The means is RLIMIT_FSIZE: write(2) fails with EFBIG, not with ENOSPC as on a full disk, and no right to mount is
     needed.
     """
     pids = scene.everything()
@@ -156,7 +156,7 @@ def _power_cut(scene: Scene, _: Step) -> None:
 
 
 def _stopped_and_started(scene: Scene, step: Step) -> None:
-    """DELETEs a stream until nobody is connected, and POSTs it: events in between do not count as missing."""
+    """DELETEs a stream until it is not connected, and POSTs it: events in between do not count as missing."""
     stream, from_ms, end_s = STREAMS[int(step.which * len(STREAMS))], now_ms(), time.monotonic() + STOPPED_WITHIN_S
     try:
         scene.service.ask("DELETE", stream)
@@ -175,8 +175,8 @@ def _one(step: Step, pids: list[int]) -> list[int]:
 
 
 MANAGER, DATABASE = b"connection-manager", b"/dynoxide"
-# A function is frozen for less time than its heartbeats count, or for longer; so is silence shorter or longer than what
-# counts as an end. Of every second suspended host the upstream resets the connections meanwhile.
+# A function is frozen for less or more time than its heartbeats count; silence is shorter or longer than the limit that
+# ends a connection. During every second suspension of the host the upstream resets the connections.
 FAULTS: Mapping[str, Callable[[Scene, Step], object]] = {
     "function killed": lambda scene, step: _send(_one(step, scene.processes(MANAGER)), signal.SIGKILL),
     "functions killed": lambda scene, _: _send(scene.service.sandboxes(), signal.SIGKILL),

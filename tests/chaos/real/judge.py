@@ -1,4 +1,4 @@
-"""Compares the upstream's journal with what the API returned about one stream, and reports each contradiction.
+"""Compares the upstream's journal with the API's answers about one stream, and reports each contradiction.
 
 It decides from the collected data alone. Invariant: no rule asks the product whether the product is right.
 """
@@ -13,25 +13,25 @@ from handlers.api.verdict import counted
 from tests.chaos.real.shapes import INTERVAL_MS, KINDS, Journal, Kind
 
 Span = tuple[int, int]
-# As much earlier or later than an end of its gap an event may have happened, and so much later the upstream may notice
-# that a connection was closed: two instants of a busy machine.
+# How much earlier or later than an end of its gap an event may have happened, and how much later the upstream may
+# notice that a connection was closed: two instants of a busy machine.
 EDGE_MS = 400
-# How long an event is on its way at most: the worst latency of a bad network. One that arrives after its connection was
-# closed is lost with what comes next, and happened before that gap.
+# How long an event is on its way at most: the worst latency of a bad network. An event that arrives after its
+# connection was closed is lost with those after it, and happened before that gap.
 ON_ITS_WAY_MS = 500
 # A connection is silent after four of its renewals of a second; the rest is for the request and a busy machine.
 SILENT_MS = 7_000
-# For as long a stream has been connected, and nothing was wrong, that is to be shown as connected.
+# A stream that has been connected for so long without trouble must be shown as connected.
 SETTLED_MS = 5_000
-# Until a function has written down what happened: one that stood still may first write that it is connected, and one
-# that is killed just behind a handover has not written how that ended.
+# The time until a function has recorded a change: after a standstill it may first record that it is connected, and if
+# it is killed just after a handover it has not recorded the handover's end.
 WRITTEN_MS = 2_000
 FINAL = {"stopping", "stopped", "ended", "rejected", "broken"}
 
 
 @dataclass
 class Told:
-    """What the API returned about a stream: events in its order, gaps that were not delivered, and each status."""
+    """The API's answers about a stream: events in order, gaps that were not delivered, and each status."""
 
     stored: list[int] = field(default_factory=list)
     torn: list[str] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Case:
-    """A stream, what the API returned, the journal; when something was wrong, it was to stop, and nothing passed."""
+    """A stream, the API's answers, the journal; the times of trouble, of stops, and without any byte."""
 
     stream: str
     told: Told
@@ -70,7 +70,7 @@ class Case:
         return at_ms, max(at_ms, self.journal.sent[self.stream].get(number, 0)) + ON_ITS_WAY_MS
 
     def is_calm(self, from_ms: int, to_ms: int) -> bool:
-        """Returns whether nothing was wrong between two instants."""
+        """Returns whether there was no trouble between two instants."""
         return not _touch((from_ms, to_ms), [*self.troubles, *self.away])
 
 
@@ -112,7 +112,7 @@ def torn(case: Case) -> Iterator[str]:
 
 
 def vanished(case: Case) -> Iterator[str]:
-    """What was shown once is still there in the end."""
+    """An event that was shown once is still there in the end."""
     if gone := sorted({*case.told.seen} - {*case.told.stored}):
         yield f"{counted(len(gone), 'event')} shown, and gone since, {_runs(gone)}"
 
@@ -147,16 +147,16 @@ def _contradiction(case: Case, asked_ms: int, answered_ms: int, word: str) -> st
 
 
 def gaps(case: Case) -> Iterator[str]:
-    """Each gap that was not delivered has a reason: a missing event, nobody connected, or a fault."""
+    """Each gap that was not delivered has a reason: a missing event, no connection, or a fault."""
     missing = [case.happened(number) for number in case.missing]
     begun_ms = min(case.told.stored, default=0) * INTERVAL_MS
     for from_ms, to_ms in case.told.gaps:
-        # Before the first event there is no cursor, so nobody could request what came in the gap.
+        # Before the first event there is no cursor, so no connection could request the events of the gap.
         if to_ms <= begun_ms or any(_touch(happened, [(from_ms, to_ms)]) for happened in missing):
             continue
         what = f"a gap of {to_ms - from_ms} ms at {_at(from_ms)}"
         if case.kind.resumes:
-            # The last one may not be written down as delivered yet.
+            # The last gap may not be recorded as delivered yet.
             if to_ms < case.told.statuses[-1][1] - SILENT_MS:
                 yield f"{what}, of which all was delivered"
             continue

@@ -31,7 +31,7 @@ GROUPED = ("streams_per_function: 1 ", "streams_per_function: 5 ")
 
 @dataclass(frozen=True)
 class Kind:
-    """The upstream's framing, how it treats a second connection, and other fields of the profile."""
+    """The upstream's framing, its treatment of a second connection, and other fields of the profile."""
 
     framing: str
     overlap: str
@@ -59,7 +59,7 @@ class Kind:
         return replace(behaviour, resume=("header", "last-event-id") if self.framing == "sse" else ("query", "since"))
 
     def profile(self, name: str) -> str:
-        """The profile's text."""
+        """Returns the profile's text."""
         resume = '{ header = "Last-Event-ID" }' if self.framing == "sse" else '{ query = "since" }'
         return (
             f'address = "${{UPSTREAM_DEMO}}/{name}/{{name}}"\nallow_private = true\nframing = "{self.framing}"\n'
@@ -97,7 +97,7 @@ def place_of(stream: str) -> str:
     return stream.replace(":", "/")
 
 
-# What stands around an event's text, by framing, and the Content-Type.
+# The text around an event, by framing, and the Content-Type.
 _WIRE = {
     "sse": ("id: <n>\ndata: ", "\n\n", SSE),
     "ndjson": ("", "\n", "application/x-ndjson"),
@@ -108,7 +108,7 @@ _WIRE = {
 
 @dataclass
 class Journal:
-    """What the upstream did; instants are epoch milliseconds of this machine's clock, which everybody uses."""
+    """The upstream's records; instants are epoch milliseconds of this machine's clock, which all processes use."""
 
     connected: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(lambda: [(0, 0)]))
     """By stream each change of how many are connected."""
@@ -120,7 +120,7 @@ class Journal:
         self.connected[place.replace("/", ":")].append((now_ms(), count))
 
     def around(self, app: ASGIApp) -> ASGIApp:
-        """Returns the application, with what it sends recorded."""
+        """Returns the application, and records what it sends."""
 
         async def noting(scope: Scope, receive: Receive, send: Send) -> None:
             sent = self.sent[scope.get("path", "")[1:].replace("/", ":")]
@@ -135,7 +135,7 @@ class Journal:
         return noting
 
     def counts(self, stream: str, from_ms: int, to_ms: int) -> list[int]:
-        """Returns how many were connected to a stream at any time between the two instants."""
+        """Returns the numbers of connections that a stream had at any time between the two instants."""
         changes = self.connected[stream]
         first = bisect_right(changes, from_ms, key=lambda change: change[0]) - 1
         return [count for at_ms, count in changes[first:] if at_ms <= to_ms]

@@ -37,10 +37,10 @@ from tests.planted.table import Change
 from tests.projects import changed
 from tests.real.upstream import serving
 
-# After so many faults all streams are to store again, and nothing goes wrong for a while.
+# After so many faults all streams must store again, and then there are no faults for a while.
 FAULTS_IN_A_ROW = 4
 CALM_S = 12.0
-# A lane that waits after a drop takes longer; what is sound takes three, and ten on a busy machine.
+# A lane that waits after a drop takes longer; a sound one takes three, and ten on a busy machine.
 RECOVERED_WITHIN_S = 25.0
 # A gap counts as delivered once the connection after it has lasted for as long as it was behind, at the latest.
 CLOSED_WITHIN_S = 60.0
@@ -49,7 +49,7 @@ ANSWERED_WITHIN_S = 600.0
 
 @dataclass
 class Soak:
-    """A running soak: what the API returned so far, when something was wrong, and which rules were broken."""
+    """A running soak: the API's answers so far, the times of trouble, and the broken rules."""
 
     scene: Scene
     began_s: float = field(default_factory=time.monotonic)
@@ -62,7 +62,8 @@ class Soak:
         """Prints a line of progress."""
         print(f"{time.monotonic() - self.began_s:7.1f} s  {line}", flush=True)
 
-    # --- what the API says --------------------------------------------------------------------------------------------
+    # --- answers of the API
+    # -----------------------------------------------------------------------------------------------
 
     def ask(self, path: str) -> Any:
         """Returns the JSON of a GET below /connections; None if the service is away or cannot answer now."""
@@ -129,14 +130,14 @@ class Soak:
         self.say(f"{len(STREAMS)} streams of {len(KINDS)} kinds store events, half of them in groups")
 
     def go_wrong(self, seed: int, until_s: float) -> None:
-        """Lets one fault after the other happen; after some of them, each stream must recover."""
+        """Causes one fault after the other; after some of them, each stream must recover."""
         since_ms = now_ms()
         for count, step in enumerate(plan(seed), 1):
             if time.monotonic() > until_s:
                 return
             self.say(f"{step.fault:<20} {step.lasts_s:.1f} s, {step.which:.2f}")
             self.done[step.fault] += 1
-            # It lasts until they have recovered, also where it is interrupted.
+            # The trouble lasts until they have recovered, also if it is interrupted.
             self.troubles.append((since_ms, 10**15))
             FAULTS[step.fault](self.scene, step)
             rest(step.rest_s)
@@ -160,7 +161,7 @@ class Soak:
         )
 
     def collect(self) -> None:
-        """Reads all events, and the gaps once the upstreams' resends have closed those that they can."""
+        """Reads all events, and the gaps after the upstreams' resends have closed those that they can."""
         self.settle(self.troubles[-1][0] if self.troubles else now_ms())
         end_s = time.monotonic() + CLOSED_WITHIN_S
         self.say("waits until what is delivered is told so")
@@ -203,7 +204,7 @@ class Soak:
 
 
 def numbers(event: dict[str, Any], torn: list[str]) -> list[int]:
-    """Returns the number of a stored event; an event that is not as it was sent joins `torn` and has none."""
+    """Returns the number of a stored event; an event that differs from the sent one joins `torn` and has no number."""
     data = event.get("data", "bytes")
     with contextlib.suppress(ValueError, KeyError, TypeError):
         number: int = json.loads(data)["n"]
@@ -219,13 +220,13 @@ def _ms(instant: str) -> int:
 
 @contextlib.contextmanager
 def soaking(folder: Path, changes: Iterable[Change]) -> Iterator[Soak]:
-    """Yields a soak whose streams all store; afterwards nothing of it is left running."""
+    """Yields a soak whose streams all store; afterwards no process of it is left running."""
     journal = Journal()
     with contextlib.ExitStack() as stack:
         behaviours = {name: kind.behaviour() for name, kind in KINDS.items()}
         upstreams, port = stack.enter_context(serving(journal.watch, behaviours, journal.around))
         proxy = stack.enter_context(contextlib.closing(Proxy(port)))
-        # The functions reach the database by themselves, so that its faults are theirs.
+        # The functions reach the database directly, so that its faults affect them.
         variables = {"UPSTREAM_DEMO": f"http://127.0.0.1:{proxy.port}", guard.SETTING: ""}
         service = Service(folder, project(folder / "project", changes), **variables)
         soak = Soak(Scene(service, upstreams, journal, proxy))

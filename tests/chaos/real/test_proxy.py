@@ -1,4 +1,4 @@
-"""The proxy's faults are what they claim, so that a green run under them means something."""
+"""The proxy's faults do what they claim, so that a passing run under them has meaning."""
 
 import contextlib
 import socket
@@ -24,8 +24,8 @@ def line() -> Iterator[tuple[Proxy, socket.socket, socket.socket]]:
         yield proxy, near, far
 
 
-def test_pieces_come_late_short_and_whole(line: tuple[Proxy, socket.socket, socket.socket]) -> None:
-    """They come no sooner than the latency, in both directions; the end comes no sooner than a slow close."""
+def test_pieces_arrive_late_and_short_and_complete(line: tuple[Proxy, socket.socket, socket.socket]) -> None:
+    """All bytes arrive, in small pieces and no sooner than the latency; the end comes no sooner than a slow close."""
     proxy, near, far = line
     proxy.latency_s, proxy.slice_bytes, proxy.slow_close_s = 0.2, 3, 0.2
     for source, target in ((near, far), (far, near)):
@@ -42,7 +42,7 @@ def test_pieces_come_late_short_and_whole(line: tuple[Proxy, socket.socket, sock
 
 
 def test_a_stall_loses_nothing_and_a_reset_is_an_error(line: tuple[Proxy, socket.socket, socket.socket]) -> None:
-    """There is silence, then everything that was sent meanwhile; a reset is an RST on both sides."""
+    """After a stall everything sent meanwhile arrives; a reset is an RST on both sides."""
     proxy, near, far = line
     near.settimeout(0.2)
     with proxy.stalled():
@@ -58,7 +58,7 @@ def test_a_stall_loses_nothing_and_a_reset_is_an_error(line: tuple[Proxy, socket
 
 
 def test_a_truncated_connection_ends_cleanly_in_the_middle(line: tuple[Proxy, socket.socket, socket.socket]) -> None:
-    """Half of the next piece comes, then the end."""
+    """Half of the next piece arrives, then the end."""
     proxy, near, far = line
     assert proxy.truncate() == 1
     far.sendall(b"0123456789")

@@ -1,4 +1,4 @@
-"""The soak finds what it should: each rule a case that breaks it, and two minutes three planted defects."""
+"""The soak finds contradictions: each rule has a case that breaks it, and two minutes find three planted defects."""
 
 import itertools
 
@@ -49,13 +49,13 @@ CASES = [
 
 
 @pytest.mark.parametrize(("rule", "found"), CASES)
-def test_each_rule_is_broken_by_what_it_forbids(rule: str, found: Case) -> None:
-    """Only the matching rule is broken, and a correct case breaks none."""
+def test_each_rule_is_broken_by_its_own_case(rule: str, found: Case) -> None:
+    """A case that breaks a rule breaks only that rule, and a correct case breaks none."""
     assert {sentence.split(": ")[1] for sentence in judge(found)} == {rule} - {"nothing"}
 
 
 def test_a_seed_gives_the_same_faults_again() -> None:
-    """Each kind once before any comes again."""
+    """A seed gives the same faults in the same order: each kind once before any comes again."""
     steps = [*itertools.islice(plan(7), 2 * len(FAULTS))]
     assert steps == [*itertools.islice(plan(7), 2 * len(FAULTS))]
     assert sorted(step.fault for step in steps) == sorted([*FAULTS] * 2)
@@ -63,13 +63,13 @@ def test_a_seed_gives_the_same_faults_again() -> None:
 
 @pytest.mark.long
 def test_two_minutes_of_faults_contradict_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is lost outside a gap, twice or torn, and no status contradicts the journal."""
+    """In two minutes of faults no event is lost outside a gap, twice or torn, and no status contradicts the journal."""
     assert soak.main(["--minutes", "2"]) == 0, capsys.readouterr().out
 
 
 @pytest.mark.long
 def test_two_minutes_of_faults_show_planted_defects(capsys: pytest.CaptureFixture[str]) -> None:
-    """They are a second connection where two are forbidden, a lane that waits after a drop, an ignored stop."""
+    """The soak finds a second connection where two are forbidden, a lane that waits after a drop, an ignored stop."""
     defects = [row for row in rows() if row.real]
     assert len(defects) == 3
     assert soak.main(["--minutes", "2", "--seed", "165"], [change for row in defects for change in row.changes]) == 1
