@@ -1,7 +1,7 @@
 """Reads pages and the status of a running stream through the control API's own code, and compares them with the world.
 
-A status lags behind the world until a new connection is recorded, or a dead one is known to be dead. Only what has not
-changed for longer is compared exactly. Invariant: the requests depend on the schedule's seed alone.
+A status lags behind the world until a new connection is recorded, or a dead one is known to be dead. Only facts that
+have not changed for longer are compared exactly. Invariant: the requests depend on the schedule's seed alone.
 """
 
 import bisect
@@ -42,7 +42,7 @@ SETTLED_MS = 1_000
 SLACK_MS = 1_500
 # The faults that delay the tables or the functions, and for how long after their end.
 UNSETTLING = {"throttles": 0, "unknown outcomes": LATEST_MS, "slow store": 4 * max(SLOW_MS), "freeze": 0}
-# When the machine tries again; nothing that is compared depends on it.
+# When the machine tries again; no comparison depends on it.
 RETRIES = Retries(60_000, 60_000)
 
 
@@ -90,7 +90,7 @@ class ApiReader:
         order = world.watch.keys if is_by_key else world.watch.order
         position = position_of if is_by_key else str
         if is_by_key and "/" in self._after:
-            self._after = ""  # it is a position in the order that the stream had before
+            self._after = ""  # a position in the order that the stream had before
         if order and self._draws.random() >= GOES_ON:
             self._after = position(self._draws.choice(order)[0])
         after = self._after
@@ -131,7 +131,7 @@ class ApiReader:
         known = {one.fence: bool(one.ended_by) for one in records.connections}
         wrong = [*self._wrong_counts(said, known), *self._wrong_word(said["status"])]
         coverage = said["coverage"]
-        # After another start, the status does not show what came before it.
+        # After another start, the status does not show the time before it.
         if coverage is not None and coverage["reaches_start"] and len(requests(world.schedule)) == 1:
             wrong += self._wrong_gaps(coverage, records.repairs)
             wrong += wrong_shares(world, coverage, self._told_until_ms)
@@ -198,7 +198,7 @@ class ApiReader:
             yield f"the counts {counts} are not the sums of the connections' {most}, {least} of those that ended"
 
     def _wrong_word(self, word: str) -> Iterator[str]:
-        """Yields what is wrong with the status at any time, and what is wrong if nothing has changed of late."""
+        """Yields the mistakes of a status that hold at any time, and those that hold if nothing has changed of late."""
         world, now_ms = self._world, self._clock.now_ms()
         ends = {end for execution in world.executions if (end := end_word(execution))}
         yield from self._unfounded(word, ends)
@@ -276,7 +276,7 @@ class ApiReader:
         world, now_ms = self._world, self._clock.now_ms()
         since_ms = now_ms - self._dead_after_ms - SETTLED_MS - self._world.schedule.skew_ms
         if "execution" not in lease(world):
-            # A claim that met the lease of another execution rests before it comes again.
+            # A claim that found the lease of another execution backs off before the next try.
             since_ms -= 1000 * int(world.settings["cool_down_s"] + world.settings["jitter_s"])
         for fault in world.schedule.faults:
             if fault.kind in UNSETTLING:
@@ -296,5 +296,5 @@ class ApiReader:
 
 
 def _sums(told: Mapping[int, tuple[int, int, int]], fences: Iterable[int]) -> list[int]:
-    """Returns the sums of what these connections reported: stored, duplicates, dead-lettered."""
+    """Returns the sums of these connections' reports: stored, duplicates, dead-lettered."""
     return [sum(of) for of in zip(*(told[fence] for fence in fences if fence in told), strict=True)] or [0, 0, 0]

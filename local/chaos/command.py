@@ -1,4 +1,4 @@
-"""The verb `chaos`: runs schedules of faults in virtual time and counts what broke.
+"""The verb `chaos`: runs schedules of faults in virtual time and counts the broken rules.
 
 Invariant: the last line begins with `schedules N lost n` and names every count. If a count is not 0, the exit status is
 1, and the lines above show a command that replays the first failure, with its shortest schedule.
@@ -33,7 +33,7 @@ CHUNK = 2
 
 # How often the line of progress is rewritten on a terminal, and how often one is printed elsewhere.
 TERMINAL_S, ELSEWHERE_S = 0.2, 15.0
-# Earlier, the rate says more about the start than about the schedules.
+# Before this time, the rate says more about the start than about the schedules.
 KNOWN_S = 3.0
 
 
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
             progress.add(result.schedule.seed, kinds)
     except KeyboardInterrupt:
         was_interrupted = True
-        # An interrupt may leave a coroutine that was never awaited, of which Python would warn.
+        # An interrupt may leave a coroutine that was never awaited, and Python would warn of it.
         warnings.simplefilter("ignore")
     progress.clear()
     if first is not None:
@@ -104,7 +104,7 @@ def summary(schedules: int, counts: Counter[str]) -> list[str]:
 
 
 def trace(result: Result) -> str:
-    """Returns the schedule, what happened, and the rules that were broken."""
+    """Returns the schedule, the trace of its run, and the broken rules."""
     broken = [f"VIOLATION {violation.kind}: {violation.text}" for violation in result.violations]
     return "\n".join([str(result.schedule), "", *result.log, *broken])
 
@@ -116,7 +116,7 @@ def report(result: Result, store: str = "", *, groups: bool = False) -> str:
 
 
 def replay(result: Result, store: str = "", *, groups: bool = False) -> str:
-    """Returns the line with the command that replays it."""
+    """Returns the line with the command that replays the schedule."""
     return f"Replay with: {command(result.schedule.seed, 1, store, groups=groups)} --trace"
 
 
@@ -126,8 +126,8 @@ def runs(seeds: Iterable[int], jobs: int, store: str = "", groups: bool = False)
     if jobs == 1:
         yield from map(run_one, seeds)
         return
-    # Ctrl-C reaches every process of the terminal, and only this one should react. The workers ignore from their first
-    # instruction on what is ignored here while they start.
+    # Ctrl-C reaches every process of the terminal, and only this one should react. The workers ignore SIGINT from their
+    # first instruction on because it is ignored here while they start.
     interrupts = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         pool = multiprocessing.get_context("spawn").Pool(jobs)
@@ -144,11 +144,11 @@ def _run(seed: int, store: str, groups: bool) -> Result:
         return run_schedule(generate(seed, store, groups=groups))
 
 
-# --- how far it has come --------------------------------------------------------------------------------------------
+# --- progress ---------------------------------------------------------------------------------------------------------
 
 
 class Progress:
-    """Shows on standard error how far a run of `total` schedules has come, in one line:
+    """Shows on standard error the progress of a run of `total` schedules, in one line:
 
     1,240 of 10,000 schedules, 48 a second, all kept the promise, 3 min left
 

@@ -1,4 +1,4 @@
-"""Decides whether a run's events were delivered: finds the missing, late, overtaken, forged and wrongly buried ones.
+"""Decides whether a run's events were delivered: finds missing, late, overtaken, forged and wrongly buried events.
 
 It reads the tables with the readers' code, not with that of the delivery. Invariant: a violation is one sentence with
 the sink and the key.
@@ -21,7 +21,8 @@ from local.simulation.virtual_delivery import SWEEP_MS
 COUNTED = ("undelivered", "overtaken", "forged", "buried", "delayed")
 # The faults that delay every sink: lost calls, and a dead-letter queue that refuses poison.
 _EVERYBODYS = {"no queue", "lost bells"}
-# How long, besides the longest request, a call that died may keep its place waiting: until it is due and a sweep comes.
+# How long, besides the longest request, a call that died may keep its place waiting: until the place is due and a sweep
+# comes.
 _UNANSWERED_MS = SLEPT_MS + ANSWERED_MS + SWEEP_MS
 # How long an event may wait at a sink without a fault.
 DELAY_MS = 1_000
@@ -111,7 +112,7 @@ def _missing(
 def _delayed(
     delivery: Delivery, target: Target, stored: dict[Name, _Stored], arrived: dict[Name, int]
 ) -> Iterator[tuple[str, str]]:
-    """Yields the events that came late to a sink that had met no fault and had nothing else to do.
+    """Yields the events that came late to a sink without a fault and without other work.
 
     A sink takes the events of a stream one after the other, so an event's time counts from the one before it, or from
     when Lambda could bring it. A dead call of the worker excuses its own place, any other dead call every place.
@@ -152,5 +153,5 @@ def _overtaken(target: Target, stored: dict[Name, _Stored], arrived: dict[Name, 
             if arrived[other.name] > at and other.event.position < one.event.position and is_one_line:
                 yield "overtaken", f"{target.label} got {name} before {other.name}"
                 break
-        # Beside each event is the latest arrival so far: if that is before `at`, all of them are.
+        # The entry beside each event is the latest arrival so far: if it is before `at`, all arrivals are.
         earlier.append((max(at, earlier[-1][0]) if earlier else at, one))

@@ -1,4 +1,4 @@
-"""Delivers what a run wrote, after the run: calls the delivery function's own steps as Lambda calls them.
+"""Delivers a run's writes after the run: calls the delivery function's own steps as Lambda calls them.
 
 Invariant: the same run and plan give the same deliveries.
 """
@@ -91,7 +91,7 @@ class Lambda:
         self.virtual.loses = lambda: self._sinks.holds("lost bells")
 
     def run(self, redeployed_ms: Iterable[int]) -> None:
-        """Runs until everything is delivered, or Lambda has called too often."""
+        """Runs until everything is delivered, or Lambda has made too many calls."""
         for at_ms in redeployed_ms:
             self.virtual.at(at_ms, self.virtual.restart)
         for fault in self._of.plan.faults:

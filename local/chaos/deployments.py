@@ -1,4 +1,4 @@
-"""Decides what is deployed when: the first version of a run, and what each redeployment changes in code and definition.
+"""Decides when each version is deployed: the first one, and what each redeployment changes in code and definition.
 
 New functions and executions have the newest version; running ones keep theirs. Invariants: the same schedule deploys
 the same versions; each version differs from the one before it.
@@ -38,8 +38,8 @@ LIMITS: Mapping[str, int] = {
     "jitter_s": 1,
 }
 RENEWS_SOON, RENEWS_LATE = 3, 100
-# What a redeployment may change, with the other value of each: settings of the definition and of the functions, and
-# fields of the profile, which ships with the functions' code.
+# The settings and fields that a redeployment may change, each with its other value: settings of the definition and of
+# the functions, and fields of the profile, which ships with the functions' code.
 OTHER_SETTINGS: tuple[tuple[str, int], ...] = (("wait_s", 13), ("margin_s", 3), ("progress_every_s", 2))
 OTHER_PROFILE: tuple[tuple[str, Any], ...] = (
     ("reconnect_tries", 2),
@@ -49,14 +49,14 @@ OTHER_PROFILE: tuple[tuple[str, Any], ...] = (
     ("store", "items"),
     ("order", "none"),
 )
-# In a group, nothing begins within three margins of a function's end, and the successor must come before. A connection
-# must have caught up within its life even if its cursor is as old as an eighth of its function's life.
+# In a group, no connection begins within three margins of a function's end, and the successor must come before. A
+# connection must have caught up within its life even if its cursor is as old as an eighth of its function's life.
 GROUP_LIMITS: Mapping[str, int] = {"function_timeout_s": 48, "wait_s": 36, "margin_s": 2}
 OTHER_GROUP_SETTINGS: Mapping[str, int] = {"wait_s": 33}
 # A redeployment may also shorten the limit, and the wait with it: to less than the wait of the running executions.
 SHORTER, SHORTER_BY_S, GROUP_SHORTER_BY_S = "function_timeout_s", 4, 14
 TOGETHER = "streams_per_function"
-# The profile's back-offs. The long one grows beyond what a function has left of its life.
+# The profile's back-offs. The long one grows beyond the rest of a function's life.
 PACES: Mapping[str, Mapping[str, Any]] = {
     "short": {
         "network": {"start_s": 0.25, "step_s": 0.25, "max_s": 2},
@@ -73,7 +73,7 @@ PACES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One deployment: `number` counts from 1, `changes` names what differs from the first.
+    """One deployment: `number` counts from 1, `changes` names its differences from the first.
 
     `settings` are the stage's; `function` has those that the connection manager reads from its environment.
     """
@@ -99,13 +99,13 @@ def versions(schedule: Schedule) -> list[Version]:
 
 
 def changeable(schedule: Schedule) -> list[str]:
-    """Returns the names of what a redeployment may change; each has a bit in the fault's value."""
+    """Returns the names of the parts that a redeployment may change; each has a bit in the fault's value."""
     names = [*(name for name, _ in (*OTHER_SETTINGS, *OTHER_PROFILE)), SHORTER]
     for name in ("partitions", "order") if schedule.store == "log" else ("store",):
         names.remove(name)
     if schedule.policy != "tolerates":
         names.remove("standby")
-    # A repair needs the order in which events came.
+    # A repair needs the order in which events arrived.
     if schedule.repair is not None and "order" in names:
         names.remove("order")
     return [*names, TOGETHER] if schedule.together else names

@@ -1,4 +1,4 @@
-"""Decides what goes wrong and when: draws a schedule, an upstream's policy and a list of timed faults, from a seed.
+"""Decides the faults and their times: draws a schedule, an upstream's policy and a list of timed faults, from a seed.
 
 Invariants: the same seed gives the same schedule on every machine; removing a fault leaves the others as they are.
 """
@@ -24,7 +24,7 @@ REFUSALS = (403, 404, PAGE)
 # How long each request of a slow store takes. A holder that cannot renew its lease in time counts as dead; so if a
 # second connection is forbidden, an even slower store would be a mistake of the settings.
 SLOW_MS, SLOW_WHERE_FORBIDDEN_MS = (200, 400, 900, 1_800), 400
-# What a lease has left when it is renewed last: for a standstill, and for two clocks that are wrong in opposite ways.
+# The time left of a lease at its last renewal: for a standstill, and for two clocks that are wrong in opposite ways.
 STILL_WHERE_FORBIDDEN_MS, LEFT_MS = 2_000, 2_600
 Draw = Callable[[random.Random], tuple[int, int]]
 
@@ -94,8 +94,8 @@ OF_FUNCTIONS = frozenset(
 # The share of schedules with a standstill of a function besides, its length, and how often its upstream hangs up then.
 STANDSTILLS, STANDSTILL_MS, HUNG_UP = 0.2, (1_000, 12_000), 0.7
 HANG_UPS = ("reset", "hang-up", "truncation")
-# The share of streams whose upstream is a WebSocket. The number of the draw was chosen so that the seeds in
-# tests/planted, and those that once broke a rule, are none of them.
+# The share of streams whose upstream is a WebSocket. The number of the draw was chosen so that no seed in
+# tests/planted, and none that once broke a rule, is one of them.
 SOCKETS, SOCKET_DRAW = 0.12, 737
 # The share of upstreams that say when events happened; drawn as sockets are.
 TIMED, TIME_DRAW = 0.12, 2972
@@ -103,12 +103,12 @@ TIMED, TIME_DRAW = 0.12, 2972
 # drawn as sockets are.
 GUARDED, GUARD_DRAW, LIVES_S, MOST_OF_GUARD = 0.1, 71, (4, 15, 3_600), 4
 GUARD_FAULTS = ("token server away", "ticket server away", "token revoked")
-# How often a ticket is refused besides. Drawn apart, so that everything else of a seed stays the same.
+# How often a ticket is refused besides. Drawn separately, so that everything else of a seed stays the same.
 TICKETS_REFUSED = 0.4
 # The share of runs whose tables cut their answers, and the most items of a page then; drawn as sockets are.
 CUT, CUT_DRAW, MOST_ITEMS = 0.08, 7657, (2, 3, 10)
-# The share of upstreams that are restarted and count their ids from 0 again, what a profile says of that, and what else
-# happens within how long before or after it; drawn as sockets are.
+# The share of upstreams that are restarted and count their ids from 0 again, the profile's rule for that, and the other
+# faults, within this time before or after it; drawn as sockets are.
 RESTARTS, RESTART_DRAW, ON_CONFLICT, AROUND_MS = 0.08, 11216, ("first", "epoch", "both"), 4_000
 AROUND = (
     "kill",
@@ -129,7 +129,7 @@ LOGS, UNORDERED = 0.35, 0.3
 
 
 def generate(seed: int, store: str = "") -> Schedule:
-    """Returns the schedule of a seed for lone streams; `store` says how events are stored, "" leaves it to the seed."""
+    """Returns a seed's schedule for lone streams; `store` is how events are stored, "" leaves that to the seed."""
     drawn = random.Random(seed)
     schedule = drawn_schedule(seed, drawn, list(KINDS), drawn.randrange(1, MOST_FAULTS + 1))
     if drawn.random() < BESIDE:

@@ -1,4 +1,4 @@
-"""What the rules read of a world: the records in its tables, and when its functions stood still or were connected."""
+"""The facts of a world that the rules read: the records in its tables, its standstills, and its connections."""
 
 import sys
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def uncovered(
 
 
 def standstills(world: World) -> list[tuple[int, int]]:
-    """Returns the intervals in which functions stood still, or ran only for moments; one during another prolongs it."""
+    """Returns the intervals in which functions stood still, or ran only for moments; overlapping ones are joined."""
     joined: list[tuple[int, int]] = []
     for fault in world.schedule.faults:
         if fault.kind in ("freeze", "starvation"):
@@ -58,8 +58,8 @@ def standstills(world: World) -> list[tuple[int, int]]:
 
 
 def noticed_ms(world: World, at_ms: int) -> int:
-    """Returns when a function can have noticed what its upstream did at `at_ms`: after a freeze, if it was frozen."""
-    # What came just before the freeze may wait in a queue of the function.
+    """Returns when a function can have noticed its upstream's act at `at_ms`: after a freeze, if it was frozen."""
+    # An input from just before the freeze may wait in a queue of the function.
     still = [to_ms for from_ms, to_ms in standstills(world) if from_ms - LATE_MS <= at_ms < to_ms]
     return max([at_ms, *still])
 
@@ -100,10 +100,10 @@ def rows_of(world: World, prefix: str) -> list[typed_values.Item]:
 
 
 def last_good_ms(world: World, records: list[Record], link: Link) -> int:
-    """Returns until when a connection was good, as far as anybody can know.
+    """Returns until when a connection was good, as far as its successors can know.
 
     If it was killed, could not record its end, or broke, the record decides: it was good until the last byte, or until
-    what it had read was stored.
+    the events that it had read were stored.
     """
     end_ms = link.over_ms or world.clock.now_ms()
     record = next((record for record in records if record.fence == link.fence and not record.refused), None)
@@ -116,6 +116,6 @@ def last_good_ms(world: World, records: list[Record], link: Link) -> int:
     last_ms = min(end_ms, record.last_ms - link.function.skew_ms)
     if record.closed_ms is None or is_broken or link.has_forgotten or link.held:
         return last_ms
-    # If it ended while its function stood still, it may have ended at any time since the function last ran.
+    # If a connection ended while its function stood still, it may have ended at any time since the function last ran.
     stood_ms = [from_ms for from_ms, to_ms in standstills(world) if from_ms <= end_ms <= to_ms]
     return max(last_ms, *stood_ms) if stood_ms and link.function.was_frozen else end_ms

@@ -1,10 +1,10 @@
-"""Compares the shares in a status, connected and complete, and what it shows as waiting, with what was true.
+"""Compares the shares in a status, connected and complete, and the time that it shows as waiting, with the truth.
 
 `gap_rules.py` and `losses.py` compare each shown gap with the world; the time that is not complete is the time in gaps
 that are open, lost or not repaired. A connection was good until its socket closed or its function died, and may be
-shown as good until the last instant at which somebody could know that. Each end is measured by one function's clock,
-and a killed connection counts as open until it counts as dead. Invariant: the bounds follow from the links alone,
-except the last instant at which a connection without an end was known to be good.
+shown as good until the last instant at which its successors could know that. Each end is measured by one function's
+clock, and a killed connection counts as open until it counts as dead. Invariant: the bounds follow from the links
+alone, except the last instant at which a connection without an end was known to be good.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from local.simulation.links import Link
 
 
 def wrong_shares(world: World, coverage: dict[str, Any], told_until_ms: Callable[[int], int]) -> Iterator[str]:
-    """Yields what is wrong with the shares that a status shows.
+    """Yields the mistakes in the shares that a status shows.
 
     `told_until_ms` returns, for the end of a connection whose end was not recorded, until when it may be shown as
     connected.
@@ -33,10 +33,10 @@ def wrong_shares(world: World, coverage: dict[str, Any], told_until_ms: Callable
 
     def until_ms(link: Link) -> int:
         over_ms = link.over_ms or to_ms
-        # If its function stood still, what it wrote first thereafter may still show it as open.
+        # After a standstill of its function, its first write may still show it as open.
         return over_ms if link.fence in ended else told_until_ms(noticed_ms(world, over_ms))
 
-    # While a turn is renewed, the upstream's answer waits until the table has given its own.
+    # While a turn is renewed, the upstream's answer waits for the table's.
     stored_ms = [fault.value for fault in world.schedule.faults if fault.kind == "slow store"]
     turn_ms = max(stored_ms, default=0) if world.schedule.policy == "forbids" else 0
 
@@ -54,19 +54,19 @@ def wrong_shares(world: World, coverage: dict[str, Any], told_until_ms: Callable
     waits_ms = instant_ms(coverage["waiting_since_at"] or "")
     waiting = [] if waits_ms is None else [(max(waits_ms, since_ms), to_ms)]
     shown_ms = round(coverage["complete_percent"] * max(1, to_ms - since_ms) / 100)
-    # Each gap counts a millisecond at least, so several are longer than a time that has just begun.
+    # Each gap counts at least a millisecond, so several are longer than a time that has just begun.
     rest_ms = max(0, to_ms - since_ms - length_ms([*lacking, *waiting]))
     if abs(shown_ms - rest_ms) > 1 or coverage["missing"]["intervals"] != len(lacking):
         yield f"{shown_ms} ms of {to_ms - since_ms} are shown as complete, and {length_ms(lacking)} are in gaps"
 
 
 def wrong_waiting(world: World, coverage: dict[str, Any], dead_after_ms: int, *, is_settled: bool) -> Iterator[str]:
-    """Yields what is wrong with `waiting_since_at`, while some connection of a living function is open.
+    """Yields the mistakes of `waiting_since_at`, while a connection of a living function is open.
 
-    An event that came, or that a function could read once it no longer stood still, before a lease could run out is
-    stored, or the status shows that time as lacking or waiting; if nothing has changed for that long, it shows nothing
-    as waiting unless something waits. What was stored since the last heartbeat may still be shown as waiting: what a
-    log held back, and a frame whose rest came after a pause.
+    An event that arrived, or that a function could read after a standstill, before a lease could run out is stored, or
+    the status shows that time as lacking or waiting. If nothing has changed for that long, it shows nothing as waiting
+    unless an event waits. Events stored since the last heartbeat may still be shown as waiting: those held back by a
+    log, and a frame whose rest came after a pause.
     """
     now_ms, slack_ms = world.clock.now_ms(), 2 * world.schedule.skew_ms + LATE_MS
     if any(to_ms >= now_ms - dead_after_ms for from_ms, to_ms in standstills(world) if from_ms <= now_ms):
@@ -75,7 +75,7 @@ def wrong_waiting(world: World, coverage: dict[str, Any], dead_after_ms: int, *,
     done |= {n for one in world.upstream.links for n in one.sent[: one.written] if world.watch.ids.is_dropped(n)}
     links = [link for link in world.upstream.open_links if link.function.is_alive]
     began_ms = min(link.opened_ms for link in world.upstream.links if link.opened_ms is not None) if links else 0
-    # A socket may bring what was before the stream's first connection, of which nobody need know.
+    # A socket may bring events from before the stream's first connection, which no connection need know of.
     came_ms = [
         at_ms
         for link in links
@@ -106,7 +106,8 @@ def _span(gap: dict[str, Any], span: Interval) -> Interval:
     from_ms = max(whole[0] or 0, instant_ms(part.get("open_from_at")) or 0)
     to_ms = min((ms for ms in (whole[1], instant_ms(part.get("open_to_at"))) if ms is not None), default=None)
     if to_ms is not None and from_ms >= to_ms:
-        # Since the repair, the gap's ends have become known better, and the part still open lies outside: count it all.
+        # Since the repair, the gap's ends have become known better, and the part still open lies outside, so all of it
+        # counts.
         from_ms, to_ms = whole[0] or 0, whole[1]
     from_ms = max(from_ms, span[0])
     return from_ms, max(from_ms + 1, span[1] if to_ms is None else min(to_ms, span[1]))

@@ -29,7 +29,7 @@ from local.simulation.links import Link
 from local.simulation.upstream_memory import SPEED
 
 # A connection counts from the upstream's answer, but its cursor is older: by the claim, the reads of the tables and the
-# upstream's time to answer, each at its slowest, and by a save that was not made yet.
+# upstream's time to answer, each at its slowest, and by a save that was not yet made.
 ASKED_BEFORE_MS = 6_000
 # How old an open connection's record is at most, from which its successor begins (`progress_every_s`).
 LATE_RECORD_MS = 2_000
@@ -72,7 +72,7 @@ def unrecorded(world: World) -> list[str]:
         # The attributes of a repair are left out.
         known = {name: value for name, value in there.get(item["SK"]["S"], {}).items() if name[:6] != "repair"}
         came = [n for n, at_ms in enumerate(world.upstream.emitted_ms) if gap.from_ms <= at_ms < gap.to_ms]
-        # A connection knows more of itself than its last record: a kill takes what proved that all of it came.
+        # A connection knows more of itself than its last record: a kill takes the proof that all of it came.
         proved = item | ({"state": {"S": DELIVERED}} if world.watch.stored.keys() >= {*came} else {})
         if gap.to_ms <= now_ms - RECORDED_AFTER_MS and known not in (item, proved):
             texts.append(f"the gap {_span(world, gap)} does not stand in the table as it is")
@@ -108,7 +108,7 @@ def _unexplained(world: World, records: list[Record], gap: Gap, parts: list[Gap]
         world,
         begin_ms,
         stop_ms,
-        # Only the time in which somebody could know that the connection was good.
+        # Only the time counts in which the connection was known to be good.
         span=lambda link, opened_ms: (noticed_ms(world, opened_ms), last_good_ms(world, records, link)),
     )
     if is_covered and (_is_kept(world, records, gap) or not _broke_off(world, records, begin_ms, stop_ms)):
@@ -124,7 +124,8 @@ def _is_kept(world: World, records: list[Record], gap: Gap) -> bool:
     """Returns whether a connection that resumed by default was relieved so soon that the next one received all events.
 
     It is False if clocks differ, because then it cannot be told from a connection that opened too late, and if the next
-    connection opened later than upstreams are sure to keep events. One that was relieved early counts only if all were.
+    connection opened later than upstreams are sure to keep events. A connection that was relieved early counts only if
+    all were.
     """
     schedule, links = world.schedule, world.upstream.links
     is_unproved = gap.to_ms - gap.from_ms > KEPT_MS or starts_over(world, gap.from_ms - KEPT_MS, gap.to_ms)
@@ -177,12 +178,12 @@ def _asked_in_vain(world: World, records: list[Record], gap: Gap, parts: list[Ga
         link.cursor is None or link.has_forgotten or former(world, link) is not None or is_doubtful(world, link)
         for link in about
     )
-    # If nobody is connected, an open gap is left to the next connection.
+    # If no connection is open, an open gap is left to the next one.
     return afresh or any(part.state == LOST for part in parts) or not world.upstream.open_links
 
 
 def _stayed(world: World, records: list[Record], link: Link, gap: Gap) -> bool:
-    """Returns whether a connection within the gap surely lasted long enough to catch up."""
+    """Returns whether a connection within the gap certainly lasted long enough to catch up."""
     assert link.opened_ms is not None
     if link.opened_ms < gap.from_ms or former(world, link) is not None:
         return False
@@ -207,7 +208,7 @@ def _is_catching_up(world: World, records: list[Record], fence: int = 0) -> bool
 
 
 def _takes_ms(world: World, records: list[Record], link: Link, since_ms: int | None = None) -> int:
-    """Returns how long a connection takes at most until somebody knows that it has caught up."""
+    """Returns the longest time until a connection is known to have caught up."""
     assert link.opened_ms is not None
     asked_ms = _cursor_ms(world, records, link)
     return link.opened_ms - (asked_ms if since_ms is None else min(since_ms, asked_ms)) + _asked_before_ms(world)
@@ -233,13 +234,13 @@ def _newest_cursor_ms(world: World, records: list[Record], link: Link) -> int:
         return link.opened_ms
     newest = before[-1]
     assert newest.opened_ms is not None
-    # If a connection left no end, only its last record says how far it had come.
+    # If a connection left no end, only its last record shows how far it had come.
     own = [record for record in records if record.fence == newest.fence]
     has_end = any(record.closed_ms is not None for record in own)
     late_ms = 0 if has_end else _asked_before_ms(world)
     asked_ms = min(newest.opened_ms, _cursor_ms(world, records, newest) - late_ms)
-    # Events from a silence before its end are sent again too, because its peer may have been dead.
-    # What came while its function stood still may have come at any time since that last ran.
+    # Events from a silence before its end are sent again too, because its peer may have been dead. Events that arrived
+    # while its function stood still may have arrived at any time since the function last ran.
     is_told = newest.function.was_frozen and not has_end
     told_ms = [record.heard_ms - newest.function.skew_ms for record in own if is_told and record.heard_ms is not None]
     end_ms = min([link.opened_ms, last_good_ms(world, records, newest), newest.last_byte_ms, *told_ms])
@@ -247,9 +248,9 @@ def _newest_cursor_ms(world: World, records: list[Record], link: Link) -> int:
 
 
 def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) -> bool:
-    """Returns whether a resuming connection ended before anybody knew that it had caught up.
+    """Returns whether a resuming connection ended before it was known to have caught up.
 
-    Such a connection began and ended in [from_ms, to_ms), or it was too short to receive what it had requested, as all
+    Such a connection began and ended in [from_ms, to_ms), or it was too short to receive the requested events, as all
     of the short-lived connections right after a long outage are.
     """
     for link in world.upstream.links:
@@ -257,7 +258,7 @@ def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) ->
             continue
         end_ms = last_good_ms(world, records, link)
         behind_ms = max(0, link.opened_ms - _cursor_ms(world, records, link))
-        # If the one before was as young, it knew those that it relieved by old records: what came since counts twice.
+        # If the one before was as young, it knew its own predecessors by old records: the time since counts twice.
         since_ms = link.asked_ms - ASKED_BEFORE_MS
         is_second = any((one.opened_ms or 0) > since_ms for one in world.upstream.links[: link.number])
         times = 2 if behind_ms and is_second and world.schedule.is_left_to_default else 1
@@ -271,9 +272,8 @@ def _is_after_an_outage(world: World, from_ms: int, to_ms: int) -> bool:
     """Returns whether connections that resumed by default made up for an outage then, as far as they knew.
 
     Those of a group or of two hot lanes know one another by old records, or begin before the one before has caught up.
-
-    What they bring counts by time alone, even what the upstream forgot: so all of them together take as long as the
-    outage, and as what each knew too late of the one before, by another clock.
+    The events that they bring count by time alone, even those that the upstream forgot. So all of them together take as
+    long as the outage, plus the time that each knew too late of the one before, by another clock.
     """
     late_ms = LATE_RECORD_MS + 2 * world.schedule.skew_ms
     if not (world.schedule.is_left_to_default and (world.schedule.together or world.schedule.hot)):

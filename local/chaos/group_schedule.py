@@ -1,4 +1,4 @@
-"""Decides what goes wrong in groups of streams: various upstreams, joins and leaves, and the faults of each stream.
+"""Decides the faults in groups of streams: various upstreams, joins and leaves, and the faults of each stream.
 
 A schedule of groups has streams in `group`; a fault of functions, the store or the machine affects all of them.
 Invariant: the same seed gives the same schedule.
@@ -26,28 +26,28 @@ from local.chaos.schedule import SHARED, Schedule, requests
 
 # One of GROUP_EVERY seeds has groups: the one with this remainder.
 GROUP_EVERY, GROUP_REST = 10, 7
-# What happens near the restart of one stream's upstream.
+# The faults near the restart of one stream's upstream.
 APART = ("no listener", "refusals", "reset", "pause")
-# How many streams: mostly few, because each costs as much as a schedule of its own.
+# The numbers of streams: mostly few, because each costs as much as a schedule of its own.
 SIZES = (*(2,) * 8, *(3,) * 8, *(4,) * 4, 5, 6, 8, 12, 20)
 MOST_SHARED, MOST_OWN = 4, 3
 # The share of streams without a fault of their own.
 CALM = 0.4
 # The share of schedules without faults that affect all streams: there the calm streams must not notice anything.
 UNSHARED = 0.35
-# Redeployments and what people do to an execution are drawn apart (`_people`).
+# Redeployments and people's stops of an execution are drawn separately (`_people`).
 ALL = [kind for kind in KINDS if kind in OF_FUNCTIONS | SHARED and kind != "redeploy"]
 OWN = [kind for kind in KINDS if kind not in OF_FUNCTIONS | SHARED and "abort" not in kind]
 # A flood: an upstream sends `FLOOD` events at once, every `FLOOD_EVERY_MS`.
 FLOOD, FLOOD_EVERY_MS = 15, 100
 # How often a flood replaces another fault, and how often a stream leaves and returns.
 FLOODS, LEAVES = 0.08, 0.25
-# How often there are redeployments, how often somebody stops the executions, and how often nobody requests the streams
-# again for long: for less than a function lives, for more than that, or until all functions have long ended.
+# How often there are redeployments, how often a person stops the executions, and how often the streams are not
+# requested again for long: for less than a function lives, for more than that, or until all functions have long ended.
 REDEPLOYED, ABORTED, ABANDONED = 0.3, 0.2, 0.4
 ABANDONED_MS = (15_000, 60_000, 150_000)
-# How often executions are stopped and nobody requests all streams again, in schedules without another stop: the watch
-# must find that, and comes within `WATCHED_MS`. In half of these somebody requests one stream again.
+# How often executions are stopped and not all streams are requested again, in schedules without another stop: the watch
+# must find that, and comes within `WATCHED_MS`. In half of these a person requests one stream again.
 FORSAKEN, WATCHED_MS = 0.06, 60_000
 # How often a stream that joins after a redeployment got its profile with that redeployment.
 NEW_PROFILES = 0.5
@@ -67,7 +67,7 @@ def generate_groups(seed: int, store: str = "") -> Schedule:
     count = drawn.choice(SIZES)
     shared = 0 if drawn.random() < UNSHARED else drawn.randrange(1, MOST_SHARED + 1)
     whole = draws.drawn_schedule(seed, drawn, ALL, shared)
-    # Some fit into one group, some fill several groups one after the other.
+    # Some schedules fit into one group, some fill several groups one after the other.
     together = drawn.choice((20, 20, max(2, count // 2)))
     whole = replace(whole, policy="tolerates", hot=False, together=together, faults=whole.faults)
     streams = tuple(_stream(seed, drawn, number, whole, store) for number in range(count))
@@ -88,7 +88,7 @@ def generate_groups(seed: int, store: str = "") -> Schedule:
 def _people(schedule: Schedule) -> Schedule:
     """Returns the schedule, perhaps with redeployments, and with stopped executions if faults affect all streams.
 
-    Drawn apart, so that everything else of a seed stays the same.
+    Drawn separately, so that everything else of a seed stays the same.
     """
     drawn = random.Random(f"people of groups {schedule.seed}")
     kinds = ["redeploy"] * (drawn.choice((1, 1, 2)) if drawn.random() < REDEPLOYED else 0)
@@ -103,7 +103,7 @@ def _people(schedule: Schedule) -> Schedule:
 def _guarded(schedule: Schedule) -> Schedule:
     """Returns the schedule, perhaps with streams that require tokens and tickets, all from the same two servers.
 
-    Drawn apart, so that everything else of a seed stays the same.
+    Drawn separately, so that everything else of a seed stays the same.
     """
     drawn = random.Random(f"guards of groups {schedule.seed}")
     return with_guards(schedule, drawn) if drawn.random() < GUARDED else schedule
@@ -123,7 +123,8 @@ def with_guards(schedule: Schedule, drawn: random.Random) -> Schedule:
 def _profiled(schedule: Schedule) -> Schedule:
     """Returns the schedule, perhaps with streams whose profile is deployed after their functions have started.
 
-    Nobody requests a stream before it has a profile. Drawn apart, so that everything else of a seed stays the same.
+    A stream is not requested before it has a profile. Drawn separately, so that everything else of a seed stays the
+    same.
     """
     drawn = random.Random(f"new profiles of groups {schedule.seed}")
     deployed_ms = min((fault.at_ms for fault in schedule.faults if fault.kind == "redeploy"), default=LAST_MS)
@@ -135,9 +136,9 @@ def _profiled(schedule: Schedule) -> Schedule:
 
 
 def _forsaken(schedule: Schedule) -> Schedule:
-    """Returns the schedule, perhaps with executions that somebody stops and nobody starts again.
+    """Returns the schedule, perhaps with executions that a person stops and nobody starts again.
 
-    Drawn apart, and last, so that everything else of a seed stays the same.
+    Drawn separately, and last, so that everything else of a seed stays the same.
     """
     drawn = random.Random(f"forsaken groups {schedule.seed}")
     is_stopped = any("abort" in fault.kind for fault in schedule.faults)

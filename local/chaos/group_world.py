@@ -39,7 +39,7 @@ START_ARN = "arn:aws:states:us-east-1:111111111111:stateMachine:start"
 FIRST = "#1"
 # How long people wait before they repeat a failed request.
 AGAIN_MS = 1_000
-# How long a function takes to start if another one reads a profile from it.
+# How long a function takes to start if another one requests a profile from it.
 STARTS_MS = (100, 1_500)
 
 
@@ -192,7 +192,7 @@ class Member(World):
         self.clock.call_at(self.origin_ms + self.schedule.joins_ms, lambda: self.ask("POST"))
 
     def ask(self, method: str) -> None:
-        """Requests the stream or its stop, again and again until it is answered or something else is requested."""
+        """Requests the stream or its stop repeatedly, until it is answered or something else is requested."""
         self._asked, self.asked_ms = self._asked + 1, self.clock.now_ms()
         self.say(method)
         self._tasks.append(asyncio.get_running_loop().create_task(self._until_answered(self._asked, method)))

@@ -1,4 +1,4 @@
-"""Decides whether a run kept the promise: finds what is lost, double, torn, excessive, stuck or ended without a reason.
+"""Decides whether a run kept the promise: finds what is lost, stored twice, torn, excessive, stuck or ended untold.
 
 `stream_rules.py` has the rules of a single stream. Invariants: a violation names its kind, one of `COUNTED`, and its
 instant; a calm stream of a group is not blamed for the faults of others.
@@ -27,7 +27,7 @@ from states_language import Execution
 
 # Within this time after a request to stop, connections close: the lease is read every second, then events are drained.
 STOP_MS = 4_000
-# Within this time after its answer, a request takes effect: a heartbeat, a read, and what waits before it.
+# Within this time after its answer, a request takes effect: a heartbeat, a read, and the tasks before it.
 EFFECT_MS = 5_000
 # For so long the openings of other streams may delay one: openings are paced.
 PACED_MS = 3_000
@@ -122,7 +122,7 @@ def _running_on(group: Group) -> list[str]:
 
 
 def _disturbed(member: Member) -> list[str]:
-    """Returns when others that were cut, flooded, joined or left disturbed a stream, before any fault met that itself.
+    """Returns when other streams that were cut, flooded, joined or left disturbed a stream before a fault hit it.
 
     It must join in time, whatever is deployed meanwhile, and stay connected.
     """
@@ -194,7 +194,7 @@ def _goes_on(world: World, execution: Execution) -> bool:
 
 
 def _unnamed(world: World) -> list[str]:
-    """Returns the executions that should not have ended so, or do not say how they ended."""
+    """Returns the executions that ended in a way they should not, or do not say how they ended."""
     texts = []
     for execution in world.executions:
         names_it = isinstance(execution.output, dict) and bool(execution.output.get("status"))
@@ -210,7 +210,7 @@ def _unnamed(world: World) -> list[str]:
     return texts
 
 
-# How a connection ends that got no token or ticket: the server was away, or it refused.
+# The ends of a connection that got no token or ticket: the server was away, or it refused.
 UNREADY = ("refused", "rejected")
 
 

@@ -41,7 +41,7 @@ def missing(world: World) -> dict[int, str]:
     records = ledger(world)
     first_ms = min(_written_openings(world, records), default=world.clock.now_ms())
     recorded = open_gaps(world, records)
-    # One function's clock measures each end of a gap; and half an event may have come before the rest was cut off.
+    # One function's clock measures each end of a gap, and half an event may have arrived before the rest was cut off.
     slack_ms = world.schedule.skew_ms + LATE_MS
     until_ms = _until_ms(world, records)
     lost = [
@@ -95,14 +95,15 @@ def _is_recorded(world: World, number: int, slack_ms: int) -> bool:
         (loss,) = corrected([told], records)
         at_ms = link.came_ms.get(number + 1, world.upstream.emitted_ms[number])
         # A peer that closes in order counts as having sent everything. If it had not, the next connection counts as
-        # having caught up while it still receives that, and a loss in there as having happened when its notice came.
+        # having caught up while it still receives the rest, and a loss in there as having happened when its notice
+        # came.
         if loss.from_ms - slack_ms <= at_ms <= loss.to_ms + slack_ms or loss.to_ms <= _behind_until_ms(world, link):
             return True
     return False
 
 
 def _behind_until_ms(world: World, link: Link) -> int:
-    """Returns until when a link receives what the one before it was not sent before an orderly close; 0 if nothing."""
+    """Returns until when a link receives the events that the one before it lacked at an orderly close; 0 if none."""
     before = [one for one in world.upstream.links if one.fence < link.fence and one.opened_ms is not None]
     if not before or not before[-1].waiting or before[-1].ended_by != "ended_by_upstream" or link.opened_ms is None:
         return 0
@@ -136,7 +137,7 @@ def _until_ms(world: World, records: list[Record]) -> int:
     now_ms = world.clock.now_ms()
     if not uncovered(world, now_ms - 1, now_ms):
         return now_ms - ON_ITS_WAY_MS
-    # Nobody is connected: events after the last recorded end are left to the next connection.
+    # No connection is open: events after the last recorded end are left to the next connection.
     return max((at_ms for _, at_ms in _ends(world, records)), default=0) - LATE_MS
 
 
@@ -167,15 +168,16 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
     # An upstream that forgets cannot send everything again; neither can one that never resumes.
     yield from restarts.excuses(world)
     if world.schedule.resumes and not world.schedule.forgets:
-        # Only the connections before the last one that began without a cursor: nobody could resume for those.
+        # Only the connections count before the last one that began without a cursor, because no later one could resume
+        # for them.
         until_ms = max((link.opened_ms or 0 for link in links if link.cursor is None), default=0)
         links = [link for link in links if link.asked_ms < until_ms]
     differ_ms = 2 * world.schedule.skew_ms
     told_until_ms = _told_until(world, records)
     killed_ms = {_told_span(world, told_until_ms, link, link.opened_ms or 0)[1] for link in told_until_ms}
     for start, opened_ms in uncovered(world, world.origin_ms, until_ms, span=partial(_told_span, world, told_until_ms)):
-        # A stop ends what is asked for, so two clocks may leave no gap between a drop and the stop. But what a killed
-        # connection had read is in a gap, whatever they say.
+        # A stop ends the time in which the stream is wanted, so two clocks may leave no gap between a drop and the
+        # stop. But the events that a killed connection had read are in a gap, whatever the clocks say.
         stops = (stop_ms for stop_ms, _ in unasked if start <= stop_ms and start not in killed_ms)
         end = min([opened_ms, *stops])
         if end - start <= differ_ms:
@@ -262,8 +264,8 @@ def _told_until(world: World, records: list[Record]) -> dict[Link, int]:
 def _told_span(world: World, told_until_ms: dict[Link, int], link: Link, opened_ms: int) -> tuple[int, int]:
     """Returns the interval for which the ledger has the connection.
 
-    It ends with the last byte of one that broke, before events that a killed one had read but not stored, and before
-    events that had not been sent to one that was still catching up.
+    It ends with the last byte if the connection broke, before the events that it had read but not stored if it was
+    killed, and before the events not yet sent if it was still catching up.
     """
     last_ms = link.last_byte_ms if link.ended_by in BROKEN else link.closed_ms
     if link.backlog and not link.is_open:
@@ -273,9 +275,9 @@ def _told_span(world: World, told_until_ms: dict[Link, int], link: Link, opened_
 
 
 def _was_on_its_way(world: World, link: Link, number: int) -> bool:
-    """Returns whether an event of a silence had not come, or only just, when the connection ended.
+    """Returns whether an event of a silence had not arrived, or only just, when the connection ended.
 
-    What comes while the function stands still has come when that goes on.
+    An event that arrives while the function stands still counts from when the function goes on.
     """
     if (came_ms := link.came_ms.get(number)) is None or link.over_ms is None:
         return True

@@ -23,12 +23,12 @@ class MemberReader(ApiReader):
         self._member = member
 
     def _wrong_word(self, word: str) -> Iterator[str]:
-        """Yields what is wrong with the status at any time, and what is wrong if nothing has changed of late."""
+        """Yields the mistakes of a status that hold at any time, and those that hold if nothing has changed of late."""
         member = self._member
         yield from self._unfounded(word, ())
         if not self._is_settled() or not member.answered:
             return
-        # An end counts only if the stream was not opened again afterwards. An earlier claim may still ask.
+        # An end counts only if the stream was not opened again afterwards. An earlier claim may still make requests.
         opened_ms = [link.asked_ms for link in member.upstream.links if link.opened_ms is not None]
         ends = [end for end in member.watch.endings if end[0] >= max([member.asked_ms, *opened_ms])]
         is_open = any(link.function.is_alive for link in member.upstream.open_links)
@@ -49,7 +49,7 @@ class MemberReader(ApiReader):
         since_ms = self._clock.now_ms() - self._dead_after_ms - SETTLED_MS
         functions = [one for one in self._member.group.functions if one.task.invocation.stream_id == group]
         alive = [one for one in functions if one.is_alive and not one.is_lost]
-        # An older function does not take back the streams of which a newer one has relieved it.
+        # An older function does not take back the streams that a newer one has taken over.
         if functions[-1:] != alive[-1:]:
             return not group
         begun_ms = [one.task.invocation.deadline_ms - one.task.skew_ms - one.task.limit_ms for one in alive]

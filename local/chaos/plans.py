@@ -61,7 +61,7 @@ SINK_KINDS: dict[str, tuple[int, tuple[int, ...]]] = {
 }
 MOST_SINK_FAULTS = 5
 SINKS_MS = 2_000, 90_000
-# One queue drops duplicates of a group, one of all its messages.
+# One queue drops duplicates of a group, the other of all its messages.
 TARGETS = (
     Target("sqs", "groups.fifo"),
     Target("sqs", "whole.fifo"),
@@ -127,7 +127,7 @@ def drawn_delivery(seed: int) -> DeliveryPlan | None:
         faults.append(Fault(at_ms, kind, drawn.choice(SINK_KINDS[kind][1] or (0,)), drawn.randrange(1 << 16)))
     return DeliveryPlan(
         seed,
-        # Two sinks of one name would be one.
+        # Two sinks with one label would be the same sink.
         tuple({target.label: target for target in several}.values()),
         batch_size=drawn.choice((5, 20, 100)),
         has_poison=drawn.random() < 0.4,

@@ -23,7 +23,7 @@ from local.simulation.slow_requests import MOST_MS
 
 # How long after the faults a gap may wait for its repair: a lost turn, the watch, a longer refusal, several pages.
 SPARE_MS = 30_000
-# The faults after which two functions may repair at once until a turn is over; as may one that was frozen and another.
+# The faults after which two functions may repair at once until a turn is over; so may a frozen function and another.
 _OF_THE_STORE = ("slow store", "unknown outcomes")
 CLOSED_AFTER_MS = TURN_MS + CHECK_EVERY_MS + 40_000 + SPARE_MS
 
@@ -52,7 +52,7 @@ def broken(world: World, quiet_ms: int) -> dict[str, list[str]]:
 def _false_repairs(world: World) -> Iterator[str]:
     """Yields the gaps that are marked as repaired although an event of that time is not stored.
 
-    If a function stood still, the losses that it learns of later lie in each other: the event's own one decides then.
+    If a function stood still, the losses that it records later overlap: the event's own loss decides then.
     """
     slack_ms, gaps = world.schedule.skew_ms + LATE_MS, gaps_of(world)
     told = [gap.span for gap in gaps if gap.number and gap.state in LACKING]
@@ -79,9 +79,9 @@ def _unrepaired(world: World, repairers: Repairers, calm_at_ms: int) -> Iterator
     first_ms = min(world.watch.stored.values(), default=now_ms)
     for gap in gaps_of(world):
         since_ms = max(calm_at_ms, repairers.rest.refused_ms, asked_ms, gap.to_ms + AFTER_S * 1000 + plan.rest.lag_ms)
-        # After failures, the next try comes at the latest when as much time again has passed.
+        # After failures, the next try comes at the latest after as much time again.
         bound_ms = since_ms + (since_ms - gap.to_ms) + CLOSED_AFTER_MS
-        # Several pages without an order prove nothing.
+        # Several pages without an order are no proof.
         is_kept = not reach_ms and not plan.rest.is_shuffled and gap.from_ms > first_ms
         if gap.state not in (REPAIRED, DELIVERED) and is_kept and now_ms > bound_ms and _is_in_reach(world, gap, plan):
             reason = gap.repair.reason if gap.repair is not None else "nobody has tried"
@@ -91,7 +91,8 @@ def _unrepaired(world: World, repairers: Repairers, calm_at_ms: int) -> Iterator
 def _is_in_reach(world: World, gap: Gap, plan: RepairPlan) -> bool:
     """Returns whether two events before the gap and two after it are stored, from connections that had caught up.
 
-    More pages than a walk reads must not lie between them, nor between those to which later tries widen it.
+    Between them, and between the events to which later tries widen the interval, there must not be more pages than a
+    walk reads.
     """
     good = {one.fence: (one.live_ms if one.resumed else one.opened_ms, one) for one in ledger(world) if not one.refused}
     rows = [event for event in world.watch.arrivals if event[1]]

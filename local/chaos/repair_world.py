@@ -30,10 +30,10 @@ NUMBERS = 100_000
 
 
 class Repairers:
-    """The functions that repair the gaps of a stream, of which `world` is the World.
+    """The functions that repair the gaps of a stream, whose World is `world`.
 
-    `rest` is the address, `alerts` are the sent alerts, and `struck_ms` is when the last fault that hit one of them was
-    over.
+    `rest` is the address, `alerts` are the sent alerts, and `struck_ms` is the end of the last fault that hit one of
+    the functions.
     """
 
     def __init__(self, world: Any, plan: RepairPlan) -> None:

@@ -1,6 +1,7 @@
 """Decides what can be known of events around a restart of the upstream, which then counts its ids from 0 again.
 
-It reads the world after the run. Invariant: an event has an excuse only because of what a connection was sent.
+It reads the world after the run. Invariant: an event has an excuse only because of the events that a connection was
+sent.
 """
 
 from collections.abc import Iterator
@@ -19,27 +20,27 @@ BESIDE = "the connection before may have brought the same events with other bodi
 
 
 def former(world: World, link: Link) -> int | None:
-    """Returns the event whose id the link sent as its cursor, if the upstream had started to count anew since."""
+    """Returns the event whose id the link sent as its cursor, if the upstream had started over since that event."""
     number = None if link.sent_id is None else world.watch.ids.meant(link.sent_id, link.asked_ms)
     return number if number is not None and number < world.wire.begins[link.count] else None
 
 
 def is_doubtful(world: World, link: Link) -> bool:
-    """Returns whether nobody can know that a connection is of the same count: what was new in it came late."""
+    """Returns whether a connection may be of another count than its ids show, because its new events came late."""
     sent = link.sent[: link.written]
     brought = [n for n in sent if world.watch.brought_by.get(n) == link.fence]
     return bool(brought) and all(world.wire.own(n) <= (link.sent_id or 0) for n in sent)
 
 
 def starts_over(world: World, from_ms: int, to_ms: int) -> bool:
-    """Returns whether ids started over then: what follows the next cursor, one of the former ids, proves little."""
+    """Returns whether ids started over then: the event after the next cursor, a former id, proves little."""
     emitted_ms = world.upstream.emitted_ms
     firsts = (at_ms for begin in world.wire.begins[1:] for at_ms in emitted_ms[begin : begin + 1])
     return any(from_ms <= at_ms <= to_ms for at_ms in firsts)
 
 
 def is_counted(world: World, number: int, slack_ms: int) -> bool:
-    """Returns whether a connection that was sent a dropped event, or a later one, has a loss of when it was or came."""
+    """Returns whether a connection that was sent a dropped event, or a later one, recorded a loss of its time."""
     links = [link for link in world.upstream.links if number in link.sent[: link.written]]
     first = min((link.fence for link in links), default=0)
     came_ms = {world.upstream.emitted_ms[number], *(link.came_ms[number] for link in links if number in link.came_ms)}
@@ -48,9 +49,9 @@ def is_counted(world: World, number: int, slack_ms: int) -> bool:
 
 
 def untrue(world: World) -> Iterator[str]:
-    """Yields a sentence if losses were recorded, and the status does not say why, or does without a restart.
+    """Yields a sentence if losses have no restart in the status, or the status has a restart that never was.
 
-    It also yields one if losses count more events than were sent in vain until then.
+    It also yields one if losses count more events than had been sent in vain by then.
     """
     since_ms, ids = to_record(lease(world)).epoch.since_ms, world.watch.ids
     if (ids.dropped and not since_ms) or (since_ms and not ids.start_over):
@@ -59,14 +60,14 @@ def untrue(world: World) -> Iterator[str]:
     for (fence, count), events in sorted(ids.dropped.items()):
         told += events
         there = sum(ids.is_dropped(n) for link in world.upstream.links if link.fence <= fence for n in link.sent)
-        # A row that becomes a loss just as the next connection claims is counted by both.
+        # Both connections count a row that becomes a loss just as the next one claims.
         twice = (IN_A_ROW - 1) * len({earlier for earlier, _ in ids.dropped if earlier < fence})
         if told > there + twice:
             yield f"until loss {count} of connection {fence} {told} events count as dropped, and {there} were"
 
 
 def excuses(world: World) -> Iterator[tuple[int, str]]:
-    """Yields the events of which nobody can know that they are missing."""
+    """Yields the missing events that no connection could know to be missing."""
     counts, emitted_ms = world.watch.ids, world.upstream.emitted_ms
     for link in world.upstream.links if counts.start_over else ():
         number, opened_ms = former(world, link), link.opened_ms
@@ -83,10 +84,10 @@ def excuses(world: World) -> Iterator[tuple[int, str]]:
 def _shows_few(world: World, link: Link) -> bool:
     """Returns whether few of its events had ids up to the cursor's: they may be late.
 
-    Those that another connection stored show nothing, and one that is repeated counts once.
+    Events that another connection stored show nothing, and a repeated event counts once.
     """
     own = {n for n in link.sent[: link.written] if world.watch.brought_by.get(n, link.fence) == link.fence}
-    # If nothing followed the cursor, one that is new leaves the gap open.
+    # If nothing followed the cursor, a new event leaves the gap open.
     leaves_open = is_doubtful(world, link) and link.function.died_ms is None
     return sum(world.wire.own(n) <= (link.sent_id or 0) for n in own) < IN_A_ROW and not leaves_open
 
@@ -94,7 +95,7 @@ def _shows_few(world: World, link: Link) -> bool:
 def _rows(world: World) -> Iterator[list[tuple[Link, int]]]:
     """Yields each row of dropped events that the store has answered for, with the links that were sent them.
 
-    A row goes on over the end of a connection that could record how it ended before the next one claimed.
+    A row continues over the end of a connection that could record its end before the next one claimed.
     """
     row: list[tuple[Link, int]] = []
     for link in (one for one in world.upstream.links if one.opened_ms is not None):
@@ -111,9 +112,9 @@ def _rows(world: World) -> Iterator[list[tuple[Link, int]]]:
 
 
 def _untold(world: World, row: list[tuple[Link, int]]) -> Iterator[tuple[int, str]]:
-    """Yields those of a row of dropped events that cannot be told from corrections, or from what another brought."""
+    """Yields the events of a row that cannot be told from corrections, or from events of another connection."""
     anew_ms, emitted_ms = world.watch.ids.anew_ms, world.upstream.emitted_ms
-    # A connection that had claimed before another one saw it begins a row of its own.
+    # A connection that had claimed before another one found the restart begins its own row.
     if len({n for _, n in row}) < IN_A_ROW and not (row and 0 < anew_ms < row[-1][0].claimed_ms):
         yield from ((n, TOO_FEW) for _, n in row)
     shown = {record.fence for record in ledger(world)}
@@ -133,12 +134,12 @@ def _untold(world: World, row: list[tuple[Link, int]]) -> Iterator[tuple[int, st
 
 
 def _rival_ms(world: World, number: int) -> int:
-    """Returns when the last event was stored that has the key of this one."""
+    """Returns when the last event with the key of this one was stored."""
     return max((world.watch.stored.get(rival, 0) for rival in world.wire.rivals(number)), default=0)
 
 
 def _noticed_over_ms(world: World, link: Link) -> int:
-    """Returns until when a connection can have renewed its lease: a function that is frozen notices no close."""
+    """Returns until when a connection can have renewed its lease: a frozen function notices no close."""
     died_ms = link.function.died_ms
     over_ms = noticed_ms(world, link.over_ms or world.clock.now_ms())
     return over_ms if died_ms is None else min(over_ms, died_ms)

@@ -1,4 +1,4 @@
-"""Finds the connections of a run that ignored a back-off, came back without a random pause, or began too late to last.
+"""Finds the connections of a run that ignored a back-off, had no random pause before, or began too late to last.
 
 After a connection that was refused or not answered, the upstream is owed a back-off, by its own clock. Invariant: a
 connection is blamed only if its function checked after the failed function had recorded the failure, or should have.
@@ -27,7 +27,7 @@ LEAST_MARGINS = 2
 
 
 def impatient(world: World) -> list[str]:
-    """Returns the connections that came before a back-off was over, or at once with another try after one."""
+    """Returns the connections that came before the end of a back-off, or together with another try after it."""
     failures = _failures(world)
     return [*_early(world, failures), *_together(world)]
 
@@ -61,14 +61,14 @@ def in_step(world: World) -> list[str]:
 
 
 def _has_rested(before: list[Link], link: Link) -> bool:
-    """Returns whether the function's previous link led to a back-off: a refusal does, and a stream that is stuck."""
+    """Returns whether the function's previous link led to a back-off, as a refusal or a stuck stream does."""
     own = [other for other in before if other.client is link.client]
     paused_ms = link.asked_ms - ((own[-1].closed_ms or 0) if own else link.asked_ms)
     return bool(own) and (own[-1].refused_with in PASSING or paused_ms >= 1000 * STUCK_PACE.start_s)
 
 
 def hasty(world: World) -> list[str]:
-    """Returns the executions that were rejected too early: refusals had not lasted, or a connection had interrupted."""
+    """Returns the executions that were rejected too early: refusals were short, or a connection interrupted them."""
     limit_ms = world.schedule.reject_after_s * 1000
     texts = []
     for name, ended_ms in world.rejections if limit_ms else ():
@@ -90,7 +90,7 @@ def hasty(world: World) -> list[str]:
 
 
 def too_late(world: World) -> list[str]:
-    """Returns the reconnections in place that began when there was hardly time for more than leaving."""
+    """Returns the reconnections in place that began with hardly more time than leaving takes."""
     return [
         f"link {link.number} was begun in place with {link.again.margins_left:.2f} margins left of its function's time"
         for link in world.upstream.links
@@ -149,7 +149,7 @@ def _kind(world: World, link: Link) -> FailureKind | None:
         return "throttled" if link.refused_with in (420, 429) else "http" if link.refused_with >= 500 else None
     if link.opened_ms is not None or link.ended_by not in UNANSWERED:
         return None
-    # If another connection was answered meanwhile, this one ended because it was relieved: the upstream does answer.
+    # If another connection was answered meanwhile, this one was relieved: the upstream does answer.
     opened = [other.opened_ms for other in world.upstream.links if other.opened_ms is not None]
     return None if any(link.asked_ms <= at_ms <= (link.closed_ms or 0) for at_ms in opened) else "network"
 

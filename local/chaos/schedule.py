@@ -19,18 +19,18 @@ STORES = ("items", "log")
 class Schedule:
     """One run: how the upstream behaves, the profile's choices, the clocks, and the faults in order of time.
 
-    The upstream: `resumes` says that it goes on from a cursor, and `memory` how it forgets; with `retry_after_s` (0 for
-    none) it refuses; `socket` makes it a WebSocket; if it is `timed`, its JSON events say when they happened; with
-    `token_lives_s` other than 0 it requires a ticket, and a token that expires after that.
+    The upstream: it `resumes` from a cursor or not, and `memory` is how it forgets; with `retry_after_s` (0 for none)
+    it refuses; `socket` makes it a WebSocket; if it is `timed`, its JSON events have their times; with `token_lives_s`
+    other than 0 it requires a ticket, and a token that expires after that.
 
     The profile: `pace` names its back-off after failures ("" for none), `key` its rule for dedup keys, `reject_after_s`
     how long a refusal may last before the stream is rejected, `store` the form of storage, `order` whether items are
-    indexed, `flush_s` how long events wait for a segment, `on_conflict` what follows if ids start over. `unstorable`
-    says which events no table takes (`wire.py`).
+    indexed, `flush_s` how long events wait for a segment, `on_conflict` its rule for ids that start over. `unstorable`
+    is which events no table takes (`wire.py`).
 
     The run: `renews` lets an execution start its successor after few cycles; `skew_ms` bounds the error of a function's
-    clock; `beside` has the other streams of the account, each with its own faults; `delivery` says where the events of
-    all go next, `repair` from where gaps are repaired. With `most_items` other than 0 the tables cut their answers.
+    clock; `beside` has the other streams of the account, each with its own faults; `delivery` is where all events are
+    sent next, `repair` how gaps are repaired. With `most_items` other than 0 the tables cut their answers.
 
     With `group`, groups of streams run in place of a lone stream: `faults` affect all, and each has its own besides. A
     function keeps at most `together` of them. Each has a `name` and a POST at `joins_ms`; with `has_new_profile` its
@@ -77,7 +77,7 @@ class Schedule:
 
     @property
     def drops(self) -> bool:
-        """Whether an event is not stored whose key another one has."""
+        """Whether an event whose key another one has is dropped."""
         return self.on_conflict == "first" and self.key != "hash"
 
     @property
@@ -87,7 +87,7 @@ class Schedule:
 
     @property
     def is_timed(self) -> bool:
-        """Whether events say when they happened, and the profile where that stands.
+        """Whether events have their times, and the profile names the field.
 
         Reordering excludes it: an event that is sent again out of order could have two times.
         """
@@ -107,7 +107,7 @@ class Schedule:
 
     @property
     def is_left_to_default(self) -> bool:
-        """Whether the profile says nothing about resuming: then a cursor is sent, whether or not the upstream heeds it.
+        """Whether the profile has no resume: then a cursor is sent by default, whether or not the upstream heeds it.
 
         This holds for an upstream that forgets in an unknown way, and for half of those that do not resume.
         """

@@ -58,7 +58,7 @@ DEPLOYED = machines()
 def run_world(schedule: Schedule, machine_of: Machines = DEPLOYED, more_ms: int = 0) -> World:
     """Returns the first stream's world, or the first group's, after the run.
 
-    It goes on for a while after the last fault, and `more_ms` longer.
+    The run continues for a while after the last fault, and `more_ms` longer.
     """
     account = Account(schedule.seed, stages.names(STAGE), machine_of)
     account.tables.most_items = schedule.most_items

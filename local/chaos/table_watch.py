@@ -1,4 +1,4 @@
-"""Watches the tables during a run: what is stored, what comes twice, where the cursor is, and whether counters fall.
+"""Watches the tables during a run for lost or repeated events, a wrong cursor, and counters that fall.
 
 It is called after each change of an item and reports violations that show only at that moment. It changes nothing.
 """
@@ -35,7 +35,7 @@ class Holder:
         self._arn = ""
 
     def held_by(self, arn: str) -> str:
-        """Records the holder; returns what is wrong, "" for nothing.
+        """Records the holder; returns a sentence if it may not hold the lease, else "".
 
         Only its successor, or the execution that it handed its claim to, may take the lease from a running execution.
         """
@@ -119,7 +119,7 @@ class Watch:
             self._blame("misplaced", f"event {number} is in the index, and it is not read there")
 
     def _segment(self, item: Item) -> None:
-        """Records a segment: its events must come after all others, and its cursor must not pass events it lacks."""
+        """Records a segment: its events come after all others, and its cursor must not pass events that it lacks."""
         if not is_segment(item):
             return
         if self._partitions != LOG:
@@ -189,10 +189,10 @@ class Watch:
         fence = int(item["fence"]["N"])
         if "forgot_ms" in item:
             self._forgotten.add(fence)
-        # A count of nothing is absent.
+        # A count of 0 is absent.
         stored, duplicates, dead = (typed_values.count(item, n) or 0 for n in ("stored", "duplicates", "dead_lettered"))
         self.counts[fence] = stored, duplicates, dead
-        # A late heartbeat may have counted more than the record that a successor had read and wrote back afterwards.
+        # A late heartbeat may have counted more than the record that a successor had read and then wrote back.
         self.most_counts[fence] = max(self.most_counts.get(fence, (0, 0, 0)), self.counts[fence], key=sum)
         link = self._link_of(fence)
         written = 0 if link is None else link.written
@@ -225,7 +225,8 @@ class Watch:
         link, own = self._link_of(fence), int(text) if text.isdigit() else -1
         cursor = own if link is None else own + self._wire.begins[link.count]
         if not text:
-            # It still counts as the cursor of the connection that saved it, whichever was told that it is too old.
+            # It still counts as the cursor of the connection that saved it, whichever connection was told that it is
+            # too old.
             if not self._forgotten:
                 self._blame("cursor-ahead", "the cursor was given up before the ledger said that it is too old")
             return

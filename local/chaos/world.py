@@ -1,7 +1,7 @@
-"""Holds the world of one stream of a run: its functions, executions and upstream, and the faults that affect them.
+"""The world of one stream of a run: its functions, executions and upstream, and the faults that affect them.
 
-It answers the machine's Tasks. local/chaos/account.py holds what streams share, local/chaos/invariants.py what must be
-true. Invariant: the same schedule gives the same run, to the millisecond.
+It answers the machine's Tasks. local/chaos/account.py holds the parts that streams share, local/chaos/invariants.py the
+rules. Invariant: the same schedule gives the same run, to the millisecond.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class World:
         return next((link for link in reversed(self.upstream.links) if link.fence == fence), None)
 
     def live_of(self, _record: Item, live: Item | None) -> Item | None:
-        """Returns the record of the newest connection: here that of the stream itself."""
+        """Returns the record of the newest connection: for a lone stream, its own."""
         return live
 
     @property
@@ -274,7 +274,8 @@ class World:
         of = f"{who.execution.rpartition(':')[2]}{f', version {version}' if version > 1 else ''}"
         return f"{who.request_id} (lane {who.lane} of {of})"
 
-    # --- what faults do -----------------------------------------------------------------------------------------------
+    # --- effects of faults
+    # ------------------------------------------------------------------------------------------------
 
     def deploy(self) -> None:
         """Puts the next version in place."""
@@ -289,12 +290,12 @@ class World:
         setter(self._settled[function])(error)
 
     def _time_out(self, function: VirtualFunction) -> None:
-        """Ends a function as Lambda does at its limit, where it has not ended by itself."""
+        """Ends a function as Lambda does at its limit, if it has not ended by itself."""
         function.timed_out = function.is_alive
         self.kill(function, 0, "Sandbox.Timedout")
 
     def lose(self, function: VirtualFunction) -> None:
-        """Makes the machine believe that a function is dead, although it goes on."""
+        """Makes the machine believe that a running function is dead."""
         if not self._settled[function].done():
             function.is_lost = True
             self._settled[function].set_result("Lambda.SdkClientException")
