@@ -20,9 +20,9 @@ from states_language.clock import Clock
 
 CONNECT_TIMEOUT_MS = 2_000
 STALL_AFTER_MS = 4_000
-# The codes with which it closes a socket, and the status that a refusal of a socket means.
+# The codes with which it closes a socket, and the status that stands for a refusal of a socket.
 RESTARTS, TRY_LATER, THROTTLED = 1012, 1013, 429
-# How much later the second half of a cut chunk comes, at most.
+# The most time by which the second half of a cut chunk comes later.
 LATE_MS = 40
 
 
@@ -55,7 +55,7 @@ class ChaoticUpstream:
     # --- faults -------------------------------------------------------------------------------------------------------
 
     def hold(self, kind: str, until_ms: int, status: int = 0) -> None:
-        """Makes a lasting fault last until then."""
+        """Makes a lasting fault last until `until_ms`."""
         self._until_ms[kind] = max(self._until_ms.get(kind, 0), until_ms)
         self._status = status or self._status
 
@@ -72,7 +72,7 @@ class ChaoticUpstream:
         self._end(list(self.open_links))
 
     def restart(self, value: int) -> None:
-        """Ends every open link, and counts ids from 0 again; `value` says how, and what an unknown id means then."""
+        """Ends every open link, and counts ids from 0 again; `value` chooses how, and the answer to an unknown id."""
         (self.hang_up if value & 1 else self.reset)()
         self._events.begins.append(len(self.emitted_ms))
         self._backlogs.sends_all = bool(value & 2)
@@ -98,7 +98,7 @@ class ChaoticUpstream:
             link.silent = True
 
     def pause(self, until_ms: int) -> None:
-        """Silences every open link until then; the events come late."""
+        """Silences every open link until `until_ms`; its events come late."""
         for link in self.open_links:
             if not link.silent:
                 link.silent = True
@@ -155,7 +155,7 @@ class ChaoticUpstream:
             self._clock.call_at(now_ms + self._draws.randrange(5, 300), lambda: self._answer(link))
 
     def close(self, link: Link, reason: str = "closed_here") -> None:
-        """Closes a link, from the client's side unless there is another reason."""
+        """Closes a link, from the client's side if no other reason is given."""
         if link.closed_ms is None:
             link.closed_ms, link.ended_by = self._clock.now_ms(), reason
             self._say(f"  link {link.number} closed ({reason})")
@@ -200,12 +200,12 @@ class ChaoticUpstream:
         link.client.arrived(link, Opened(101, self._dated(), link.places))
 
     def _dated(self) -> dict[str, str]:
-        """The answer's Date header, if events carry the time at which they happened."""
+        """Returns the answer's Date header, if events carry the time at which they happened."""
         return {"date": formatdate(self._clock.now_ms() // 1000, usegmt=True)} if self._wire.timed else {}
 
     def _refuse(self, link: Link, status: int, retry_after_s: int = 0) -> None:
         if link.peer is not None:
-            # The code with which a socket is closed says no more than this.
+            # A close of a socket has a code for throttling, but no pause.
             status, retry_after_s = THROTTLED, 0
         asks = f" for {retry_after_s} s" if retry_after_s else ""
         self._say(f"  link {link.number} refused with {status}{asks}")
@@ -244,7 +244,7 @@ class ChaoticUpstream:
         return link.cursor is not None or self.emitted_ms[number] >= (link.opened_ms or 0)
 
     def frame(self, number: int) -> bytes:
-        """The event on the wire."""
+        """Returns the event's frame."""
         return self._wire.frame(number, announces_loss=number in self.notices)
 
     def _send(self, link: Link, numbers: list[int]) -> None:

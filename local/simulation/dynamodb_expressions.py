@@ -1,7 +1,7 @@
 """Evaluates DynamoDB expressions: conditions, and the SET, REMOVE and ADD clauses of an update.
 
-Anything outside of the grammar below raises ValueError with the place: nested paths, lists and the DELETE clause are
-not used here, and not implemented. Invariant: an update returns a changed copy, and changes nothing else.
+Any other text raises ValueError with the place: nested paths, lists and the DELETE clause are not used here, and not
+implemented. Invariant: an update returns a changed copy, and changes nothing else.
 
 Source: "Condition and filter expressions, operators, and functions" and "Update expressions", DynamoDB Developer Guide.
 """
@@ -19,7 +19,7 @@ Values = Mapping[str, Value]
 Condition = Callable[[Item, Values], bool]
 Update = Callable[[Item, Values], Item]
 Operand = Callable[[Item, Values], Value | None]
-# One action of an update. Most are `name = :value` and are kept as that pair, the others as a function.
+# One action of an update. Most are `name = :value` and are kept as a pair, the others as a function.
 Action = tuple[str, str] | Callable[[Item, Item, Values], object]
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
@@ -191,7 +191,7 @@ def _number(value: Value) -> Decimal:
 
 
 def _comparison(left_of: Operand, word: str, right_of: Operand) -> Condition:
-    """Returns a comparison: false if an attribute is absent; values of different types are just not equal."""
+    """Returns a comparison, which is false if an attribute is absent; values of different types are not equal."""
     compare, differs = _COMPARE[word], word == "<>"
 
     def holds(item: Item, values: Values) -> bool:

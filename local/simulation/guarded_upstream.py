@@ -55,7 +55,7 @@ class Guard:
 
 
 class Preparing:
-    """Requests what one opening needs first, as long as `is_open` is true.
+    """Performs the requests before one opening, as long as `is_open` is true.
 
     It calls `opens` with the status of the last try and the try itself, or `fails` with the reason if there is none.
     """

@@ -1,4 +1,4 @@
-"""One opening of a run's upstream, with what the rules must know about it, and the slot that records that.
+"""One opening of a run's upstream, with the facts about it that the rules need, and the slot that records them.
 
 Invariant: all records are by the world's clock, except the remaining time of a function.
 """
@@ -47,12 +47,11 @@ class Link:
     `sent_id` is the cursor as it was sent; if the upstream has been restarted since, it may mean another event, and
     `count` is the number of the restarts before its answer.
 
-    `asks` says whether a cursor was sent, heeded or not; `has_forgotten` whether it was refused as too old. `again` is
-    None for a function's first opening; `unready` names the server that gave no token or ticket, `places`
-    has those that were given.
+    `asks`: a cursor was sent, heeded or not; `has_forgotten`: it was refused as too old. `again` is None for a
+    function's first opening; `unready` names the server that gave no token or ticket, `places` has the given ones.
 
     Instants: `claimed_ms`, the claim was sent; `checked_ms`, the function last checked a back-off; `took_ms`, it took
-    the one try after that; `marked_ms`, all could know that it is connected; `settled_ms`, all could know how it ended.
+    the one try after that; `marked_ms`, the tables showed it as connected; `settled_ms`, the tables showed its end.
 
     Events: `backlog` has those after the cursor that a slow catch-up has not sent yet; `sent` those whose whole frame
     was handed to the client; `delayed` those that came late or never, and `came_ms` when they came. `notice_places` are
@@ -110,7 +109,7 @@ class Link:
 
     @property
     def function(self) -> VirtualFunction:
-        """Returns the function that has opened it."""
+        """Returns the function that opened it."""
         return self.client.function
 
     @property
@@ -132,7 +131,7 @@ class NotedSlot(Slot):
         self._claimed_ms = self._checked_ms = 0
         self._took_ms: int | None = None
         self._fence = 0
-        self._failed: Link | None = None  # the last failed one, while not all can know its outcome
+        self._failed: Link | None = None  # the last failed one, until the tables have its outcome
         self._drawn: dict[int, float] = {}  # by drawn pause since the last connection: the longest possible one
         self._ended_ms = 0
         self._again: Again | None = None
@@ -164,7 +163,7 @@ class NotedSlot(Slot):
         match step:
             case Claim():
                 self._claimed_ms = now_ms
-                # An unknown back-off refuses the claim; of a back-off that has ended, the claim uses up the try.
+                # An unknown back-off refuses the claim; after a back-off that has ended, the claim takes the try.
                 self._checked_ms, self._took_ms = now_ms, now_ms if step.try_until_ms else None
             case Ended(report):
                 self._ended(report)
@@ -181,7 +180,7 @@ class NotedSlot(Slot):
             self._link.marked_ms = self._clock.now_ms()
 
     def _settle(self) -> None:
-        """Records that the tables now have the outcome of the connection that failed last."""
+        """Records that the tables now have the outcome of the last failed connection."""
         if self._failed is not None and self._failed.settled_ms is None:
             self._failed.settled_ms = self._clock.now_ms()
         self._failed = None
@@ -259,8 +258,8 @@ def too_many(link: Link, others: list[Link], policy: str) -> str:
     if policy == "tolerates":
         known = [other for other in known if other.marked_ms is not None and other.marked_ms < link.claimed_ms]
         executions = {one.function.execution for one in [*known, link]}
-        # A connection closes when it sees that another execution, or a new function of its lane, has taken over.
-        # Until then one more is allowed for each.
+        # A connection closes when it sees that another execution, or a new function of its lane, has taken over. Until
+        # then one more is allowed for each of these.
         allowed += len(executions) - 1 + sum(one.function.is_lost for one in [*known, link])
     if policy == "evicts" or len(known) + 1 <= allowed:
         return ""

@@ -11,12 +11,12 @@ from local.simulation.links import Link
 from local.simulation.upstream_memory import GONE_FRAME, SPEED, Memory
 from states_language.clock import Clock
 
-# If it reorders events, a resume sends again this many events before the cursor, which the cursor does not cover.
+# With reordering, a resume sends again this many events before the cursor, which the cursor does not cover.
 REORDER_DEPTH = 2
 
 
 class NumberedEvents:
-    """The events of one upstream; `emitted_ms[n]` is when event n happened. `holds` says whether a lasting fault does.
+    """The events of one upstream; `emitted_ms[n]` is when event n happened, `holds` whether a lasting fault is on.
 
     Its ids start over with each event of `begins`. No event of `lost` is sent; the event after each, one of `notices`,
     announces the loss.
@@ -54,7 +54,7 @@ class NumberedEvents:
 class Backlogs:
     """Resends `events` to links that resume, as far as the upstream remembers them, by `send`.
 
-    To an id that it does not know it answers with all that it has if it `sends_all`, else with what comes.
+    After an unknown id it sends all its events if it `sends_all`, else only new ones.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Backlogs:
             self._replay(link, self._emitted_ms[behind])
 
     def has_forgotten(self, link: Link) -> bool:
-        """Returns whether the upstream no longer has the cursor's event."""
+        """Returns whether the upstream has forgotten the cursor's event."""
         return link.cursor is not None and link.cursor < self._oldest(self._clock.now_ms())
 
     def finds(self, link: Link) -> None:
@@ -103,7 +103,7 @@ class Backlogs:
                 link.cursor = begin - 1 if self.sends_all or self._memory.word else None
 
     def _oldest(self, now_ms: int) -> int:
-        """Returns the oldest event that the upstream has: none from before a restart."""
+        """Returns the oldest event that the upstream has; none is from before a restart."""
         return max(self._begins[-1], self._memory.oldest(self._emitted_ms, now_ms))
 
     def _replay(self, link: Link, since_ms: int) -> None:

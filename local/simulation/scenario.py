@@ -1,4 +1,4 @@
-"""Reads a scenario file: a machine, settings, latencies, and how the scripted upstream behaves.
+"""Reads a scenario file: a machine, settings, latencies, and the script of the upstream.
 
 Times are integer milliseconds from the start of the execution; settings are in seconds, as in env/. Invariant: a
 `Scenario` that exists is valid.
@@ -90,7 +90,7 @@ _RUN_FOR, _STALL_AFTER, _OVERLAP = _seconds(0.001, MAX_RUN_S), _seconds(0.001, 9
 
 
 class _Fields(Fields):
-    """The fields of a scenario's table, as those of a profile, but the first wrong one raises UserError.
+    """The fields of a scenario's table, as those of a profile, except that the first wrong field raises UserError.
 
     A field without a value counts as absent.
     """

@@ -1,6 +1,6 @@
 """Simulates an upstream that follows a script: it answers, evicts, refuses, drops or silences openings.
 
-It sends no bytes but the end of the stream: events are counted from the intervals that its links covered
+The only bytes that it sends are the end of the stream: events are counted from the intervals that its links covered
 (`timeline/coverage.py`), so a day costs nothing. Invariant: after a Closed or `close` a client is never called again.
 """
 

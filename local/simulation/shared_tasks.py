@@ -1,4 +1,4 @@
-"""Performs the Tasks that replays and chaos share: requests to DynamoDB, and answers of functions, which come later."""
+"""Performs the Tasks that replays and chaos share: requests to DynamoDB, and functions' answers, which come later."""
 
 import asyncio
 import json

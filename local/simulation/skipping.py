@@ -1,8 +1,8 @@
 """Keeps a stream's connections for the timeline of a replay, and leaves out steps that would only cost time.
 
 Events and gaps are not written, because the timeline counts them, and the ledger's record is written only at the end.
-The lease is read at the same instants, but only once somebody has changed it (`Await` allows that). Invariant: no step
-is left out on which another step or another function depends.
+The lease is read at the same instants, but only after another function has changed it (`Await` allows that). Invariant:
+no step is left out on which another step or another function depends.
 """
 
 from collections.abc import Callable
@@ -39,9 +39,9 @@ class VirtualConnection:
 
 
 class SkippingSlot(Slot):
-    """A stream's slot; `connections` has all that the function made of the stream.
+    """A stream's slot; `connections` has all connections that the function made for the stream.
 
-    With `is_watched`, others check when its lease expires, which each read renews, so reads are kept. With
+    With `is_watched`, other functions check when its lease expires, which each read renews, so reads are kept. With
     `is_notified`, a group's function notifies the connection of each change of its lease, so it reads none.
     """
 
@@ -58,7 +58,7 @@ class SkippingSlot(Slot):
         self._is_notified = is_notified
         self._lease_every_ms = function.task.invocation.lease_every_ms
         self._is_marked = False  # it is marked as connected and not closed: only a change of the lease matters
-        self._has_changed = False  # somebody has changed the lease since it was read
+        self._has_changed = False  # the lease has changed since it was read
         self._waits = False  # it waits for an arrival, or for a change of the lease
         self.connections: list[VirtualConnection] = []
 
@@ -76,7 +76,7 @@ class SkippingSlot(Slot):
         super().close()
 
     def lease_changed(self) -> None:
-        """Records that somebody else has changed the lease; while the function is awake, the change is its own."""
+        """Records that another function has changed the lease; while this function is awake, the change is its own."""
         if self.function.is_awake:
             return
         self._has_changed = True
@@ -117,7 +117,7 @@ class SkippingSlot(Slot):
                     self._waits = False
                     if self._is_notified or not isinstance(answer.value, LeaseRead):
                         return answer
-                # At the next instant at which the lease would have been read.
+                # It is read at the next instant at which the lease would have been read.
                 late_ms = max(0, self.function.now_ms() - lease_ms)
                 return (yield Await(wake_ms, lease_ms + -(-late_ms // self._lease_every_ms) * self._lease_every_ms))
             case Claim():

@@ -50,7 +50,7 @@ class PlayedSecrets(SecretValues):
         super().__init__(no_client, "")
 
     def read(self, references: Iterable[Reference], *, anew: bool = False) -> Secrets:  # noqa: ARG002
-        """The values."""
+        """Returns the values."""
         return dict.fromkeys(references, SECRET)
 
 
@@ -61,7 +61,7 @@ class Slot:
         self.function = function
         self.upstream = upstream
         self._reader: VirtualReader | None = None
-        self.before: Preparation | None = None  # what the next opening needs first; its upstream has a Guard
+        self.before: Preparation | None = None  # the requests before the next opening, if its upstream has a Guard
         self.tell: Callable[[Callable[[], Lease]], None] = nothing  # for a lone stream: ends a wait for an arrival
 
     def arrived(self, link: Any, arrival: Arrival) -> None:

@@ -19,7 +19,7 @@ from local.simulation.virtual_ports import Answers, Requests
 from states_language.clock import Clock
 
 T = TypeVar("T")
-# How long a request takes at most without a fault of the store.
+# The longest time of a request without a fault of the store.
 MOST_MS = 8
 NOTHING_ASKED = StoreFailed("nothing was asked")
 
@@ -48,10 +48,10 @@ class SlowRequests(AtOnce):
                 self._slow_until_ms = now_ms + self._dynamodb.latency_ms
             if left_ms <= 0:
                 return StoreFailed(NO_TIME)
-            # It may be less than a millisecond, so that two chunks may be read in the same one.
+            # The time may be less than a millisecond, so two chunks may be read in the same one.
             latency_ms = self._dynamodb.latency_ms + int(self._draws.random() * (MOST_MS + 1))
             if latency_ms > left_ms:
-                # The request goes on in its thread, and nobody waits for its answer.
+                # The request goes on in its thread, but its answer is not awaited.
                 self._clock.call_at(now_ms + latency_ms, functools.partial(_unheard, request))
                 yield now_ms + left_ms, False
                 return StoreFailed(TOO_LATE)

@@ -1,7 +1,7 @@
-"""The upstream's side of a WebSocket in virtual time: reads the client's frames, and writes those besides events.
+"""The upstream's side of a WebSocket in virtual time: reads the client's frames, and writes frames other than events.
 
-The independent library `wsproto` reads the client's frames, so a breach of the protocol is a fault of ours.
-Invariant: each message is returned once, whole.
+The independent library `wsproto` reads the client's frames, so a breach of the protocol is a fault of ours. Invariant:
+each message is returned once, whole.
 """
 
 import json
@@ -46,7 +46,7 @@ def closing(code: int) -> bytes:
 
 
 class SocketPeer:
-    """One connection; `pinged` has the pings that are not answered yet, with the instants at which they were sent."""
+    """One connection; `pinged` has the unanswered pings, with the instants at which they were sent."""
 
     def __init__(self) -> None:
         self._connection = Connection(ConnectionType.SERVER)

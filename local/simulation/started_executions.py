@@ -29,7 +29,7 @@ class VirtualExecutions:
 
     @property
     def last(self) -> Execution:
-        """Returns the youngest running execution; if none runs, the one that ended last."""
+        """Returns the youngest running execution; without one, the execution that ended last."""
         return max(self.all, key=lambda one: (one.status == "RUNNING", one.stopped_ms or one.started_ms))
 
     def begin(self, data: Any, perform: Perform) -> Execution:
@@ -38,7 +38,7 @@ class VirtualExecutions:
         return self._start(data, None)
 
     async def over(self) -> None:
-        """Returns once no execution runs any more."""
+        """Returns once no execution runs."""
         while any(one.status == "RUNNING" for one in self.all):
             await next(one for one in self.all if one.status == "RUNNING").wait()
 
@@ -55,7 +55,7 @@ class VirtualExecutions:
         if execution is None:
             execution = self._start(data, name)
         elif execution.status != "RUNNING" or execution.input != data:
-            # An execution that runs with the same input is answered again; otherwise the name is taken.
+            # StartExecution returns a running execution with the same input again; otherwise the name is taken.
             raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", f"Execution Already Exists: '{name}'")
         if call.pending is not None and call.pattern.startswith(SYNC):
             waiting = asyncio.ensure_future(_finish(call.pending, call.pattern, execution))

@@ -1,8 +1,8 @@
 """An in-memory DynamoDB for virtual time: the methods of boto3's client that the handlers and the machines call.
 
 Every table has the key PK, SK, the index `by-position` in each partition, and `by-record`, which is read as a scan.
-Invariant: a call changes one item as a whole, or raises
-botocore's ClientError with DynamoDB's code and changes nothing.
+Invariant: a call changes one item as a whole, or raises botocore's ClientError with DynamoDB's code and changes
+nothing.
 """
 
 import bisect
@@ -27,7 +27,7 @@ _PREFIX = re.compile(r" AND begins_with\(SK, (:\w+)\)$")
 _BOUND = re.compile(r" AND SK (>=|>|<|BETWEEN) (:\w+)")
 # Sorts after any other character.
 LAST = "\U0010ffff"
-# The sort key of `by-position`, which has keys alone, and what `by-record` has.
+# The sort key of `by-position`, which has keys alone, and the attributes of `by-record`.
 POSITION, OF_RECORDS = "position", ("PK", "SK", "execution", "generation")
 _PLACE = re.compile(r"'(\w+)'")
 Listener = Callable[[str, Key, Item], None]
@@ -109,7 +109,7 @@ class MemoryDynamoDB:
         return {}
 
     def batch_execute_statement(self, *, Statements: list[dict[str, Any]]) -> dict[str, Any]:
-        """Returns an answer for each INSERT with parameters, in order; it is DuplicateItem if the key exists.
+        """Returns an answer for each INSERT with parameters, in order; the error is DuplicateItem if the key exists.
 
         Two statements about one item are refused together, because AWS does not define their outcome.
         """
@@ -195,7 +195,8 @@ class MemoryDynamoDB:
             at = find(sorts, values[bound[2]]["S"])
             sorts = sorts[:at] if bound[1] == "<" else sorts[at:]
         if (prefix := _PREFIX.search(expression)) is not None:
-            # Such keys are neighbours: a replay of a year reads 25 of 35,000 connections, 35,000 times.
+            # Such keys are neighbours. Without this slice, a replay of a year would read 35,000 connections 35,000
+            # times for 25 each.
             first = values[prefix[1]]["S"]
             sorts = sorts[bisect.bisect_left(sorts, first) : bisect.bisect_left(sorts, first + LAST)]
         if start is not None:
@@ -245,7 +246,7 @@ class MemoryDynamoDB:
 
 
 def _inserted(statement: dict[str, Any]) -> tuple[str, Item]:
-    """The table and the item of an INSERT whose values are all parameters."""
+    """Returns the table and the item of an INSERT whose values are all parameters."""
     match = _INSERT.fullmatch(statement["Statement"])
     names = [] if match is None else _PLACE.findall(match[2])
     if match is None or len(names) != len(statement["Parameters"]):
@@ -254,7 +255,7 @@ def _inserted(statement: dict[str, Any]) -> tuple[str, Item]:
 
 
 def _from(ordered: list[T], start: T, *, is_forward: bool) -> list[T]:
-    """Returns what follows `start` in the direction of reading."""
+    """Returns the entries after `start` in the direction of reading."""
     if is_forward:
         return ordered[bisect.bisect_right(ordered, start) :]
     return ordered[: bisect.bisect_left(ordered, start)]

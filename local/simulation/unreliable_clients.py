@@ -26,7 +26,7 @@ STATEMENTS = {"passes": 6, "is throttled": 2, "fails when it is done": 1}
 # The odds of a message while the queue refuses.
 MESSAGES = {"passes": 2, "is refused": 4, "loses its answer": 2}
 LATEST_MS = 6_000
-# The text of an item that every table refuses, while `refuses`.
+# The text that makes every table refuse an item, while `refuses` is on.
 REFUSED = "and no table takes it"
 READS = frozenset({"GetItem", "BatchGetItem", "Query"})
 
@@ -40,7 +40,7 @@ class _Unknown:
         self._draws = random.Random(0)
 
     def hold(self, until_ms: int, draws: random.Random) -> None:
-        """Makes the outcome of every request random until then."""
+        """Makes the outcome of every request random until `until_ms`."""
         self._until_ms, self._draws = max(self._until_ms, until_ms), draws
 
     @property
@@ -75,7 +75,7 @@ class UnreliableDynamoDB:
         self._unknown = _Unknown(clock)
         self.unsettle = self._unknown.hold
         self.latency_ms = 0
-        self.refuses = False  # what holds REFUSED
+        self.refuses = False  # items that contain REFUSED
         self.step: Callable[[], None] | None = None
 
     def throttle(self, until_ms: int) -> None:
@@ -95,12 +95,12 @@ class UnreliableDynamoDB:
     query = _asked("Query")
 
     def send(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request."""
+        """Returns the answer to a request."""
         perform = functools.partial(self._perform, operation, request)
         return self.stepped(functools.partial(self._answer, operation, perform))
 
     def stepped(self, request: Request) -> dict[str, Any]:
-        """The answer to a request that a function may die before, or after."""
+        """Returns the answer to a request before or after which the function may die."""
         if self.step is None:
             return request()
         self.step()
@@ -110,7 +110,7 @@ class UnreliableDynamoDB:
             self.step()
 
     def _perform(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Lets the tables answer; while outcomes are unknown each statement of a batch has one of its own."""
+        """Lets the tables answer; while outcomes are unknown each statement of a batch has its own outcome."""
         if operation == "PutItem" and self.refuses and _is_refused(request["Item"].values()):
             raise ClientError(_error("ValidationException"), operation)
         if operation == "BatchExecuteStatement" and (self._unknown.holds or self.refuses):
@@ -142,7 +142,7 @@ class UnreliableDynamoDB:
 
 
 def _twice(request: Request) -> dict[str, Any]:
-    """The client's own retry after a lost answer: it gets the answer to the second."""
+    """Performs a request as the client does after a lost answer: twice, with the answer to the second."""
     _quietly(request)
     try:
         return request() | {"ResponseMetadata": {"RetryAttempts": 1}}
@@ -168,7 +168,7 @@ def _is_refused(values: Iterable[dict[str, Any]]) -> bool:
 
 
 class UnreliableQueue:
-    """`messages` are the bodies in it, in order; a kill that waits for a request to the store may meet one here."""
+    """A queue; `messages` are its bodies in order. A kill that waits for a request to the store may happen here too."""
 
     def __init__(self, clock: Clock, dynamodb: UnreliableDynamoDB, url: str) -> None:
         self._url = url
@@ -183,7 +183,7 @@ class UnreliableQueue:
         return self._dynamodb.stepped(lambda: self.take(json.loads(MessageBody)))
 
     def take(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Puts the message into the queue; raises what boto3 does."""
+        """Puts the message into the queue; raises the errors of boto3."""
         outcome = self._unknown.outcome(MESSAGES)
         if outcome == "is refused":
             answer: Any = {"Error": {"Code": "ServiceUnavailable", "Message": "come again"}}
@@ -195,7 +195,7 @@ class UnreliableQueue:
 
 
 def whole_events(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The events that messages hold whole, each as it would be stored again, with its `key` and `stream`."""
+    """Returns the events that messages hold whole, each as it would be stored again, with its `key` and `stream`."""
     events = []
     parts: dict[tuple[str, str], list[str]] = {}
     for message in messages:

@@ -1,4 +1,4 @@
-"""Defines how an upstream behaves without faults, how it forgets events, and what a careful profile says of that.
+"""Defines how an upstream behaves without faults, how it forgets events, and the fields of a careful profile for it.
 
 If it forgets by count and reports nothing, its reach is unknown: the profile leaves resuming to the framing's default,
 and the upstream keeps what the ledger assumes (`KEPT_MS`).
@@ -24,7 +24,7 @@ Word = Literal["", "status", "frame"]
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What an upstream keeps; 0 is no limit. `word` is how it reports a forgotten cursor, "" for not at all."""
+    """An upstream's memory; 0 is no limit. `word` is how it reports a forgotten cursor, "" for not at all."""
 
     keeps_ms: int = 0
     keeps: int = 0
@@ -41,7 +41,7 @@ class Memory:
         return self.keeps > 0 and not self.word
 
     def reach_ms(self, skew_ms: int) -> int | None:
-        """Returns how far back it surely goes, with clocks that are wrong by `skew_ms`; 0 if that is unknown.
+        """Returns how far back it certainly goes, with clocks that are wrong by `skew_ms`; 0 if that is unknown.
 
         None means: as far as the cursor, or else it reports that it cannot.
         """
@@ -57,7 +57,7 @@ class Memory:
         return oldest if self.word else min(oldest, _since(emitted_ms, now_ms - KEPT_MS))
 
     def fields(self, skew_ms: int) -> dict[str, Any]:
-        """The profile's fields for it."""
+        """Returns the profile's fields for it."""
         resume: dict[str, Any] = {"header": "Last-Event-ID"}
         reach_ms = self.reach_ms(skew_ms)
         if reach_ms is not None:
@@ -72,7 +72,7 @@ class Memory:
 
 
 def _since(emitted_ms: Sequence[int], at_ms: int) -> int:
-    """Returns the number of the first event that happened after that."""
+    """Returns the number of the first event that happened after `at_ms`."""
     return next((n for n, emitted in enumerate(emitted_ms) if emitted > at_ms), len(emitted_ms))
 
 
@@ -88,7 +88,7 @@ MEMORIES = (
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """How an upstream behaves without faults; `resumes` says whether it goes on from a cursor.
+    """How an upstream behaves without faults; if it `resumes`, it continues after a cursor.
 
     A refusal requests a pause of `retry_after_s`, 0 for none. If it `reorders`, it resumes a little before the cursor.
     A `socket` requires a subscription before it sends anything. With `token_lives_s` other than 0 it requires a ticket,

@@ -1,4 +1,4 @@
-"""What a simulated upstream does on its WebSockets besides events: it answers messages, and pings."""
+"""The WebSockets of a simulated upstream, besides events: it answers messages, and pings."""
 
 import random
 from collections.abc import Callable
@@ -13,7 +13,7 @@ PINGS = 0.2
 
 
 class UpstreamSockets:
-    """The sockets of one upstream; `answer` answers a subscription, `excess` gets what clients must not do.
+    """The sockets of one upstream; `answer` answers a subscription, `excess` gets the clients' violations.
 
     `acknowledged` has when each event was first acknowledged, by its number.
     """

@@ -2,7 +2,7 @@
 
 Records, bells and sweeps happen in the order in which they are due. A call runs to its end at once, while the clock
 advances by the time of its requests; the clock then goes back to the next call's own beginning, so calls run beside
-each other, as Lambda's do. Invariants: a call sees what others did before it began; a call that dies leaves its bell
+each other, as Lambda's do. Invariants: a call sees the writes made before it began; a call that dies leaves its bell
 unanswered.
 """
 
@@ -132,7 +132,7 @@ class VirtualDelivery:
                 at_ms = max(at_ms, due_ms)
                 self._next()
                 continue
-            # The schedule calls each minute; sweeps at which nothing can be due are skipped.
+            # The schedule calls each minute; sweeps that cannot find a due bell are skipped.
             out_ms = min((bell.until_ms for bell in self._bells.out()), default=FOR_EVER)
             after_ms = max(out_ms, at_ms, swept_ms + 1)
             sweep_ms = self._sweep_at(began_ms, after_ms) if out_ms < FOR_EVER else FOR_EVER
@@ -154,7 +154,7 @@ class VirtualDelivery:
         at_ms, _, action, place = heapq.heappop(self._due)
         free_ms = 0 if place is None else self._free_ms.get(place, 0)
         if free_ms > at_ms:
-            # The place is busy: the call begins later, and sees what comes until then.
+            # The place is busy: the call begins later, and sees the events until then.
             self.at(free_ms, action, place)
             return
         self.clock.now_ms = at_ms

@@ -56,7 +56,7 @@ class AtOnce:
 
 
 def answering(waits: Waits[Any]) -> Waits[Answered]:
-    """Returns the same pauses; the result is what was returned or raised, or that the store did not answer."""
+    """Returns the same pauses; the result is the requests' value or error, or that the store did not answer."""
     try:
         value = yield from waits
     except Exception as error:
@@ -69,8 +69,8 @@ def answering(waits: Waits[Any]) -> Waits[Answered]:
 class VirtualFunction:
     """One function; `on_end` is called once with the outcome, unless the function is killed.
 
-    With `is_prompt` it continues within the call that brings an arrival; otherwise the clock resumes it, after
-    everything else that happens in that millisecond.
+    With `is_prompt` it continues within the call that brings an arrival; otherwise the clock resumes it, after all
+    other actions of that millisecond.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class VirtualFunction:
         self.slots: dict[str, Any] = {}  # by stream (`slots.py`)
         self._timer: Timer | None = None
         self._listens = False
-        self.is_awake = False  # it is doing something at this moment
+        self.is_awake = False  # it runs at this moment
         self.frozen_until_ms = self._frozen_from_ms = 0
         self.dies_after: int | None = None  # after so many more steps it dies
         self.is_alive = True
@@ -105,16 +105,16 @@ class VirtualFunction:
 
     @property
     def skew_ms(self) -> int:
-        """The error of its clock."""
+        """Returns the error of its clock."""
         return self.task.skew_ms
 
     @property
     def execution(self) -> str:
-        """The execution that it runs for."""
+        """Returns the execution that it runs for."""
         return self.task.invocation.execution
 
     def mask(self) -> bytes:
-        """Four random bytes."""
+        """Returns four random bytes."""
         return self.draws.randbytes(4)
 
     def start(self, needs: Needs) -> None:
@@ -134,7 +134,7 @@ class VirtualFunction:
             self._close_sockets()
 
     def freeze(self, until_ms: int) -> None:
-        """Stops it until then, as SIGSTOP does; arrivals wait."""
+        """Stops it until `until_ms`, as SIGSTOP does; arrivals wait."""
         if self._clock.now_ms() >= self.frozen_until_ms:
             self._frozen_from_ms = self._clock.now_ms()
         self.frozen_until_ms = max(self.frozen_until_ms, until_ms)
@@ -148,11 +148,11 @@ class VirtualFunction:
                 raise Killed
 
     def now_ms(self) -> int:
-        """The time by its own clock."""
+        """Returns the time by its own clock."""
         return self._clock.now_ms() + self.task.skew_ms
 
     def ran_ms(self) -> int:
-        """When it last ran, by its own clock; an arrival while it is frozen may have come at any time since."""
+        """Returns when it last ran, by its own clock; an arrival while it is frozen may have come at any time since."""
         return self.now_ms() if self._clock.now_ms() >= self.frozen_until_ms else self._frozen_from_ms + self.skew_ms
 
     def _perform(self, needs: Needs) -> Waits[Outcome]:
@@ -211,7 +211,7 @@ class VirtualFunction:
         self.is_awake = True
         try:
             until_ms, listens = next(self._waits)
-            # The answer to a request: mostly nothing else happens until it is there.
+            # While a request waits for its answer, usually nothing else happens.
             while not listens and self.frozen_until_ms < until_ms and self._clock.skip_to(until_ms):
                 until_ms, listens = next(self._waits)
         except StopIteration as ended:

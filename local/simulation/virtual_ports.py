@@ -1,7 +1,7 @@
 """The ports of the performer in virtual time: a bell that wakes the function, pools of requests, and a reader.
 
 They replace `handlers/run/threads.py` and `handlers/upstream/reader.py` without a thread, and decide nothing.
-Invariants: requests begin in their order; a closed reader returns what had come before, then `Closed`.
+Invariants: requests begin in order; a closed reader returns the earlier arrivals, then `Closed`.
 """
 
 from collections import deque
@@ -53,7 +53,7 @@ class Answers:
             yield self._answers.popleft()
 
     def stop(self, wait_s: float) -> None:
-        """Does nothing: requests under way go on, and nobody waits for them."""
+        """Does nothing: requests under way go on, but their answers are not awaited."""
 
 
 class OwnThread(Answers):
@@ -96,8 +96,8 @@ class PromptPool(Answers):
 class VirtualReader:
     """The arrivals of one opening that were not taken yet.
 
-    It calls `heard` when something arrives, `close` with the link when it is closed, and `say` with a frame to send.
-    The opener sets `link`. `ran_ms` returns when the function last ran: now, unless it stands still.
+    It calls `heard` at each arrival, `close` with the link when it is closed, and `say` with a frame to send. The
+    opener sets `link`. `ran_ms` returns when the function last ran: now, unless it stands still.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class VirtualReader:
 
     @property
     def unread_s(self) -> float | None:
-        """How long the oldest arrival has been waiting; None if none waits."""
+        """Returns how long the oldest arrival has been waiting; None if none waits."""
         return (self._now_ms() - self._inbox[0][1]) / 1000 if self._inbox else None
 
     def takes(self, arrival: Arrival) -> None:

@@ -1,8 +1,8 @@
 """Simulates a standard queue of SQS: visibility time-outs, receive counts, copies, retention.
 
 Standard queues deliver at least once: `copies` decides for each delivery whether the message comes a second time
-although it is hidden. Retention counts from when it was sent. Invariant: a message is delivered only between its delay
-and its retention, and never after DeleteMessage with one of its receipt handles.
+although it is hidden. Retention counts from the sending. Invariant: a message is delivered only between its delay and
+its retention, and never after DeleteMessage with one of its receipt handles.
 
 Source: "Amazon SQS visibility timeout", "At-least-once delivery" and "Quotas", SQS Developer Guide.
 """
@@ -66,7 +66,7 @@ class VirtualQueue:
         return {"MessageId": message.id}
 
     def change_message_visibility(self, *, ReceiptHandle: str, VisibilityTimeout: int, **_queue: str) -> dict[str, Any]:
-        """Hides the message for so long from now; raises InvalidParameterValue if it no longer exists."""
+        """Hides the message for this time from now; raises InvalidParameterValue if the message no longer exists."""
         self.requests += 1
         _check("ChangeMessageVisibility", "VisibilityTimeout", VisibilityTimeout, MOST_HIDDEN_S)
         message = self._messages.get(ReceiptHandle.partition("#")[0])

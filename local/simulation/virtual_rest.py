@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.repair.pages import Fetched
 
-# How the address may lie, by its own fault.
+# The lies of the address, by its own fault.
 LIES = ("", "ends early", "forgets the edges", "is empty", "goes round", "is a page for people")
 
 
@@ -81,7 +81,8 @@ class VirtualRest:
             numbers = []
         if lie == "forgets the edges":
             numbers = numbers[1:-1]
-        # A lie concerns the whole request and not single pages: nobody could notice an event that one page leaves out.
+        # A lie concerns the whole request and not single pages: no client could notice that one page leaves out an
+        # event.
         place = _shuffled if ways.is_shuffled else _counted
         numbers.sort(key=place)
         if "page" in asked:

@@ -37,7 +37,7 @@ class VirtualSandbox:
         self._profile = profile or profile_of(stage.source)
         self._upstream = upstream or stage.upstream()
         self._settings = settings = stage.source.settings
-        # Those that an invocation needs, as the function reads them.
+        # The settings that an invocation needs, as the function reads them.
         read = ("margin_ms", "lease_every_ms", "progress_every_ms", "wait_ms")
         self._read: Any = SimpleNamespace(**{name: settings[name.replace("_ms", "_s")] * 1000 for name in read})
         self._limit_ms: int = settings["function_timeout_s"] * 1000

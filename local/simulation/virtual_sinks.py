@@ -21,7 +21,7 @@ from handlers.profile.upstream_requests import UpstreamRequest
 from handlers.upstream.opening import RedirectRefused
 from local.simulation.virtual_function import Killed
 
-# How long an answer takes, that of a slow sink, and how long the function waits for an answer that does not come.
+# How long an answer takes, how long it takes at a slow sink, and how long the function waits for a missing answer.
 QUICK_MS, SLOW_MS, HUNG_MS = 20, 7_000, 8_000
 # SQS: "the deduplication interval".
 DEDUPLICATED_MS = 5 * 60_000
@@ -72,7 +72,7 @@ class VirtualSinks:
         self.arrived.append((label, event, self.now_ms))
 
     def drawn(self, several: Sequence[int]) -> int:
-        """Returns one of them at random."""
+        """Returns one of the numbers at random."""
         return self._draws.choice(several)
 
     def is_poison(self, text: str | bytes) -> bool:
@@ -140,7 +140,7 @@ class VirtualSinks:
         failures = [{"itemIdentifier": event["key"]} for event in events[named : named + 1]]
         return {"Payload": io.BytesIO(json.dumps({"batchItemFailures": failures}).encode())}
 
-    # --- what meets a request ---------------------------------------------------------------------------------------
+    # --- faults of a request ------------------------------------------------------------------------------------------
 
     def begin(self, label: str) -> None:
         """Begins a request to a sink, which may be slow, or hang."""

@@ -22,7 +22,7 @@ from states_language.clock import VirtualClock
 # The stage whose settings and names a scenario overrides by default.
 STAGE = "local"
 INPUT = {"pathParameters": {"streamId": "replay"}}
-# Handlers that run without a machine start no execution.
+# The machine of handlers that run without one: it starts no execution.
 NO_MACHINE = {"StartAt": "Nothing", "States": {"Nothing": {"Type": "Succeed"}}}
 
 

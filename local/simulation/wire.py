@@ -22,7 +22,7 @@ from handlers.framing.websocket import TEXT, encoded_frame
 from local.simulation.unreliable_clients import REFUSED
 
 KEYS = ("id", "path", "hash")
-# Why some events cannot be stored, and which: one in so many, and the first of them.
+# The reason why some events cannot be stored, and which: one in so many, and the first of them.
 UNSTORABLE = {"refused": (7, 3), "large": (40, 20)}
 # Too large for an item (400 KB) even when it is compressed, which leaves three quarters of it.
 LARGE = base64.b64encode(random.Random(0).randbytes(420_000)).decode()
@@ -37,7 +37,7 @@ class Wire:
     """The wire of the stream with this id; `key`, one of KEYS, is the profile's rule for the dedup key.
 
     `unstorable` is one of UNSTORABLE, "" if every event can be stored. If it is `timed`, the caller sets `emitted_ms`
-    to the instants of the events. With `drops` no event is stored whose key another one has.
+    to the instants of the events. With `drops` an event is not stored if another one has its key.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Wire:
         return bool(self._every) and number % self._every == self._first
 
     def number_of(self, key: str, data: str) -> int:
-        """Returns the number of the event with this body; -1 if there is none, or the key belongs to another."""
+        """Returns the number of the event with this body; -1 if there is none, or the key belongs to another event."""
         number = self._number(data)
         if self._key != "hash":
             # After a restart an event gets another key if its own is taken. An event of the first count may come late.
@@ -119,7 +119,7 @@ class Wire:
         of = f"{self.stream}~{count}" if count else self.stream
         if self._key == "id":
             return f"event {own} of {of} {note}".rstrip()
-        # An event that is cut off before it happened is dated before all others.
+        # An event whose frame is cut off before it happened is dated before all others.
         at_ms = self.emitted_ms[number] if number < len(self.emitted_ms) else 10**12
         members = [f'"seq":{own}', f'"of":"{of}"', f'"at":{at_ms}', f'"note":"{note}"']
         if not self.timed:
