@@ -244,7 +244,7 @@ class Store:
         return self._change(stream_id, setting(tuple(attributes)), condition, values_of(attributes) | read).is_done
 
     def begin_epoch(self, stream_id: str, before: Epoch, after: Epoch) -> Epoch:
-        """Returns the newest epoch of the stream's keys: `after` if it was `before`, else the one that others wrote."""
+        """Returns the newest epoch of the stream's keys: `after` if it was `before`, else the stored one."""
         condition, values = "attribute_not_exists(#epoch)", {":epoch": control_record.epoch(after)}
         if before != NO_EPOCH:
             condition, values[":before"] = "#epoch = :before", control_record.epoch(before)

@@ -81,7 +81,7 @@ def member_lease(item: Item, group: GroupLease) -> Lease:
 
 
 def live_of_member(live: Item | None, group: GroupLease) -> Item | None:
-    """Returns the record of a stream's newest connection, known to be good until its function's heartbeats say.
+    """Returns the record of a stream's newest connection, good until the time that its function's heartbeats give.
 
     The connection's last sign of life is not long before that, because a connection that is silent for longer is
     closed. So a successor that opens beside it need not count its whole life as the silence of a dead peer.

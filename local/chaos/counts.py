@@ -1,4 +1,4 @@
-"""Remembers what a run's ids mean whose upstream counts from 0 again: events of two counts have the same id.
+"""Remembers the events that ids meant, for an upstream that counts from 0 again: two counts share their ids.
 
 Invariant: without a restart each id means the event of that number, and no event is dropped.
 """
@@ -12,8 +12,8 @@ from local.simulation.wire import Wire
 class Counts:
     """The ids of one stream; `stored` are its stored events.
 
-    `dropped` has, by connection and number, how many events each loss counts that was recorded because ids started
-    over; `anew_ms` is when the first of them was, 0 for never.
+    `dropped` has, by connection and number, the count of each loss that was recorded because ids started over;
+    `anew_ms` is the time of the first one, 0 for never.
     """
 
     def __init__(self, wire: Wire, stored: Container[int]) -> None:
@@ -28,7 +28,7 @@ class Counts:
         return len(self._wire.begins) > 1
 
     def lost(self, fence: int, count: int, gap: Item, now_ms: int) -> None:
-        """Records a loss: that of events whose keys were known, or another."""
+        """Records a loss, whether its events had known keys or not."""
         if gap["cause"]["S"] == "ids_restarted":
             self.dropped[fence, count] = int(gap["events"]["N"])
             self.anew_ms = self.anew_ms or now_ms

@@ -56,7 +56,7 @@ KINDS: dict[str, tuple[int, Draw]] = {
     "throttles": (3, _lasting(200, 6_000)),
     "unknown outcomes": (4, _lasting(500, 8_000)),
     "slow store": (2, _lasting(1_000, 6_000, SLOW_MS)),
-    # The upstream: `value` is a status, or seeds the choice of what is cut.
+    # The upstream: `value` is a status, or seeds the choice of the cut.
     "reset": (5, _instant()),
     "hang-up": (2, _instant()),
     "truncation": (5, _instant()),
@@ -97,7 +97,7 @@ HANG_UPS = ("reset", "hang-up", "truncation")
 # The share of streams whose upstream is a WebSocket. The number of the draw was chosen so that no seed in
 # tests/planted, and none that once broke a rule, is one of them.
 SOCKETS, SOCKET_DRAW = 0.12, 737
-# The share of upstreams that say when events happened; drawn as sockets are.
+# The share of upstreams whose events have their times; drawn as sockets are.
 TIMED, TIME_DRAW = 0.12, 2972
 # The share of upstreams that require a token and a ticket, how long a token may live, and how many faults both have;
 # drawn as sockets are.

@@ -18,7 +18,7 @@ from local.chaos.world import World
 from local.simulation.started_executions import StatesClient
 from local.simulation.virtual_function import VirtualFunction
 
-# How often the deployed watch checks for executions that somebody stopped.
+# How often the deployed watch checks for executions that a person stopped.
 CHECK_EVERY_MS = 60_000
 # The bounds of how long a function without CPU stands still, and of how long it then runs.
 STARVED_MS, RUNS_MS = (100, 1_500), (1, 80)
@@ -95,7 +95,7 @@ def _strike_function(world: World, fault: Fault, until_ms: int) -> None:
     elif fault.kind == "orphan":
         world.lose(function)
     elif fault.kind == "kill":
-        # If the socket lingers at the upstream, nobody can prove that the function has ended.
+        # If the socket lingers at the upstream, the function's end cannot be proved.
         world.kill(function, fault.value, "Lambda.Unknown" if fault.value else "Runtime.ExitError")
     else:
         if fault.kind == "kill in the store":

@@ -1,4 +1,4 @@
-"""Decides whether a run kept the promise: finds what is lost, stored twice, torn, excessive, stuck or ended untold.
+"""Decides whether a run kept the promise: nothing lost, doubled, torn, excessive, stuck, or ended without a reason.
 
 `stream_rules.py` has the rules of a single stream. Invariants: a violation names its kind, one of `COUNTED`, and its
 instant; a calm stream of a group is not blamed for the faults of others.

@@ -1,4 +1,4 @@
-"""Holds the rules of a single stream, alone or in a group, and decides how long a run goes on.
+"""The rules of a single stream, alone or in a group; also decides how long a run lasts.
 
 It reads the world after the run and changes nothing. `invariants.py` decides how an execution must end and which
 streams must be connected.
@@ -34,7 +34,7 @@ COUNTED = (
     *("disturbed", "false-repair", "unrepaired", "crowded", "unalerted"),
     *delivery_rules.COUNTED,
 )
-# What a connection takes at most besides back-off: a function's start, the claim and the answer, with some to spare.
+# The longest time of a connection besides back-off: a function's start, the claim and the answer, with a reserve.
 CONNECT_MS = 1_000
 # A handover if two connections are forbidden: the older reads the lease and releases; the newer polls and connects.
 FORBIDDEN_HANDOVER_MS = 3_000
@@ -95,7 +95,7 @@ def _lasts_ms(fault: Fault, task_timeout_s: int) -> int:
         "kill between steps": 6_000,
         # The machine is not notified of its end, and waits for its answer.
         "vanish": task_timeout_s * 1000,
-        # Nobody ends it, so it lives until its deadline.
+        # The machine does not end it, so it lives until its deadline.
         "orphan": task_timeout_s * 1000,
         "slow starts": fault.value,
         "unknown outcomes": LATEST_MS,
@@ -137,7 +137,7 @@ def handover_ms(world: World, from_ms: int) -> int:
 
 
 def not_connected(world: World, quiet_at_ms: int, bound: int, shortened_ms: int, held_up_ms: int = 0) -> list[str]:
-    """Returns when nobody was connected after the bound, for longer than a handover may take.
+    """Returns when the stream was not connected after the bound, for longer than a handover may take.
 
     More is allowed after a fault that made a function late, and until `shortened_ms` after a redeployment that shortens
     lives; then other streams may delay a function's end by `held_up_ms`.
@@ -156,7 +156,7 @@ def not_connected(world: World, quiet_at_ms: int, bound: int, shortened_ms: int,
 
 
 def _evicted_in_vain(world: World, link: Link, closed_ms: int) -> bool:
-    """Returns whether a connection evicted the older one, and was then told in a frame that its cursor is too old.
+    """Returns whether a connection evicted the older one, and then had its cursor refused as too old in a frame.
 
     It counts only if the cursor was as recent as the regular saves of a holder make it. A log's is not if its events
     are dropped because ids started over.

@@ -30,7 +30,7 @@ IGNORED = frozenset(
         "_is_hot",
         "_execution",  # the process's own
         "_claimed_ms",  # as long before the deadline as a function lives
-        "_expires_at_ms",  # a clock of the model never goes back, so what was asked for before decides nothing
+        "_expires_at_ms",  # a clock of the model never goes back, so earlier requests decide nothing
         "_beside",  # a fence: whether it is the one that is connected is in the key
         "fence",  # its order is in the key
         "resumed",

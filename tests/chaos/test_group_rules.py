@@ -76,7 +76,7 @@ def test_events_older_than_an_upstream_keeps_may_be_a_gap(
 
 
 def test_events_that_two_relieved_connections_left_may_be_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A default resume was relieved by one that was relieved a second later; the third resumed 5 s back, too late."""
+    """A default resume and its successor were relieved within a second; the third resumed 5 s back, too late."""
     world = run_world(generate(4100003587))
     assert violations(world) == []
     monkeypatch.setattr(gap_rules, "_lives_on", lambda _world, _records, link, _until_ms: link.opened_ms is not None)

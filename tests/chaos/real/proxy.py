@@ -36,7 +36,7 @@ class Proxy:
 
     @contextlib.contextmanager
     def stalled(self) -> Iterator[None]:
-        """No byte passes and nothing is closed: connections look alive. New ones are accepted and stall too."""
+        """Lets no byte pass and closes nothing, so connections look alive; new ones are accepted and stall too."""
         self._flows.clear()
         try:
             yield
@@ -52,7 +52,7 @@ class Proxy:
         return self._each(_Pair.truncate)
 
     def close(self) -> None:
-        """Accepts no more and resets what is open."""
+        """Accepts no more connections and resets the open ones."""
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()

@@ -94,7 +94,7 @@ def test_a_stream_that_the_successor_cannot_open_stays_with_the_older_function(l
     st.booleans(),
 )
 @settings(max_examples=examples(60))
-@example(3_001, 0, None, True)  # the record is read while the stream is told what was known before
+@example(3_001, 0, None, True)  # the record is read while the stream learns what was known before
 @example(5_000, 2, 500, False)  # the bound falls into the stream's own handover, as it does here
 @example(9_000, 2, 500, False)
 def test_a_join_and_a_leave_take_effect_within_a_heartbeat(

@@ -58,7 +58,7 @@ def test_a_function_marked_as_ended_holds_no_stream() -> None:
 
 
 def test_a_function_is_marked_as_ended_before_its_turn_is_taken() -> None:
-    """The heartbeat has run out, or the death is proved; a living function or a closed connection is not marked."""
+    """A function is marked as ended if its heartbeat ran out or its death is proved, and its connection is open."""
     own = Lease(fence=8, connected_token=7, released_token=6, connected_by="r1")
     group = GroupLease(heartbeats={"r1": GroupHeartbeat(3, 80, 100)})
     assert [to_bury(own, group, 8, now_ms) for now_ms in (99, 100)] == ["", "r1"]

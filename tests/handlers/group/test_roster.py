@@ -105,7 +105,7 @@ def test_a_stream_that_is_over_begins_again_only_if_it_joins_again(what: NextSte
 
 
 def test_a_stream_taken_by_an_unknown_connection_is_opened_after_the_next_lease() -> None:
-    """The stream waits for the next reading of the lease, which may be older than the claim that took it."""
+    """A stream that was taken over unexpectedly waits for the next lease; the last may be older than that claim."""
     one = running("a")
     one.ended("a", NextStep.RELIEVED)
     assert one.to_open(0) == []

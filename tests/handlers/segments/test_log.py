@@ -98,7 +98,7 @@ def test_a_writer_reads_the_segments_of_another_writer() -> None:
 
 
 def test_the_first_append_reads_segments_written_since_the_opening() -> None:
-    """The earlier connection appends once more when it leaves, and a read is cheaper than a refused write."""
+    """The first append reads first: the earlier connection appends as it leaves, and a refused write costs more."""
     world = World()
     older, newer = world.log(1), world.log(2)
     older.write(0, events(1))

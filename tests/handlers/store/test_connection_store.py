@@ -81,7 +81,7 @@ def test_a_claim_that_never_arrived_is_store_unavailable(memory: Memory) -> None
     deaf = Client(never._dynamodb, "get_item", never_arrives)
     with pytest.raises(StoreUnavailable, match="UpdateItem"):
         memory.store(deaf).claim(STREAM, execution="", holder="A/1")
-    # The stream left its group, joins it again in the same function, and its connections begin anew.
+    # The stream left its group and joins it again in the same function, which starts over.
     memory.store().mark_connected(STREAM, 1, 900)
     with pytest.raises(StoreUnavailable, match="UpdateItem"):
         never.claim(STREAM, execution="", holder="A/1")

@@ -44,13 +44,13 @@ def test_a_heartbeat_moves_its_connections_last_sign_of_life() -> None:
 
 @pytest.mark.parametrize("stop", [False, True])
 def test_a_stream_that_joins_a_stopped_group_is_not_asked_to_stop(stop: bool) -> None:
-    """The group's stop does not stop a stream that joins; it was "stopping" until the group's next execution."""
+    """A stopped group's stop does not stop a stream that joins, which would be "stopping" until the next execution."""
     item = {"group": {"S": GROUP}, "execution": {"S": GROUP}, "stop": {"BOOL": stop}}
     assert member_lease(item, GroupLease(1, EXECUTION, stop=True)).stop is stop
 
 
 def test_a_connection_that_catches_up_does_not_count_as_dead_for_its_heartbeats_lag() -> None:
-    """The lag of a heartbeat is no silence: a connection that catches up would count as dead, and the time as a gap."""
+    """The lag of a heartbeat is no silence, or a connection that catches up would count as dead, its time as a gap."""
     names = ("fence", "opened_ms", "since_ms", "live_ms", "seen_ms", "lag_ms")
     live = dict(zip(names, map(typed_values.number, (2, 900_000, 800_000, 1_100_000, 900_000, 8_000)), strict=True))
     live |= {"request_id": {"S": REQUEST}, "resumed": {"BOOL": True}}
@@ -67,7 +67,7 @@ def test_a_connection_that_catches_up_does_not_count_as_dead_for_its_heartbeats_
     ("came", "behind_ms"), [([], 45_500), ([(6, NOW_MS)], 45_500), ([(6, NOW_MS), (7, NOW_MS - 500)], 500)]
 )
 def test_a_log_stream_is_behind_by_the_events_that_its_log_lacks(came: list[tuple[int, int]], behind_ms: int) -> None:
-    """No heartbeat is written for such a stream: its log's newest event tells how far it is behind, not its record."""
+    """A log's newest event tells how far its stream is behind, because no heartbeat is written for such a stream."""
     live = {name: typed_values.number(value) for name, value in (("fence", 7), ("seen_ms", 992_000), ("lag_ms", 8_000))}
     live |= {"opened_ms": {"N": "0"}, "live_ms": {"N": "0"}, "heard_ms": {"N": "954500"}}
     record = to_record({"live": {"M": live}})
@@ -133,10 +133,10 @@ def test_a_late_heartbeat_does_not_replace_a_newer_one(client: Client) -> None:
 
 
 @pytest.mark.parametrize(("group", "listed", "anew"), [(GROUP, "1", "2"), (GROUP, "2", "2"), ("#2", "1", "")])
-def test_a_stream_that_has_joined_anew_is_not_let_go(client: Client, group: str, listed: str, anew: str) -> None:
-    """This holds too if the stream is in another group by now, or if the function had read the new POST already.
+def test_a_stream_that_has_joined_again_is_not_let_go(client: Client, group: str, listed: str, anew: str) -> None:
+    """A stream that joined again, or is in another group by now, is not let go by the end of its earlier membership.
 
-    Its connection was still being closed then.
+    This holds too if the function had read the new POST while the connection was still being closed.
     """
     store = connected(client)
     client.put_item(TableName=CONTROL, Item=record(client) | {"group": {"S": group}, "joined": {"S": "2"}})

@@ -54,7 +54,7 @@ def test_each_claim_turn_and_mark_is_counted(client: Client) -> None:
 
 
 def test_a_refused_release_is_repeated_with_a_later_heartbeat(client: Client) -> None:
-    """Otherwise the function's heartbeats would show the stream as connected for as long as the function lives."""
+    """A refused release is repeated, or the function's heartbeats would show the stream as connected while it lives."""
     store = connected(client)
     client.way = never_arrives
     with pytest.raises(StoreUnavailable):
@@ -76,7 +76,7 @@ def test_a_connection_that_the_store_ended_is_released_with_a_later_heartbeat(cl
 
 
 def test_no_heartbeat_covers_a_relieved_stream_whose_release_is_owed(client: Client) -> None:
-    """Another function keeps the stream, but its record is open until the release: later events may be lost."""
+    """No heartbeat covers a relieved stream until its owed release is made, because its record has no end yet."""
     now = [NOW_MS]
     store = store_of(client, clock_ms=lambda: now[0])
     store.mark_connected(STREAM, claim(store), NOW_MS + 60_000, request_id=REQUEST, shown=shown())
@@ -90,7 +90,7 @@ def test_no_heartbeat_covers_a_relieved_stream_whose_release_is_owed(client: Cli
 
 
 def test_a_connection_that_was_never_connected_releases_no_older_one(client: Client) -> None:
-    """Without this the older connection would count as closed, and a refusal beside it would be final."""
+    """A connection that was never connected releases no older one, or a refusal beside that one would be final."""
     store = connected(client)
     assert claim(store) == 2
     store.over(STREAM)
@@ -127,7 +127,7 @@ def test_each_connection_of_a_stream_owes_its_own_release(client: Client) -> Non
 
 
 def test_a_late_release_of_an_older_connection_leaves_the_newer_one_its_lag(client: Client) -> None:
-    """Otherwise the heartbeats would cover the newer connection for longer than its manager allows."""
+    """A late release of an older connection keeps the newer one's lag, which bounds how long heartbeats cover it."""
     now_ms = NOW_MS
     store = store_of(client, clock_ms=lambda: now_ms)
     for is_older in (True, False):
@@ -178,7 +178,7 @@ def test_the_count_of_a_budget_is_saved_at_each_hundredth(client: Client) -> Non
 
 
 def test_a_logs_cursor_is_saved_if_another_connection_brings_every_event_first(client: Client) -> None:
-    """Such a connection appends no segment: its successor would resume from its beginning, up to 15 min before."""
+    """A log's cursor is saved if another connection is first; without a segment it could be up to 15 min old."""
     now_ms, saved = NOW_MS, []
     store = store_of(client, clock_ms=lambda: now_ms)
     client.put_item(TableName=CONTROL, Item=record(client) | {"partitions": {"N": str(LOG)}})

@@ -99,7 +99,7 @@ def test_a_check_reads_a_hundred_held_streams_a_request(filled: Memory, ids: lis
 @GENERATED
 @given(st.data())
 def test_pages_miss_no_stream_that_was_there_throughout(filled: Memory, ids: list[str], data: st.DataObject) -> None:
-    """Streams start, stop, renew or are deleted between pages, even the stream whose id ends a page."""
+    """Pages miss no stream, though streams start, stop, renew or end between them, even the last stream of a page."""
     limit = data.draw(st.sampled_from([37, 100, 150]))
     touched: set[str] = set()
 

@@ -53,7 +53,7 @@ def same_of(now: Any, before: Any) -> Any:
 
 @pytest.mark.parametrize(("kind", "item", "before"), RECORDS)
 def test_a_record_of_the_former_version_is_read_as_that_version_read_it(kind: str, item: Item, before: Any) -> None:
-    """This holds for leases with and without a back-off, killed and refused connections, gaps, an event and a group."""
+    """Leases, killed and refused connections, gaps, an event and a group are read as by the former version."""
     assert same_of(json.loads(json.dumps(READERS[kind](item))), before) == before
 
 

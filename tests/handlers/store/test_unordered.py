@@ -89,7 +89,7 @@ def test_all_events_stay_readable_when_the_order_goes() -> None:
 
 
 def test_an_order_that_was_given_up_does_not_come_back() -> None:
-    """Some items lack a place in it: if a later profile wants it back, new items get none, and all stay readable."""
+    """If a later profile wants the order back, new items get none, because some lack a place; all stay readable."""
     world = World()
     connect(world, "b", order="none")
     assert connect(world, "a", "b", order="index") == Written(1, 1)
