@@ -7,7 +7,7 @@
     members     if the lease's version is not that of the last reading: the members, each with when it joined
     records     after that, and when another function has claimed or marked one: the records of all its streams
     remove      a stream that is over: its record lets it go, and then its place is free
-    end         when no member is left; answered by the lease, which says stop unless a stream has joined since
+    end         when no member is left; answered by the lease, with a stop unless a stream has joined since
 
 A heartbeat comes before everything else, because a function that is late with it counts as dead. Pure: times are
 integer milliseconds that the caller passes. Invariants: one request is under way at a time; a reading of the members

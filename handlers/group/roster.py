@@ -8,7 +8,7 @@ the wanted streams. An older one begins none, and keeps each of its streams unti
     sees(version 5)     is_behind: read the members      listed(5, {b, c})     to_open: c     leaving: a
 
 Times are integer milliseconds that the caller passes. Invariants: a function ends only when none of its streams runs;
-it waits for its next turn only if a newer one lives; a member that is over is not begun unless it joins anew.
+it waits for its next turn only if a newer one lives; a member that is over is not begun unless it joins again.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class ControlRecord:
         """Returns the record if everything that came on connection `fence` until `came_ms` is stored.
 
         The record of a connection may be older: it shows an earlier one as it was when the next was marked, and if the
-        heartbeats of a group's function vouch for a connection, its own record is seldom written.
+        heartbeats of a group's function cover a connection, its own record is seldom written.
         """
         record, live = replace(self, known=self.known.heard(fence, came_ms)), self.live or {}
         if typed_values.count(live, "fence") != fence:

@@ -3,15 +3,15 @@
 An open gap says that events may be missing. Open gaps that touch form one interval, from an instant at which everything
 was known to one at which a connection began afresh. Such an interval is explained if all of these hold:
 
-    a hole          at some instant in it nobody was connected, as far as the records can know; or a connection opened
-                    and broke off in it, so that nobody knows what it had received
+    a hole          at some instant in it no connection was open, as far as the records can show; or a connection
+                    opened and broke off in it, so that its received events are unknown
     in vain         a connection began afresh in it, or the upstream refused its cursor as too old; or the interval is
-                    longer than the upstream keeps events, or nobody vouches that it keeps any, or nobody has asked yet
-    nobody stayed   no connection in it lasted long enough to prove that it had caught up
-    told            a loss that the upstream announced was announced to that connection
+                    longer than the upstream keeps events, or it may keep none, or no connection has requested it yet
+    none stayed     no connection in it lasted long enough to prove that it had caught up
+    announced       a loss that the upstream announced was announced to that connection
 
-It reads the world after the run. Invariant: what happened explains a gap, never what the ledger says about it, except
-the last instant at which a connection without an end was known to be good.
+It reads the world after the run. Invariant: the run explains a gap, never the ledger, except the last instant
+at which a connection without an end was known to be good.
 """
 
 from collections.abc import Iterator

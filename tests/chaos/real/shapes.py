@@ -1,7 +1,7 @@
 """The streams of the soak: each kind of upstream and profile, once with functions of its own and once in a group.
 
 Event n of every stream happens at n times `INTERVAL_MS` after the epoch, and its text follows from n. The journal has,
-by stream id, who was connected and what was sent. Invariant: the journal is written where the bytes leave the upstream,
+by stream id, the connections and the sent events. Invariant: the journal is written where the bytes leave the upstream,
 so it does not depend on what is tested.
 """
 

@@ -70,7 +70,7 @@ def test_a_dead_newer_function_relieves_no_older_one() -> None:
 
 
 def test_a_lane_with_a_hot_standby_starts_again() -> None:
-    """A lane whose standby has ended starts again at once; the other lane keeps the other streams."""
+    """If a stream needs its hot standby, the function ends as expired, so its lane starts again beside the other."""
     one = running("a", "b")
     one.ended("a", NextStep.STANDBY)
     one.sees(NEWER, 5)
