@@ -36,7 +36,7 @@ def test_the_promise_holds_behind_a_token_server(seeds: range) -> None:
 
 @pytest.mark.cpu(8)
 @pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 60), marks=LONG)], ids=str)
-def test_it_holds_in_groups_too(seeds: range) -> None:
+def test_the_promise_holds_in_groups_behind_a_token_server(seeds: range) -> None:
     """In groups the promise holds too; streams that share a function share its tokens and the server's outages."""
     for seed in seeds:
         result = simulate.run_schedule(with_guards(generate_groups(seed), random.Random(seed)))

@@ -64,7 +64,7 @@ def test_a_broken_rule_is_printed_at_once() -> None:
 
 @pytest.mark.cpu(5)
 @pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.long)])
-def test_an_interrupt_prints_what_is_done_and_how_to_go_on(jobs: str) -> None:
+def test_an_interrupt_prints_the_progress_and_how_to_go_on(jobs: str) -> None:
     """Ctrl-C prints the count of all processes and no traceback; standard output has only the last line."""
     primary, secondary = os.openpty()
     command = [sys.executable, "-m", "local.cli", "chaos", "--schedules", "100000", "--seed", "5", "--jobs", jobs]

@@ -23,7 +23,7 @@ def test_the_promise_holds_if_ids_start_over(seeds: range) -> None:
 
 @pytest.mark.cpu(8)
 @pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 40), marks=LONG)], ids=str)
-def test_it_holds_in_groups_too(seeds: range) -> None:
+def test_the_promise_holds_in_groups_if_ids_start_over(seeds: range) -> None:
     """The promise holds in groups whose streams have upstreams that count ids from 0 again."""
     for seed in seeds:
         drawn, apart = generate_groups(seed), random.Random(seed)

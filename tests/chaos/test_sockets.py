@@ -27,7 +27,7 @@ def test_the_promise_holds_over_a_socket(seeds: range) -> None:
 
 @pytest.mark.cpu(8)
 @pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 40), marks=LONG)], ids=str)
-def test_it_holds_in_groups_too(seeds: range) -> None:
+def test_the_promise_holds_in_groups_over_sockets(seeds: range) -> None:
     """The promise holds for streams that share a function and use sockets, with items and logs among them."""
     for seed in seeds:
         drawn = generate_groups(seed)

@@ -251,7 +251,7 @@ def test_the_client_answers_as_boto3_does(aws: Aws, tables: str) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_bytes_go_both_ways(data: bytes) -> None:
+def test_bytes_are_written_in_base64_and_read_back(data: bytes) -> None:
     """Any bytes are written in base64 and read back from it."""
     text = base64.b64encode(data).decode()
     with serving(answers(answer({"Item": {"data": {"B": text}}}))) as server:

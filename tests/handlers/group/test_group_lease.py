@@ -115,7 +115,7 @@ def test_a_group_is_well_if_its_newest_living_function_says_so() -> None:
     assert not is_well(GroupLease(heartbeats={"r1": newer, "r2": replace(older, token=3)}), 0)
 
 
-def test_a_group_surely_lived_until_its_last_heartbeat_runs_out() -> None:
+def test_a_group_lived_until_its_last_heartbeat_runs_out() -> None:
     """A group lived until its last heartbeat runs out; a function that is marked as ended lived until it was sent."""
     ended, alive = GroupHeartbeat(1, 80, 100, is_ended=True), GroupHeartbeat(2, 60, 90)
     groups = [GroupLease(heartbeats=some) for some in ({}, {"r1": ended}, {"r1": ended, "r2": alive})]

@@ -275,7 +275,7 @@ def test_a_log_whose_newest_segment_expired_first_continues_behind_it(late_ms: i
     assert [(one.key, int(one.position[:15])) for one in world.read(before)] == [("k3", JUMP + 2), ("k4", JUMP + 3)]
 
 
-def test_the_newest_segments_are_found_however_large_they_are() -> None:
+def test_the_newest_segments_are_found_at_any_size() -> None:
     """The newest segments are found although DynamoDB ends a page at a megabyte, three large segments."""
 
     def a_megabyte(call: Callable[..., Any], **parameters: Any) -> Any:
@@ -309,7 +309,7 @@ def test_an_anchor_that_the_table_refused_is_put_with_the_next_try() -> None:
 @pytest.mark.parametrize(
     "data", [noise(900_000).hex(), "é" * 100_000 + noise(900_000).hex(), noise(900_000), "[" * 9**7]
 )
-def test_a_large_event_comes_back_as_it_was_delivered(data: str | bytes) -> None:
+def test_a_large_event_is_read_as_it_was_delivered(data: str | bytes) -> None:
     """In the bucket or alone in a segment, compressed or not, text stays text and bytes stay bytes."""
     world = World()
     assert world.log(3, bucket=BUCKET).write(0, events(1, data=data)) == Written(1, 0)
@@ -372,7 +372,7 @@ def test_a_message_is_sent_once_though_its_number_is_taken() -> None:
 # --- a log beside items -----------------------------------------------------------------------------------------------
 
 
-def test_a_stream_stays_in_its_log_whatever_its_profile_says_later() -> None:
+def test_a_stream_stays_in_its_log_with_any_later_profile() -> None:
     """The first claim fixes the store. Otherwise an event would miss its duplicate, and no reader would find it."""
     world = World()
     for number, fields in enumerate(({"store": "log"}, {"store": "items"})):

@@ -129,7 +129,7 @@ def test_large_bodies_are_compared_by_their_objects(memory: Memory) -> None:
     assert store.write(STREAM, 2, 2, [event("2", spelled)], BOTH) == Written(0, 1)
 
 
-def test_an_object_that_is_gone_is_another_body(memory: Memory) -> None:
+def test_a_deleted_object_counts_as_another_body(memory: Memory) -> None:
     """A lifecycle rule may have deleted the object. Its name shows the difference, and the write does not wait."""
     store = memory.store(bucket=BUCKET)
     assert store.write(STREAM, 1, 0, [event("1", noise(MAX_ITEM_BYTES))], FIRST) == Written(1, 0)
@@ -163,7 +163,7 @@ def test_a_long_key_has_a_second_key_that_dynamodb_accepts(memory: Memory) -> No
     assert (second["conflict_of"], len(second["SK"])) == (key, 129)
 
 
-def test_ids_that_look_like_second_keys_are_ids(memory: Memory) -> None:
+def test_ids_that_look_like_second_keys_are_stored_as_ids(memory: Memory) -> None:
     """An upstream may send ids that equal second keys.
 
     After a few of them another body is a conflict and is not stored.

@@ -276,7 +276,7 @@ def test_expired_records_leave_no_gap_in_any_order(memory: Memory, gone: tuple[i
     assert gaps_of(memory) == {}
 
 
-def test_gaps_are_written_down_once(memory: Memory) -> None:
+def test_gaps_are_recorded_once(memory: Memory) -> None:
     """A gap is an item under the connection that ended it, and recording it again changes nothing."""
     store = memory.store()
     first = Progress(fence=1, claimed_ms=5, opened_ms=10, seen_ms=80, closed_ms=90, ended_by="reset")
@@ -293,7 +293,7 @@ def test_gaps_are_written_down_once(memory: Memory) -> None:
     assert gaps_of(memory) == {key: dict(zip(names, (STREAM, key, *gap), strict=True)) for key, *gap in rows}
 
 
-def test_a_gap_is_written_again_once_it_is_proved(memory: Memory) -> None:
+def test_a_gap_is_updated_once_it_is_proved(memory: Memory) -> None:
     """A gap's item is open at first, longer after the next drop, and delivered in the end."""
     store = memory.store()
     shown = []
@@ -407,7 +407,7 @@ def test_a_loss_that_the_other_hot_connection_did_not_have_becomes_delivered(mem
     }
 
 
-def test_a_gap_is_written_again_however_many_losses_were_announced_since(memory: Memory) -> None:
+def test_a_gap_is_updated_after_any_number_of_announced_losses(memory: Memory) -> None:
     """A search reads fewer losses than there are, and still finds the gap before them."""
     store = memory.store()
     keep(store, FIRST, SECOND)

@@ -80,7 +80,7 @@ def test_a_small_body_is_stored_as_it_is(data: str | bytes, attributes: dict[str
     assert {name: item[name] for name in ("data", "encoding") if name in item} == attributes
 
 
-def test_a_large_body_is_compressed_where_that_saves_a_write_unit() -> None:
+def test_a_large_body_is_compressed_if_that_saves_a_write_unit() -> None:
     """JSON of 8 KB becomes a small binary; noise of 8 KB stays as it is."""
     packed = event_item("demo", 1, 0, an_event('{"a": 1}' * 1024))
     assert (packed["encoding"], packed["data"]["B"][:2]) == ({"S": "text+gzip"}, b"\x1f\x8b")
@@ -144,7 +144,7 @@ def test_keys_are_spread_evenly_and_for_good() -> None:
 @pytest.mark.parametrize(
     ("keep_days", "folder"), [(0, "kept"), (1, "kept-1d"), (2, "kept-3d"), (30, "kept-30d"), (400, "kept-730d")]
 )
-def test_an_object_lies_where_it_is_kept_for_as_long_as_its_event(keep_days: int, folder: str) -> None:
+def test_an_object_is_kept_at_least_as_long_as_its_event(keep_days: int, folder: str) -> None:
     """An object's folder rounds the days up, so no body is deleted before its event."""
     event = StreamEvent("k", "text", None, None, None, 1_767_225_600_999)
     item = event_item("demo", 1, 1, event, StoragePolicy(keep_days=keep_days))

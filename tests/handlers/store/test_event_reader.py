@@ -73,7 +73,7 @@ def test_pages_follow_one_another_in_order(memory: Memory, partitions: int) -> N
     assert [len(entries(memory, "", limit, partitions)) for limit in (1, 100, 101)] == [1, 100, 101]
 
 
-def test_a_reader_sees_what_the_stream_delivered(memory: Memory) -> None:
+def test_a_reader_gets_each_event_as_it_was_delivered(memory: Memory) -> None:
     """Compressed events and those in the bucket are read as delivered; only a dead letter shows how it is stored."""
     bodies: list[str | bytes] = ["text", b"\xff", "long " * 2000, noise(500_000)]
     sent = [StreamEvent(f"k{n}", body, f"{n}", None, None, NOW_MS) for n, body in enumerate(bodies)]

@@ -192,7 +192,7 @@ def test_items_without_an_order_stay_items() -> None:
     assert world.layout == Layout(1, "none")
 
 
-def test_a_letter_is_put_back_where_its_mark_is() -> None:
+def test_a_redrive_puts_an_event_back_where_its_mark_is() -> None:
     """A redrive puts an event back where its mark is, among the items or in the log."""
     world = World()
     one = world.connection()

@@ -205,7 +205,7 @@ def test_a_released_connection_is_not_released_again(client: Client) -> None:
     assert record(client).get("released") == {"N": "1"}
 
 
-def test_a_function_writes_at_once_what_other_functions_depend_on(client: Client) -> None:
+def test_a_function_writes_facts_for_other_functions_at_once(client: Client) -> None:
     """A first cursor, a stream behind without a heartbeat, and a back-off that others obey are written at once."""
     store = connected(client)
     store.heartbeat(STREAM, 1, NOW_MS + 60_000, shown() | cursor("7", 1, NOW_MS))
@@ -250,7 +250,7 @@ def test_a_stream_that_a_newer_function_claimed_belongs_to_that_function(client:
     assert not store.claim(STREAM, execution=EXECUTION, holder=f"B/{REQUEST}").is_done
 
 
-def test_a_turn_that_outlasts_the_function_is_written(client: Client) -> None:
+def test_a_turn_that_outlasts_the_function_is_stored(client: Client) -> None:
     """A turn that outlasts the function is written; a heartbeat covers a shorter one until the function's limit."""
     store = connected(client)
     for expires_at_ms, written in ((NOW_MS + 60_000, NOW_MS + 60_000), (NOW_MS + 60_001, NOW_MS + 60_001)):

@@ -61,7 +61,7 @@ def test_an_event_that_is_not_short_is_written_from_its_item(event: StreamEvent)
     assert Inserts("table", "demo", 1, StoragePolicy()).of_short(0, event) is None
 
 
-def test_the_small_client_stores_what_boto3_stores(aws: Aws, tables: str) -> None:
+def test_the_small_client_stores_the_same_items_as_boto3(aws: Aws, tables: str) -> None:
     """The small client sends the JSON itself: texts, bytes, a packed body, quotes and per cents arrive as by boto3."""
     bodies: list[Any] = ['{"a": "é\\u2028%s"}', b"\xff\0", "x" * 9000, "", "a\nb'\"\\"]
     sent = [StreamEvent(f"k{n}%", body, f"i{n}", "add", None, 5) for n, body in enumerate(bodies)]

@@ -92,7 +92,7 @@ def test_a_key_equals_the_former_versions_key(case: dict[str, Any]) -> None:
     assert segment_reader.log_key("a:b#c%") == KEYS["log"]
 
 
-def test_an_attribute_of_a_later_version_is_left_alone(memory: Memory) -> None:
+def test_a_claim_keeps_an_attribute_of_a_later_version(memory: Memory) -> None:
     """A claim leaves an attribute of a later version in place, so that version finds it again."""
     item = RECORDED["lease"]["item"] | {"later": {"S": "what this version does not know"}}
     memory.put_control(STREAM, "lease", **{name: value for name, value in item.items() if name not in ("PK", "SK")})

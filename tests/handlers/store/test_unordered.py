@@ -79,7 +79,7 @@ def test_an_item_without_an_order_is_not_searched_in_the_index() -> None:
     assert all_keys(world) == ["a"]
 
 
-def test_all_events_stay_readable_when_the_order_goes() -> None:
+def test_all_events_stay_readable_when_the_order_is_given_up() -> None:
     """Earlier events stay readable too, and a repeated event finds its item, whichever way that was written."""
     world = World()
     assert connect(world, "c", "a") == Written(2, 0)
