@@ -55,7 +55,7 @@ IGNORED = frozenset(
         "_gaps_recorded",
     }
 )
-# Of these instants only matters whether they have come.
+# It matters only whether these instants have come.
 FACTS = frozenset({"opened_ms", "closed_ms"})
 CHANGEABLE = (deque, list, dict, set)
 # The parts of a manager.

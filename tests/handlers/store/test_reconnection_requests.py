@@ -1,7 +1,8 @@
 """The requests of a reconnection in place, counted at the client that sends them.
 
-Counted are all requests of the control table, from the loss of a connection until the next one stores its first event,
-and the mark of the upstream's opening. Events are in the other table; the end of a log is read first.
+All requests of the control table count, from the loss of a connection until the next one stores its first event; the
+opening of the upstream is listed among them. The events themselves are in the other table; the end of a log is read
+first.
 """
 
 from typing import Any
