@@ -76,8 +76,9 @@ class PlainAws:
 def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
     """Returns the access for plain requests to DynamoDB, S3 and SQS; None if only botocore can make them.
 
-    Only botocore can make them without credentials in the environment (profiles, containers, single sign-on), in a
-    partition with other endpoints, or if a variable requests FIPS, dual stack, a proxy or other certificates.
+    Only botocore can make them without credentials in the environment (profiles, containers, single sign-on) or in a
+    partition with other endpoints. The same holds if a variable requests FIPS, dual stack, a proxy or other
+    certificates.
     """
     if any(environment.get(name) for name in _NOT_PLAIN):
         return None

@@ -2,8 +2,8 @@
 time.
 
 A log consists of segments with consecutive numbers. A segment is written once and never changed: the store takes it
-only if its number is free. So a writer that gets a number has read everything before it, and one conditional write
-stores the events, saves the cursor after them and keeps the order.
+only if its number is free. So a writer that gets a number has read everything before it. One conditional write stores
+the events, saves the cursor after them and keeps the order.
 
     LookBack(None)        -> Page(segment 7)     where the log ends, and the cursor
     LookBack(7)           -> Page(6, 5, …)       back over the window, before the first append

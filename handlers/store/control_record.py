@@ -1,8 +1,8 @@
 """Reads and writes the control record of a stream: its lease, its cursor, its back-off, and its newest connection.
 
-It is one item (`SK` `lease`), so that one write renews the lease, saves the cursor and shows the connection, and its
-answer has everything that a connection must know. `known` sums up the ledger for the next connection, up to the
-connection that the record shows (`live`).
+It is one item (`SK` `lease`), so that one write renews the lease, saves the cursor and shows the connection. The answer
+has everything that a connection must know. `known` sums up the ledger for the next connection, up to the connection
+that the record shows (`live`).
 
 Pure. Invariants: reading returns what was written; an attribute that cannot be read counts as absent, and `damage`
 names it, so that a person can correct it.
@@ -83,7 +83,7 @@ class ControlRecord:
     def heard(self, fence: int, came_ms: int) -> ControlRecord:
         """Returns the record if everything that came on connection `fence` until `came_ms` is stored.
 
-        The record of a connection may be older: it shows an earlier one as it was when the next was marked, and if the
+        The record of a connection may be older: it shows an earlier one as it was when the next was marked. If the
         heartbeats of a group's function cover a connection, its own record is seldom written.
         """
         record, live = replace(self, known=self.known.heard(fence, came_ms)), self.live or {}

@@ -92,10 +92,10 @@ def claim(
     `holder` is unique to this invocation. `after_fence` is the last fencing token that it has claimed. `partitions` is
     how many partition keys the stream's events are spread over from its first claim on. A claim with the `order` "none"
     ends the stream's order for good. `rest_until_ms` is the end of the back-off as far as is known; 0 for none. If
-    `try_until_ms` is not 0, the try after that back-off is taken until then. After a back-off, in an invocation that
-    began at `rested_from_ms`, the claim is also refused if a connection newer than `after_fence` was connected, or if
-    an execution has let go of the stream since. `place` is the condition and the attributes of a function that keeps
-    other streams too.
+    `try_until_ms` is not 0, the try after that back-off is taken until then. `rested_from_ms` is when an invocation
+    began that claims after a back-off. Its claim is also refused if a connection newer than `after_fence` was
+    connected, or if an execution has let go of the stream since. `place` is the condition and the attributes of a
+    function that keeps other streams too.
     """
     rest = "#rest_until_ms = :rest_until_ms"
     if not rest_until_ms:

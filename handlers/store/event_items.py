@@ -62,7 +62,7 @@ class StoredEvent:
     """An event as a reader sees it; `object` is the key of the object with its body, if there is one.
 
     `conflict_of` is the original key if another body has that key. `data` is None if the event went to the dead-letter
-    queue, for the reason `dead_letter`, or if the body was too large for the reader or could not be read.
+    queue, for the reason `dead_letter`. It is also None if the body was too large for the reader or could not be read.
     """
 
     key: str

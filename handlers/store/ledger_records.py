@@ -239,10 +239,10 @@ class LedgerRecords:
     def _rows_back_to(self, stream_id: str, looked: int, dead_after_ms: int) -> list[Item]:
         """Returns the last connections, back to one that was answered and before which all gaps are recorded.
 
-        An outage has many tries and a gap before them, and the connection before that gap may have been killed too soon
-        to record the gap before itself. A connection records gaps after `dead_after_ms`, so one that went on for twice
-        as long after it had caught up certainly has. The control record does not know of every search: a group's
-        function writes it seldom.
+        An outage has many tries and a gap before them. The connection before that gap may have been killed too soon to
+        record the gap before itself. A connection records gaps after `dead_after_ms`, so one that went on for twice as
+        long after it had caught up certainly has. The control record does not know of every search: a group's function
+        writes it seldom.
         """
 
         def is_enough(oldest: Item) -> bool:

@@ -63,10 +63,10 @@ def wrong_shares(world: World, coverage: dict[str, Any], told_until_ms: Callable
 def wrong_waiting(world: World, coverage: dict[str, Any], dead_after_ms: int, *, is_settled: bool) -> Iterator[str]:
     """Yields the mistakes of `waiting_since_at`, while a connection of a living function is open.
 
-    An event that arrived, or that a function could read after a standstill, before a lease could run out is stored, or
-    the status shows that time as lacking or waiting. If nothing has changed for that long, it shows nothing as waiting
-    unless an event waits. Events stored since the last heartbeat may still be shown as waiting: those held back by a
-    log, and a frame whose rest came after a pause.
+    An event counts from its arrival, or from the end of its function's standstill. Once a lease could have run out
+    since, the event is stored, or the status shows its time as lacking or waiting. If nothing has changed for that
+    long, it shows nothing as waiting unless an event waits. Events stored since the last heartbeat may still be shown
+    as waiting: those held back by a log, and a frame whose rest came after a pause.
     """
     now_ms, slack_ms = world.clock.now_ms(), 2 * world.schedule.skew_ms + LATE_MS
     if any(to_ms >= now_ms - dead_after_ms for from_ms, to_ms in standstills(world) if from_ms <= now_ms):

@@ -123,7 +123,7 @@ def _unexplained(world: World, records: list[Record], gap: Gap, parts: list[Gap]
 def _is_kept(world: World, records: list[Record], gap: Gap) -> bool:
     """Returns whether a connection that resumed by default was relieved so soon that the next one received all events.
 
-    It is False if clocks differ, because then it cannot be told from a connection that opened too late, and if the next
+    It is False if clocks differ, because the connection may then have opened too late. It is also False if the next
     connection opened later than upstreams are sure to keep events. A connection that was relieved early counts only if
     all were.
     """
@@ -250,8 +250,8 @@ def _newest_cursor_ms(world: World, records: list[Record], link: Link) -> int:
 def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) -> bool:
     """Returns whether a resuming connection ended before it was known to have caught up.
 
-    Such a connection began and ended in [from_ms, to_ms), or it was too short to receive the requested events, as all
-    of the short-lived connections right after a long outage are.
+    Such a connection began and ended in [from_ms, to_ms), or it was too short to receive the requested events. All of
+    the short-lived connections right after a long outage are too short.
     """
     for link in world.upstream.links:
         if link.opened_ms is None or not link.asks or link.opened_ms > to_ms:

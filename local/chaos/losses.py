@@ -264,8 +264,8 @@ def _told_until(world: World, records: list[Record]) -> dict[Link, int]:
 def _told_span(world: World, told_until_ms: dict[Link, int], link: Link, opened_ms: int) -> tuple[int, int]:
     """Returns the interval for which the ledger has the connection.
 
-    It ends with the last byte if the connection broke, before the events that it had read but not stored if it was
-    killed, and before the events not yet sent if it was still catching up.
+    It ends with the last byte if the connection broke. If the connection was killed, it ends before the events that
+    were read but not stored. If the connection was still catching up, it ends before the events not yet sent.
     """
     last_ms = link.last_byte_ms if link.ended_by in BROKEN else link.closed_ms
     if link.backlog and not link.is_open:

@@ -57,8 +57,8 @@ class Link:
     was handed to the client; `delayed` those that came late or never, and `came_ms` when they came. `notice_places` are
     the places in `sent` of events that announce a loss. `written` counts the events that the store has acknowledged.
 
-    A WebSocket, once it has switched, has the upstream's side in `peer`, the number that the client has seen last in
-    `row`, and in `pinged_ms` when the client sent its oldest unanswered ping, 0 for none.
+    A WebSocket, once it has switched, has the upstream's side in `peer` and the number that the client has seen last in
+    `row`. `pinged_ms` is when the client sent its oldest unanswered ping, 0 for none.
     """
 
     number: int

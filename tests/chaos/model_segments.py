@@ -1,10 +1,10 @@
 """Models the log's protocol: writers that overlap, freeze, die and lose answers, and requests that arrive late.
 
-Each writer is an `Appender`, the deployed one. It claims the next token, reads where the log ends, resumes after the
-cursor there, receives events one at a time, and appends the received ones at any time; a frozen writer does nothing for
-long. The upstream resumes (it sends each event to every connection that requested it) or does not (it sends an event to
-the connections open at that moment). This module has the steps and the invariants. Invariant: two explorations visit
-the same states.
+Each writer is an `Appender`, the deployed one. It claims the next token, reads where the log ends, and resumes after
+the cursor there. It receives events one at a time, and appends the received ones at any time; a frozen writer does
+nothing for long. The upstream resumes (it sends each event to every connection that requested it) or does not (it sends
+an event to the connections open at that moment). This module has the steps and the invariants. Invariant: two
+explorations visit the same states.
 """
 
 from __future__ import annotations
