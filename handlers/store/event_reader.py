@@ -162,8 +162,7 @@ class EventReader:
         condition, values = f"PK = :partition AND #position {bound}", {":partition": partition, **values}
         return self.table.first(count, condition, values, IndexName=INDEX, ExpressionAttributeNames=names, **more)
 
-    # --- events without an index
-    # ------------------------------------------------------------------------------------------
+    # --- events without an index --------------------------------------------------------------------------------------
 
     def _by_key(self, keys: Sequence[str], after: str, limit: int) -> Iterator[Place]:
         start = key_at(after) if after else ""

@@ -138,8 +138,7 @@ class SegmentWriter:
         self.epochs = self._appender.epochs
         return written
 
-    # --- events that are items
-    # --------------------------------------------------------------------------------------------
+    # --- events that are items ----------------------------------------------------------------------------------------
 
     def _has_items(self) -> bool:
         """Returns whether the stream may have items that have not expired."""
@@ -205,8 +204,7 @@ class SegmentWriter:
         # The condition is that the number is free: its first writer has read everything before it.
         return self.table.put(self._item(put), IS_NEW)
 
-    # --- events that are too large for a segment
-    # --------------------------------------------------------------------------
+    # --- events that are too large for a segment ----------------------------------------------------------------------
 
     def _item(self, put: Put) -> Item:
         segment, events = put.segment, put.events

@@ -225,8 +225,7 @@ class Watch:
         link, own = self._link_of(fence), int(text) if text.isdigit() else -1
         cursor = own if link is None else own + self._wire.begins[link.count]
         if not text:
-            # It still counts as the cursor of the connection that saved it, whichever connection was told that it is
-            # too old.
+            # It still counts as the cursor of the connection that saved it, whichever was told that it is too old.
             if not self._forgotten:
                 self._blame("cursor-ahead", "the cursor was given up before the ledger said that it is too old")
             return

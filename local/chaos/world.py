@@ -274,8 +274,7 @@ class World:
         of = f"{who.execution.rpartition(':')[2]}{f', version {version}' if version > 1 else ''}"
         return f"{who.request_id} (lane {who.lane} of {of})"
 
-    # --- effects of faults
-    # ------------------------------------------------------------------------------------------------
+    # --- effects of faults --------------------------------------------------------------------------------------------
 
     def deploy(self) -> None:
         """Puts the next version in place."""

@@ -347,8 +347,7 @@ class Model(explorer.Model[World]):
             world = self._leaves(world, _now(world, one), stream, NextStep.EXPIRED)
         return world
 
-    # --- the machine and its callers
-    # --------------------------------------------------------------------------------------
+    # --- the machine and its callers ----------------------------------------------------------------------------------
 
     def _start(self, world: World, lane: int) -> World:
         lease, token = world.group, world.group.token + 1

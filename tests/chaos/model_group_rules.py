@@ -88,8 +88,7 @@ class Rules:
             return replace(record, lease=replace(lease, released_token=fence))
         return record
 
-    # --- conclusions from both records
-    # ------------------------------------------------------------------------------------
+    # --- conclusions from both records --------------------------------------------------------------------------------
 
     def record_of(self, records: Mapping[str, Record], stream: str) -> Record:
         """Returns the record that a connection of the stream reads."""

@@ -62,8 +62,7 @@ class Soak:
         """Prints a line of progress."""
         print(f"{time.monotonic() - self.began_s:7.1f} s  {line}", flush=True)
 
-    # --- answers of the API
-    # -----------------------------------------------------------------------------------------------
+    # --- answers of the API -------------------------------------------------------------------------------------------
 
     def ask(self, path: str) -> Any:
         """Returns the JSON of a GET below /connections; None if the service is away or cannot answer now."""

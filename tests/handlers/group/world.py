@@ -138,8 +138,7 @@ class World:
         """The time."""
         return self.clock.now_ms()
 
-    # --- joins, leaves, starts and kills
-    # ----------------------------------------------------------------------------------
+    # --- joins, leaves, starts and kills ------------------------------------------------------------------------------
 
     def at(self, after_ms: int, act: Callable[[], object]) -> None:
         """Call `act` so long after the start."""
@@ -182,8 +181,7 @@ class World:
         for stream in streams:
             self.upstreams[stream].emit()
 
-    # --- results
-    # ----------------------------------------------------------------------------------------------------------
+    # --- results ------------------------------------------------------------------------------------------------------
 
     def stored(self, stream: str) -> list[int]:
         """Return the numbers of the stored events, those of a log in their order."""
