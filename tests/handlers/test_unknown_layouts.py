@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from handlers.errors import StoreUnavailable
+from handlers.framing.events import StreamEvent
 from handlers.store import segment_reader
 from handlers.store.control_record import LAYOUT
-from handlers.store.segment_reader import SegmentReader
 from tests.handlers.aws import CONTROL, EVENTS, Memory
 from tests.handlers.store.test_stored_before import SEGMENTS, bare
 from tests.handlers.test_damaged_leases import asked, sound
@@ -73,9 +73,13 @@ def test_a_newer_segment_is_refused_by_name(memory: Memory, control: ModuleType,
     assert (code, problem["detail"][1:].startswith(words[1:])) == (503, True), problem
 
 
-def test_reading_the_head_of_a_newer_segment_is_refused(memory: Memory) -> None:
-    """Reading the head of a segment, as an appender does first, is refused if its layout is newer."""
+def test_a_writer_refuses_to_append_behind_a_newer_segment(memory: Memory) -> None:
+    """It reads the last segment before it appends. The refusal names the layout, and the table stays unchanged."""
     item = segment() | {"layout": {"N": "2"}, "PK": {"S": segment_reader.log_key("demo:log")}}
     memory.dynamodb.put_item(TableName=EVENTS, Item=item)
-    with pytest.raises(StoreUnavailable, match="segment 1 of the log has layout 2"):
-        SegmentReader(memory.dynamodb, EVENTS, lambda _: None).number_at("demo:log", 1)
+    before, events = memory.items(EVENTS, item["PK"]["S"]), (StreamEvent("k", "body", None, None, "c", 1),)
+    log = memory.store().log("demo:log", 9, lambda: 1, window_ms=60_000, keep_days=0)
+    for request in (log.opens, lambda: log.write(0, events, 1)):
+        with pytest.raises(StoreUnavailable, match="segment 1 of the log has layout 2"):
+            request()
+    assert memory.items(EVENTS, item["PK"]["S"]) == before
