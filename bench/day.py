@@ -22,8 +22,9 @@ BEGIN_MS = instant_ms("2026-11-27T00:00:00.000Z")
 PROFILE = {"columns": {"price": {"path": "$.p", "type": "double"}, "side": {"path": "$.S", "type": "string"}}}
 TRADES = """
     SELECT format('{{}}#{{}}', ms, key) AS position, make_timestamptz(ms * 1000) AS received_at, key, key AS id,
-        format('{{{{"e":"trade","s":"BTCUSDT","t":{{}},"T":{{}},"p":"{{:.2f}}","q":"{{:.8f}}","S":"{{}}","b":{{}},"a":{{}},'
-            '"m":true,"venue":"exchange.example","note":""}}}}', key, ms, price, amount, side, n * 3, n * 7) AS data,
+        format('{{{{"e":"trade","s":"BTCUSDT","t":{{}},"T":{{}},"p":"{{:.2f}}","q":"{{:.8f}}","S":"{{}}","b":{{}},'
+            '"a":{{}},"m":true,"venue":"exchange.example","note":""}}}}',
+            key, ms, price, amount, side, n * 3, n * 7) AS data,
         price, side
     FROM (
         SELECT n, {begin} + (n - {first}) * 3600000 // ({last} - {first}) AS ms, (4000000000 + n)::VARCHAR AS key,
