@@ -7,7 +7,7 @@ connection is blamed only if its function checked after the failed function had 
 import itertools
 
 from handlers.connection.backoff import JITTER, LIVED_MS, REFUSAL_PACE, TRY_MS, FailureKind
-from handlers.connection.failures import PACE as STUCK_PACE
+from handlers.connection.failures import STUCK_AFTER
 from local.chaos.draws import REFUSALS
 from local.chaos.facts import standstills
 from local.chaos.world import World
@@ -63,8 +63,10 @@ def in_step(world: World) -> list[str]:
 def _has_rested(before: list[Link], link: Link) -> bool:
     """Returns whether the function's previous link led to a back-off, as a refusal or a stuck stream does."""
     own = [other for other in before if other.client is link.client]
-    paused_ms = link.asked_ms - ((own[-1].closed_ms or 0) if own else link.asked_ms)
-    return bool(own) and (own[-1].refused_with in PASSING or paused_ms >= 1000 * STUCK_PACE.start_s)
+    # The last connections requested the same, and got nothing.
+    sent = {other.sent_id for other in own[-STUCK_AFTER:]}
+    is_stuck = len(own) >= STUCK_AFTER and len(sent) == 1 and None not in sent
+    return bool(own) and (own[-1].refused_with in PASSING or is_stuck)
 
 
 def hasty(world: World) -> list[str]:
