@@ -81,7 +81,9 @@ class LocalRun(Service):
         self._scripts = scripts
         self._began = 0
         super().__init__(
-            folder, project, PORT=str(port),
+            folder,
+            project,
+            PORT=str(port),
             UPSTREAM_DEMO=f"http://127.0.0.1:{demo_port}",
             UPSTREAM_SCRIPTED=scripted,
             UPSTREAM_ABSENT=f"http://127.0.0.1:{self.absent_port}",
@@ -92,7 +94,7 @@ class LocalRun(Service):
             STREAMKEEPER_HOSTS=HOST,
             # Whatever a stream id holds is printed (tests/local/service/test_any_request.py).
             PYTHONIOENCODING="ascii",
-        )  # fmt: skip
+        )
 
     @property
     def log(self) -> str:
