@@ -218,8 +218,7 @@ class LedgerRecords:
                 # Connection `looked` had read an older connection that lasted longer, so there was no gap.
                 continue
             if before is not None and gap.from_ms <= begin_ms:
-                # The connection that recorded the gap had read older ones, so it knew better when and why the gap
-                # began.
+                # The gap's writer had read older records, so it knew better when and why it began.
                 item |= {name: before[name] for name in ("from_ms", "cause")}
             # A proved gap stays proved: its writer may have read a newer connection's record.
             is_known = any(one.items() <= (before or {}).items() for one in (item, item | {"state": {"S": DELIVERED}}))
