@@ -52,7 +52,7 @@ BODIES = [
 
 @pytest.fixture(scope="module")
 def service(local_run: LocalRun) -> Iterator[LocalRun]:
-    """The run; what it prints goes to a file whose encoding is ASCII."""
+    """The run of the service; its output goes to a file whose encoding is ASCII."""
     yield local_run
     assert "Traceback" not in local_run.log, local_run.log
     assert "the service goes on without it" not in local_run.log, local_run.log
@@ -91,7 +91,7 @@ def answers_as_ever(service: harness.Service) -> None:
 
 
 def requests() -> st.SearchStrategy[bytes]:
-    """Draws bytes, mostly a request that is right in most places."""
+    """Draws bytes: mostly a request that is valid in most places."""
     path = st.lists(st.sampled_from(SEGMENTS) | TEXT, max_size=4).map(lambda parts: "/" + "/".join(parts))
     query = st.just("") | st.sampled_from(["?", "?limit=1&after=%ff", "?limit=x", "?" + "a=b&" * 300, "?%"])
     target = st.builds(lambda path, query: (path + query).replace(" ", "%20"), path, query)
@@ -113,7 +113,7 @@ def requests() -> st.SearchStrategy[bytes]:
 @settings(max_examples=examples(150))
 @given(requests())
 def test_any_bytes_are_answered_or_refused(service: harness.Service, request: bytes) -> None:
-    """Methods, paths, headers, lengths that lie and broken chunks, to both ports."""
+    """Neither port answers 500 to any method, path, header, false length or broken chunk."""
     for port in (service.port, service.port + 1):
         answer = exchanged(port, request.replace(b"Host: localhost", b"Host: localhost:%d" % port))
         assert not answer.startswith(b"HTTP/1.1 500"), answer
@@ -121,8 +121,10 @@ def test_any_bytes_are_answered_or_refused(service: harness.Service, request: by
 
 
 @pytest.mark.parametrize("action", ["StartSyncExecution", "StartExecution", "Nonsense", ""])
-def test_what_is_nested_too_deeply_is_refused(service: harness.Service, action: str) -> None:
-    """Also if the service itself reads it; states-language/tests/server/test_actions_fuzz.py has other JSON."""
+def test_json_that_is_nested_too_deeply_is_refused(service: harness.Service, action: str) -> None:
+    """JSON that is nested 60,000 deep is refused with 400, also where the service itself parses it;
+    states-language/tests/server/test_actions_fuzz.py has other JSON.
+    """
     status, answer = call(service, action, b"[" * 60_000 + b"]" * 60_000)
     assert (status, sorted(answer)) == (400, ["__type", "message"])
     answers_as_ever(service)
@@ -141,7 +143,7 @@ STATES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def machines(service: harness.Service) -> dict[str, str]:
-    """A machine of each state, by the state's name: its ARN."""
+    """The ARNs of the machines, one for each state, by the state's name."""
     arns = {}
     for name, state in STATES.items():
         ended = state if state["Type"] == "Fail" else {**state, "End": True}
@@ -156,7 +158,7 @@ def machines(service: harness.Service) -> dict[str, str]:
 @settings(max_examples=examples(40))
 @given(st.sampled_from(sorted(STATES)), JSON)
 def test_any_input_runs_to_an_end(service: harness.Service, machines: dict[str, str], name: str, data: Any) -> None:
-    """Half characters, controls, huge numbers: the execution ends, and is described and listed with its history."""
+    """With any input (half characters, controls, huge numbers) the execution ends, and its history can be read."""
     request = json.dumps({"stateMachineArn": machines[name], "input": json.dumps(data)}).encode()
     status, answer = call(service, "StartExecution", request)
     if status == 400:
@@ -173,10 +175,10 @@ def test_any_input_runs_to_an_end(service: harness.Service, machines: dict[str, 
     ("text", "shown"),
     [('{"a":"\\ud800"}', '{"a":"\\ufffd"}'), ('"\\u001b[2J"', '"\\u001b[2J"'), ('"\\u009b\\u202e"', '"\\x9b\\u202e"')],
 )
-def test_what_an_input_says_steers_no_terminal(
+def test_control_characters_of_an_input_are_escaped_in_the_printed_line(
     service: harness.Service, machines: dict[str, str], text: str, shown: str
 ) -> None:
-    """The end of the execution is one line, with each such character escaped."""
+    """The service prints the end of an execution as one line, with each control character of its output escaped."""
     request = json.dumps({"stateMachineArn": machines["Pass"], "input": text}).encode()
     status, answer = call(service, "StartExecution", request)
     assert status == 200, answer

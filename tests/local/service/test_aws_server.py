@@ -174,8 +174,10 @@ def to_create(name: str, code: bytes, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_a_function_is_created_of_a_zip_and_runs(endpoint: Running, states: Any) -> None:
-    """It has its own modules and variables; an update counts from the next call on, and a Task calls it too."""
+def test_a_function_is_created_from_a_zip_and_runs(endpoint: Running, states: Any) -> None:
+    """A created function has its own modules and variables. New code is used from the next call on, and a Task can call
+    the function too.
+    """
     functions = client("lambda", endpoint.url)
     more = {"Environment": {"Variables": {"MORE": "10"}}, "Timeout": 9}
     made = functions.create_function(**to_create("adds", packed(index=ADDS, parts="ONE = 1"), **more))
@@ -211,10 +213,10 @@ def test_a_function_is_created_of_a_zip_and_runs(endpoint: Running, states: Any)
         ({"Timeout": 901}, "Timeout must be a whole number from 1 to 900, not 901."),
     ],
 )
-def test_a_function_that_nothing_here_could_run_is_not_created(
+def test_a_function_that_cannot_run_locally_is_not_created(
     endpoint: Running, change: dict[str, Any], words: str
 ) -> None:
-    """A sentence says what is wrong."""
+    """A function that cannot run here is refused with a sentence that says why, and is not created."""
     functions = client("lambda", endpoint.url)
     with pytest.raises(ClientError, match=re.escape(words)) as refusal:
         functions.create_function(**to_create("mine", packed(index=ADDS)) | change)
@@ -222,8 +224,8 @@ def test_a_function_that_nothing_here_could_run_is_not_created(
     assert code(functions.get_function, FunctionName="mine") == "ResourceNotFoundException"
 
 
-def test_a_function_of_the_template_is_changed_there_alone(endpoint: Running) -> None:
-    """It is shown, but neither replaced nor deleted."""
+def test_a_function_of_the_template_can_be_changed_only_in_the_template(endpoint: Running) -> None:
+    """The API shows a function of the template, but refuses to update or delete it."""
     functions = client("lambda", endpoint.url)
     assert functions.get_function_configuration(FunctionName="echo")["Handler"] == "sample.echo"
     words = re.escape("echo is a function of serverless.yml: change it there")
@@ -233,8 +235,8 @@ def test_a_function_of_the_template_is_changed_there_alone(endpoint: Running) ->
         functions.delete_function(FunctionName="echo")
 
 
-def test_what_was_created_is_there_after_a_restart(tmp_path: Path) -> None:
-    """Its newest code is there, and no replaced code."""
+def test_a_created_function_survives_a_restart(tmp_path: Path) -> None:
+    """After a restart a created function has its newest code; replaced code is deleted."""
     function = Function("adds", "index.handler", 3, 128, {"A": "b"})
     created = CreatedFunction(function, "python3.13", "role", "", "now")
     before = Created(tmp_path)
@@ -246,8 +248,8 @@ def test_what_was_created_is_there_after_a_restart(tmp_path: Path) -> None:
     assert (after.delete("adds"), after.delete("adds"), list(Created(tmp_path))) == (True, False, [])
 
 
-def test_what_is_too_large_unpacked_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit is Lambda's, which is lowered here; the zip itself may be small."""
+def test_a_zip_whose_contents_are_too_large_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A zip is refused if its contents exceed Lambda's limit (lowered here), however small the zip itself is."""
     monkeypatch.setattr("local.functions.created.MOST_BYTES", 1000)
     function = CreatedFunction(Function("large", "index.handler", 3, 128, {}), "python3.13", "role", "", "now")
     created = Created(tmp_path)
@@ -267,8 +269,8 @@ def test_what_is_too_large_unpacked_is_not_unpacked(tmp_path: Path, monkeypatch:
         {"TemplateURL": "https://templates.s3.amazonaws.com/one.json"},
     ],
 )
-def test_a_stack_that_nothing_here_could_run_is_refused(endpoint: Running, template: dict[str, str]) -> None:
-    """The sentence says which machines run here, and no stack is made."""
+def test_a_stack_that_cannot_run_locally_is_refused(endpoint: Running, template: dict[str, str]) -> None:
+    """A template with functions, machines or an API is refused with a sentence, and no stack is created."""
     stacks, buckets = client("cloudformation", endpoint.url), client("s3", endpoint.url)
     buckets.create_bucket(Bucket="templates")
     buckets.put_object(
@@ -280,8 +282,8 @@ def test_a_stack_that_nothing_here_could_run_is_refused(endpoint: Running, templ
     assert stacks.list_stacks()["StackSummaries"] == []
 
 
-def test_a_stack_of_what_works_is_made(endpoint: Running) -> None:
-    """Its queue exists."""
+def test_a_stack_of_supported_resources_is_created(endpoint: Running) -> None:
+    """After a stack with a queue is created, the queue exists."""
     queue = {"Type": "AWS::SQS::Queue", "Properties": {"QueueName": "of-a-stack"}}
     stacks = client("cloudformation", endpoint.url)
     stacks.create_stack(StackName="queues", TemplateBody=json.dumps({"Resources": {"Q": queue}}))
@@ -291,7 +293,9 @@ def test_a_stack_of_what_works_is_made(endpoint: Running) -> None:
 
 
 def test_an_error_of_the_query_protocol_is_xml(tmp_path: Path) -> None:
-    """A service that does not answer is reported in an ErrorResponse."""
+    """If the service behind the endpoint does not answer, a client of the query protocol gets an ErrorResponse in XML
+    with 502.
+    """
 
     async def silent() -> None:
         async with endpoint_of(tmp_path, MODULE, ("echo",), {}, "http://127.0.0.1:9") as running:
@@ -305,16 +309,18 @@ def test_an_error_of_the_query_protocol_is_xml(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_service_that_the_embedded_aws_does_not_have_says_so_in_xml(endpoint: Running) -> None:
-    """The embedded AWS imports all of its services before it answers so."""
+def test_a_request_to_an_unsupported_service_is_refused_in_xml(endpoint: Running) -> None:
+    """A service that the embedded AWS lacks is refused in XML, once the embedded AWS has imported all its services."""
     beans = client("elasticbeanstalk", endpoint.url)
     with pytest.raises(ClientError, match="Unsupported service: elasticbeanstalk") as unknown:
         beans.describe_applications()
     assert unknown.value.response["Error"]["Code"] == "ValidationError"
 
 
-def test_a_function_without_room_is_refused_as_aws_does(endpoint: Running, states: Any) -> None:
-    """It is 429 with the exception's name and the reason, and the error that a Retrier knows."""
+def test_a_call_beyond_the_reserved_concurrency_is_throttled_as_on_aws(endpoint: Running, states: Any) -> None:
+    """A call beyond the reserved concurrency gets 429 with the exception's name and the reason; a Task gets the error
+    name that a Retrier knows.
+    """
     functions = client("lambda", endpoint.url)
     with pytest.raises(ClientError) as refusal:
         functions.invoke(FunctionName="full")
@@ -328,7 +334,7 @@ def test_a_function_without_room_is_refused_as_aws_does(endpoint: Running, state
 
 
 def test_a_function_answers_with_six_megabytes_at_most(endpoint: Running) -> None:
-    """A longer answer is the function's error; a longer request is refused."""
+    """An answer over 6,291,556 bytes becomes the function's error; a request over the limit is refused."""
     functions = client("lambda", endpoint.url)
     whole = functions.invoke(FunctionName="large", Payload=json.dumps({"size": 6_291_554}))
     assert (len(whole["Payload"].read()), "FunctionError" in whole) == (6_291_556, False)

@@ -24,13 +24,13 @@ from local.user_error import UserError
         (1, 300, 1, "1 core, 0.3 GB free"),
     ],
 )
-def test_cores_and_memory_bound_it(of_cores: float, free: int, most: int, because: str) -> None:
-    """Forty streams a core and 45 MB each, whichever allows fewer; at least one."""
+def test_cores_and_memory_bound_the_capacity(of_cores: float, free: int, most: int, because: str) -> None:
+    """A machine holds 40 streams a core or one per 45 MB, whichever is fewer, and at least one."""
     assert computed(of_cores, free) == Capacity(most, because)
 
 
-def test_a_number_that_somebody_sets_is_taken() -> None:
-    """It is used as it is; an invalid one is one sentence."""
+def test_streamkeeper_streams_sets_the_capacity() -> None:
+    """The number in STREAMKEEPER_STREAMS is used unchanged; an invalid one is refused with one sentence."""
     assert read({"STREAMKEEPER_STREAMS": "7"}).sentence == (
         "this machine holds about 7 streams, or groups of them (STREAMKEEPER_STREAMS says so)"
     )
@@ -43,8 +43,10 @@ def test_a_number_that_somebody_sets_is_taken() -> None:
 @pytest.mark.parametrize(
     ("quota", "share"), [("max 100000", None), ("50000 100000", 0.5), ("99900000 100000", None), ("", None)]
 )
-def test_a_control_group_may_allow_less(tmp_path: Path, quota: str, share: float | None) -> None:
-    """It may allow less than the machine has; if it has no limit, the machine counts."""
+def test_a_control_group_lowers_the_cores_and_the_memory(tmp_path: Path, quota: str, share: float | None) -> None:
+    """The control group's limits count if they are lower than the machine's cores or memory; without a limit the
+    machine's own count.
+    """
     (tmp_path / "cpu.max").write_text(quota)
     assert cores(tmp_path) == (share or len(os.sched_getaffinity(0)))
     meminfo = tmp_path / "meminfo"
@@ -58,7 +60,7 @@ def test_a_control_group_may_allow_less(tmp_path: Path, quota: str, share: float
 
 
 def test_room_counts_streams_and_not_executions() -> None:
-    """A stream that is being renewed has two for a moment; a running stream is always admitted."""
+    """A stream under renewal has two executions and counts once; a stream that already runs is always admitted."""
     streams = ["a", "b", "b"]
     room = Room(Capacity(3, "a test"), lambda: streams)
     assert (room.running(), room.admits("c"), room.admits("b")) == (2, True, True)
@@ -80,15 +82,15 @@ def start_machine(together: int) -> str:
 
 
 @pytest.mark.parametrize("together", [1, 2, 500])
-def test_the_machine_says_how_many_places_a_group_has(together: int) -> None:
-    """The deployed machine takes places; a stack without it has one stream per group."""
+def test_the_places_of_a_group_are_read_from_the_deployed_machine(together: int) -> None:
+    """The number of streams per group is read from the deployed machine; in a stack without that machine it is one."""
     connections = json.dumps(stages.definition(stages.ROOT / "statemachines" / "connections.asl.yml"))
     assert most_places([connections, start_machine(together)]) == together
     assert most_places([connections]) == 1
 
 
 def room(sizes: dict[str, int], *running: str, most: int = 2, members: tuple[str, ...] = ()) -> Room:
-    """Returns the room of a machine that is full with one function; the sizes are those of the open groups."""
+    """Returns the room of a machine that is full with one function; `sizes` has the size of each open group."""
     tables = MemoryDynamoDB(CONTROL)
 
     def put(name: str, key: str, attributes: Item) -> None:
@@ -118,20 +120,22 @@ def room(sizes: dict[str, int], *running: str, most: int = 2, members: tuple[str
         ({"#9": 1, "#10": 1}, "#10", (), False),
     ],
 )
-def test_who_joins_a_group_that_runs_is_let_in(
+def test_a_full_machine_admits_streams_that_join_a_running_group(
     sizes: dict[str, int], running: str, members: tuple[str, ...], is_let_in: bool
 ) -> None:
-    """Also a member that is requested again; a stream that would open or wake a group is refused."""
+    """A full machine admits a stream that joins a running group, or already belongs to it. A stream that would open or
+    wake a group is refused.
+    """
     assert room(sizes, running, members=members).admits("a") is is_let_in
 
 
-def test_where_each_stream_has_its_own_function_no_table_is_asked() -> None:
-    """Nothing is read, and a full machine is full."""
+def test_no_table_is_read_if_each_stream_has_its_own_function() -> None:
+    """If each stream has its own function, no table is read, and a full machine admits nothing."""
     assert group_joined("a", pytest.fail, CONTROL, 1) == group_joined("#1", pytest.fail, CONTROL, 2) == ""
     assert not Room(Capacity(1, "a test"), lambda: ["b"]).admits("a")
 
 
-def test_the_parts_of_a_stream_have_room_together_or_not_at_all() -> None:
-    """Those that run already need none."""
+def test_all_parts_of_a_stream_are_admitted_or_none() -> None:
+    """The parts of a stream are admitted only if all of them fit; parts that already run need no room."""
     room = Room(Capacity(3, "a test"), lambda: ["a:1", "b"])
     assert [room.admits("a:1", "a:2"), room.admits("a:1", "a:2", "a:3"), room.admits("a:1", "b")] == [True, False, True]

@@ -1,4 +1,4 @@
-"""Functions run a copy of the project; broken files reach no copy, and each change is a line."""
+"""Functions run a copy of the project; broken files are not copied, and each change is reported in a line."""
 
 import asyncio
 from pathlib import Path
@@ -31,7 +31,7 @@ def profile(project: Path, text: str, name: str = "one") -> None:
 
 
 def starts(_: Path) -> str:
-    """Returns "": every function starts."""
+    """Returns "" for every copy: all functions start."""
     return ""
 
 
@@ -42,7 +42,9 @@ def deployed(code: DeployedCode) -> tuple[str, dict[str, str]]:
 
 
 def test_changed_code_is_copied_and_broken_code_is_not(project: Path) -> None:
-    """The former code goes on beside a changed profile; the reason names file and line; a correction is reported."""
+    """Broken code leaves the former code in use, while a changed profile is still deployed. The reason names file and
+    line, and the correction is reported.
+    """
     code = DeployedCode(project, project / "code")
     assert code.begin() == []
     source = project / "handlers" / "one.py"
@@ -60,7 +62,9 @@ def test_changed_code_is_copied_and_broken_code_is_not(project: Path) -> None:
 
 
 def test_code_from_which_a_function_does_not_start_is_not_deployed(project: Path) -> None:
-    """It is refused with the reason; only the copy to be deployed is tried, and only if code has changed."""
+    """Code is refused with the reason if a function does not start from it. A start is tried only if code has changed,
+    and only from the new copy.
+    """
     code = DeployedCode(project, project / "code")
     code.begin()
     tried: list[Path] = []
@@ -83,8 +87,10 @@ def test_code_from_which_a_function_does_not_start_is_not_deployed(project: Path
     assert (deployed(code)[0], len(tried)) == ("N = 2\n", 3)
 
 
-def test_a_broken_profile_leaves_its_former_version(project: Path) -> None:
-    """It is refused once, with the reason, until it is mended; one that never was valid stays, for its 422."""
+def test_a_broken_profile_leaves_its_former_version_in_use(project: Path) -> None:
+    """A broken profile is refused once, with the reason, and its former version stays in use. A profile that was never
+    valid is deployed all the same, so that a POST can answer 422.
+    """
     code = DeployedCode(project, project / "code")
     code.begin()
     profile(project, BROKEN)
@@ -104,14 +110,14 @@ def test_a_broken_profile_leaves_its_former_version(project: Path) -> None:
     assert list(deployed(code)[1]) == ["one"]
 
 
-def test_a_profile_that_is_broken_at_the_start_is_told(project: Path) -> None:
-    """The service starts nevertheless."""
+def test_a_profile_that_is_broken_at_the_start_is_reported(project: Path) -> None:
+    """A profile that is broken at the start is reported, and the service starts nevertheless."""
     profile(project, BROKEN)
     assert DeployedCode(project, project / "code").begin() == [f"profile one is refused: {REASON}"]
 
 
 def test_a_copy_stays_while_a_function_runs_from_it(project: Path) -> None:
-    """Other copies before the present one are removed."""
+    """Of the former copies, only those from which a function still runs are kept."""
     code = DeployedCode(project, project / "code")
     code.begin()
     folders = [code.folder]
@@ -124,7 +130,9 @@ def test_a_copy_stays_while_a_function_runs_from_it(project: Path) -> None:
 
 
 def test_the_request_template_gets_the_names_of_the_profiles() -> None:
-    """They are written as packaging/profile-names.cjs does when the template is compiled."""
+    """The service writes the profiles' names into the request template as packaging/profile-names.cjs does when it is
+    compiled.
+    """
     method = osls.template("test")["Resources"]["ApiGatewayMethodConnectionsStreamidVarPost"]
     template = method["Properties"]["Integration"]["RequestTemplates"]["application/json"]["Fn::Sub"][0]
     names = sorted({path.stem for path in shipped.STREAMS.glob("*.toml")})
@@ -139,8 +147,8 @@ async def changes_nothing(*_: object) -> list[str]:
     return []
 
 
-def test_a_profile_is_no_reason_to_compile_the_template(project: Path) -> None:
-    """Compiling takes seconds; a change of settings is a reason."""
+def test_a_changed_profile_does_not_compile_the_template(project: Path) -> None:
+    """A changed profile does not compile the template, which takes seconds; changed settings do."""
     watch = Redeploy(changes_nothing, changes_nothing, "test", print, project)
     before = watch.stamps()
     profile(project, SOUND, "two")
@@ -154,7 +162,7 @@ def test_a_profile_is_no_reason_to_compile_the_template(project: Path) -> None:
 def test_a_failure_does_not_end_the_watch(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file that cannot be examined is reported, and once it is gone the next change is deployed."""
+    """A file that cannot be examined is reported. Once the file is gone, the watch deploys the next change."""
     monkeypatch.setattr(redeploy, "CHECK_EVERY_S", 0)
     loop = project / "handlers" / "loop.py"
 
@@ -175,8 +183,8 @@ def test_a_failure_does_not_end_the_watch(
         asyncio.run(run())
 
 
-def test_after_an_upgrade_the_lines_say_how_streams_take_it() -> None:
-    """A refusal stays as it is."""
+def test_lines_say_which_changes_streams_get_by_an_upgrade() -> None:
+    """The lines name `streamkeeper upgrade` for each change that streams get by it; other lines stay as they are."""
     lines = [f"redeployed the code: {HANDOVER}", "profile two is usable: POST /connections/two", "profile two is gone"]
     assert [by_upgrade(line) for line in lines] == [
         "redeployed the code: streams take it by `streamkeeper upgrade`",

@@ -20,7 +20,7 @@ from tests.local.support import PROJECT, client, in_thread, running, until
 
 
 def stored(dynamodb: Any) -> list[str]:
-    """The keys in the table."""
+    """Returns the keys in the table, in order."""
     return sorted(item["PK"]["S"] for item in dynamodb.scan(TableName="events")["Items"])
 
 
@@ -34,10 +34,11 @@ LATER = TABLE | {"AttributeDefinitions": NAMES, "GlobalSecondaryIndexes": [INDEX
 
 
 def test_what_is_stored_survives_a_clean_end(tmp_path: Path) -> None:
-    """SIGTERM saves everything, and the next child on the folder has it: tables, queues and the bodies in buckets.
+    """SIGTERM makes the child save everything, and the next child on the folder has the tables, the queues and the
+    bodies in buckets.
 
-    A table of an older release gets its index, through which its items can be read. If the disk refuses data at the
-    next end, a line names the services and the log that has the reason.
+    A table of an older release gets its index, which also finds the older items. If the disk refuses data at the next
+    end, a line names the services and the log with the reason.
     """
     log: list[str] = []
     with in_thread(lambda: embedded_aws_in(tmp_path, log)) as aws:
@@ -50,7 +51,7 @@ def test_what_is_stored_survives_a_clean_end(tmp_path: Path) -> None:
         client("s3", aws.url).put_object(Bucket="bodies", Key="kept-30d/demo:a/1", Body=b"large")
     assert log == []
     with in_thread(lambda: embedded_aws_in(tmp_path, log)) as aws:
-        # Making what is there changes nothing.
+        # Creating what exists changes nothing.
         for table in (TABLE, LATER, LATER):
             provision(Endpoints({}, aws.url), [table], [QUEUE], ["bodies"])
         dynamodb = client("dynamodb", aws.url)
@@ -67,7 +68,7 @@ def test_what_is_stored_survives_a_clean_end(tmp_path: Path) -> None:
 
 
 def test_the_child_ends_with_its_parent_and_saves(tmp_path: Path) -> None:
-    """SIGKILL of the parent makes the child save and end; the folder is free only then."""
+    """If the parent is killed with SIGKILL, the child saves and ends; only then is the folder free."""
     program = (
         "import asyncio, pathlib, sys\n"
         "from local.aws_endpoints import Endpoints\n"
@@ -92,8 +93,10 @@ def test_the_child_ends_with_its_parent_and_saves(tmp_path: Path) -> None:
     assert on_disk(tmp_path, '"events"')
 
 
-def test_a_stop_says_what_it_could_not_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child that does not end in time is killed, and a line says what may be lost."""
+def test_a_child_that_takes_too_long_to_save_is_killed_and_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child that does not end in time is killed, and a line says which changes may be lost."""
     monkeypatch.setattr(child, "_STOP_WITHIN_S", 0.2)
     log: list[str] = []
     with in_thread(lambda: embedded_aws_in(tmp_path, log)) as aws:
@@ -107,7 +110,7 @@ def test_a_stop_says_what_it_could_not_save(tmp_path: Path, monkeypatch: pytest.
 def test_a_child_that_cannot_be_started_again_stops_the_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where memory is short, a child is killed, and a new process may be refused as well."""
+    """If a killed child cannot be started again (memory is short), the service stops with a sentence that says why."""
 
     async def refused(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
@@ -120,8 +123,10 @@ def test_a_child_that_cannot_be_started_again_stops_the_service(
     assert log[2] == "The embedded AWS cannot be started again (Cannot allocate memory), so the service stops."
 
 
-def test_a_data_folder_is_its_owners_alone(tmp_path: Path) -> None:
-    """It holds the secrets of the embedded Secrets Manager; an existing folder keeps its rights."""
+def test_a_new_data_folder_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    """A new data folder is readable by its owner only, because it holds the embedded Secrets Manager's secrets. An
+    existing folder keeps its rights.
+    """
     lock(tmp_path / "new").close()
     (tmp_path / "old").mkdir(mode=0o755)
     lock(tmp_path / "old").close()

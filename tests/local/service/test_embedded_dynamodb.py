@@ -42,7 +42,7 @@ async def database_in(folder: Path, said: list[str]) -> AsyncIterator[EmbeddedDy
 
 
 def table_of(database: EmbeddedDynamoDB) -> Any:
-    """Returns a client of the database, which has the table."""
+    """Creates the table in the database and returns a client."""
     provision(Endpoints({}, None, database.url), [TABLE], [])
     return client("dynamodb", database.url)
 
@@ -55,8 +55,10 @@ def is_answered(dynamodb: Any) -> bool:
     return False
 
 
-def test_its_port_is_none_that_another_program_is_given_meanwhile(tmp_path: Path) -> None:
-    """Seconds pass between the choice of the port and the start; programs that name no port get one from 32,768 on."""
+def test_the_databases_port_is_outside_the_range_of_ephemeral_ports(tmp_path: Path) -> None:
+    """The database's port lies below 32,768. From there on the system gives ports to other programs, and seconds pass
+    between the choice of the port and the start.
+    """
     held, said = lock(tmp_path, wait_s=5), list[str]()
     with held:
         urls = {EmbeddedDynamoDB(tmp_path, tmp_path, held, said.append, said.append).url for _ in range(20)}
@@ -64,7 +66,7 @@ def test_its_port_is_none_that_another_program_is_given_meanwhile(tmp_path: Path
 
 
 def test_every_answered_write_survives_a_kill(tmp_path: Path) -> None:
-    """SIGKILL amid writes: the database comes back at its address with each acknowledged write."""
+    """After SIGKILL amid writes, the database comes back at its address with each acknowledged write."""
     said: list[str] = []
     with in_thread(lambda: database_in(tmp_path, said)) as database:
         dynamodb = table_of(database)
@@ -97,7 +99,7 @@ def test_every_answered_write_survives_a_kill(tmp_path: Path) -> None:
 
 
 def test_what_is_stored_survives_a_clean_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next run on the folder has the items; creating what exists changes nothing.
+    """The next run on the folder has the items of the former; creating an existing table changes nothing.
 
     A relative folder is resolved where the command was typed, and its name may have characters with a meaning in URLs.
     """
@@ -128,7 +130,7 @@ def test_tables_in_two_places_are_named_at_each_start(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_memory_and_pages_do_not_grow_with_the_events(tmp_path: Path) -> None:
-    """With 2,500 events the process has 32 MB at most, and a page of the index is the requested page."""
+    """With 2,500 events the database takes less than 32 MB, and a page of the index has the requested entries."""
     (events,) = [table for table in read(osls.template("test"), {}).tables if table["TableName"].endswith("-events")]
     name = events["TableName"]
     with in_thread(lambda: database_in(tmp_path, [])) as database:
@@ -146,8 +148,10 @@ def test_memory_and_pages_do_not_grow_with_the_events(tmp_path: Path) -> None:
         assert int(status.partition("VmRSS:")[2].split()[0]) < 32 * 1024
 
 
-def test_where_there_is_no_build_there_is_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then the embedded AWS has the tables: on a machine without a build, and if npm installed none."""
+def test_there_is_no_database_on_a_platform_without_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a platform without a build, or if npm installed none, there is no database, and the embedded AWS keeps the
+    tables.
+    """
     assert embedded_dynamodb.program(PROJECT) is not None
     assert embedded_dynamodb.program(tmp_path) is None
     monkeypatch.setattr(sys, "platform", "sunos")

@@ -50,7 +50,7 @@ class World:
         provision(self.endpoints, [properties(self.table, streams=True)], [])
 
     def put(self, *keys: str) -> None:
-        """Writes items of the given sizes."""
+        """Writes an item for each key, given as `PK/SK`."""
         for key in keys:
             partition, _, sort = key.partition("/")
             item = {"PK": {"S": partition}, "SK": {"S": sort}, "data": {"B": b"\0"}}
@@ -68,7 +68,7 @@ class World:
 
     @contextlib.asynccontextmanager
     async def mapping(self) -> AsyncIterator[None]:
-        """Runs a mapping within the block, which goes on at the place on disk."""
+        """Runs a mapping within the block; it continues after the position on disk."""
         places = Places(self.folder / "places.json")
         source = EventSource(self.table, "deliver", 10, (FILTER,))
         mapping = EventSourceMapping(source, Streams(self.endpoints, self.table), places, self.invoke, self.said.append)
@@ -99,8 +99,10 @@ def world(url: str, tmp_path: Path) -> Any:
     made.dynamodb.delete_table(TableName=made.table)
 
 
-def test_what_the_filter_takes_is_called_once_and_in_order(world: World) -> None:
-    """Records of other streams and removals call nobody; the next run goes on after the last record."""
+def test_the_function_gets_the_records_of_the_filter_once_and_in_order(world: World) -> None:
+    """Each record that passes the filter reaches the function once, in order; other streams' records and removals do
+    not. The next run continues after the last record.
+    """
     world.put("a/1", "b/1", "a:x/2", "ab/3")
     world.dynamodb.delete_item(TableName=world.table, Key={"PK": {"S": "a"}, "SK": {"S": "1"}})
     world.run(lambda: list(chain(*world.calls)) == ["a/1", "a:x/2"])
@@ -109,7 +111,7 @@ def test_what_the_filter_takes_is_called_once_and_in_order(world: World) -> None
 
 
 def test_the_schedule_calls_the_function_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does so again and again, even if nothing was stored."""
+    """The schedule calls the function again and again, even if nothing was stored."""
     monkeypatch.setattr("local.service.event_sources.SWEEP_S", 0.01)
     sweeps: list[bytes] = []
 
@@ -122,8 +124,8 @@ def test_the_schedule_calls_the_function_too(world: World, monkeypatch: pytest.M
     assert set(sweeps) == {b'{"sweep": true}'}
 
 
-def test_shards_that_are_done_at_once_keep_their_places(tmp_path: Path) -> None:
-    """Each is delivered by itself, and all places are in one file: none is lost, and none fails."""
+def test_shards_that_save_their_positions_at_once_lose_none(tmp_path: Path) -> None:
+    """Eight shards save their positions into one file at the same time: no save fails, and no position is lost."""
     places = Places(tmp_path / "places.json")
     shards = [Shard(f"shardId-{at}", "arn") for at in range(8)]
     with ThreadPoolExecutor(len(shards)) as threads:
@@ -134,15 +136,17 @@ def test_shards_that_are_done_at_once_keep_their_places(tmp_path: Path) -> None:
 
 
 def test_a_function_that_is_killed_is_called_again_from_the_same_place(world: World) -> None:
-    """It gets the same records until it answers."""
+    """A function that fails gets the same records again until it answers."""
     world.put("a/1", "a/2")
     world.answer = lambda _: "Runtime.ExitError" if len(world.calls) < 3 else {}
     world.run(lambda: len(world.calls) == 3)
     assert world.calls == [["a/1", "a/2"]] * 3
 
 
-def test_what_stops_the_mapping_is_said_and_tried_again(world: World) -> None:
-    """If the disk refuses the place, the records come again until it accepts; each line is printed once."""
+def test_a_mapping_that_cannot_save_its_position_tries_again(world: World) -> None:
+    """If the disk refuses the position, the same records are delivered again until it accepts. The failure and its end
+    are one line each.
+    """
     in_the_way = world.folder / "places.new"
     in_the_way.mkdir()
     world.put("a/1")
@@ -161,8 +165,10 @@ def test_what_stops_the_mapping_is_said_and_tried_again(world: World) -> None:
     ]
 
 
-def test_a_forgotten_place_is_reported_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as nothing new comes the place stays, and the shard is read four times a second."""
+def test_a_position_that_the_table_has_dropped_is_reported_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the table's stream no longer has the saved position, one alert reports it, however often the shard is read.
+    The position stays until new records come.
+    """
     reads: list[str | None] = []
 
     def forgotten(_streams: Streams, _shard: Shard, after: str | None, _limit: int) -> tuple[list[Any], bool]:
@@ -177,8 +183,10 @@ def test_a_forgotten_place_is_reported_once(world: World, monkeypatch: pytest.Mo
     assert world.said == [f"ALERT: the stream of {world.table} has dropped events before they were delivered"]
 
 
-def test_a_table_that_was_there_gets_its_stream_and_loses_it(world: World) -> None:
-    """As with CloudFormation; without a stream nobody is called, and delivered records do not come again."""
+def test_an_existing_table_gets_and_loses_its_stream(world: World) -> None:
+    """An existing table gets or loses its stream, as with CloudFormation. Without a stream the function is not called,
+    and delivered records do not come again.
+    """
     world.put("a/0")
     world.run(lambda: world.calls == [["a/0"]])
     provision(world.endpoints, [properties(world.table, streams=False)], [])
@@ -190,7 +198,7 @@ def test_a_table_that_was_there_gets_its_stream_and_loses_it(world: World) -> No
 
 
 def test_without_a_filter_everything_matches() -> None:
-    """Of several filters, one must match."""
+    """Without a filter each record matches; of several filters, one must match."""
     record = {"eventName": "INSERT", "dynamodb": {"Keys": {"PK": {"S": "a:1"}}}}
     several: list[list[dict[str, Any]]] = [[], [FILTER], [{"eventName": ["REMOVE"]}, FILTER]]
     assert all(matches(record, filters) for filters in several)

@@ -1,4 +1,4 @@
-"""Reads the failures of functions from the history of their execution."""
+"""The failures of functions are read from the history of their execution."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,9 @@ from states_language.clock import VirtualClock
 
 
 def lanes(fails: Iterator[Exception | str]) -> list[Failure]:
-    """Returns the failures in the history of two lanes, A five seconds late; `fails` says how the function fails."""
+    """Returns the failures in the history of two lanes, of which A starts five seconds late; `fails` has each call's
+    outcome.
+    """
 
     def work(_event: Any, _lambda_context: Any) -> str:
         outcome = next(fails)
@@ -56,5 +58,5 @@ def test_failures_are_read_from_a_history() -> None:
     ],
 )
 def test_the_reason_is_the_message_or_the_error(error: str, message: str, reason: str) -> None:
-    """It is the function's message, or else the error's name; only a known kill is called a kill."""
+    """The reason is the function's message, or else the error's name; only a known kill is called a kill."""
     assert Failure("A", 0, 0, error, message).reason == reason

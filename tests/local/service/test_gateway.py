@@ -95,7 +95,7 @@ def post(address: str, **options: Any) -> tuple[int, Any]:
 
 
 def without_id(response: Any) -> dict[str, Any]:
-    """Returns the same for a response, without the request's id."""
+    """Returns the words of a response that is a problem, without its request's id."""
     assert response.headers["Content-Type"] == "application/problem+json"
     return said(response.status, response.json())
 
@@ -121,9 +121,10 @@ def failed_start(folder: Path, **options: Any) -> tuple[int, str | None, dict[st
 @pytest.mark.parametrize("code", ["ThrottlingException", "StateMachineDeleting"])
 @pytest.mark.parametrize("is_in_the_machine", [False, True])
 def test_a_start_that_fails_is_429_or_503(tmp_path: Path, code: str, is_in_the_machine: bool) -> None:
-    """A throttle says when to try again. Either the request fails, or the machine that the template starts.
+    """A POST whose start is throttled gets 429 with Retry-After; another failure gets 503. It makes no difference
+    whether the request to Step Functions fails, or the machine that the template starts.
 
-    tests/deploy/test_mapping_templates.py has every way in which it fails.
+    tests/deploy/test_mapping_templates.py has all kinds of failures.
     """
 
     async def refuse(_action: str, _parameters: dict[str, Any]) -> dict[str, Any]:
@@ -140,7 +141,9 @@ def test_a_start_that_fails_is_429_or_503(tmp_path: Path, code: str, is_in_the_m
 
 
 def test_a_post_starts_an_execution(api: tuple[str, list[Any]]) -> None:
-    """The answer is the machine's, with the service's streams; the input has the path, decoded once."""
+    """A POST returns the machine's answer and the number of streams. The execution's input has only the stream id,
+    decoded once.
+    """
     origin, started = api
     headers = {"Authorization": "Bearer secret", "X-Api-Key": "any", "Cookie": "secret"}
     answer = post(f"{origin}/connections/demo%3Aone?X-Amz-Date=0", headers=headers)
@@ -151,7 +154,9 @@ def test_a_post_starts_an_execution(api: tuple[str, list[Any]]) -> None:
 
 
 def test_a_form_is_accepted(api: tuple[str, list[Any]]) -> None:
-    """curl -d sends a form, whose body is not read. Other media types are refused, as the template says."""
+    """A POST with a form, which curl -d sends, is accepted and its body ignored. Other media types are refused, as the
+    template says.
+    """
     origin, _ = api
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert post(f"{origin}/connections/demo", body=b"a=b", headers=form)[0] == 200
@@ -171,7 +176,9 @@ def test_a_form_is_accepted(api: tuple[str, list[Any]]) -> None:
         ("/connections/demo/more", 403, "Missing Authentication Token"),
     ],
 )
-def test_what_is_refused_starts_nothing(api: tuple[str, list[Any]], target: str, status: int, words: str) -> None:
+def test_a_refused_request_starts_no_execution(
+    api: tuple[str, list[Any]], target: str, status: int, words: str
+) -> None:
     """Malformed ids, unknown profiles and queries get a clear sentence, unknown routes AWS's answer."""
     origin, started = api
     code, answer = post(f"{origin}{target}")
@@ -180,7 +187,9 @@ def test_what_is_refused_starts_nothing(api: tuple[str, list[Any]], target: str,
 
 
 def test_a_machine_that_is_full_starts_nothing_new(tmp_path: Path) -> None:
-    """It answers 503 with Retry-After and a sentence; a running stream is admitted, and a wrong id is still wrong."""
+    """A full machine answers 503 with Retry-After and a sentence. A stream that runs is still admitted, and an unknown
+    id is still 404.
+    """
     streams = ["demo:a", "demo:b", "demo:c", "demo:c"]
     with (
         in_thread(lambda: service(tmp_path, streams=streams)) as (origin, started),
@@ -216,13 +225,15 @@ def through_a_function(folder: Path, method: str, path: str, answer: Answer, **o
 
 
 def payload(**fields: Any) -> Answer:
-    """Returns the answer of a function that returned this value."""
+    """Returns the answer of a function that returned these fields."""
     return Answer(json.dumps(fields).encode(), None, "request")
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 def test_a_function_answers_through_lambdas_proxy(tmp_path: Path, method: str) -> None:
-    """It gets a REST API's event without headers and with the raw path; status, headers and body are its own."""
+    """A function gets a REST API's event without headers and with the raw path; it chooses status, headers and body of
+    the answer.
+    """
     answer = payload(statusCode=202, headers={"X-Kind": "a", "Cache-Control": "no-store"}, body='{"ä": 1}')
     path = "/connections/demo%253Aone?a=1&a=2&b="
     response, invocations = through_a_function(tmp_path, method, path, answer, headers={"X-Api-Key": "secret"})

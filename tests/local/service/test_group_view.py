@@ -1,4 +1,4 @@
-"""What the service prints and draws about streams that share a function."""
+"""The lines and the picture that the service prints about streams that share a function."""
 
 from dataclasses import replace
 
@@ -11,21 +11,21 @@ LATE_MS, WINDOW_MS = 60_000, 100_000
 
 
 def records(good_until_ms: int, opened_ms: int = 0) -> Records:
-    """Returns the records of a stream whose holder counts as alive until then."""
+    """Returns the records of a stream whose holder counts as alive until `good_until_ms`."""
     opened = Connection(1, opened_ms, opened_ms, opened_ms, lane="B", execution="arn:1", request_id="r1")
     lease = Lease(execution="arn:1", started_at_ms=1, expires_at_ms=good_until_ms)
     return Records(lease, None, None, [opened])
 
 
-def test_who_goes_and_comes_back_is_told_once_and_drawn() -> None:
-    """The gap lasts from the last sign of life to the next opening; gaps before the picture are forgotten."""
+def test_each_loss_and_return_of_a_stream_is_printed_once_and_drawn() -> None:
+    """A drawn gap lasts from the last sign of life to the next opening; gaps before the picture are forgotten."""
     view = GroupView("#1")
     well = {"a": records(10**6), "b": records(10**6)}
 
     def look(streams: dict[str, Records], now_ms: int) -> list[str]:
         return view.update(streams, now_ms, now_ms - WINDOW_MS, LATE_MS)
 
-    # Before its first connection it is not gone, and nobody is told that it is away.
+    # A stream that has never been connected is not reported as away.
     assert look({"a": records(0), "b": records(10**6)}, 1_000) == ["group #1: b is connected"]
     assert look(well, 2_000) == ["group #1: a is connected"]
     gone = {"a": records(9_000), "b": records(10**6)}
@@ -41,8 +41,8 @@ def test_who_goes_and_comes_back_is_told_once_and_drawn() -> None:
     assert view.drawn(80_000, 180_000, 100) == ["no stream had a gap"]
 
 
-def test_who_is_to_stop_or_has_ended_is_not_told_as_connected() -> None:
-    """It stays in the group until its function has seen it, whether it was ever connected or not."""
+def test_a_stream_that_stops_or_has_ended_is_not_printed_as_connected() -> None:
+    """A stream that stops or has ended prints no line and is not counted, whether it was ever connected or not."""
     view, well = GroupView("#1"), records(10**6)
     leaving = [replace(well, lease=replace(well.lease, stop=True)), replace(well, lease=Lease(expires_at_ms=10**6))]
     for number, each in enumerate(leaving):
@@ -52,8 +52,8 @@ def test_who_is_to_stop_or_has_ended_is_not_told_as_connected() -> None:
     assert view.update({"a": leaving[0]}, 3_000, 0, LATE_MS) == []
 
 
-def test_what_an_earlier_run_left_has_time_to_connect() -> None:
-    """However long nobody ran: an alert counts the time away since the first check."""
+def test_streams_of_an_earlier_run_have_time_to_connect() -> None:
+    """The time away of a stream counts from this run's first check, however long ago the earlier run ended."""
     view, left = GroupView("#1"), {"a": records(1_000)}
     assert [view.update(left, 10**6 + later_ms, 0, LATE_MS) for later_ms in (0, LATE_MS - 1)] == [[], []]
     assert view.update(left, 10**6 + LATE_MS, 0, LATE_MS) == ["ALERT: group #1: a is not connected for 1 min"]
@@ -72,7 +72,9 @@ def test_a_hundred_streams_take_a_few_lines() -> None:
 
 
 def test_a_quiet_stream_alerts_once_for_each_silence() -> None:
-    """Its profile expects an event each second; in a group its record may be half as late again."""
+    """A stream whose profile expects an event each second alerts after 1.5 s, once per silence: in a group its record
+    may be half as late again.
+    """
     view, well = GroupView("#1"), records(10**6)
 
     def alerts(event_ms: int, now_ms: int, expect_ms: int | None = 1_000) -> list[str]:

@@ -32,10 +32,12 @@ LEASE |= {"started_at": {"S": "2026-01-01T00:00:00.000Z"}}
         (True, True, {"stop": {"BOOL": True}, "execution": {"S": "#1"}, "group": {"S": "#1"}}, 0, None),
     ],
 )
-def test_an_execution_that_nobody_knows(
+def test_an_unknown_execution_counts_as_over_only_in_this_machines_own_tables(
     tmp_path: Path, shares_tables: bool, may_start: bool, lease: dict[str, Any], started: int, words: str | None
 ) -> None:
-    """In this machine's own tables it is over, and lets go of a stopped stream; in shared ones it may be another's."""
+    """In this machine's own tables an unknown execution is over; in shared ones it may be another machine's. A stream
+    that was stopped is released.
+    """
     executions, starts = server.StepFunctions(tmp_path, RealClock()).executions, list[str]()
 
     def start(name: str, _input: Any) -> Any:
@@ -54,7 +56,7 @@ def test_an_execution_that_nobody_knows(
 
 
 def test_a_renewal_under_way_is_resumed_without_its_predecessor() -> None:
-    """The input loses its predecessor and the execution that started it; other inputs stay."""
+    """The input of a resumed renewal no longer names its predecessor; other inputs stay."""
     first = '{"pathParameters": {"streamId": "demo"}}'
     renewal = {"pathParameters": {"streamId": "demo"}, "renews": "arn"}
     assert [first_input(text) for text in (json.dumps(renewal), first, "[1]")] == [first, first, "[1]"]
@@ -70,9 +72,11 @@ def test_a_renewal_under_way_is_resumed_without_its_predecessor() -> None:
     ],
     ids=["a POST after the stop", "a POST before it", "a renewal after it", "no stop is requested"],
 )
-def test_a_start_that_a_kill_met_before_its_claim_is_resumed(
+def test_a_start_that_was_killed_before_its_claim_is_resumed(
     data: dict[str, str], started_ms: int, lease: Lease, stopped: bool
 ) -> None:
-    """The stop is still in the lease then; only a stop that came after the POST holds against it."""
+    """The lease of a start that was killed before its claim still has the older stop. Only a stop after the POST keeps
+    the stream stopped.
+    """
     text = json.dumps({"pathParameters": {"streamId": "demo"}} | data)
     assert is_stopped(lease, server.Opening("arn", "name", MACHINE, text, started_ms)) is stopped

@@ -46,7 +46,7 @@ class Run(harness.Service):
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Run]:
-    """A service that is ended whatever the test does."""
+    """A service that is ended however the test ends."""
     run = Run(tmp_path, PYTHONWARNINGS="error")
     yield run
     if run.process is not None and run.process.poll() is None:
@@ -54,14 +54,14 @@ def service(tmp_path: Path) -> Iterator[Run]:
 
 
 def contiguous(ids: list[int]) -> bool:
-    """Checks that the ids have no hole, and that none comes twice."""
+    """Returns whether the ids have no hole, and none comes twice."""
     return ids == list(range(ids[0], ids[0] + len(ids)))
 
 
 @pytest.mark.long
 @pytest.mark.cpu(10)
-def test_a_stream_is_kept_where_its_table_is_set_back(service: Run) -> None:
-    """It gets an older lease while it runs, then SIGKILL and SIGTERM: no id is missing."""
+def test_a_stream_continues_if_its_table_is_set_back_while_it_runs(service: Run) -> None:
+    """A running stream gets an older lease, then SIGKILL and SIGTERM: no id is missing."""
     service.start()
     service.post("demo")
     assert until(service.ids, 5), "no event within five seconds of the POST"
@@ -74,7 +74,7 @@ def test_a_stream_is_kept_where_its_table_is_set_back(service: Run) -> None:
     after = service.ids()
     assert until(lambda: service.ids()[-1] > after[-1] + 10, 15)
     after = service.ids()
-    # The execution that runs sees another in the lease, and that is over.
+    # The running execution finds another in the lease, which has ended.
     for item in older:
         service.aws("dynamodb").put_item(TableName="streamkeeper-test-control", Item=item)
     assert until(lambda: "ALERT: the lease of demo names an execution" in service.log, 20)
@@ -103,12 +103,13 @@ def is_prefix(before: list[int], service: Run) -> bool:
 
 
 @pytest.mark.cpu(7)
-def test_whatever_is_killed_nothing_is_lost(service: Run) -> None:
-    """SIGKILL hits a function, the database, the embedded AWS, which starts from its last save, and the run.
+def test_no_event_is_lost_whichever_process_is_killed(service: Run) -> None:
+    """SIGKILL hits a function, the database, the embedded AWS (which starts from its last save), and the run: no event
+    is lost.
 
-    Before that the data folder is in use: one line says at once what the start waits for, it holds no port, and then it
-    continues. The run is in the background of a script, under nohup: the end of the terminal does not end it, Ctrl-C
-    does. One POST is enough: the next run resumes the stream. tests/real/test_couchdb.py has handovers.
+    At first the data folder is in use: one line says at once what the start waits for, and no port is held meanwhile.
+    The run is in the background of a script, under nohup: the end of the terminal does not end it, Ctrl-C does. One
+    POST is enough: the next run resumes the stream. tests/real/test_couchdb.py has handovers.
     """
     data = service.folder / "data"
     held = lock(data)
@@ -169,10 +170,12 @@ def welcomed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[An
     return lines
 
 
-def test_without_the_database_the_start_says_what_may_be_lost(
+def test_a_start_without_the_database_warns_of_lost_writes(
     welcomed: Callable[[Any, dict[str, str]], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If npm has no build, the embedded AWS keeps the tables; with a user's endpoint nothing is said."""
+    """If npm has no build of the database, the embedded AWS keeps the tables, and the start warns of lost writes. With
+    a user's endpoint there is no warning.
+    """
     warning = "  The tables are saved about once a second: kill -9 may cost the writes since the last save."
     own = {"AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:8000"}
     said = []
@@ -184,10 +187,10 @@ def test_without_the_database_the_start_says_what_may_be_lost(
     assert said == [False, True, False]
 
 
-def test_the_start_says_how_to_call_a_stage_that_asks_for_signatures(
+def test_the_start_says_how_to_call_a_stage_that_requires_signatures(
     welcomed: Callable[[Any, dict[str, str]], list[str]],
 ) -> None:
-    """It prints the run's own keys; another secret is not printed."""
+    """The start prints the commands for signed requests, and the run's own keys; a user's secret is not printed."""
     template = json.loads(json.dumps(osls.template("test")))
     for resource in template["Resources"].values():
         if resource["Type"] == "AWS::ApiGateway::Method":
@@ -206,10 +209,10 @@ def test_the_start_says_how_to_call_a_stage_that_asks_for_signatures(
 @pytest.mark.long
 @pytest.mark.cpu(10)
 def test_a_stop_with_several_streams_is_quiet(service: Run) -> None:
-    """Four streams are connected at the stop: no traceback, no new process, and they resume later.
+    """A stop with four connected streams prints no traceback and starts no process; the streams resume later.
 
-    A stream with a stop request does not resume, though the service ended before it stopped. No more resume than the
-    machine holds, until one of them ends.
+    A stream with a stop request does not resume, though the service ended before the stream stopped. No more streams
+    resume than the machine holds, until one of them ends.
     """
     service.start()
     streams = ["demo:a", "demo:b", "demo-ndjson:a", "demo-ndjson:b"]
@@ -224,7 +227,7 @@ def test_a_stop_with_several_streams_is_quiet(service: Run) -> None:
     assert until(lambda: "ALERT: this machine holds" in service.log, 5)
     resumed = {line.split()[-1] for line in service.log.splitlines() if " resumed: " in line}
     assert (len(resumed), resumed < set(streams)) == (2, True)
-    # The third waits, and is told of; nothing new starts; and when one ends, the third has its room.
+    # The third waits, with an alert, and nothing new starts. When a stream ends, the third takes its place.
     (waiting,) = set(streams) - resumed
     full = "this machine holds about 2 streams, or groups of them (STREAMKEEPER_STREAMS says so)"
     assert until(lambda: f"  Capacity       {full}" in service.log.splitlines(), 5)
@@ -257,7 +260,9 @@ def test_a_bad_option_is_one_sentence(
     variables: dict[str, str],
     words: str,
 ) -> None:
-    """It names the variable's problem, or the port that is taken; the exit status is 2, and nothing is left."""
+    """One sentence names the variable's problem, or the port that is taken; the exit status is 2, and no folder is
+    left.
+    """
     port = free_port()
     usual = {"PORT": str(port), "STREAMKEEPER_STAGE": "test", "STREAMKEEPER_DATA": str(tmp_path / "data")}
     for name, value in environment(**(usual | variables)).items():

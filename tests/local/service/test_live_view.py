@@ -19,7 +19,7 @@ from tests.local_run import LocalRun
 
 @pytest.mark.parametrize("text", ["demo:a: lane A is connected", "demo:100:b", "[bold]x[/bold] [/x] {'a': 1}"])
 def test_a_line_is_printed_as_it_is(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A stream id between colons is not an emoji, and brackets are not markup."""
+    """A line is printed unchanged: a stream id between colons is not an emoji, and brackets are not markup."""
     screen = Screen()
     screen.plain(text)
     screen.say(text)
@@ -46,7 +46,7 @@ def test_a_line_is_printed_as_it_is(text: str, capsys: pytest.CaptureFixture[str
 def test_a_stopped_an_ended_and_a_rejected_stream_have_their_own_words(
     status: Any, output: Any, alert: bool, words: str
 ) -> None:
-    """Only a rejection is an alert; an output that is not the deployed machine's is shown unchanged."""
+    """Of the outcomes only a rejection is an alert; an unknown output is shown unchanged."""
     assert ending_of(Closing(status, 5, json.dumps(output))) == (alert, words)
 
 
@@ -60,7 +60,9 @@ def watched(service: harness.Service) -> dict[str, Any]:
 
 
 def test_an_absent_upstream_is_reported_and_so_is_its_return(local_run: LocalRun) -> None:
-    """One line when nothing listens, however often it is tried, and one when the stream is connected again."""
+    """If nothing listens at the address, one line reports it, however many attempts fail; another reports the
+    connection.
+    """
     service, stream = local_run, "absent:a"
 
     @contextlib.asynccontextmanager

@@ -1,4 +1,4 @@
-"""No page in the user's browser reaches the service, neither by a rebound name nor from another origin."""
+"""No page in the user's browser reaches the service, neither through a rebound name nor from another origin."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ FOREIGN += ["127.0.0.2", "[::]", "[::ffff:127.0.0.1]", "localhost..", "user@loca
 def refused(
     hosts: list[str], origins: list[str], names: tuple[str, ...] = (), port: int = PORT, site: str | None = None
 ) -> str:
-    """Returns the header for which a request is refused, or ""."""
+    """Returns the header for which a request is refused, "" if it is accepted, or another sentence."""
     headers = [(b"host", host.encode("latin-1")) for host in hosts]
     headers += [(b"origin", origin.encode("latin-1")) for origin in origins]
     headers += [(b"sec-fetch-site", site.encode())] if site is not None else []
@@ -36,7 +36,9 @@ def refused(
 
 
 def test_an_image_of_another_page_is_refused() -> None:
-    """A browser sends no Origin with it; a page with an allowed Origin may have another port or name."""
+    """A request that Sec-Fetch-Site marks as another page's is refused, because a browser sends no Origin with an
+    image. A page with an allowed Origin may have another port or name.
+    """
     for site in ("cross-site", "same-site", "", "None", "none,none"):
         assert "another site" in refused(["localhost:3000"], [], site=site)
     for site in ("none", "same-origin"):
@@ -44,8 +46,8 @@ def test_an_image_of_another_page_is_refused() -> None:
     assert refused(["localhost:3000"], ["https://devbox.example"], ("devbox.example",), site="cross-site") == ""
 
 
-def test_its_own_names_are_served_in_any_spelling() -> None:
-    """By name and address, with the port; at port 80 clients leave the port out."""
+def test_the_services_own_names_are_served_in_any_spelling() -> None:
+    """The service answers to its names and addresses with its port; at port 80 clients leave the port out."""
     for name in OWN:
         assert refused([f"{name}:3000"], []) == refused([f"{name}:3000"], [f"http://{name}:3000"]) == ""
         assert refused([name], [f"http://{name}"], port=80) == ""
@@ -53,7 +55,7 @@ def test_its_own_names_are_served_in_any_spelling() -> None:
 
 
 def test_other_names_and_origins_are_refused() -> None:
-    """Other names, ports and schemes, no Host, two Hosts, and the origin of a sandboxed page."""
+    """Refused are other names, ports and schemes, no Host, two Hosts, and the origin of a sandboxed page."""
     for name in FOREIGN:
         assert refused([f"{name}:3000"], []) == "Host"
         assert refused(["localhost:3000"], [f"http://{name}:3000"]) == "Origin"
@@ -64,7 +66,9 @@ def test_other_names_and_origins_are_refused() -> None:
 
 
 def test_more_names_are_served_by_setting() -> None:
-    """A plain name allows any port and scheme, one with a port only that, one with a leading dot all its subdomains."""
+    """In the setting, a plain name allows any port and scheme, a name with a port only that port, and a leading dot all
+    subdomains.
+    """
     names = own_hosts.more({own_hosts.VARIABLE: " Devbox.example, proxy:8080 ,.test "})
     for host in ("devbox.example", "devbox.example:1", "proxy:8080", "a.b.test:9", "localhost:3000"):
         assert refused([host], [], names) == ""
@@ -80,7 +84,7 @@ def test_more_names_are_served_by_setting() -> None:
 
 
 @given(st.text(st.characters(max_codepoint=255), max_size=30), st.sampled_from([":3000", ""]))
-def test_any_other_text_is_refused(text: str, port: str) -> None:
+def test_any_host_but_the_loopbacks_is_refused(text: str, port: str) -> None:
     """Any text in Host is served only if it is a spelling of the loopback with the port."""
     is_own = re.fullmatch(r"(localhost|127\.0\.0\.1|\[[0:]*:0*1\])\.?:3000", (text + port).lower()) is not None
     assert (refused([text + port], []) == "") <= is_own
@@ -122,8 +126,8 @@ def test_no_port_of_a_run_serves_another_host_or_origin(service: harness.Service
     """Each port of each process listens on the loopback. All but the database's, whose address is random, answer 403 to
     a rebound name and to a page of another origin.
 
-    They belong to the API, the AWS endpoint, the demonstration streams, the embedded AWS, the database if npm installed
-    one, and the Runtime API of each sandbox. The first sandbox starts after the answer to the POST.
+    The ports belong to the API, the AWS endpoint, the demonstration streams, the embedded AWS, the database if npm
+    installed one, and the Runtime API of each sandbox. The first sandbox starts after the answer to the POST.
     """
     process = service.process
     assert process is not None
@@ -155,7 +159,7 @@ def test_no_port_of_a_run_serves_another_host_or_origin(service: harness.Service
     assert len([host for host, _ in addresses if host != "127.0.0.1"]) <= 1
 
 
-def test_a_page_starts_stops_and_writes_nothing(service: harness.Service) -> None:
+def test_a_foreign_page_can_start_stop_and_write_nothing(service: harness.Service) -> None:
     """A POST that a browser sends without a preflight is refused before anything happens, whatever it contains."""
     api, aws = ("127.0.0.1", service.port), ("127.0.0.1", service.port + 1)
     form = "Content-Type: text/plain\nOrigin: http://evil.example"
@@ -182,8 +186,10 @@ def test_a_page_starts_stops_and_writes_nothing(service: harness.Service) -> Non
     assert exchanged(api, f"GET / HTTP/1.1\nHost: [::1]:{api[1]}\nOrigin: http://localhost:{api[1]}")[0] == 200
 
 
-def test_a_name_of_the_setting_reaches_every_service(service: harness.Service) -> None:
-    """Also those with another port, to which the AWS endpoint forwards; a page of that name is served too."""
+def test_a_name_in_the_setting_is_served_by_every_service(service: harness.Service) -> None:
+    """A name in the setting is served with any port, and requests that the AWS endpoint forwards are answered. A page
+    of that name is served too.
+    """
     aws = ("127.0.0.1", service.port + 1)
     query = "/?Action=ListQueues&Version=2012-11-05"
     signed = "Authorization: AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/sqs/aws4_request"

@@ -1,8 +1,9 @@
-"""What AWS's services answered to a machine, asked of the services of the local run.
+"""The services of the local run answer a machine as AWS's services did in the recordings.
 
 The replays of `test_recorded` take the services' answers from the recordings; here the local run's own integrations
-ask the embedded AWS. Left out are the cases in which the embedded AWS itself answers unlike AWS: it takes any name of a
-secret and any entry of an event, words a missing topic otherwise, and its S3 reports neither checksums nor encryption.
+request them from the embedded AWS. Left out are the cases in which the embedded AWS answers unlike AWS. It accepts any
+name of a secret and any entry of an event, words a missing topic otherwise, and its S3 reports neither checksums nor
+encryption.
 """
 
 import asyncio
@@ -42,7 +43,7 @@ Ask = Callable[[dict[str, Any]], list[dict[str, Any]]]
 
 @contextlib.asynccontextmanager
 async def local_run(folder: Path) -> AsyncIterator[Ask]:
-    """Runs a case's machine and returns its events; the resources that the cases name exist."""
+    """Yields a function that runs a case's machine and returns its events; the resources that the cases name exist."""
     async with embedded_aws_in(folder, []) as engine:
         await asyncio.to_thread(_furnish, engine.url)
         clock = RealClock()
@@ -80,7 +81,7 @@ def _furnish(url: str) -> None:
 
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
-    """One engine for the module."""
+    """The function that runs a case, with one engine for the module."""
     folder = tmp_path_factory.mktemp("services")
     with in_thread(lambda: local_run(folder)) as run:
         yield run
@@ -89,7 +90,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
 @pytest.mark.long
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
 def test_the_local_services_answer_as_awss_did(ask: Ask, case: dict[str, Any]) -> None:
-    """Parameters, output, error and cause of every event."""
+    """Parameters, output, error and cause of every event are those that AWS recorded."""
     events, expected = ask(case), case["expected"]["events"]
     assert len(events) == len(expected)
     for wanted, event in zip(expected, events, strict=True):

@@ -41,7 +41,7 @@ class Split:
         return [] if parent is None or parent < 0 else [*self.ancestors(parent), parent]
 
     def answer(self, operation: str, asked: dict[str, Any]) -> dict[str, Any]:
-        """What DynamoDB answers."""
+        """Returns DynamoDB's answer to a request."""
         match operation:
             case "DescribeTable":
                 return {"Table": {"LatestStreamArn": ARN, "StreamSpecification": {"StreamEnabled": True}}}
@@ -141,8 +141,8 @@ def delivered(served: Served, split: Split, failing: str = "") -> list[str]:
 
 @settings(max_examples=examples(40), deadline=None)
 @given(splits())
-def test_a_child_is_read_behind_all_of_its_parents(served: Served, split: Split) -> None:
-    """Each record comes once, those of a shard in order; a forgotten parent delays nobody."""
+def test_a_child_shard_is_read_after_all_of_its_parents(served: Served, split: Split) -> None:
+    """Each record comes once, and those of a shard in order; a parent that is no longer listed delays no shard."""
     done = delivered(served, split)
     assert sorted(done) == sorted(number for numbers in split.records for number in numbers)
     place = {number: at for at, number in enumerate(done)}
@@ -152,8 +152,8 @@ def test_a_child_is_read_behind_all_of_its_parents(served: Served, split: Split)
         assert not [one for one in before if numbers and place[one] > place[numbers[0]]]
 
 
-def test_a_parent_that_waits_holds_up_its_children(served: Served) -> None:
-    """Its function fails once; its two children send nothing until all of the parent is done."""
+def test_children_of_a_shard_wait_until_the_parent_is_delivered(served: Served) -> None:
+    """If the function fails at a parent's record, the two children deliver nothing until the whole parent is done."""
     split = Split([None, 0, 0], [3, 1, 1])
     done = delivered(served, split, failing=split.records[0][2])
     assert (done[:3], sorted(done[3:])) == (split.records[0], split.records[1] + split.records[2])

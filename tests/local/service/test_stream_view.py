@@ -27,21 +27,21 @@ def connection(fence: int, lane: str, **values: Any) -> Connection:
 
 
 def records(*connections: Connection, lease: Lease | None = None) -> Records:
-    """Returns what is read; the newest connection holds the stream."""
+    """Returns the records with these connections, of which the newest holds the stream."""
     newest = max((one.fence for one in connections), default=0)
     return Records(lease or Lease(fence=newest, connected_token=newest), None, None, connections)
 
 
 def test_an_announced_loss_is_news_once() -> None:
-    """It is reported once, though it goes on; an old loss is not news."""
+    """A loss that the upstream announced is reported once, even if it grows; a loss before this run is not reported."""
     view = StreamView("demo", since_ms=1_000)
     losses = [Gap(2, 5_000, 6_500, "announced_by_upstream", LOST, 1), Gap(1, 0, 900, "old", LOST, 1)]
     assert view.update(None, 7_000, losses=losses) == ["demo: events of 1.5 s are lost: announced by upstream"]
     assert view.update(None, 8_000, losses=[replace(losses[0], to_ms=7_900)]) == []
 
 
-def test_a_stream_that_cannot_connect_is_news_once_a_reason() -> None:
-    """Reported are the first failed opening, each new reason, and then the connection."""
+def test_failed_openings_are_reported_once_per_reason() -> None:
+    """The first failed opening is reported, each new reason, and then the connection."""
     view = StreamView("demo:a", 0)
     assert view.update(None, 1_100, [REFUSED, REFUSED]) == ["demo:a: lane B cannot connect: nothing listens"]
     assert view.update(None, 1_200, [REFUSED]) == []
@@ -52,8 +52,10 @@ def test_a_stream_that_cannot_connect_is_news_once_a_reason() -> None:
     assert view.update(records(opened), 3_300, [OTHER]) == ["demo:a: lane A cannot connect: the upstream answered 503"]
 
 
-def test_what_was_not_stored_as_it_came_is_news_of_an_end() -> None:
-    """Dead letters, and events under a known key with another body; neither is mentioned if there is none."""
+def test_the_end_of_a_connection_reports_dead_letters_and_conflicts() -> None:
+    """The line of a connection's end counts dead letters, and events under a known key with another body, if there are
+    any.
+    """
     view = StreamView("demo", 0)
     counts = {"stored": 3, "dead_lettered": 1, "duplicates": 2, "conflicts": 1}
     closed = connection(1, "B", opened_ms=1_000, seen_ms=2_000, closed_ms=2_000, ended_by="reset", **counts)
@@ -72,8 +74,10 @@ def test_what_was_not_stored_as_it_came_is_news_of_an_end() -> None:
         ({"opened_ms": 900, "closed_ms": 21_000}, 21_500, 20_500),
     ],
 )
-def test_a_lease_that_was_set_back_disconnects_nobody(values: dict[str, Any], now_ms: int, unconnected_ms: int) -> None:
-    """The lease expired long ago; the stream counts as connected while a connection writes its record."""
+def test_a_stream_with_an_outdated_lease_counts_as_connected(
+    values: dict[str, Any], now_ms: int, unconnected_ms: int
+) -> None:
+    """A stream whose old lease has expired counts as connected while a connection writes its record."""
     lease = Lease(fence=1, connected_token=1, execution="arn:1", expires_at_ms=1_000)
     view = StreamView("demo", 0)
     view.update(records(connection(2, "A", seen_ms=21_000, **values), lease=lease), now_ms)
@@ -81,7 +85,9 @@ def test_a_lease_that_was_set_back_disconnects_nobody(values: dict[str, Any], no
 
 
 def test_an_opened_connection_is_not_a_failed_opening() -> None:
-    """Its failure is reported as its end; a lane that was taken over reports nothing else."""
+    """The failure of an opened connection is reported as its end only. A lane that was taken over or expired reports
+    nothing more.
+    """
     view = StreamView("demo", 0)
     opened = connection(1, "B", opened_ms=950, seen_ms=990, closed_ms=1_000, ended_by="reset")
     taken = Failure("B", 900, 1_000, "StreamTakenOver", "later")
@@ -113,7 +119,9 @@ def test_an_opened_connection_is_not_a_failed_opening() -> None:
 def test_a_connection_without_a_last_record_ends_as_its_function_did(
     failures: list[Failure], now_ms: int, words: str
 ) -> None:
-    """The history says why; if it does not, the connection has ended when the function's time is over."""
+    """The history says why the connection ended. If it does not, the connection counts as ended when the function's
+    time is over.
+    """
     view = StreamView("demo", 0)
     opened = connection(1, "B", opened_ms=500, seen_ms=900, deadline_ms=DEADLINE_MS)
     assert view.update(records(opened), 950) == ["demo: lane B is connected (fencing token 1)"]
@@ -123,7 +131,9 @@ def test_a_connection_without_a_last_record_ends_as_its_function_did(
 
 @pytest.mark.parametrize(("ended_by", "said"), [("stopped", ""), ("reset", " after a gap of 5000 ms")])
 def test_the_time_of_a_deliberate_stop_is_no_gap(ended_by: str, said: str) -> None:
-    """It is neither in the line of the next connection nor in the sum; a drop is in both."""
+    """The time of a stop appears neither in the line of the next connection nor in the sum of gaps; that of a drop
+    appears in both.
+    """
     view = StreamView("demo", since_ms=1_000)
     first = connection(1, "B", opened_ms=2_000, seen_ms=3_000, closed_ms=3_000, ended_by=ended_by)
     view.update(records(first), 3_500)
@@ -133,7 +143,9 @@ def test_the_time_of_a_deliberate_stop_is_no_gap(ended_by: str, said: str) -> No
 
 
 def test_a_silent_function_is_not_called_dead() -> None:
-    """It is news once when it falls silent, and once when it returns; the holder's line has it too."""
+    """A function is reported once when it falls silent, and once when it returns; the holder's line shows the silence
+    too.
+    """
     view = StreamView("demo", 0)
     opened = connection(1, "B", opened_ms=500, seen_ms=900, saved_ms=1_000, deadline_ms=DEADLINE_MS)
     assert view.update(records(opened), 1_000 + SILENT_MS) == ["demo: lane B is connected (fencing token 1)"]
@@ -149,7 +161,9 @@ def test_a_silent_function_is_not_called_dead() -> None:
 
 
 def test_a_connection_that_is_forgotten_counts_once() -> None:
-    """Of connections before the newest, only the counts are kept, however often the newest are read."""
+    """Of older connections only the counts are kept. Each connection counts once, however often the newest 100 are
+    read.
+    """
     view = StreamView("demo", 10**9)
     every = [connection(n, "A", opened_ms=n, closed_ms=n, stored=1) for n in range(300)]
     for newest in (100, 200, 300, 300):
