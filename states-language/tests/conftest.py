@@ -1,4 +1,4 @@
-"""What holds for all tests: how generated tests are made, and that nothing the shell says of AWS reaches a test."""
+"""Settings of all tests: how many examples Hypothesis draws, and an environment without the shell's AWS_ variables."""
 
 import gc
 import os
@@ -20,12 +20,12 @@ sys.dont_write_bytecode = False
 
 
 def pytest_collection_finish() -> None:
-    """Keeps what was collected from being walked again at each collection of garbage."""
+    """Freeze the collected tests, so the garbage collector does not walk through them again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where CI is set the same examples are drawn each time, so that a failure there is the change's own."""
+    """If CI is set, draw the same examples each time, so a failure there comes from the change."""
     examples.choose(config.option.markexpr, os.environ.get("CI", "") not in ("", "0", "false"))

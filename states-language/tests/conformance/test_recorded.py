@@ -19,7 +19,7 @@ def answered(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def differing(answer: dict[str, Any], case: dict[str, Any]) -> list[Any]:
-    """Return where a recorded history and the answer's differ; the order too, if AWS's is fixed."""
+    """Return where the answer's history differs from the recorded one. The order counts if AWS's is fixed."""
     expected = case["expected"]
     if "event_types" not in expected:
         return []
@@ -41,8 +41,8 @@ def ends_otherwise(answer: dict[str, Any], case: dict[str, Any]) -> list[Any]:
 
 @pytest.mark.parametrize("recording", [*EXECUTIONS, *SERVICES])
 def test_recorded_executions_end_as_they_did_on_aws(recording: str) -> None:
-    """Status, output, error, cause and event types are AWS's, in its order; ids, previousEventIds and details too, if
-    the order is fixed. Services answer as recorded: everything else follows.
+    """A recorded execution has AWS's status, output, error, cause and event types here. Where AWS's order is fixed, the
+    order, ids, previousEventIds and details match too. Services answer as recorded.
     """
     recorded = [*EXECUTIONS.get(recording, []), *SERVICES.get(recording, [])]
     answers = [(case, answered(case)) for case in recorded]
@@ -50,8 +50,8 @@ def test_recorded_executions_end_as_they_did_on_aws(recording: str) -> None:
     assert not any(wrong.values()), wrong
 
 
-def test_what_differs_from_a_recording_is_named() -> None:
-    """It is an output, an event or an order that AWS did not record."""
+def test_the_comparison_finds_an_output_event_or_order_that_aws_did_not_record() -> None:
+    """The comparison of these tests finds a different output, event or order, so a green run means something."""
     case = next(case for case in EXECUTIONS["base/test_base"] if case["events_ordered"])
     answer = answered(case)
     assert (ends_otherwise(answer, case), differing(answer, case)) == ([], [])
@@ -62,7 +62,7 @@ def test_what_differs_from_a_recording_is_named() -> None:
 
 @pytest.mark.parametrize("recording", CHOICES)
 def test_recorded_comparisons_hold_where_they_held_on_aws(recording: str) -> None:
-    """Each is one Choice Rule with one input: every operator with every type of value."""
+    """A Choice Rule holds for an input if it held on AWS, for every operator with every type of value."""
     assert [case["id"] for case in CHOICES[recording] if holds(case) is not case["holds"]] == []
 
 

@@ -1,4 +1,4 @@
-"""The local Step Functions answer as AWS's TestState did."""
+"""The local Step Functions answers TestState as AWS did."""
 
 import asyncio
 import json
@@ -13,8 +13,8 @@ from states_language import TaskCall
 HERE, THERE = ":000000000000:", ":111111111111:"
 
 
-def test_a_state_on_its_own_is_answered_for_as_on_aws(tmp_path: Path) -> None:
-    """Status, output, next state, error, cause, and every step of an inspection are the same."""
+def test_teststate_answers_as_aws_did(tmp_path: Path) -> None:
+    """TestState returns AWS's status, output, next state, error, cause and every step of an inspection."""
 
     async def answers() -> list[tuple[dict[str, Any], dict[str, Any]]]:
         async def perform(call: TaskCall) -> Any:

@@ -1,4 +1,4 @@
-"""Answers by a state's name, in `execute` and in tests, and what a callable learns about its Task."""
+"""Prepared answers named by a state, in `execute` and in tests, and what a callable learns about its Task."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ GET = {"Type": "Task", "Resource": "arn:aws:states:::dynamodb:getItem", "Paramet
 TWO = machine(("First", {**GET, "ResultPath": "$.first", "Next": "Second"}), ("Second", {**GET, "End": True}))
 
 
-def test_two_states_that_call_the_same_are_told_apart() -> None:
-    """The state's name goes before the call's; `payloads` takes both."""
+def test_two_states_that_make_the_same_call_can_have_different_answers() -> None:
+    """An answer for the state's name precedes one for the call's name. `payloads` accepts both names."""
     run = run_machine(TWO, functions={"First": {"Item": 1}, "Second": {"Item": 2}})
     assert (run.output, run.status) == ({"Item": 2}, "SUCCEEDED")
     assert run.payloads("First") == [{"TableName": "t", "Key": {}}]
@@ -22,8 +22,8 @@ def test_two_states_that_call_the_same_are_told_apart() -> None:
     run_machine(TWO, functions={"First": {}, "dynamodb:getItem": {"Item": 3}}).assert_output({"Item": 3})
 
 
-def test_functions_of_execute_are_named_by_states_too() -> None:
-    """They may be prepared answers, as in `run_machine`."""
+def test_execute_takes_answers_by_state_name_too() -> None:
+    """`execute` takes functions and prepared answers under a state's name, as `run_machine` does."""
     execution = TWO.execute(functions={"First": lambda *_: {"Item": 1}, "dynamodb:getItem": lambda *_: {"Item": 2}})
     assert execution.output == {"Item": 2}
     failing = machine(("A", {**GET, "Retry": [{"ErrorEquals": ["Busy"]}], "End": True}))
@@ -36,7 +36,9 @@ def test_functions_of_execute_are_named_by_states_too() -> None:
     "resource", ["arn:aws:states:::glue:startJobRun.sync", "arn:aws:states:us-east-1:1:activity:a"]
 )
 def test_a_function_completes_a_job_and_an_activity(resource: str) -> None:
-    """In `execute` nothing else would; an exception fails the Task."""
+    """In `execute`, a function's result completes a job or an activity, because nothing else would. Its exception fails
+    the Task.
+    """
     one = machine(("Work", {"Type": "Task", "Resource": resource, "End": True}))
     assert one.execute(functions={"Work": lambda *_: 7}).output == 7
 
@@ -48,7 +50,9 @@ def test_a_function_completes_a_job_and_an_activity(resource: str) -> None:
 
 @pytest.mark.parametrize("by", ["run_machine", "execute"])
 def test_a_callable_learns_its_state_attempt_and_input(by: str) -> None:
-    """`attempt` counts from 1 at each visit; `input` is the state's, not the call's."""
+    """A callable learns its state, attempt and input. `attempt` counts from 1 at each visit; `input` is the state's
+    input, not the call's payload.
+    """
     call = {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke",
             "Parameters": {"FunctionName": "charge", "Payload": {"only": "this"}},
             "Retry": [{"ErrorEquals": ["KeyError"], "MaxAttempts": 2}], "ResultPath": None}  # fmt: skip
@@ -69,7 +73,7 @@ def test_a_callable_learns_its_state_attempt_and_input(by: str) -> None:
 
 
 def test_answers_in_turn_are_counted_by_state() -> None:
-    """Two states share a function; each counts its own calls."""
+    """If two states share `in_turn` answers, each state starts with the first answer."""
     retry = {"Retry": [{"ErrorEquals": ["Busy"]}]}
     answers = in_turn(TaskFailure("Busy"), {"Item": 1})
     twice = machine(("First", {**GET, **retry, "Next": "Second"}), ("Second", {**GET, **retry, "End": True}))

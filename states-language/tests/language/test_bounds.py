@@ -1,4 +1,4 @@
-"""However often a definition uses the same data, the result is measured before it is written as text."""
+"""A result is measured before it is written as text, however often a definition repeats the same data."""
 
 from typing import Any
 
@@ -28,13 +28,13 @@ TOO_LARGE = "The state/task 'A' returned a result with a size exceeding the maxi
         {"Type": "Parallel", "Branches": [line(("B", {"Type": "Pass"}))], "ResultSelector": PLACES},
     ],
 )
-def test_data_that_stands_in_many_places_is_too_large_at_once(state: dict[str, Any]) -> None:
-    """A text of half a gigabyte, or one that each of nine functions doubles, is refused."""
+def test_data_repeated_in_many_places_is_refused_as_too_large(state: dict[str, Any]) -> None:
+    """A result of half a gigabyte, or a text that nine functions double, fails with States.DataLimitExceeded."""
     execution = machine(("A", state)).execute(LARGE)
     assert (execution.error, execution.cause) == ("States.DataLimitExceeded", TOO_LARGE)
 
 
-def test_small_data_may_stand_in_many_places() -> None:
-    """Data within the limit is returned, however many places it has."""
+def test_small_data_may_be_repeated_in_many_places() -> None:
+    """Data within the limit is returned, however many places repeat it."""
     output = machine(("A", {"Type": "Pass", "Parameters": PLACES})).execute(1).output
     assert list(output.values()) == [1] * MANY

@@ -1,4 +1,4 @@
-"""Tasks that are answered later: by the holder of a task token, or by the end of a job."""
+"""Tasks that are answered later: by the holder of a task token, at the end of a job, or by an activity's worker."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -19,7 +19,7 @@ NINE_SECONDS = [step for _ in range(5) for step in (9, ("heartbeat",))]
 
 
 def says(*steps: Any) -> Holder:
-    """Return a token's holder that waits so many seconds, or calls a method with the token and more."""
+    """Return a token's holder. Each step is seconds to wait, or a method to call with the token and arguments."""
 
     async def holder(tokens: Tokens, token: str) -> None:
         for step in steps:
@@ -32,7 +32,7 @@ def says(*steps: Any) -> Holder:
 
 
 def held(holder: Holder, caught: str | None = None, **fields: Any) -> Execution:
-    """Return the execution of one callback Task whose token `holder` gets in a message; a Catcher may name an error."""
+    """Return the execution of one callback Task whose message gives `holder` the token. `caught` adds a Catcher."""
     tokens = Tokens()
     works: list[asyncio.Task[None]] = []
 
@@ -46,7 +46,7 @@ def held(holder: Holder, caught: str | None = None, **fields: Any) -> Execution:
 
 
 def test_heartbeats_keep_a_task_alive_until_they_stop() -> None:
-    """Each restarts HeartbeatSeconds, a missed one is States.Timeout; TimeoutSeconds does not change."""
+    """Each heartbeat restarts HeartbeatSeconds; a missed one is States.Timeout. TimeoutSeconds is not extended."""
     execution = held(says(*NINE_SECONDS), HeartbeatSeconds=10, TimeoutSeconds=600)
     assert (execution.error, types(execution)[-2:]) == ("States.Timeout", ["TaskTimedOut", "ExecutionFailed"])
     assert at_ms(execution, "TaskTimedOut") == [55_000]
@@ -58,7 +58,9 @@ def test_heartbeats_keep_a_task_alive_until_they_stop() -> None:
     [("States.HeartbeatTimeout", True), ("States.Timeout", True), ("States.ALL", True), ("States.TaskFailed", False)],
 )
 def test_a_missed_heartbeat_is_caught_under_both_names(error: str, caught: bool) -> None:
-    """A Catcher may name States.HeartbeatTimeout or States.Timeout; the former does not catch TimeoutSeconds."""
+    """A Catcher for States.HeartbeatTimeout or States.Timeout catches a missed heartbeat. The first does not catch
+    TimeoutSeconds.
+    """
     execution = held(says(), error, HeartbeatSeconds=10, TimeoutSeconds=11)
     assert (types(execution)[5:7] == ["TaskTimedOut", "TaskStateExited"]) is caught
     assert (execution.status == "FAILED") is not caught
@@ -81,8 +83,8 @@ def test_each_attempt_has_its_own_token() -> None:
     assert all(map(is_token, tokens))
 
 
-def test_work_that_is_not_taken_on_fails_the_task() -> None:
-    """The service refuses: TaskSubmitFailed, and nobody waits for the token."""
+def test_a_service_that_refuses_the_request_fails_the_callback_task() -> None:
+    """If the service refuses the request, the history has TaskSubmitFailed and the Task does not wait for the token."""
 
     async def perform(_call: TaskCall) -> Any:
         raise TaskFailure("SQS.QueueDoesNotExistException", "none")
@@ -92,8 +94,8 @@ def test_work_that_is_not_taken_on_fails_the_task() -> None:
     assert execution.error == "SQS.QueueDoesNotExistException"
 
 
-def test_a_token_is_in_the_context_of_its_own_task_only() -> None:
-    """Another Task's $$.Task.Token leads nowhere."""
+def test_a_task_without_a_callback_has_no_token_in_its_context() -> None:
+    """$$.Task.Token of a Task without .waitForTaskToken fails with States.Runtime."""
     plain = {**STATE, "Resource": "arn:aws:states:::sqs:sendMessage"}
     assert machine(("S", plain)).execute().error == "States.Runtime"
 
@@ -115,7 +117,7 @@ def nested(resource: str, ended: Ended) -> Execution:
 
 
 def test_a_nested_execution_gives_its_output_as_text_or_as_json() -> None:
-    """.sync gives texts, .sync:2 gives JSON."""
+    """.sync returns the nested execution's input and output as texts, .sync:2 as JSON."""
     whole = {"ExecutionArn": "arn:e", "InputDetails": {"Included": True}, "Name": "e",
              "OutputDetails": {"Included": True}, "StartDate": 5, "StateMachineArn": "arn:m", "Status": "SUCCEEDED",
              "StopDate": 7}  # fmt: skip
@@ -125,7 +127,9 @@ def test_a_nested_execution_gives_its_output_as_text_or_as_json() -> None:
 
 @pytest.mark.parametrize("pattern", ["sync", "sync:2"])
 def test_a_nested_execution_that_fails_fails_the_task(pattern: str) -> None:
-    """The error is States.TaskFailed, and the cause describes the execution, its input as text in both forms."""
+    """A failed nested execution fails the Task with States.TaskFailed. The cause describes the execution, with its
+    input as text in both forms.
+    """
     execution = nested(pattern, Ended("arn:e", "arn:m", "e", "FAILED", "{}", 5, 7, error="Bad"))
     assert (execution.error, execution.cause) == (
         "States.TaskFailed",
@@ -146,10 +150,10 @@ APPROVE = {"Type": "Task", "Resource": "arn:aws:states:us-east-1:123456789012:ac
         (TaskFailure(None, "no"), {"TimeoutSeconds": 10}, 0, ["Scheduled", "Started", "Failed"]),
     ],
 )
-def test_an_activity_is_scheduled_before_its_worker(
+def test_an_activity_is_scheduled_before_its_worker_starts(
     answer: Any, limits: dict[str, int], seconds: int, events: list[str]
 ) -> None:
-    """Without a poll it times out; the heartbeat counts from the worker's start."""
+    """An activity that no worker polls times out. HeartbeatSeconds counts from the worker's start."""
     run = run_machine(machine(("A", {**APPROVE, **limits})), {"n": 1}, functions={"activity:approve": answer})
     scheduled = run.history[2]["activityScheduledEventDetails"]
     assert (scheduled["resource"], scheduled["input"]) == (APPROVE["Resource"], '{"n":1}')
@@ -159,14 +163,14 @@ def test_an_activity_is_scheduled_before_its_worker(
     )
 
 
-def test_an_activity_without_an_answer_does_not_exist() -> None:
-    """The execution fails, and nothing is scheduled (recorded)."""
+def test_an_activity_without_a_prepared_answer_fails_the_execution() -> None:
+    """An activity without a prepared answer does not exist: the execution fails and nothing is scheduled (recorded)."""
     execution = machine(("A", APPROVE)).execute()
     assert (execution.error, types(execution)[2:]) == ("States.Runtime", ["ExecutionFailed"])
 
 
 def test_a_worker_that_asserts_fails_the_test() -> None:
-    """It runs beside the execution, and no Catcher hides it."""
+    """A worker's AssertionError fails the test. The worker runs beside the execution, so no Catcher hides the error."""
 
     def work(_payload: Any, _context: Any) -> None:
         raise AssertionError("not approved")

@@ -1,4 +1,4 @@
-"""Virtual time jumps, repeats itself and never hangs; real time never wakes anyone early."""
+"""Virtual time jumps, repeats itself and never hangs; in real time no sleeper wakes early."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from states_language.clock import EPOCH_2026_MS, Deadlock, RealClock, VirtualClo
 
 @given(st.integers(0, 10**11), st.integers(1, 10**7))
 def test_asyncio_sleeps_end_at_the_very_millisecond(before_ms: int, sleep_ms: int) -> None:
-    """Dividing by 1000 and back costs no millisecond, even after three years."""
+    """A sleep ends at its exact millisecond, even after three years: asyncio's seconds lose nothing."""
     clock = VirtualClock()
 
     async def main() -> int:
@@ -26,8 +26,8 @@ def test_asyncio_sleeps_end_at_the_very_millisecond(before_ms: int, sleep_ms: in
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=20))
-def test_sleepers_wake_in_order_of_time_and_then_of_going_to_sleep(sleeps_ms: list[int]) -> None:
-    """Ties are broken the same way every time."""
+def test_sleepers_wake_by_time_and_ties_in_the_order_they_began(sleeps_ms: list[int]) -> None:
+    """Sleepers wake in order of time. If two have the same time, the one that began first wakes first."""
     clock = VirtualClock()
     woken: list[int] = []
 
@@ -55,16 +55,18 @@ def test_a_cancelled_timer_is_not_called_and_does_not_move_time() -> None:
     assert (clock.run(main()), called) == (EPOCH_2026_MS + 30, [EPOCH_2026_MS + 10])
 
 
-def test_the_timers_of_what_has_ended_do_not_pile_up() -> None:
-    """Each execution would time out after a year; of two thousand that have ended, most timers are gone."""
+def test_timers_of_ended_executions_are_removed() -> None:
+    """Each execution sets a timer for its limit of one year. After 2,000 ended ones at most 1,000 are left."""
     clock, ends = VirtualClock(), machine(("S", {"Type": "Succeed"}))
     for _ in range(2000):
         ends.execute(clock=clock)
     assert len(clock._loop._timers) <= 1000
 
 
-def test_waiting_for_what_can_never_come_is_an_error_that_names_the_clock() -> None:
-    """With nothing ready and no timer it is an error instead of a hang, with the seed to repeat it."""
+def test_waiting_with_no_timer_set_is_a_deadlock_error_that_names_the_clock() -> None:
+    """With nothing ready and no timer, the clock raises Deadlock instead of hanging. The message has the seed to repeat
+    it.
+    """
     clock = VirtualClock(seed=7)
 
     async def main() -> None:
@@ -75,8 +77,8 @@ def test_waiting_for_what_can_never_come_is_an_error_that_names_the_clock() -> N
         clock.run(main())
 
 
-def test_a_second_run_goes_on_where_the_first_stood_still() -> None:
-    """Other tasks pause between the runs and lose nothing."""
+def test_a_second_run_of_a_clock_continues_where_the_first_stopped() -> None:
+    """Other tasks pause between two runs of a clock and then continue."""
     clock = VirtualClock()
     ticks: list[int] = []
 
@@ -97,8 +99,8 @@ def test_a_second_run_goes_on_where_the_first_stood_still() -> None:
     assert not task.done()
 
 
-def test_what_a_callback_raises_ends_the_run() -> None:
-    """No exception is only logged."""
+def test_an_exception_in_a_callback_ends_the_run() -> None:
+    """The run raises the exception of a timer's callback instead of only logging it."""
     clock = VirtualClock()
 
     def broken() -> None:
@@ -130,7 +132,7 @@ def test_real_time_wakes_nobody_early() -> None:
     assert before_ms - 1 <= clock.now_ms() <= time.time_ns() // 1_000_000 + 1
 
 
-def test_the_time_that_a_process_has_calculated() -> None:
-    """It is this process's own, and 0 for one that does not exist."""
+def test_calculated_s_returns_the_cpu_time_of_a_process() -> None:
+    """`calculated_s` returns a process's own CPU time, and 0 for a process that does not exist."""
     assert time.process_time() <= calculated_s(os.getpid()) <= time.process_time()
     assert calculated_s(2**22 + 1) == 0

@@ -1,4 +1,4 @@
-"""What a compiled node evaluates to is what the library's evaluator returns."""
+"""A compiled JSONata expression evaluates to the value that the library's evaluator returns."""
 
 import json
 import math
@@ -33,7 +33,7 @@ FORMS = st.sampled_from([
 
 
 def outcome(text: str, data: Any) -> Any:
-    """What a state ends with that evaluates an expression."""
+    """Return output, error and cause of a state that evaluates the expression, or the definition's refusal."""
     evaluation._compiled.cache_clear()
     try:
         state = {"Type": "Pass", "QueryLanguage": "JSONata", "Output": {"v": f"{{% {text} %}}"}}
@@ -44,7 +44,7 @@ def outcome(text: str, data: Any) -> Any:
 
 
 def by_the_library(text: str, data: Any) -> Any:
-    """The same where the library evaluates every node."""
+    """Return the same outcome, with every node evaluated by the library."""
     with pytest.MonkeyPatch.context() as without:
         without.setattr(compiled, "_LEAVES", {})
         without.setattr(compiled, "_OFTEN", math.inf)
@@ -55,22 +55,22 @@ def by_the_library(text: str, data: Any) -> Any:
 
 @pytest.fixture(autouse=True, scope="module")
 def _generates_at_once() -> Iterator[None]:
-    """No expression is evaluated by the library at first."""
+    """Compile each expression at its first evaluation, instead of letting the library evaluate it at first."""
     with pytest.MonkeyPatch.context() as at_once:
         at_once.setattr(compiled, "_OFTEN", 0)
         yield
 
 
 @given(VALUES, FORMS, PATHS, PATHS, NAMES)
-def test_the_library_returns_the_same(data: Any, form: str, one: str, other: str, name: str) -> None:
-    """Of whatever data, in whatever expression: the same value, the same failure."""
+def test_a_compiled_expression_has_the_librarys_outcome(data: Any, form: str, one: str, other: str, name: str) -> None:
+    """For any data and any of these forms, the compiled expression has the library's value or failure."""
     text = form.format(one, other, name)
     assert outcome(text, data) == by_the_library(text, data)
 
 
 @given(EXPRESSIONS)
-def test_the_library_returns_the_same_of_any_operator_and_function(text: str) -> None:
-    """Of mostly wrong types, too."""
+def test_a_compiled_operator_or_function_has_the_librarys_outcome(text: str) -> None:
+    """Any operator and function has the library's value or failure, even for arguments of wrong types."""
     assert outcome(text, INPUT) == by_the_library(text, INPUT)
 
 
@@ -89,8 +89,9 @@ def test_the_library_returns_the_same_of_any_operator_and_function(text: str) ->
     ],
 )
 def test_each_node_takes_a_step(text: str, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So does each name of a path, even where an earlier one is missing; a long text or array takes more. An
-    expression that is evaluated often takes as many as at first."""
+    """Each node counts one step, and so does each name of a path, even after a missing one. A long text or array counts
+    more. A compiled expression counts as many steps as at first.
+    """
     outcome(text, INPUT)
     assert engine.bounds().steps == steps
     monkeypatch.setattr(compiled, "_OFTEN", 1)
@@ -99,7 +100,7 @@ def test_each_node_takes_a_step(text: str, steps: int, monkeypatch: pytest.Monke
 
 
 def test_no_text_of_an_expression_becomes_code() -> None:
-    """Not of a constant, of a variable's name or of a function's; all of them are evaluated."""
+    """The generated code has no constant and no name of a variable or function, yet each is evaluated."""
     for text in ('"', "'" * 3, "\\", "\n", "{0}", "\u2028", "0; import os"):
         assert outcome(f"{json.dumps(text)} & ''", INPUT)[0] == {"v": text}
     parsed = engine.Jsonata("$named(1 + $named & 'constant', [true, 2.5])", pattern)
@@ -108,8 +109,8 @@ def test_no_text_of_an_expression_becomes_code() -> None:
     assert not any(text in written for text in ("named", "constant", "2.5"))
 
 
-def test_a_function_is_written_of_a_few_levels_and_the_rest_has_its_own() -> None:
-    """However deeply an expression nests: the value is the library's, up to the same depth."""
+def test_a_deeply_nested_expression_has_the_librarys_outcome() -> None:
+    """An expression nested 15 to 100 levels deep has the library's value, and fails at the same depth."""
     for levels in (15, 16, 17, 40, 65, 66, 67, 100):
         text = "$states.input.n"
         for level in range(levels):
@@ -117,7 +118,7 @@ def test_a_function_is_written_of_a_few_levels_and_the_rest_has_its_own() -> Non
         assert outcome(text, {"n": 1}) == by_the_library(text, {"n": 1})
 
 
-def test_a_variable_named_states_hides_the_states_own() -> None:
-    """However it gets its value; its members are not those of the input."""
+def test_a_variable_named_states_hides_the_states_object() -> None:
+    """A variable or parameter named $states hides the state's $states: $states.input reads the variable's value."""
     texts = ["($states /* ours */ := {'input': 2}; $states.input)", "(function($states){$states.input})({'input': 2})"]
     assert [outcome(text, 1)[0] for text in texts] == [{"v": 2}, {"v": 2}]

@@ -1,4 +1,4 @@
-"""How executions begin and end, their cost, and that two runs are the same to the byte."""
+"""How executions begin and end, their latencies, and that two runs are the same to the byte."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ async def day(clock: VirtualClock, staggered: Any, perform: Any) -> Execution:
 
 
 def perform_for(clock: VirtualClock) -> Any:
-    """Return a perform that takes 43 s a call and then fails as taken over, or earlier at random by the clock."""
+    """Return a perform that fails after 43 s as TakenOver, or earlier as Dropped, at random by the clock."""
 
     async def perform(call: TaskCall) -> Any:
         chance = clock.random()
@@ -49,7 +49,7 @@ def perform_for(clock: VirtualClock) -> Any:
 
 
 def test_two_runs_give_byte_equal_histories_with_jitter() -> None:
-    """Hours of drops and jittered retries: the seed decides every byte, and another seed other hours."""
+    """The seed decides every byte of four hours of drops and jittered retries. Another seed gives another history."""
     retry = [{"ErrorEquals": ["Dropped"], "MaxAttempts": 50, "MaxDelaySeconds": 20, "JitterStrategy": "FULL"}]
 
     def history(seed: int) -> str:
@@ -78,8 +78,8 @@ class Listed:
         return self.to_tasks.pop(0)
 
 
-def test_latencies_stand_where_aws_takes_time() -> None:
-    """They come before the first state, after a Wait, and between a Wait and the next Task, and nowhere else."""
+def test_latencies_are_added_where_aws_takes_time() -> None:
+    """Latencies come before the first state, after a Wait, and between a Wait and the next Task, and nowhere else."""
     latencies = Listed()
     states = [
         ("W", {**WAIT, "Next": "T"}),
@@ -96,7 +96,9 @@ def test_latencies_stand_where_aws_takes_time() -> None:
 
 
 def test_the_history_is_in_the_wire_shape_of_get_execution_history() -> None:
-    """A state that changes nothing repeats the text of its input, character by character."""
+    """The history has GetExecutionHistory's shape. A state that changes nothing repeats its input, character by
+    character.
+    """
     whole, text = {"truncated": False}, '{"b":"ä","a":[1,2.5,null]}'
     given, made = {"input": text, "inputDetails": whole}, {"output": text, "outputDetails": whole}
 
@@ -112,8 +114,10 @@ def test_the_history_is_in_the_wire_shape_of_get_execution_history() -> None:
     ]
 
 
-def test_an_input_is_what_its_json_says() -> None:
-    """Keys are texts, a tuple is an array, and its giver may change it later; NaN is not JSON, nor as an answer."""
+def test_an_input_is_copied_as_json() -> None:
+    """An input is copied as JSON: keys become texts, a tuple an array, and later changes have no effect. NaN is
+    refused, in an answer too.
+    """
     data: dict[Any, Any] = {1: (True, [])}
     execution = load(line(("A", {"Type": "Pass"}))).execute(data)
     data[1][1].append(0)
@@ -130,7 +134,7 @@ def test_an_input_is_what_its_json_says() -> None:
 
 
 def test_a_machine_runs_within_a_running_loop() -> None:
-    """This is in another machine's function, in an async test, or in a notebook."""
+    """A machine runs while an event loop runs: in another machine's function, in an async test, or in a notebook."""
     inner = load(line(("A", {"Type": "Wait", "Seconds": 9, "Next": "B"}), ("B", {"Type": "Pass", "Result": 5})))
     outer = load(line(("Do", task(OutputPath="$.Payload"))))
 
@@ -141,7 +145,7 @@ def test_a_machine_runs_within_a_running_loop() -> None:
 
 
 def test_a_machines_time_out_ends_the_execution_and_cannot_be_caught() -> None:
-    """It is TIMED_OUT without Error or Cause; the event points to 0."""
+    """A machine's time-out gives TIMED_OUT without Error or Cause. The event's previousEventId is 0."""
     catch = [{"ErrorEquals": ["States.ALL"], "Next": "W"}]
     parallel = {"Type": "Parallel", "Branches": [line(("V", WAIT))], "Catch": catch, "Next": "W"}
     execution = machine(("P", parallel), ("W", WAIT), TimeoutSeconds=4).execute()
@@ -155,8 +159,10 @@ def test_an_execution_lives_for_a_year_at_most() -> None:
     assert machine(*states).execute().stopped_ms == EPOCH_2026_MS + 365 * 86_400_000
 
 
-def test_a_defect_of_the_outside_fails_the_execution_and_is_reported() -> None:
-    """Only TaskFailure is an answer; any other exception of perform is a defect and is reported."""
+def test_an_unexpected_exception_of_perform_fails_the_execution_and_is_raised() -> None:
+    """Only TaskFailure is an answer. Any other exception of perform fails the execution with States.Runtime and is
+    raised by the clock.
+    """
     clock = VirtualClock()
     executions: list[Execution] = []
 
@@ -181,8 +187,10 @@ def test_names_that_are_left_out_follow_from_the_clocks_seed() -> None:
     assert len(names[0]) == 36
 
 
-def test_half_of_a_surrogate_pair_leaves_no_machine() -> None:
-    """It is U+FFFD in inputs, member names, results, Error and Cause, so every text can be encoded."""
+def test_an_unpaired_surrogate_becomes_the_replacement_character() -> None:
+    """Half of a surrogate pair becomes U+FFFD in inputs, member names, results, Error and Cause, so every text can be
+    encoded.
+    """
     assert parse_json('{"\\ud800": ["\\uDC00", "\\ud83d\\ude00"]}') == {"\ufffd": ["\ufffd", "\U0001f600"]}
     passed = machine(("A", {"Type": "Pass"})).execute({"a\ud800": ["\udc00", "\ud83d\ude00"]})
     assert passed.output == {"a\ufffd": ["\ufffd", "\U0001f600"]}

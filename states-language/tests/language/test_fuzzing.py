@@ -12,8 +12,8 @@ from states_language.fuzzing import Case, unhandled
 from states_language.tasks.stubs import Behaviour
 
 
-def test_what_is_unhandled_shows() -> None:
-    """The search finds a time-out, an oversized answer and others, so a green run means something."""
+def test_the_fuzzer_finds_unhandled_errors() -> None:
+    """The fuzzer finds a time-out, an oversized answer and other unhandled errors, so a green run means something."""
     machine = load(line(("Do", task(Catch=[{"ErrorEquals": ["X"], "Next": "No"}])), ("No", {"Type": "Fail"})))
     errors = set()
 
@@ -26,8 +26,8 @@ def test_what_is_unhandled_shows() -> None:
     assert {None, "Sandbox.Timedout", "States.DataLimitExceeded"} < errors
 
 
-def test_inputs_have_what_expressions_and_calls_read() -> None:
-    """They have the members that JSONata and intrinsic functions name, and the constants of a Condition."""
+def test_inputs_have_the_members_that_expressions_and_calls_read() -> None:
+    """Inputs have the members that JSONata and intrinsic functions read, and the constants of a Condition."""
     choice = {"Type": "Choice", "Choices": [{"Condition": "{% $states.input.kind = 'zebra' %}", "Next": "Bad"}]}
     failing = {"Type": "Pass", "Output": "{% $error('no zebra') %}"}
     query = line(("Look", {**choice, "Default": "Good"}), ("Bad", failing), ("Good", {"Type": "Succeed"}))
@@ -42,13 +42,13 @@ def _first(machine: dict[str, Any], status: str) -> Execution:
     return find(fuzz(loaded), lambda case: case.run(loaded).status == status, settings=searched).run(loaded)
 
 
-def test_a_behaviour_is_shown_as_it_is_written() -> None:
-    """A failing case can be read and copied."""
+def test_a_behaviours_repr_is_the_code_that_makes_it() -> None:
+    """A Behaviour's repr is its call, so a failing case can be read and copied."""
     assert repr(Behaviour()) == "Behaviour(answer=ECHO, error=None, cause=None, delay_ms=0, never=False)"
 
 
-def test_an_error_that_a_fail_state_gives_is_handled() -> None:
-    """An error in a Fail state is an answer; an uncaught one, or a path that leads nowhere, is not."""
+def test_an_error_given_by_a_fail_state_counts_as_handled() -> None:
+    """An error given by a Fail state counts as handled. An uncaught error and a path that leads nowhere do not."""
     caught = line(
         ("Do", task(Catch=[{"ErrorEquals": ["X"], "Next": "No"}])), ("No", {"Type": "Fail", "Error": "Refused"})
     )
@@ -61,8 +61,8 @@ def test_an_error_that_a_fail_state_gives_is_handled() -> None:
 
 @settings(max_examples=examples(50), deadline=None)
 @given(st.data())
-def test_inputs_are_made_of_what_the_definition_reads(data: st.DataObject) -> None:
-    """Without any hint, each machine gets cases that run to an end."""
+def test_fuzz_cases_run_to_an_end_without_any_hint(data: st.DataObject) -> None:
+    """`fuzz` makes cases from the definition alone, and each runs to an end."""
     choice = {"Type": "Choice", "Choices": [{"Variable": "$.a.b", "StringEquals": "go", "Next": "Do"}], "Default": "Do"}
     machine = load(line(("Look", choice), ("Do", task(Retry=[{"ErrorEquals": ["Busy"]}]))))
     case = data.draw(fuzz(machine))

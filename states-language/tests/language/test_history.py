@@ -5,7 +5,7 @@ from states_language import Machine
 
 
 def counting(most: int) -> tuple[Machine, dict[str, int]]:
-    """Return a loop of a Pass and a Choice, and the input for so many rounds."""
+    """Return a machine that loops through a Pass and a Choice, and the input for `most` rounds."""
     add = {"Type": "Pass", "Parameters": {"n.$": "States.MathAdd($.n, 1)", "most.$": "$.most"}, "Next": "Look"}
     again = {"Variable": "$.n", "NumericLessThanPath": "$.most", "Next": "Count"}
     look = {"Type": "Choice", "Choices": [again], "Default": "Over"}
@@ -13,7 +13,7 @@ def counting(most: int) -> tuple[Machine, dict[str, int]]:
 
 
 def test_the_limit_of_the_history_can_be_lifted_and_lowered() -> None:
-    """Event 25,000 is the end unless there is no limit; a lower limit ends it earlier, with the same cause."""
+    """Event 25,000 ends the execution unless the limit is lifted; a lower limit ends it earlier."""
     loop, data = counting(7000)
     cut, whole, short = (loop.execute(data, history_limit=limit) for limit in (25_000, None, 10))
     assert (cut.status, cut.error, len(cut.history)) == ("FAILED", "States.Runtime", 25_000)
