@@ -110,8 +110,8 @@ def _run(command: list[str], progress: Progress) -> tuple[int, str]:
 def shares(lock: str) -> list[list[str]]:
     """Returns the packages of a lock file as stages, each of the texts that one pip installs.
 
-    pip itself comes first: one of this year asks half as much of a processor as that of Python 3.11. It reads the list
-    of all releases of a package and judges each, one after the other: that is most of its work.
+    pip itself comes first, because this year's pip needs half the processor time of the one in Python 3.11. Most of
+    its work is to read the list of all releases of a package and to judge each of them, one after the other.
     """
     packages = [text for text in re.split(r"^(?=[A-Za-z])", lock, flags=re.MULTILINE) if text]
     own = [text for text in packages if text.startswith("pip==")]

@@ -57,7 +57,7 @@ class Following:
         self._busy: tuple[int, int] | None = None
 
     def slow(self, now_ms: int) -> tuple[int, int] | None:
-        """For how long it has fallen behind, and of how much time it got the events, in seconds; None if it keeps up.
+        """For how long it has fallen behind, and the span of the events it got, in seconds; None if it keeps up.
 
         It is asked after each answer, and knows nothing of a log or of events by key.
         """

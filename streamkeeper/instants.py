@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 _AGO = re.compile(r"([0-9]{1,6})([smhd])")
 _UNIT = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 Instant = str | date | timedelta
-# Now, as how long ago.
+# Now, as a time ago.
 NOW = "0s"
 
 

@@ -124,7 +124,7 @@ def _final_ms(status: str, connections: Connections, one: Connection, rest: Rest
 
 
 def _row(connections: Connections, number: int) -> list[Connection]:
-    """Returns the failures in a row up to this one: from the end of the last answered connection, or a POST, on."""
+    """Returns the failures in a row up to this one, since the last answered connection ended or since a POST."""
     every, first = connections.all, number
     is_now = connections.is_of_this_start(every[number])
     while first and every[first].opened_ms is None:

@@ -144,7 +144,7 @@ def _whole(records: Iterable[Records | None], now_ms: int, dead_after_ms: int) -
 
 
 def _of_part(covered: Coverage) -> Iterator[Gap]:
-    """Yields the gaps of a part: what it has lost is something else than what other parts lose at that time."""
+    """Yields the gaps of a part; events that it lost are never the same as those that other parts lost."""
     is_known = lost_events(gap for gap in covered.gaps if is_lost(gap)) is not None
     for gap in (*covered.gaps, *((covered.away,) if covered.away is not None else ())):
         yield replace(gap, fence=0, events=gap.events if is_known else None)

@@ -30,7 +30,7 @@ ARRIVALS = 50
 MOST_PLACES = 5_000
 # DynamoDB answers with 16 MB at most.
 BATCH = 25
-# How much later than it came an event may be written. This matters only if arrivals have expired.
+# How long after its arrival an event may be written. This matters only if arrivals have expired.
 LATE_MS = 3_600_000
 # How long after its write an event may be missing in the index.
 SETTLED_MS = 15_000
@@ -96,7 +96,7 @@ class Feed:
         number, done, until_ms = record.number, ALL, now_ms
         if behind:
             number, done, until_ms = behind[0].number, 0, min(behind[0].at_ms, now_ms - KEPT_MS)
-        # Without an order, later ones may have been taken than the next.
+        # Without an order, the sink may have taken events that are later than the next one.
         newest_ms = min(record.newest_ms, record.left_ms or record.newest_ms)
         since_ms = max(0, max(newest_ms, record.replay_from_ms) - LATE_MS)
         lost = replace(record.replaying(since_ms, until_ms), number=number, done=done, is_backfill=True, left_ms=0)
@@ -108,7 +108,7 @@ class Feed:
         self, stream_id: str, record: SinkRecord, ahead: Sequence[Arrival], most: int, *, is_last: bool
     ) -> Page:
         for arrival in ahead:
-            # The call that noted it may have sent it or its first events, and all before it.
+            # The call that noted the arrival may have sent all or some of it, and everything before it.
             record = settled(record, arrival)
         messages, broken = list[Message](), list[tuple[Entry, str]]()
         oldest_ms, size, is_full, left = 0, 0, False, _left(ahead, record)

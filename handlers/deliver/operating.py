@@ -77,7 +77,7 @@ def _behind(events: Table, noted: Sequence[Arrival]) -> list[Entry]:
         more |= {"ProjectionExpression": "PK, SK", "ExpressionAttributeNames": {"#place": place}}
         values = {":partition": partition, ":after": _place(newest)}
         keys = events.query("PK = :partition AND #place > :after", values, **more)["Items"]
-        # Without what they hold.
+        # Only the attributes that count events, without the bodies.
         items = events.items(keys, consistent=True, only=("PK", "SK", *TIMED, *NO_NEW_EVENT))
         found += filter(None, map(entry_of, items))
     return found

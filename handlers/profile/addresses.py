@@ -67,7 +67,7 @@ def without_placeholders(text: str) -> str:
 
 
 def has_id(text: str) -> bool:
-    """Returns whether `text` has a placeholder for what an id says."""
+    """Returns whether `text` has a placeholder for a part of the stream id."""
     return any(match[1] or match[3] for match in _PLACEHOLDER.finditer(text))
 
 
@@ -104,7 +104,7 @@ def _value(match: re.Match[str], stream_id: str) -> str:
 
 # The most characters of a stream id. At four bytes each they fill half of what DynamoDB allows for a partition key.
 STREAM_ID_LENGTH = 256
-# In how many parts a stream is read at most: an event's position has the place in each.
+# The most parts in which a stream is read: an event's position holds its place in each.
 MOST_PARTS, TAG_DIGITS = 16, 8
 _PROFILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # Control characters, halves of surrogate pairs, what SQS refuses in a message, and U+FFFD. A decoder writes that last
@@ -225,7 +225,7 @@ def need_name(text: str, stream_id: str) -> None:
 
 
 def origin(address: str) -> str:
-    """Returns scheme, host and port, of a WebSocket those of its handshake; raises ValueError if it has a user."""
+    """Returns scheme, host and port (for a WebSocket those of its handshake); raises ValueError if there is a user."""
     parts = urlsplit(address)
     scheme, host = parts.scheme.replace("ws", "http"), parts.hostname or ""
     if "@" in parts.netloc:

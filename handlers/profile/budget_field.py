@@ -27,7 +27,7 @@ class Wide(NamedTuple):
     most_bytes: int
 
     def percent(self, events: int, size: int) -> int:
-        """Returns how many percent of it are used."""
+        """Returns the percentage of the budget that is used."""
         pairs = ((events, self.most_events), (size, self.most_bytes))
         return max((100 * used // most for used, most in pairs if most), default=0)
 
@@ -65,6 +65,6 @@ def budget(fields: Fields) -> Budget | None:
 
 
 def with_stage(own: Budget | None, events: int, size: int) -> Budget:
-    """Returns the budget together with the stage's; a stream whose profile has none goes on beyond it."""
+    """Returns the budget with the stage's; a stream whose profile has none is stored beyond the stage's budget."""
     own = own or Budget(0, 0, "go on", 0)
     return own._replace(wide=(*own.wide, Wide("stage", events, size)))

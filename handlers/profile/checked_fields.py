@@ -113,7 +113,7 @@ A_PATH = Form(
 
 
 def of_an_element(spelled: object) -> str:
-    """Returns what `[*]` is, to end the sentence about a wrong path that has it; "" for another."""
+    """Returns an explanation of `[*]` that ends the sentence about a wrong path; "" if the path has no `[*]`."""
     return '; "[*]" stands for an element of the list that split names' if "[*]" in str(spelled) else ""
 
 

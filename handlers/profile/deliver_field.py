@@ -94,7 +94,7 @@ class Target:
 
 
 def targets(fields: Fields) -> tuple[Target, ...]:
-    """Returns if events go next; none if the field is absent."""
+    """Returns where events go next; none if the field is absent."""
     value = fields.take("deliver")
     if value is None:
         return ()

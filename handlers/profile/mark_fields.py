@@ -68,7 +68,7 @@ def mark(value: Any, places: Sequence[str] = ()) -> Mark:
 
 
 def is_filled(value: Any) -> bool:
-    """Whether the value has what is filled in for each stream elsewhere."""
+    """Whether the value has a placeholder, which only other fields fill in for each stream."""
     return isinstance(value, str) and _FILLED.search(value) is not None
 
 

@@ -91,7 +91,7 @@ def _several(fields: Fields, field: str, read: Callable[[Fields], Exchange]) -> 
 
 
 def _first(inner: Fields) -> Exchange:
-    # Without a message it waits for what the upstream says by itself.
+    # Without a message, the connection waits for what the upstream sends by itself.
     exchange = _exchange(inner, "expect", needs_message=not inner.has("expect"))
     inner.refuse_the_rest("subscribe: send, expect, refuse, reason, within_s")
     return exchange

@@ -215,7 +215,7 @@ def _check_store(fields: Fields, profile: Profile, table: Mapping[str, Any]) -> 
 
 
 def _check(fields: Fields, profile: Profile, table: Mapping[str, Any], marked: Sequence[Mark], has_ids: bool) -> None:
-    """Notes what is wrong with the fields beyond each by itself, and fields that no profile has."""
+    """Notes problems that a single field does not show by itself, and fields that no profile has."""
     sections.query(fields, profile.address)
     _check_places(fields, profile)
     _check_store(fields, profile, table)

@@ -26,11 +26,11 @@ _CREDENTIAL = re.compile(r".*(?:authorization|cookie|api-?key|access-?key|token|
 _REFERENCE = re.compile(r"\$\{(secret|ssm):([A-Za-z0-9/_.-]+)(?::([A-Za-z0-9_.-]+))?\}")
 
 HIDDEN = "…"
-# So much of a text is searched for secrets; less is ever shown.
+# How many characters of a text are searched for secrets; fewer are ever shown.
 SEARCHED = 4096
-# So many characters of a secret at a text's end are taken for one that was cut off.
+# This many characters of a secret at the end of a text count as a secret that was cut off.
 _CUT_OFF = 8
-# A text may lie in another one, each with escapes.
+# Texts may be nested this deep, each with escapes of its own.
 _LAYERS = 3
 _JSON_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 
@@ -125,7 +125,7 @@ def hidden(text: str, secrets: Iterable[str]) -> str:
 
 
 def _unescaped(text: str) -> set[str]:
-    """Returns the text, and all that it may spell."""
+    """Returns the text, and every text that it may spell with escapes."""
     # Imported here: refusals are rare, and each import lengthens the cold start.
     from html import unescape
 

@@ -91,7 +91,7 @@ def edges(
 
 
 def _good(one: Connection) -> Interval | None:
-    """Returns from when, its backlog read, and until when the connection is known to be good; None if never."""
+    """Returns the interval in which the connection is known to be good, after its backlog; None if there is none."""
     live_ms = one.live_ms if one.resumed else one.opened_ms
     return None if live_ms is None else (live_ms, one.last_ms)
 
@@ -102,7 +102,7 @@ def _is_after(event: StoredEvent, after_ms: int, good: Mapping[int, Interval | N
 
 
 def stored(entries: Iterable[Entry]) -> Iterable[StoredEvent]:
-    """Yields the events that are there, of the first MOST_READ entries."""
+    """Yields the events that still exist among the first MOST_READ entries."""
     return (entry.event for entry in islice(entries, MOST_READ) if entry.event is not None)
 
 

@@ -69,7 +69,7 @@ def begun(gap: Gap) -> Repair:
 
 
 def afresh(known: Repair, span: Interval) -> Repair:
-    """Returns a repair of the interval with what has come so far."""
+    """Returns a new repair of the interval that keeps the counts and times of the events fetched so far."""
     kept = {name: getattr(known, name) for name in ("stored", "first_ms", "last_ms", "lost_ms", "stamp")}
     return Repair(*span, **kept)
 
