@@ -2,7 +2,7 @@
 
 It runs before anything is installed, so it needs the standard library alone. pip and npm try for minutes by themselves
 where no registry answers. Invariant: without a network it ends within seconds, with one sentence and exit status 2.
-Apache Velocity, which one test needs, may have no wheel for the platform; then it says so and goes on.
+Apache Velocity, which one test needs, may have no wheel for the platform; then it prints that and continues.
 """
 
 import re
@@ -59,8 +59,8 @@ class Progress:
 def step(number: int, what: str, *stages: list[list[str]], without: str = "") -> None:
     """Runs one step of six and shows it; ends the process with one sentence if it fails.
 
-    The commands of a stage run beside each other, the stages one after the other. Where the platform has no wheel and
-    `without` says what is lost by that, it prints so and goes on.
+    The commands of a stage run beside each other, the stages one after the other. If the platform has no wheel and
+    `without` names what is lost by that, it prints this and continues.
     """
     print(f"setup {number}/6: {what}", flush=True)
     # npm runs beside pip, and a line of the terminal can count for only one of them.

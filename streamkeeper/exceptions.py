@@ -24,7 +24,7 @@ class InvalidRequest(StreamkeeperError, ValueError):
 
 
 class Unreachable(StreamkeeperError, ConnectionError):
-    """No answer came: nobody listens, the connection broke, or TLS failed.
+    """No answer came: no server listens, the connection broke, or TLS failed.
 
     It may pass if the API has answered before: until then the address may be wrong.
     """

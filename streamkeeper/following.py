@@ -122,7 +122,7 @@ def passed_ms() -> int:
 
 
 def by_its_clock(*written: Instant | None) -> Steps[list[str | None]]:
-    """The step to these instants in the API's form; raises InvalidRequest at once for what is none.
+    """The step to these instants in the API's form; raises InvalidRequest at once for any other value.
 
     "How long ago" is counted by the clock of the API, which the Date of an answer shows: if this machine's clock is
     hours ahead, a follower would begin in the future and wait in silence.

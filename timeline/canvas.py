@@ -105,7 +105,7 @@ class Scale:
         return lines
 
     def rects(self, kind: str, spans: Iterable[tuple[int, int, str]], top: float, height: float) -> list[str]:
-        """Returns a mark for each (from, to, words); marks that nobody could tell apart are drawn once."""
+        """Returns a mark for each (from, to, words); marks too close to tell apart are drawn once."""
         drawn = []
         last = ""
         for from_ms, to_ms, words in spans:

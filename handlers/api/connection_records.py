@@ -1,14 +1,14 @@
 """The records of one stream as the control API reads them, and the state of each connection.
 
-A connection without a recorded end is one of three. It is *open* while its function is known to live: until it was
-silent for longer than `dead_after_ms`, or, for the holder, until its lease ends if that is later. Then it is *unheard*:
-its function may be killed, paused, or unable to write, and it is impossible to know which. It is *over* once Lambda
-must have ended its function, or once that function has made another connection.
+A connection without a recorded end is in one of three states. It is *open* while its function is known to live: until
+it was silent for longer than `dead_after_ms`, or, for the holder, until its lease ends if that is later. Then it is
+*unheard*: its function may be killed, paused, or unable to write, and it is impossible to know which. It is *over* once
+Lambda must have ended its function, or once that function has made another connection.
 
     claimed 12:00:00, its function killed by Lambda at 12:15:00 at the latest
     last saved 12:03:10, silent since       open until 12:03:30
     nothing more                            unheard: a function that runs is never called killed
-    12:15:20                                over: "unrecorded", for nobody wrote its end down
+    12:15:20                                over: "unrecorded", because its end was never written
 
 Invariant: the state of a connection follows only from the records and the instant; one that may still run is never
 over.

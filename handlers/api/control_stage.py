@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 # To show and to stop a stream takes six requests at most, and the function has 20 seconds.
 TRIES = 2
-# A receive waits a second for messages. If its answer came too late, the second try would not get them, for they are
-# hidden.
+# A receive waits a second for messages. If its answer came too late, the second try would not get them, because they
+# are hidden by then.
 RECEIVED_WITHIN_S = 5
 # The delivery answers a command in some ms, after a cold start of a second or two.
 COMMAND_S = 10
@@ -173,6 +173,6 @@ class ControlStage:
 
 
 def late_after(seconds: float) -> Callable[[], bool]:
-    """Returns a check: have so many seconds passed since now?"""
+    """Returns a function that returns whether this many seconds have passed since now."""
     late_at_s = time.monotonic() + seconds
     return lambda: time.monotonic() > late_at_s

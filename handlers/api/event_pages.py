@@ -118,7 +118,7 @@ def fitting(event: StoredEvent) -> tuple[dict[str, Any], int]:
 def shown(event: StoredEvent) -> dict[str, Any]:
     """Returns an event for JSON: a text body as `data`, a binary one as `data_base64`.
 
-    An event without its body has the place of that.
+    If the body is left out, the event names where the body is.
     """
     if isinstance(event.data, str):
         body = {"data": event.data}

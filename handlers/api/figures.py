@@ -7,9 +7,9 @@
     connection 1   [0, 60) s     gap [60, 70) s, delivered     connected 95 % of 200 s
     connection 2   [70, 200) s   lost [100, 104) s, announced  complete 98 %, missing 1 interval of 4 s
 
-Time in which nobody wanted a connection does not count: after a stop, the stream's end or its rejection, or the broken
-end of what is requested once, until the next `POST`. Invariants: figures that do not reach back to the start say so; a
-percentage is rounded down, so 100 means all of it; a stop changes nothing of what was before it.
+Time in which no connection was wanted does not count: until the next `POST` after a stop, after the stream's end or
+rejection, or after a stream that is requested only once broke off. Invariants: figures that do not reach back to the
+start say so; a percentage is rounded down, so 100 means all of it; a stop does not change the figures before it.
 """
 
 from __future__ import annotations

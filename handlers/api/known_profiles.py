@@ -52,9 +52,7 @@ class KnownProfiles:
         return parts_of(stream_id, packaged.read_text(encoding="utf-8", errors="replace"))
 
     def beside(self, stream_id: str, records: _Read) -> _Read:
-        """Returns a stream's records with what its profile says: how far the upstream goes back, and if it is asked
-        once; None as it is.
-        """
+        """Returns the records with how far the upstream goes back and if it is requested only once; None for None."""
         if records is None:
             return records
         fields = fields_of(self.text(stream_id.partition(":")[0]))

@@ -113,7 +113,7 @@ def _pace(connections: Connections, records: Records) -> dict[str, Any]:
     open_ms = length_ms((one.opened_ms, one.last_ms) for one in connections.all if one.opened_ms is not None)
     return {
         "last_event_at": at(silence.event_ms),
-        # Less than a second says nothing of a pace: a killed connection may have shown its first instant alone.
+        # Less than a second shows no pace: a killed connection may have recorded only its first instant.
         "events_per_s": round(stored * 1000 / open_ms, 3) if open_ms >= 1000 else None,
         "pace": {
             "silent_ms": None if silence.event_ms is None else max(0, connections.now_ms - silence.event_ms),

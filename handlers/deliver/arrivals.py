@@ -160,13 +160,13 @@ class Arrivals:
 
     def _next(self, stream_id: str, entries: tuple[Entry, ...], mark: str, now_ms: int, sent: Sent) -> Arrival:
         end = self._ends[stream_id]
-        # If none is left that is kept, the time is above every former number, as no stream has a thousand a second, and
-        # which one came before is not known.
+        # Once all arrivals may have expired, the preceding one is unknown, and the number is the time. That is above
+        # every former number, because no stream has a thousand arrivals a second.
         before, following = end.number, end.number + 1
         if not end.is_newest(now_ms):
             before, following = 0, max(now_ms, following)
         total = end.total + sum(entry.events for entry in entries)
-        # If another call has noted events since, a sink must have taken those too.
+        # If another call has noted events since, a sink must have taken those as well.
         taken = {
             label: end.taken.get(label, one.before) + one.messages
             for label, one in sent.took.items()

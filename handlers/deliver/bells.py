@@ -62,7 +62,7 @@ class Bells:
         return [bell for bell, is_out in zip(bells, is_new, strict=True) if is_out]
 
     def hold(self, bell: Bell, until_ms: int) -> Bell | None:
-        """Returns the bell, now out until another instant; None if it was rung anew since.
+        """Returns the bell, now out until another instant; None if it was rung again since.
 
         If the answer is lost, the client sends the request again, and finds what the first one wrote.
         """
@@ -76,7 +76,7 @@ class Bells:
         return bell
 
     def end(self, bell: Bell) -> None:
-        """Takes the bell back, unless it was rung anew since."""
+        """Takes the bell back, unless it was rung again since."""
         self._table.delete(_key(bell.place), "#until_ms = :mine", {":mine": number(bell.until_ms)})
 
     def at(self, place: Place) -> Bell | None:

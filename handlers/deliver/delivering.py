@@ -111,7 +111,7 @@ class Delivery:
         self.ports.call(self.bells.ring(bells, self._waits()))
 
     def _waits(self) -> Waits:
-        """Returns what gives a busy table time: a call that failed would bring its records again, in halves."""
+        """Returns the waits that give a busy table time: the records of a failed call would come again, in halves."""
         left = iter(BUSY_MS)
 
         def waits(_took_some: bool) -> None:

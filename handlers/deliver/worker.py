@@ -204,7 +204,7 @@ class Worker:
             failures=failures,
             waits=reason or (record.waits if record.apart else ""),
             rest_until_ms=ports.now_ms() + max(again_ms, outcomes.rest_ms),
-            # An event that is sent again says nothing about those that wait before it.
+            # An event that is sent again shows nothing about those that wait before it.
             newest_ms=max([page.begin.newest_ms, *(one.received_at_ms for one in outcomes.taken if not is_again)]),
             at_ms=ports.now_ms(),
             left_ms=record.left_ms if record.backfill_until_ms else page.left_ms(self._finished),

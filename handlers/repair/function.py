@@ -41,11 +41,11 @@ def repairs(deps: Deps, stream_id: str) -> Needs:
     unreadable: StoreUnavailable | None = None
     due: list[Request] = []
     while deps.has_time and not rest_until_ms:
-        # Each time anew: several waits outlast a turn.
+        # The turn is taken before each stream, because several waits outlast it.
         if not (yield Ask(lambda: deps.turn(profile))):
             return Outcome("", "busy", "another function repairs the gaps of this profile")
         if not due:
-            # Not after each stream: thousands may have been dropped at once.
+            # The requests are not read after each stream, because thousands may have been dropped at once.
             # The index may not yet have the stream for which this invocation was started.
             requests = yield Ask(lambda: deps.work.requested(profile, stream_id))
             due = [one for one in requests if one.due_ms <= deps.now_ms()]
@@ -59,10 +59,10 @@ def repairs(deps: Deps, stream_id: str) -> Needs:
         try:
             rest_until_ms = yield from _stream(deps, request)
         except TakenOver:
-            # Another function has the turn, or a person wants the gap tried anew.
+            # Another function has the turn, or a person has requested the gap again.
             continue
         except StoreUnavailable as problem:
-            # It may be this stream's own record that is damaged, and the others go on.
+            # Only this stream's record may be damaged, so the repair of the others continues.
             unreadable, now_ms = problem, deps.now_ms()
             yield Ask(partial(deps.work.done, request, now_ms, now_ms + UNREADABLE_REST_MS))
     yield Ask(lambda: deps.work.leave(profile, deps.holder, rest_until_ms or deps.pace.next_ms))

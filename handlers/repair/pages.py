@@ -146,10 +146,10 @@ def way_to(
 ) -> str:
     """Returns how a page was requested: by COUNT of the pages or items before it, by an INSTANT, or "", after an item.
 
-    Its address, which the page before may have given, shows that: it has a value that `begin`, the first address,
-    lacks. Items may share an instant between the `edges`, unless the value names one of the items `known` from the page
-    before. A number of that size may be the key beside the last item's. `walk` is its record. If a count is an item's
-    key after all, no hole is before the page.
+    The address, which the page before may have named, shows that by a value that `begin`, the first address, lacks. A
+    value between the `edges` is an instant, which items may share, unless it names an item `known` from the page
+    before. A number at the key of the last item of the `walk`, or beside it, is a key as well. If a count is an item's
+    key after all, there is no hole before the page.
     """
     if not walk.pages or repair.next is None or repair.next.number:
         return COUNT if walk.pages else ""
@@ -180,7 +180,7 @@ def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: objec
     if named is None:
         return ""
     if named.number:
-        # Behind a page of fewer items than a step, a step would leave out some.
+        # After a page with fewer items than the step, the next step would skip items.
         is_last = not items or items < named.step
         return "" if is_last else numbered(repair, address, pages + 1)
     if named.cursor is not None:

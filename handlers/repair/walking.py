@@ -89,15 +89,15 @@ class _Walk:
         self._edges = ports.edges(gap, borders, number)
         self._keys, self._instants = set[str](), list[int]()  # Those of the page before.
         self._uncounted, self._is_past = uncounted, False
-        self._overlaps = ""  # From which edge on, once each page begins before the last instant of the one before.
+        self._overlaps = ""  # The edge to ask from, once pages must overlap.
 
     def steps(self, repair: Repair) -> Generator[Ask | Wait, Any, tuple[Repair, str, float]]:
         """Returns the repair after the walk, why it is not whole ("" if it is), and the address's back-off."""
         ports, field = self._ports, self._ports.field
         begin = address = pages.numbered(field, field.address_for(ports.stream_id, self._edges, ports.secrets), 0)
-        # The profile may name another address since: it has other pages, and no former host gets its credentials.
+        # If the profile names another address since, the walk begins there, so no former host gets the credentials.
         if repair.at and repair.of == field.mark:
-            # By now the edges may be others, and with them the first page's address.
+            # The edges may have changed since, and with them the first page's address.
             begin, address = repair.begin or begin, repair.at
         else:
             repair = replace(_anew(repair), of=field.mark, begin=self._recorded(begin))
@@ -125,7 +125,7 @@ class _Walk:
             try:
                 read = pages.page(field, address, 0 if repair.is_read else repair.pages, answer, ports.deps.now_ms())
                 if repair.is_read:
-                    # It forgets the oldest first: if it still has where the walk began, no later page lacks any.
+                    # The address forgets its oldest items first: with the walk's first one, no later page lacks any.
                     has_begin = any(event.key in (self._before, repair.first) for event in read.events)
                     return repair if has_begin else replace(repair, way=NO_ORDER), "", 0
                 if problem := (yield from self._stranger(repair, read)):
@@ -216,7 +216,7 @@ class _Walk:
         keys = {event.key for event in read.events}
         if not repair.pages and read.events:
             repair = replace(repair, first=read.events[0].key)
-        # A page that has nothing new comes again and again.
+        # A page without new items would be the next page for ever, so it ends the walk.
         has_passed = proof.passed(self._ports.field.edges, earlier, repair, keys)
         self._is_past |= proof.passed((), earlier, repair, keys) or (first > 0 and last < len(read.events))
         is_over = read.next in ("", address) or bool(keys and keys <= self._keys) or has_passed
@@ -224,7 +224,7 @@ class _Walk:
         now_ms = self._ports.deps.now_ms()
         repair = replace(repair, pages=repair.pages + 1, items=len(keys), next_ms=now_ms, lost_ms=0, refused=0)
         repair, address = self._following(repair, "" if is_over else read.next, begin)
-        # If no record can name the next page, a killed walk begins anew, and counts again from its last record on.
+        # If the record cannot name the next page, a killed walk begins again and counts from its last record on.
         is_saved, saved = bool(repair.at) or not address, replace(repair, lost_ms=now_ms)
         if not (yield Ask(lambda: self._ports.save(self._gap, saved) if is_saved else self._ports.renew())):
             raise TakenOver
@@ -258,27 +258,27 @@ class _Walk:
         way_to = pages.way_to(field, begin, address, repair, self._edges, self._keys)
         way_to = pages.INSTANT if self._overlaps else way_to
         is_by_cursor = field.next is not None and not field.next.number
-        # A cursor that leads back to its page may not name all that there is; in an order, the last one may come again.
+        # A cursor that leads back to its own page may not name all items. In an order, the last page may come again.
         is_same = is_by_cursor and not repair.way and set(keys) == self._keys != set()
-        # More items of an instant than a page holds: it leads to itself.
+        # If an instant has more items than a page holds, the page leads to itself.
         is_stuck = following == address and way_to == pages.INSTANT
         if is_same or (is_stuck and not self._keys.issuperset(keys)):
             return way_to or pages.SAME
-        # Other items may share the time of an edge, and be on the page behind its own, in any order of numbers.
+        # Other items may share an edge's time and be on the page after the edge's, whatever their numbers.
         by_number = proof.are_numbers([repair.first])
         is_past = not repair.saw_after or self._is_past or (by_number and way_to != pages.INSTANT)
         if repair.saw_before == repair.saw_after and is_past:
             return ""
-        # After the last item of an instant, there may be nothing behind the others that share it.
+        # The page after an instant's last item may be empty although other items share the instant.
         is_next = way_to == pages.COUNT or (bool(keys) and not by_number)
         page = proof.places(keys, read.times)
         continues = not self._keys.isdisjoint(keys) or (is_next and proof.continues(repair, page))
         return "" if continues and not (is_stuck and self._overlaps) else way_to
 
     def _overlapping(self, instants: list[int]) -> str:
-        """Returns the address from before the last instant of a page on; "" if it is not requested so.
+        """Returns the address that begins before the last instant of a page; "" if the address has no such edge.
 
-        A cursor may leave out items of that instant; from before it on, the address itself has all of them.
+        A cursor may leave out items of that instant. The address has all of them if it begins before the instant.
         """
         field, edge = self._ports.field, self._overlaps
         if not instants or edge not in field.edges:
