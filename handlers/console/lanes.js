@@ -60,7 +60,7 @@ export function lanesPart() {
     if (!data) return;
     // As wide as its place, so that its letters stay as large as the others.
     width = Math.max(240, picture.clientWidth || width);
-    // While the server does not answer, nobody knows whether a connection is open: the line of time stands still.
+    // While the server does not answer, it is unknown whether a connection is open: the line of time stands still.
     const now = Math.min(serverNow(), Date.parse(data.to_at) + KNOWN_MS);
     const from = now - windowMs;
     const at = (ms) => LABEL + ((Math.min(now, Math.max(from, ms)) - from) / windowMs) * (width - LABEL);

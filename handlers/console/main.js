@@ -25,7 +25,7 @@ const server = {
     text(link, '● Live');
   },
   failed(failure, restMs) {
-    // A defect of the page is said like a lost server, for what the page shows grows old as well.
+    // A defect of the page is reported like a lost server, because what the page shows grows old as well.
     const said = failure instanceof Failure
       ? failure.message
       : `The page failed, please reload it: ${failure.message}.`;
