@@ -75,7 +75,7 @@ def killed_at(stage: Deployed, last: int) -> Counted:
 
 
 def killed_anywhere(stage: Deployed, act: Callable[[Any], object]) -> Iterator[int]:
-    """Lets `act` die at each of the stage's requests in turn, and yields after each death; ends once it survives."""
+    """Lets `act` die at each of the stage's requests in turn, and yields after each death, until `act` survives."""
     for last in itertools.count():
         try:
             act(killed_at(stage, last))
@@ -103,5 +103,5 @@ def ran(stage: Deployed, *keys: str) -> None:
 
 
 def moved(source: Deployed, target: Deployed, dynamodb: Any = None) -> Any:
-    """Moves the stream `demo` and returns what came of its copy."""
+    """Moves the stream `demo` and returns the result of its copy."""
     return Moving(place(source, dynamodb), place(target), lambda: None, lambda _: None).move(PLAIN)[0]

@@ -47,7 +47,7 @@ from tests.local.deployed_stage import Deployed
 def test_a_backup_restores_every_record_of_every_layout(
     here: Deployed, there: Deployed, where: str, tmp_path: Path, typed: Typed
 ) -> None:
-    """Events, ledger, cursor and large bodies are the same; no stream runs there, and no sink gets restored events."""
+    """Events, ledger, cursor and large bodies are restored; no restored stream runs, and no sink gets its events."""
     fill(here)
     RefreshTokens(here.aws.dynamodb, here.control_table).write("ab", Replacement("r7", 1))
     to = str(tmp_path / "backup") if where == "folder" else f"s3://{here.bucket}/backups/{tmp_path.name}"
@@ -83,10 +83,10 @@ def test_a_backup_restores_every_record_of_every_layout(
     assert [(one["was_there"], one["started"]) for one in again] == [(True, False)], "somebody has stopped it since"
 
 
-def test_a_backup_that_was_killed_anywhere_goes_on(
+def test_a_backup_that_was_killed_at_any_request_can_be_completed(
     here: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever request was the last, the next try has each event once, and counts none as finished before."""
+    """After a kill at any request, the next try has each event once. No stream counts as finished before."""
     monkeypatch.setattr(taking, "PART_ITEMS", 2)
     monkeypatch.setattr(reading, "PAGE_ITEMS", 2)
     ran(here, *"01234")
@@ -104,10 +104,10 @@ def test_a_backup_that_was_killed_anywhere_goes_on(
 
 @pytest.mark.parametrize("where", ["folder", "bucket"])
 @pytest.mark.parametrize("last", range(3))
-def test_two_backups_at_once_into_one_place_spoil_nothing(
+def test_two_backups_at_once_into_one_place_do_not_mix(
     here: Deployed, there: Deployed, where: str, last: int, tmp_path: Path
 ) -> None:
-    """The later command leaves the other's files as they are and is refused, wherever events come between the two."""
+    """The later command is refused and leaves the other's files as they are, whenever events come between the two."""
     ran(here, "1")
     if where == "bucket":
         region = here.aws.s3.meta.region_name
@@ -135,7 +135,7 @@ def test_two_backups_at_once_into_one_place_spoil_nothing(
 
 
 def test_an_event_that_has_expired_is_left_out(here: Deployed, tmp_path: Path) -> None:
-    """DynamoDB deletes it days later than the bucket deletes its body, without which no backup would ever finish."""
+    """An expired event is not backed up: the bucket deletes its body days before DynamoDB deletes the event."""
     store = here.store(events_bucket=here.bucket, s3=lambda: here.aws.s3)
     here.run(PLAIN, 2)
     store.write(PLAIN, 1, 0, [an_event("old", noise(500_000)), an_event("small")], StoragePolicy(keep_days=1))
@@ -148,8 +148,8 @@ def test_an_event_that_has_expired_is_left_out(here: Deployed, tmp_path: Path) -
 def test_a_damaged_backup_is_refused_by_the_name_of_its_file(
     here: Deployed, there: Deployed, tmp_path: Path, typed: Typed
 ) -> None:
-    """Nothing of a damaged file is used, and other streams are restored. An unfinished backup has no manifest, and a
-    finished one is not overwritten.
+    """No record of a stream with a damaged file is restored; other streams are. An unfinished backup has no manifest,
+    and a finished one is not overwritten.
     """
     for stream_id in (PLAIN, SPREAD):
         here.run(stream_id, 2)
@@ -173,10 +173,10 @@ def test_a_damaged_backup_is_refused_by_the_name_of_its_file(
     assert "manifest.json cannot be read" in typed("restore", "--stage", "there", "--from", str(folder))[2]
 
 
-def test_ctrl_c_says_how_to_go_on(
+def test_a_backup_ended_by_ctrl_c_is_completed_by_the_same_command(
     here: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Typed
 ) -> None:
-    """Finished streams stay finished, no further one begins, and the same command completes the backup."""
+    """After Ctrl-C finished streams stay finished, no other begins, and the same command completes the backup."""
     for number in range(4):
         here.run(f"demo:{number}", 2)
     monkeypatch.setattr(together, "THREADS", 1)
@@ -201,12 +201,14 @@ def test_ctrl_c_says_how_to_go_on(
     assert (status, manifest["streams"]) == (0, 4)
 
 
-def test_a_large_body_that_is_gone_takes_nothing_else_with_it(
+def test_a_missing_large_body_does_not_stop_a_backup_or_a_move(
     here: Deployed, there: Deployed, tmp_path: Path, typed: Typed
 ) -> None:
-    """A backup never ended, and a move left the stream stopped at both places; both count the body and go on.
+    """A missing body is counted, and the command continues. Before, a backup never ended, and a move left the stream
+    stopped at both places.
 
-    A body that is gone in the backup alone is damage. One that S3 refuses, as another bucket does, is not gone.
+    A body that is missing in the backup alone is damage. A body that S3 refuses, as another bucket does, is not
+    missing.
     """
     fill(here)
     elsewhere = replace(place(here), objects=Objects(lambda: here.aws.s3, "no-such-bucket"))
@@ -234,8 +236,8 @@ def test_a_large_body_that_is_gone_takes_nothing_else_with_it(
     assert (copy.events, copy.objects, copy.gone, events_of(there, PLAIN)) == (8, 0, 1, events_of(here, PLAIN))
 
 
-def test_a_pattern_takes_a_bracket_as_it_is(here: Deployed, tmp_path: Path, typed: Typed) -> None:
-    """As in a fleet's document: `demo:[a]` is a stream, where `move --match` took `demo:a`."""
+def test_a_bracket_in_a_pattern_matches_itself(here: Deployed, tmp_path: Path, typed: Typed) -> None:
+    """As in a fleet's document, `demo:[a]` matches that stream only; `move --match` once took `demo:a` instead."""
     for name in ("demo:[a]", "demo:a"):
         here.run(name, 2)
     for number, pattern in enumerate(("demo:[a]", "demo:[*]")):

@@ -15,7 +15,9 @@ from tests.local.deployed_stage import Deployed
 
 
 def test_no_stream_is_started_at_named_tables(here: Deployed, there: Deployed, typed: Typed) -> None:
-    """The command says so before it stops or copies one. One that is named twice is moved once."""
+    """A move to named tables is refused before a stream is stopped or copied. A stream that is named twice is moved
+    once.
+    """
     here.run(PLAIN, 2)
     tables, before = f"there/{there.events_table},{there.control_table}", here.items()
     said = f"streamkeeper: {tables} names tables, where no stream can be started: name a stage, or "
@@ -29,8 +31,8 @@ def test_no_stream_is_started_at_named_tables(here: Deployed, there: Deployed, t
     assert (status, [(one["stream"], one["was_there"]) for one in done["streams"]]) == (0, [(PLAIN, False)])
 
 
-def test_a_stream_that_was_moved_goes_back(here: Deployed, there: Deployed) -> None:
-    """The older state there is replaced by the one that continues it, and each event is there once."""
+def test_a_moved_stream_can_be_moved_back(here: Deployed, there: Deployed) -> None:
+    """The older state at the first place is replaced by the newer one, and each event is there once."""
     ran(here, "1")
     moved(here, there)
     there.run(PLAIN, 3)
@@ -43,8 +45,8 @@ def test_a_stream_that_was_moved_goes_back(here: Deployed, there: Deployed) -> N
     assert (PLAIN, "connection#000000000002") in control
 
 
-def test_a_move_that_was_killed_anywhere_goes_on(here: Deployed, there: Deployed) -> None:
-    """It stops the stream and copies once nobody holds it; at the new place the time between is a gap, not a stop."""
+def test_a_move_that_was_killed_at_any_request_can_be_completed(here: Deployed, there: Deployed) -> None:
+    """A move stops the stream and then copies it; at the new place the time between is a gap, not a stop."""
     ran(here, "1")
     for last in killed_anywhere(here, lambda client: moved(here, there, client)):  # noqa: B007
         assert (PLAIN, "lease") not in there.items()["control"]
@@ -59,8 +61,8 @@ def test_a_move_that_was_killed_anywhere_goes_on(here: Deployed, there: Deployed
     assert last == 6
 
 
-def test_of_two_moves_at_once_to_two_places_one_starts_the_stream(here: Deployed, there: Deployed) -> None:
-    """Whichever request of the one is late, exactly one copy ran; the other command is refused with the place."""
+def test_only_one_of_two_moves_at_once_starts_the_stream(here: Deployed, there: Deployed) -> None:
+    """Whichever request is late, one copy runs; the other command is refused with the name of the place."""
 
     def refused(late: int) -> list[str] | None:
         """What the refused commands print if one moves all before the other's request number `late`, if it makes it."""

@@ -21,8 +21,8 @@ from tests.local.backup.copies import PLAIN, copied, events_of, fill, killed_any
 from tests.local.deployed_stage import Deployed, running
 
 
-def test_a_restore_that_was_killed_anywhere_goes_on(here: Deployed, there: Deployed) -> None:
-    """No lease exists before the last request, so nothing starts half of a stream; then everything is there once."""
+def test_a_restore_that_was_killed_at_any_request_can_be_completed(here: Deployed, there: Deployed) -> None:
+    """The last request writes the lease, so no half stream can be started; the next try has each event once."""
     ran(here, *map(str, range(30)))
     for last in killed_anywhere(there, lambda client: copied(here, there, client)):  # noqa: B007
         assert (PLAIN, "lease") not in there.items()["control"]
@@ -33,8 +33,8 @@ def test_a_restore_that_was_killed_anywhere_goes_on(here: Deployed, there: Deplo
     assert last == 5
 
 
-def test_what_is_there_is_never_replaced_and_refused_by_name(here: Deployed, there: Deployed) -> None:
-    """A running stream, a newer record, another stream, another log, another layout are refused; events stay."""
+def test_a_restore_replaces_no_existing_stream(here: Deployed, there: Deployed) -> None:
+    """A running stream, a newer record, another stream, log or layout are refused by name; existing events stay."""
     ran(here, *"012")
     there.store().write(PLAIN, 1, 0, [an_event("1", "another"), an_event("9")])
 
@@ -66,8 +66,10 @@ def test_what_is_there_is_never_replaced_and_refused_by_name(here: Deployed, the
     refused("another log with this id")
 
 
-def test_a_newer_record_is_set_back_where_the_user_says_so(here: Deployed, there: Deployed) -> None:
-    """It resumes from the older cursor, vouches for nothing since, and uses no fencing token twice."""
+def test_a_newer_record_is_set_back_with_replace_only(here: Deployed, there: Deployed) -> None:
+    """With `replace` the stream resumes from the older cursor, with its time since unproven, and no fencing token
+    recurs.
+    """
     here.run(PLAIN, 2)
     there.run(PLAIN, 5)
     there.put(PLAIN, "gap#000000000004", from_ms={"N": "1"}, to_ms={"N": "2"}, cause={"S": "x"}, state={"S": "open"})
@@ -81,7 +83,9 @@ def test_a_newer_record_is_set_back_where_the_user_says_so(here: Deployed, there
 
 
 @pytest.mark.parametrize("was_there", [False, True])
-def test_what_is_started_during_a_restore_stays(here: Deployed, there: Deployed, was_there: bool) -> None:
+def test_a_stream_that_is_started_during_a_restore_is_not_replaced(
+    here: Deployed, there: Deployed, was_there: bool
+) -> None:
     """The lease is written last, and only if it is as it was when the restore began."""
     here.run(PLAIN, 2)
     if was_there:
@@ -97,7 +101,9 @@ def test_what_is_started_during_a_restore_stays(here: Deployed, there: Deployed,
 
 
 def test_a_copy_that_has_run_since_is_set_back_again(here: Deployed, there: Deployed) -> None:
-    """A table may be lost twice. A copy that never ran has nothing to do, nor has one that runs."""
+    """A copy that has run is restored again with `replace`, as a table may be lost twice. A copy that never ran, or
+    runs now, stays.
+    """
     ran(here, "1")
     copied(here, there)
     assert copied(here, there, replace=True).was_there
@@ -112,7 +118,7 @@ def test_a_copy_that_has_run_since_is_set_back_again(here: Deployed, there: Depl
 
 
 def test_tables_that_were_swapped_are_refused(here: Deployed, there: Deployed, tmp_path: Path, typed: Typed) -> None:
-    """Events were written into the control table, or the command ended with a traceback."""
+    """Swapped tables are refused. Before, events were written into the control table, or a traceback was printed."""
     fill(here)
     words = "of control tables: write STAGE/EVENTS,CONTROL, and restore a table with its indexes."
     for tables in ((there.control_table, there.events_table), (there.events_table, there.events_table)):
@@ -135,7 +141,7 @@ def test_tables_that_were_swapped_are_refused(here: Deployed, there: Deployed, t
 
 
 def test_a_stream_that_went_over_to_a_log_is_copied_whole(here: Deployed, there: Deployed) -> None:
-    """Its items, its log and the place where the log begins are copied, so the copy reads both as the original does."""
+    """A copy has the items, the log and the place where the log begins, so it is read as the original is."""
     went = {"partitions": {"N": str(LOG)}, "item_partitions": {"N": "3"}, "log_since_ms": {"N": "5"}}
     here.run(PLAIN, 2, **went)
     store, layout = here.store(), Layout(LOG, "index", 3, 5)
@@ -151,8 +157,8 @@ def test_a_stream_that_went_over_to_a_log_is_copied_whole(here: Deployed, there:
     assert again.write(0, [an_event(f"{one}") for one in range(9)]) == Written(1, 8)
 
 
-def test_a_copy_of_a_running_stream_has_all_that_its_cursor_has_passed(here: Deployed, there: Deployed) -> None:
-    """While it is copied, events come on two more connections, and the cursor is saved; later events may be left out.
+def test_a_copy_of_a_running_stream_has_all_events_up_to_its_cursor(here: Deployed, there: Deployed) -> None:
+    """While the stream is copied, more connections store events and save the cursor; later events may be left out.
 
     The cursor of the copy names the copy's newest event, or an older one.
     """

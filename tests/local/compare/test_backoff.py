@@ -17,7 +17,7 @@ from tests.statemachines.test_definitions import states
 @settings(max_examples=examples(15))
 @given(st.sampled_from(sorted(backoff_kinds.KINDS)), st.integers(0, 10**9))
 def test_every_stream_recovers_once(kind: str, seed: int) -> None:
-    """Each try is a stream's last one, was refused, or was made during the outage, in which nobody is answered."""
+    """Each try is a stream's last one, was refused, or was made during the outage, in which no try is answered."""
     found = backoff_kinds.simulate(kind, seed)
     in_outage = sum(found.calls_s[: backoff_kinds.OUTAGE_S])
     assert found.peak_calls_s == max(found.calls_s)
@@ -28,8 +28,8 @@ def test_every_stream_recovers_once(kind: str, seed: int) -> None:
     assert backoff_kinds.simulate(kind, seed) == found
 
 
-def test_what_a_kind_is() -> None:
-    """Without back-off, all try once per second plus a connect; without jitter, all stay in step."""
+def test_streams_without_jitter_stay_in_step() -> None:
+    """Without back-off, all streams try once per second plus a connect; without jitter, all stay in step."""
     none, exponential = backoff_kinds.simulate("none"), backoff_kinds.simulate("exponential")
     # 1.05 s apart from 0 on: 58 rounds begin in the outage of 60 s.
     assert sum(none.calls_s[: backoff_kinds.OUTAGE_S]) == 58 * backoff_kinds.STREAMS
@@ -39,7 +39,7 @@ def test_what_a_kind_is() -> None:
 
 @settings(max_examples=examples(10))
 @given(st.integers(0, 10**9))
-def test_the_default_has_half_of_the_streams_back_first(seed: int) -> None:
+def test_full_jitter_recovers_half_of_the_streams_first(seed: int) -> None:
     """Of the kinds that spread their calls, full jitter recovers half of the streams first (docs/strategies.md)."""
     found = {one.kind: one for one in backoff_kinds.simulated(seed)}
     spread = [found[kind].half_ms or 0 for kind in ("equal", "decorrelated")]
@@ -47,14 +47,14 @@ def test_the_default_has_half_of_the_streams_back_first(seed: int) -> None:
     assert found[backoff_kinds.DEFAULT].refused < found["none"].refused / 10
 
 
-def test_the_default_is_the_machines() -> None:
-    """Every retrier of the deployed machine has full jitter."""
+def test_the_deployed_machine_retries_with_full_jitter() -> None:
+    """Every Retrier of the deployed machine has full jitter, which is the default here."""
     found = [one for _, state in states(definition("connections")) for one in state.get("Retry", [])]
     assert {one.get("JitterStrategy") for one in found if one.get("MaxAttempts") != 0} == {"FULL"}
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The table, the JSON and the picture agree."""
+def test_the_table_the_json_and_the_picture_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command's table, JSON and picture have the same kinds of back-off and counts."""
     assert main(["compare", "--what", "backoff", "--picture", str(tmp_path / "out.html")]) == 0
     assert "full (default)" in capsys.readouterr().out
     assert main(["compare", "--what", "backoff", "--json"]) == 0

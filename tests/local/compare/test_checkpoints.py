@@ -9,7 +9,7 @@ from local.compare.checkpoints import Checkpoints, cells
 from local.costs import prices
 
 
-def test_every_published_amount_but_one_follows() -> None:
+def test_all_published_amounts_but_one_follow_from_the_prices() -> None:
     """Of forty amounts one does not follow: 16 KB over 8 checkpoints are an SQS request, a read unit, 8 objects."""
     found = cells(prices.read())
     (wrong,) = [cell for cell in found if not cell.agrees]
@@ -17,14 +17,14 @@ def test_every_published_amount_but_one_follows() -> None:
     assert (wrong.row, wrong.column, wrong.published, round(wrong.computed, 3)) == ("16 KB", "8", 3.735, 3.725)
 
 
-def test_the_published_crossovers_follow() -> None:
+def test_the_published_crossovers_follow_from_the_prices() -> None:
     """A transition costs over three durable operations, and is cheaper beyond 68 KB."""
     cost = Checkpoints(prices.read())
     assert (cost.transition_ratio(), cost.crossover_kb()) == (3.125, 68)
 
 
-def test_the_command_points_the_cell_out(capsys: pytest.CaptureFixture[str]) -> None:
-    """The table has a mark and a sentence about it, the JSON a field."""
+def test_the_command_marks_the_amount_that_does_not_follow(capsys: pytest.CaptureFixture[str]) -> None:
+    """The table has a mark and a sentence about the wrong amount, the JSON a field."""
     assert main(["compare", "--what", "checkpoints"]) == 0
     said = capsys.readouterr().out
     assert said.count("*") == 2

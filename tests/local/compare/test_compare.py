@@ -28,14 +28,14 @@ from tests.local.support import PROJECT
 FIELDS = {"strategy", *(name for _, name, _ in COLUMNS)}
 SHORT = ["--hours", "0.05", "--limit", "45", "--wait", "35"]
 GROUP = "streamkeeper-group"
-# Those that hand over from one function to the next one.
+# The strategies that hand over from one function to the next.
 STAGGERED = ("staggered", "streamkeeper", "self-invoke", "durable", "queue")
-# A group of five in place of a hundred, where it does not matter how many they are.
+# A group of five instead of a hundred, if the number does not matter.
 FEW = Strategy(GROUP, "", partial(by_group, GROUP, MACHINES / "connections.asl.yml", streams=5))
 
 
 def compared(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, dict[str, Any]]:
-    """The strategies by name."""
+    """Returns what the command prints about each strategy, by name."""
     assert main(["compare", "--json", *options]) == 0
     found = json.loads(capsys.readouterr().out)
     return {one["strategy"]: one for one in found["strategies"]}
@@ -43,7 +43,7 @@ def compared(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, dic
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
-    """What `--json` prints of all strategies in the measured experiment, and the page with their picture."""
+    """The output of `--json` for all strategies in the measured experiment, and the page with their picture."""
     path, said = tmp_path_factory.mktemp("compared") / "out.html", io.StringIO()
     with contextlib.redirect_stdout(said):
         assert main(["compare", "--json", "--lanes", *SHORT, "--picture", str(path)]) == 0
@@ -80,7 +80,7 @@ def test_two_connections_overlap_where_that_is_tolerated(capsys: pytest.CaptureF
     assert all(found[name]["duplicates"] >= 7 for name in STAGGERED)
 
 
-def test_functions_whose_processes_die(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_function_whose_process_dies_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The machine calls another function at once; without a machine, Lambda waits a minute before it calls again."""
     faults = tmp_path / "kills.yml"
     faults.write_text("kills: [{at_ms: 60000}]")
@@ -94,7 +94,9 @@ def test_functions_whose_processes_die(tmp_path: Path, capsys: pytest.CaptureFix
 @settings(max_examples=examples(8))
 @given(st.sampled_from(["calm", "rough"]), st.integers(0, 2**53), st.sampled_from(["evicts", "tolerates", "forbids"]))
 def test_the_same_question_has_the_same_answer(kind: str, seed: int, policy: str) -> None:
-    """Each result is also plausible: no more time is missing than there is, and each lost event fell into a gap."""
+    """Equal options give equal results. Each is plausible: the gaps are no longer than the run, and each lost event
+    fell into a gap.
+    """
     asked = page.asked(["--hours", "0.15", "--faults", kind, "--seed", str(seed), "--upstream", policy])
     strategies = [FEW if one.name == GROUP else one for one in STRATEGIES]
     first, second = ([one.run(asked) for one in strategies] for _ in range(2))
@@ -127,8 +129,8 @@ def test_the_picture_and_its_table(
     assert capsys.readouterr().out.count("queue") == 1
 
 
-def test_the_page_says_what_the_command_says() -> None:
-    """Only what is cheap is run again: the back-off, and a rough day of one strategy."""
+def test_the_page_has_the_commands_results_for_cheap_runs() -> None:
+    """Only cheap runs are repeated here: the back-off, and a rough day of one strategy."""
     text, question = (PROJECT / page.PAGE).read_text(encoding="utf-8"), page.asked(page.QUESTIONS["rough"])
     memory_mb, listed = question.settings["memory_mb"], prices.read()
     day = [one.run(question).as_json(memory_mb, listed) for one in STRATEGIES if one.name == "retry"]
@@ -139,8 +141,8 @@ def test_the_page_says_what_the_command_says() -> None:
 
 @pytest.mark.long
 @pytest.mark.cpu(90)
-def test_the_page_says_all_that_the_command_says() -> None:
-    """`python -m local.compare.strategies_page` writes docs/strategies.md and its picture."""
+def test_the_page_has_all_of_the_commands_results() -> None:
+    """docs/strategies.md and its picture are as `python -m local.compare.strategies_page` writes them."""
     assert [path.name for path, text in page.written().items() if path.read_text(encoding="utf-8") != text] == []
 
 
@@ -163,7 +165,7 @@ def test_the_page_says_all_that_the_command_says() -> None:
     ],
 )
 def test_a_mistake_is_one_sentence(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit status 2, before anything runs."""
+    """A mistake in the options gets one sentence and exit status 2, before anything runs."""
     assert main(["compare", "--strategy", "retry", *SHORT, *options]) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -171,8 +173,10 @@ def test_a_mistake_is_one_sentence(options: list[str], message: str, capsys: pyt
     assert said.err.count("\n") == 1
 
 
-def test_a_life_is_the_first_that_is_long_enough() -> None:
-    """Each names its limit's source and the day it was read; stages allow 900 s at most, however long others live."""
+def test_the_first_service_whose_limit_is_long_enough_is_compared() -> None:
+    """Each service names its limit's source and the day it was read. Stages allow 900 s at most, however long other
+    services run.
+    """
     found = {limit_s: lives.of(limit_s) for limit_s in (10, 900, 901, 5400, 5401, 28_800)}
     names = ["Lambda", "Lambda Managed Instances", "Lambda MicroVMs"]
     assert [life.name for life in found.values()] == [one for one in names for _ in range(2)]
@@ -181,7 +185,7 @@ def test_a_life_is_the_first_that_is_long_enough() -> None:
         stages.load("prod", {"function_timeout_s": 901})
 
 
-def test_longer_lives_say_what_they_change(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_longer_limit_prints_its_gaps_and_cost_beside_lambdas(capsys: pytest.CaptureFixture[str]) -> None:
     """A retried Task has a gap at each end: in nine hours 36 with Lambda, six with 90 minutes, one with eight hours.
 
     A lone stream pays for three instances, or for a quarter of a vCPU and half a GB by the hour.
@@ -204,15 +208,15 @@ def test_longer_lives_say_what_they_change(capsys: pytest.CaptureFixture[str]) -
     assert {"life", "with_900_s"}.isdisjoint(json.loads(capsys.readouterr().out))
 
 
-def test_faults_are_written_as_in_a_replay(tmp_path: Path) -> None:
-    """An unknown field is refused by name."""
+def test_an_unknown_field_of_the_faults_is_refused(tmp_path: Path) -> None:
+    """Faults are written as in a replay; an unknown field is refused with status 2."""
     path = tmp_path / "faults.yml"
     for text in ("kills: [{at: 5}]", "upstream: {policy: forbids}", "drops: []"):
         path.write_text(text)
         assert main(["compare", *SHORT, "--faults", str(path)]) == 2
 
 
-def test_the_question_is_that_of_the_stage() -> None:
+def test_the_margins_follow_from_the_length_of_the_functions_life() -> None:
     """Functions that live for minutes have the margins of prod, shorter ones those of a laptop."""
     margins = [page.asked(["--hours", "0.01", "--limit", s, "--wait", "30"]).settings for s in ("45", "900")]
     assert [one["margin_s"] for one in margins] == [5, 20]

@@ -14,8 +14,8 @@ from tests.examples import examples
 SHORT = ("--limit", "45", "--wait", "35")
 
 
-def test_two_branches_invoke_and_wait() -> None:
-    """The SDK checkpointed every connection as an invocation under the lane's name, and every wait too."""
+def test_the_sdk_checkpoints_each_connection_and_each_wait() -> None:
+    """The SDK checkpointed each connection as an invocation under the lane's name, and each wait too."""
     world, played = played_durable.play(page.asked([*SHORT, "--hours", "0.05"]))
     (execution,) = played.executions
     counted = Counter((one.operation_type, one.name) for one in execution.operations)
@@ -29,7 +29,9 @@ def test_two_branches_invoke_and_wait() -> None:
 @settings(max_examples=examples(6))
 @given(st.integers(7, 20), st.sampled_from(["none", "rough"]), st.integers(0, 2**53))
 def test_a_fresh_execution_takes_over_before_the_limit(operations: int, faults: str, seed: int) -> None:
-    """None has too many operations; each but the last started the next one once; without faults there is no gap."""
+    """No execution has too many operations, and each but the last starts the next one once; without faults there is no
+    gap.
+    """
     options = [*SHORT, "--hours", "0.1", "--faults", faults, "--seed", str(seed)]
     world, played = played_durable.play(page.asked(options), operations)
     assert max(len(one.operations) for one in played.executions) <= operations
@@ -42,7 +44,7 @@ def test_a_fresh_execution_takes_over_before_the_limit(operations: int, faults: 
         assert world.result("durable").gaps == []
 
 
-def test_what_it_is_charged() -> None:
+def test_a_durable_function_is_charged_by_its_operations_and_bytes() -> None:
     """Charged are the operations, the bytes of checkpoints, and the handler's invocations besides the functions'."""
     source = page.asked([*SHORT, "--hours", "0.05"])
     world, played = played_durable.play(source)

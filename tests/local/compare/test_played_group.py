@@ -21,8 +21,8 @@ def compared(streams: int, *options: str) -> Result:
     return by_group("group", MACHINE, page.asked([*SHORT, *options]), streams)
 
 
-def test_a_group_of_one_is_the_machine() -> None:
-    """It has as many functions, transitions and connections as the lone stream, and no gap."""
+def test_a_group_of_one_stream_equals_the_lone_stream() -> None:
+    """A group of one has as many functions, transitions and connections as the lone stream, and no gap."""
     alone, group = by_machine("alone", MACHINE, page.asked(SHORT)), compared(1)
     for one in (alone, group):
         assert one.gaps == []
@@ -39,12 +39,12 @@ def test_a_stream_pays_its_share() -> None:
     assert len(four.connections) == len(one.connections)
 
 
-def test_whoever_dies_is_followed_in_turn(tmp_path: Path) -> None:
-    """A function that dies takes its streams with it; eight open at a time, so one of many is back later than one of
-    few.
+def test_the_streams_of_a_killed_function_are_opened_eight_at_a_time(tmp_path: Path) -> None:
+    """A killed function disconnects all of its streams. Eight open at a time, so a stream of a large group is back
+    later than one of a small group.
 
-    The machine calls another at once. A stream's second connect takes 1,582 ms, and delays no other for longer than a
-    second.
+    The machine calls another function at once. A stream's second connect takes 1,582 ms, and delays no other stream for
+    longer than a second.
     """
     faults = tmp_path / "kills.yml"
     faults.write_text("kills: [{at_ms: 20000}]")
@@ -54,7 +54,7 @@ def test_whoever_dies_is_followed_in_turn(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["evicts", *(pytest.param(one, marks=LONG) for one in ("tolerates", "forbids"))])
-def test_what_is_not_asked_for_again_changes_nothing(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipped_reads_of_the_lease_do_not_change_the_result(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """If each connection reads its lease as often as on AWS, the result is the same, to the millisecond."""
     options = ["--upstream", policy, "--faults", "rough", "--hours", "0.1"]
     quiet = compared(3, *options)

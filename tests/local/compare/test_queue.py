@@ -21,7 +21,7 @@ from tests.local.compare.test_durable import SHORT
 @settings(max_examples=examples(10))
 @given(st.floats(0, 1), st.sampled_from(["none", "rough"]), st.integers(0, 2**53))
 def test_a_lane_has_one_function_at_a_time(copies: float, faults: str, seed: int) -> None:
-    """This holds however many messages come twice; and without faults none of them causes a gap."""
+    """A lane has one function at a time, however many messages come twice; without faults the copies cause no gap."""
     options = [*SHORT, "--hours", "0.15", "--faults", faults, "--seed", str(seed)]
     world, _ = by_queue.play(page.asked(options), copies)
     for lane in "AB":
@@ -31,26 +31,28 @@ def test_a_lane_has_one_function_at_a_time(copies: float, faults: str, seed: int
         assert world.result("queue").gaps == []
 
 
-def test_a_new_message_comes_before_retention_ends() -> None:
-    """A message that is kept for 20 minutes is replaced three times in an hour; none expires, and nothing is lost."""
+def test_a_message_is_replaced_before_its_retention_ends() -> None:
+    """A message that is kept for 20 minutes is replaced three times in an hour; none expires, and there is no gap."""
     world, played = by_queue.play(page.asked([*SHORT, "--hours", "1"]), retention_s=1200)
     assert (played.sqs.expired, played.sqs.sent) == (0, 2 * 4)
     assert world.result("queue").gaps == []
 
 
 def test_a_message_of_a_function_that_died_comes_again() -> None:
-    """It stays hidden for 60 s after the function extended it; the other lane connects once its own wait is over."""
+    """The message of a killed function is hidden for 60 s from its last extension. The other lane connects once its own
+    wait is over.
+    """
     source = page.asked([*SHORT, "--hours", "0.1"])
     world, _ = by_queue.play(replace(source, kills_ms=(30_000,)), copies=0)
     first = world.result("queue").gaps[0]
     # Starts take 56, 63 and 165 ms, the second connect 1,582.
     assert (first.from_ms, first.to_ms, first.cause) == (30_000, 35_000 + 63 + 1_582, "killed")
-    # The function had put it off at 20,056.
+    # The function had extended the hiding at 20,056.
     assert [task.from_ms for task in world.tasks if task.lane == "B"][:2] == [56, 80_056 + 59]
 
 
-def test_a_queue_is_one_of_sqs() -> None:
-    """A message that nobody deletes comes again with a higher count, until it is too old."""
+def test_a_message_that_is_not_deleted_comes_again_as_from_sqs() -> None:
+    """A message that is not deleted comes again with a higher count, until it is too old."""
     clock = VirtualClock()
     got: list[dict[str, Any]] = []
     queue = VirtualQueue(clock, 30, 100, got.append, lambda: False)
@@ -68,8 +70,8 @@ def test_a_queue_is_one_of_sqs() -> None:
         queue.send_message(QueueUrl="", MessageBody="", DelaySeconds=901)
 
 
-def test_what_it_is_charged() -> None:
-    """Charged are its requests, Lambda's long polls, and each conditional write."""
+def test_the_queue_is_charged_by_requests_polls_and_writes() -> None:
+    """Charged are the queue's requests, Lambda's long polls, and each conditional write."""
     source = page.asked([*SHORT, "--hours", "0.05"])
     _, played = by_queue.play(source)
     charges = by_queue.run("queue", source).charges

@@ -44,13 +44,13 @@ from tests.http_server import Answer, Request, answering
 EVENTS, CONTROL = "events", "control"
 NAMES = {"events_table": EVENTS, "control_table": CONTROL}
 TABLES = {EVENTS: events_table(), CONTROL: control_table()}
-# Of a stream alone; one event is in it twice.
+# The body of a lone stream; one event is in it twice.
 NUMBER, EVENT_BYTES = 30, 700
 BODY = b"".join(frame(number, EVENT_BYTES) for number in range(1, NUMBER + 1)) + frame(1, EVENT_BYTES)
 END = b"event: end\ndata: x\n\n"
-# Of the opening two, and then a few heartbeats.
+# Two of the opening, and then a few heartbeats.
 REQUESTS = 6
-# Of each stream of a group, with its end.
+# The body of each stream of a group, with its end.
 STREAMS = [f"demo:{number}" for number in range(5)]
 MEMBERS_BODY = b"".join(frame(number, 100) for number in range(1, 9)) + END
 DELAYS = Delays(1, 1, 1, 1, 1)
@@ -66,7 +66,7 @@ def profile(address: str, **fields: str) -> Profile:
 
 
 def invocation(stream_id: str, now_ms: int, lease_every_ms: int, progress_every_ms: int) -> Invocation:
-    """Returns the invocation of a function that renews nothing before its end."""
+    """Returns the invocation of a function whose life is too long for a renewal."""
     life_ms = now_ms + 10 * LONG_MS
     return Invocation(stream_id, "A", "E1", "request-1", life_ms, 20_000, lease_every_ms, progress_every_ms, 0)
 
@@ -156,8 +156,10 @@ def alike(real: Counts, virtual: Counts) -> None:
     ("lease_every_ms", "progress_every_ms", "order"),
     [(1_000, 1_000, "index"), (3_000, 1_000, "index"), (1_000, 1_000, "none")],
 )
-def test_model_and_counted_run_are_one(lease_every_ms: int, progress_every_ms: int, order: str) -> None:
-    """The requests for a lone stream are the same."""
+def test_a_counted_run_makes_the_requests_of_a_real_run(
+    lease_every_ms: int, progress_every_ms: int, order: str
+) -> None:
+    """A counted run makes the same requests for a lone stream as a function on threads and sockets."""
 
     def who(now_ms: int) -> Invocation:
         return invocation("demo", now_ms, lease_every_ms, progress_every_ms)
@@ -180,14 +182,14 @@ def test_model_and_counted_run_are_one(lease_every_ms: int, progress_every_ms: i
     real = really(play, run, "ended")
     assert real.requests(CONTROL) >= REQUESTS
     alike(real, virtually(who, needs, "ended"))
-    # An item for each event, and an entry where an index has it; what came twice in one read is not sent twice.
+    # An item for each event, and an entry if there is an index; an event that comes twice in one read is sent once.
     assert real.write_units(EVENTS) == (2 if order == "index" else 1) * (NUMBER + 1)
 
 
 @pytest.mark.parametrize("store", ["items", "log"])
-def test_model_and_counted_group_are_one(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Claims, openings, writes, ends, and the group's own requests are the same."""
-    # How many heartbeats there are follows from the time, which a real run takes some of.
+def test_a_counted_group_makes_the_requests_of_a_real_group(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A counted group makes the same requests as a real one: claims, openings, writes, ends, and the group's own."""
+    # The number of heartbeats follows from the time, which passes in a real run only.
     monkeypatch.setattr(handlers.run.group_function, "HEARTBEAT_EVERY_MS", LONG_MS)
 
     def who(now_ms: int) -> Invocation:
@@ -217,8 +219,8 @@ def test_model_and_counted_group_are_one(store: str, monkeypatch: pytest.MonkeyP
     assert real.write_units(EVENTS) == len(STREAMS) * (18 if store == "items" else 2)
 
 
-def test_what_streams_share_is_shared_and_nothing_else() -> None:
-    """A function sends as many heartbeats for six streams as for three; the requests of each stream are the same."""
+def test_only_the_heartbeat_of_a_group_is_shared_by_its_streams() -> None:
+    """A function sends as many heartbeats for six streams as for three; each stream makes its own other requests."""
     source = month.scenario("prod")
     machine, load = machine_of(source), Load(3, 0, 200, "log", 5, per_function=3)
     few, many = (count_group(source, machine, Stream(model.profile(source, load), 0, 200), n, 1)[0] for n in (3, 6))
@@ -230,12 +232,14 @@ def test_what_streams_share_is_shared_and_nothing_else() -> None:
 
 
 def suspended() -> list[Any]:
-    """Return the generators and coroutines that have begun and not ended."""
+    """Returns the generators and coroutines that have begun and not ended."""
     return [one for one in gc.get_objects() if getattr(one, "gi_frame", getattr(one, "cr_frame", None))]
 
 
-def test_a_counted_run_ends_what_still_runs() -> None:
-    """The garbage collector would end it deep in any stack, where a generator of a group's function went on instead."""
+def test_a_counted_run_ends_its_generators_and_coroutines() -> None:
+    """A counted run leaves none suspended; the garbage collector would end them deep in any stack, where they would go
+    on.
+    """
     source, load = month.scenario("prod"), Load(2, 0, 200, "log", 5, per_function=2)
     stream = Stream(model.profile(source, load), 0, 200)
     gc.collect()
@@ -252,8 +256,8 @@ def test_a_counted_run_ends_what_still_runs() -> None:
     )
 
 
-def test_what_a_request_was_billed_follows_from_the_wire() -> None:
-    """A refused condition, a batch with a duplicate, both kinds of reads, and the entry of an index."""
+def test_the_meter_bills_each_kind_of_request() -> None:
+    """The meter bills a refused condition, a batch with a duplicate, both kinds of reads, and the entry of an index."""
     meter = Meter(TABLES)
     client = MeteredDynamoDb(meter)
     key = {"PK": {"S": "s"}, "SK": {"S": "lease"}}
@@ -281,15 +285,15 @@ def test_what_a_request_was_billed_follows_from_the_wire() -> None:
 
 
 def test_a_gap_of_more_pages_than_a_walk_reads_costs_proportionally_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulated repair ends where its first walk does."""
+    """A gap ten times as long costs ten times as much, although the simulated repair ends with its first walk."""
     monkeypatch.setattr(repair_costs, "MOST_EVENTS", 900)
     assert repair_costs.cost_usd(2, 18_000) == pytest.approx(10 * repair_costs.cost_usd(2, 1_800))
     assert repair_costs.cost_usd(0, 0) == 0
 
 
-def test_a_repair_is_counted_by_what_it_asks_and_writes() -> None:
-    """Two pages of a hundred events, a look back at where the walk began, and a second walk for the edges; each missed
-    event is written once.
+def test_a_repair_is_counted_by_its_requests_and_writes() -> None:
+    """The repair of a hundred events makes four requests: two pages, a search at the walk's beginning, and a second
+    walk for the edges. Each missed event is written once.
     """
     found = repair_costs.counted(100)
     assert (found.requests, found.counts.write_units("events")) == (4, 300)

@@ -18,7 +18,7 @@ def flow(*, streams: int = 1, writes_per_s: float = 1, event_bytes: int = 200) -
     return Flow(streams, writes_per_s, 1, event_bytes)
 
 
-def test_what_comes_is_noted_when_a_poll_finds_something() -> None:
+def test_the_delivery_calls_follow_from_the_polls_that_find_events() -> None:
     """The function is called four times a second if there is always something, and never with more than a batch."""
     called = delivered.calls(flow())
     assert called.per_s == pytest.approx(4 * (1 - math.exp(-1 / 4)))
@@ -31,16 +31,18 @@ def test_what_comes_is_noted_when_a_poll_finds_something() -> None:
     ]
 
 
-def test_an_event_that_comes_alone_costs_a_write_whatever_takes_it_at_once() -> None:
-    """The write of its arrival and a read before; if a worker sends it, also the bell, the place, its deletion."""
+def test_a_lone_event_costs_one_write_if_it_is_sent_at_once() -> None:
+    """A lone event costs a write of its arrival and a read; if a worker sends it, also the bell, the place, its
+    deletion.
+    """
     one, two, slow = (delivered.woken(kinds, 1, 200, ms) for kinds, ms in ((SQS, 10), (BOTH, 10), (SQS, 400)))
     assert (one.write_units, one.read_units, one.requests) == (1, 1, {"sqs": [[len_of(one)]]})
     assert (one.at_once, one.taken, one.bells, two.write_units, two.taken) == (1, 1, 0, 1, 2)
     assert (slow.write_units, slow.taken, slow.bells) == (4, 0, 1)
 
 
-def test_what_a_queue_would_take_too_long_for_is_left_to_a_worker() -> None:
-    """The noting call does not make a hundred requests one after the other, but it makes the ten of an event bus."""
+def test_requests_that_would_take_too_long_are_left_to_a_worker() -> None:
+    """The noting call does not make a queue's 100 requests one after the other, but makes the ten of an event bus."""
     queue, bus = (delivered.woken((kind,), 100, 200, 10) for kind in BOTH)
     assert (queue.at_once, queue.bells, bus.at_once, bus.bells) == (0, 1, 10, 0)
     assert queue.write_units < 12
@@ -56,7 +58,7 @@ def len_of(wake: delivered.Wake) -> int:
 
 @pytest.mark.parametrize(("kind", "usd"), [("eventbridge", 1.0), ("sqs", 0.5)])
 def test_a_sink_is_paid_by_the_event(kind: str, usd: float) -> None:
-    """A queue takes one event of an ordered stream per request; a bus bills each event, however they come."""
+    """A queue takes one event of an ordered stream per request; a bus bills each event, however they are sent."""
     for rate in (0.1, 1, 7.3):
         parts = delivered.usd([kind], flow(writes_per_s=rate), SETTINGS, LISTED)
         assert parts["sinks"] == pytest.approx(rate * MONTH_S / MILLION * usd, rel=1e-9)
@@ -64,18 +66,18 @@ def test_a_sink_is_paid_by_the_event(kind: str, usd: float) -> None:
 
 
 def test_streams_share_calls() -> None:
-    """What is noted together is answered together, ten places per call; each stream makes its own requests to sinks."""
+    """Events noted together share the answering call, ten places each; each stream makes its own requests to sinks."""
     one = delivered.usd(["sqs"], flow(writes_per_s=5), SETTINGS, LISTED)
     many = delivered.usd(["sqs"], flow(streams=400, writes_per_s=5), SETTINGS, LISTED)
     assert many["sinks"] == pytest.approx(one["sinks"])
     assert many["delivery"] < one["delivery"]
-    # A stage's data stream costs the same by the hour, whoever shares it and whatever is sent.
+    # A stage's data stream costs the same by the hour, however many streams share it and send.
     silent = delivered.usd(["kinesis"], flow(streams=9, writes_per_s=0), SETTINGS, LISTED)
     assert silent["sinks"] == pytest.approx(730 * 0.04 / 9)
 
 
 def test_a_bucket_waits_for_large_objects() -> None:
-    """It gets one object a minute: at an event a second, a hundredth of the cost of a queue's requests."""
+    """A bucket gets one object a minute: at an event a second, a hundredth of the cost of a queue's requests."""
     parts = delivered.usd(["s3"], flow(), SETTINGS, LISTED)
     assert parts["sinks"] == pytest.approx(MONTH_S / 61.13 / MILLION * 5, rel=0.01)
     assert parts["delivery"] < 1.1 * delivered.usd(["sqs"], flow(), SETTINGS, LISTED)["delivery"]
@@ -88,17 +90,17 @@ def test_a_bucket_waits_for_large_objects() -> None:
         *(("kinesis", 100 * 1024 / GB), ("firehose", 22 * 5 * 1024 / GB), ("webhook", 100_500 / GB)),
     ],
 )
-def test_a_sink_bills_by_what_is_begun(kind: str, amount: float) -> None:
-    """64 KB of a request of SQS or of an event of EventBridge, 1 KB of a record of Kinesis and 5 KB of Firehose; of a
-    bucket and a function the requests, of a webhook the bytes that leave AWS.
+def test_a_sink_bills_each_begun_unit(kind: str, amount: float) -> None:
+    """SQS and EventBridge bill each begun 64 KB, Kinesis 1 KB of a record, Firehose 5 KB. A bucket and a function bill
+    requests, a webhook the bytes that leave AWS.
     """
     usd = LISTED.usd(*prices.CHARGES[kind][0].split("."))
     assert prices.sink_usd(kind, [[200, 300], [100_000]], LISTED) == pytest.approx(amount * usd)
 
 
 def test_the_log_and_the_metrics_are_paid_too() -> None:
-    """A sweep runs each minute; a stage has two metrics, or by profile three for each sink and the lag, or those by
-    stream.
+    """A sweep runs each minute. A stage pays for two metrics, with metrics by profile for three for each sink and one
+    for the lag, with metrics by stream for each stream's own.
     """
     free = prices.read().also("cloudwatch", "log_gb", 0)
     logged, unlogged = (delivered.usd(["sqs"], flow(), SETTINGS, listed)["delivery"] for listed in (LISTED, free))

@@ -22,7 +22,7 @@ from local.generated_pages import outdated
 from states_language.clock import VirtualClock
 
 LISTED = prices.read()
-# What a replay would say; the pages are held to a real one.
+# In place of a replay's result; the pages are compared with a real one.
 MONTHS = Months(Month(6_500, 2_640_000_000, 3_100, 14), Month(6_000, 5_256_000_000, 6_000, 2))
 SOURCE = month.scenario("prod")
 COUNTED = model.counted
@@ -50,7 +50,7 @@ def costs(settings: dict[str, Any] | None = None, *, streams: int = 1, **load: A
 
 
 def test_the_page_quotes_the_requests_of_an_idle_stream() -> None:
-    """The parts of docs/costs.md that no replay of a month decides; a long test compares all pages."""
+    """docs/costs.md quotes the parts that need no replay of a month as they are now; a long test compares all pages."""
     found = costs().stream_month
     table = (ROOT / "docs" / "costs.md").read_text(encoding="utf-8").partition("<!-- cost: stream -->")[2]
     rows = (line.split("|") for line in table.partition("<!-- /cost -->")[0].splitlines())
@@ -60,30 +60,31 @@ def test_the_page_quotes_the_requests_of_an_idle_stream() -> None:
 
 
 @pytest.mark.long
-def test_the_pages_quote_what_the_command_says(quoted: Quoted) -> None:
-    """`python -m local.costs.cost_pages` writes them."""
+def test_the_pages_quote_the_amounts_of_the_command(quoted: Quoted) -> None:
+    """The pages are as `python -m local.costs.cost_pages` writes them."""
     assert sorted(path.name for path in outdated(cost_pages.files(quoted))) == []
 
 
 @pytest.mark.long
-def test_one_of_a_hundred_costs_cents(quoted: Quoted) -> None:
-    """Ten cents a month at an event a minute, fifty at an event a second, without backups and the tables' key.
+def test_a_stream_of_a_function_with_a_hundred_costs_cents(quoted: Quoted) -> None:
+    """A stream that shares its function with 99 costs ten cents a month at an event a minute, fifty at an event a
+    second. Backups and the tables' key are not included.
 
-    Where each minute has its event, the second search for gaps (decision 107) makes it a quarter of a cent more.
+    If each minute has its event, the second search for gaps (decision 107) adds a quarter of a cent.
     """
     plain = replace(SOURCE, settings={**SOURCE.settings, "point_in_time_recovery": False})
     listed = LISTED.also("kms", "million_requests", 0)
     found = model.costs(plain, month.replayed(plain), cost_pages.TOGETHER, listed)
     minute, by_the_clock, second = (one.stream_month["sum"] for one in found[1:])
     assert (minute <= 0.10, by_the_clock <= 0.1026, second <= 0.50) == (True, True, True)
-    # A function's own price is shared, what a stream stores is not.
+    # The price of a function is shared, that of stored events is not.
     shared, alone = quoted.together[3].stream_month, quoted.alone["packed"].stream_month
     assert shared["lambda"] == pytest.approx(alone["lambda"] / 100, rel=0.03)
     assert shared["events"] == pytest.approx(alone["events"], rel=0.03)
 
 
 def test_the_parts_are_all_there_and_make_the_sum() -> None:
-    """A part that costs nothing is 0; without events there is no price of a million."""
+    """The sum has every part; a part that costs nothing is 0, and without events there is no price of a million."""
     found = costs()
     assert tuple(found.stream_month) == (*PARTS, "sum")
     assert found.stream_month["sum"] == pytest.approx(sum(found.stream_month[part] for part in PARTS), abs=1e-12)
@@ -95,7 +96,7 @@ def test_the_parts_are_all_there_and_make_the_sum() -> None:
 
 
 def test_an_event_is_an_item_and_an_index_entry() -> None:
-    """Two units of 1 KB each, and a third from 1 KB on."""
+    """An event costs two write units, its item's and its index entry's, and a third if the item exceeds 1 KB."""
     million = [costs(events_per_s=0.05, event_bytes=size) for size in (200, 1200)]
     events = [(found.million_events or {})["events"] for found in million]
     assert events == [pytest.approx(1.25, rel=0.02), pytest.approx(1.875, rel=0.01)]
@@ -105,7 +106,7 @@ def test_an_event_is_an_item_and_an_index_entry() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(("rate", "rel"), [(0.001, 0.1), (4_000, 0.01)])
 def test_a_rare_or_a_dense_event_costs_as_much_as_another(rate: float, rel: float) -> None:
-    """It is counted at a rate at which a run has some, and not so many that it takes a minute."""
+    """An event costs the same at any rate: a run is counted at a rate with some events, but too few for a minute."""
     asked: dict[str, Any] = {"events_per_s": rate, "event_bytes": 200}
     assert 0 < counted(replace(IDLE, **asked)).flow.events < 11_000
     found = costs(**asked)
@@ -114,14 +115,14 @@ def test_a_rare_or_a_dense_event_costs_as_much_as_another(rate: float, rel: floa
 
 
 @pytest.mark.parametrize(("size", "units"), [pytest.param(200, 1, marks=pytest.mark.long), (1200, 2)])
-def test_an_event_that_no_index_has_is_an_item(size: int, units: int) -> None:
-    """It costs half as many units below 1 KB, and one for each begun KB; apart from the entry's bytes, the rest is as
-    with an order.
+def test_an_event_without_an_index_costs_its_item_only(size: int, units: int) -> None:
+    """Without an index, an event costs half as many units below 1 KB, and one for each begun KB. Apart from the bytes
+    of the entry, everything else is as with an order.
     """
     asked: dict[str, Any] = {"events_per_s": 0.05, "event_bytes": size}
     flow, ordered = (counted(replace(IDLE, **asked, order=order)).flow for order in ("none", "index"))
     written, with_index = (one.counts.write_units(NAMES["events_table"]) for one in (flow, ordered))
-    # At a handover some are read twice, and refused at the price of what is there.
+    # At a handover some events come twice, and a refused write costs the units of the existing item.
     assert units * flow.events <= written <= units * flow.events * 1.02
     assert with_index - written == flow.events == ordered.events
     assert flow.counts.by_kind.keys() == ordered.counts.by_kind.keys()
@@ -135,7 +136,7 @@ def test_an_event_that_no_index_has_is_an_item(size: int, units: int) -> None:
 @pytest.mark.parametrize("store", ["items", "log"])
 @pytest.mark.parametrize("flush_s", [None, 0.0, 0.02, 5.0, 60.0])
 def test_no_counted_run_receives_more_than_some_hundred_megabytes(store: str, flush_s: float | None) -> None:
-    """However large the events are and however many come: a second of 20 kB x 100,000 was minutes of work."""
+    """A counted run is limited in bytes for any size and rate of events: one second of 20 kB x 100,000 took minutes."""
     for size, rate in itertools.product((1, 200, 20_000, 262_144), (1e-6, 1, 1_000, 100_000)):
         load = Load(1, rate, size, store, flush_s if store == "log" else None)
         counted_per_s = max(min(rate, model.most_counted_per_s(load)), model.RAREST_PER_S)
@@ -143,15 +144,15 @@ def test_no_counted_run_receives_more_than_some_hundred_megabytes(store: str, fl
         assert counted_per_s * length_s * size < 12 * model.BYTES, (size, rate)
 
 
-def test_what_is_left_out_costs_no_write() -> None:
-    """A quarter of the events costs a quarter of the units; the stream itself costs the same."""
+def test_an_event_that_is_left_out_costs_no_write() -> None:
+    """If a quarter of the events is kept, writes cost a quarter; the stream itself costs the same."""
     found = [costs(events_per_s=0.05, keep=keep).stream_month for keep in (1, 0.25)]
     assert found[1]["events"] == pytest.approx(found[0]["events"] / 4, rel=0.02)
     assert found[0]["lambda"] == found[1]["lambda"]
 
 
 def test_a_million_events_in_a_log_cost_cents() -> None:
-    """At 100/s of 200 bytes, readable within a second: some six units for each segment of a hundred."""
+    """At 100/s of 200 bytes, readable within a second, a segment of a hundred events costs some six write units."""
     asked: dict[str, Any] = {"events_per_s": 100, "event_bytes": 200, "store": "log"}
     assert (costs(**asked).million_events or {})["sum"] <= 0.05
     flow = counted(replace(IDLE, **asked)).flow
@@ -159,8 +160,8 @@ def test_a_million_events_in_a_log_cost_cents() -> None:
     assert puts == pytest.approx(flow.events / 100, rel=0.1)
 
 
-def test_what_the_settings_change() -> None:
-    """Memory, backups, retention, and what has metrics."""
+def test_costs_follow_the_settings() -> None:
+    """Memory, backups, retention and the grouping of metrics change the costs in proportion."""
     found = costs(events_per_s=0.1)
     larger = costs({"memory_mb": 256}, events_per_s=0.1).stream_month["lambda"]
     assert larger == pytest.approx(2 * found.stream_month["lambda"], rel=0.001)
@@ -177,8 +178,10 @@ def test_what_the_settings_change() -> None:
     assert costs(events_per_s=0.1, streams=100).stream_month == found.stream_month | less
 
 
-def test_the_page_of_a_stream_pays_for_an_event_what_the_command_says() -> None:
-    """The rates have an event's requests and storage, and no share of a metric that costs the same for any number."""
+def test_the_page_of_a_stream_uses_the_commands_price_of_an_event() -> None:
+    """The page's rates have an event's requests and storage, but no metric, which costs the same for any number of
+    events.
+    """
     idle, busy = costs(), costs(events_per_s=0.05, event_bytes=200)
     alone = {"idle": idle} | dict.fromkeys(("light", "unordered", "packed"), busy)
     rates = json.loads(cost_pages.rates(Quoted(alone, [idle], {})))
@@ -190,7 +193,7 @@ def test_the_page_of_a_stream_pays_for_an_event_what_the_command_says() -> None:
 
 
 def test_a_post_costs_the_api_and_an_express_execution() -> None:
-    """An API's request, an execution of two times 100 ms with 64 MB, and the consistent read of a lease."""
+    """A POST costs an API request, an execution of twice 100 ms with 64 MB, and the consistent read of a lease."""
     assert MILLION * stage_costs.post_usd(LISTED) == pytest.approx(3.50 + 1.00 + 0.2 / 16 * 16.67 + 0.125)
 
 
@@ -229,17 +232,19 @@ def test_a_post_costs_the_api_and_an_express_execution() -> None:
         ("--price kinesis.gb_in=nan", f"--price: 'kinesis.gb_in=nan' is not a price: {A_PRICE}"),
     ],
 )
-def test_what_cannot_be_answered(options: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The answer is one sentence that names the option, and status 2."""
+def test_an_invalid_option_is_refused_with_one_sentence(
+    options: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An invalid option is refused with one sentence that names it, and status 2."""
     assert main(["cost", *options.split()]) == 2
     written = capsys.readouterr()
     assert (written.out, written.err) == ("", f"streamkeeper: {sentence}.\n")
 
 
-def test_both_forms_of_the_answer_say_the_same(
+def test_the_json_and_the_text_have_the_same_amounts(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The JSON has all parts, the text the sums; a note says that a busy stream needs partitions."""
+    """The JSON has all parts, the text the sums; both have the note that a busy stream needs partitions."""
     monkeypatch.setattr(month, "replayed", lambda _: MONTHS)
     monkeypatch.setattr(model, "counted", lambda _, load: counted(replace(load, streams=1, events_per_s=0.1)))
     options = ["--events-per-s", "1200", "--streams", "3"]
@@ -263,7 +268,7 @@ def test_both_forms_of_the_answer_say_the_same(
 def test_streams_share_functions_as_evenly_as_can_be(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seven with three to a function are three, two and two; without --streams as many as share a function."""
+    """Seven streams with three to a function are three, two and two; without --streams, as many as share a function."""
     together = [Load(streams, 0, 1, "items", None, per_function=3).together for streams in (1, 2, 3, 4, 7, 9)]
     assert together == [1, 2, 3, 2, 3, 3]
     monkeypatch.setattr(month, "replayed", lambda _: MONTHS)
@@ -277,7 +282,7 @@ def test_streams_share_functions_as_evenly_as_can_be(
 
 
 def test_a_clocks_events_come_at_their_times_and_a_little_late() -> None:
-    """There is one in each interval, a little late, so that the distance to the next varies."""
+    """A clocked upstream sends one event in each interval, a little late, so the time between two events varies."""
     clock = VirtualClock(seed=1)
     upstream = SteadyUpstream(clock, 1 / 60, 200, 0, is_clocked=True)
 
@@ -298,7 +303,7 @@ def test_a_clocks_events_come_at_their_times_and_a_little_late() -> None:
 
 
 def test_a_vpc_costs_its_endpoints() -> None:
-    """Each subnet's zone has four, and one for each sink that has its own; a stage without a VPC pays nothing."""
+    """Each subnet has four endpoints, and one for each sink with its own; a stage without a VPC pays nothing."""
     inside, kinds = {"vpc_subnet_ids": "subnet-0a1b2c3d,subnet-4e5f6a7b"}, ("sqs", "eventbridge", "kinesis")
     found, delivering = costs(inside).fixed_month, costs(inside, deliver=kinds).fixed_month
     assert found["vpc"] == pytest.approx(4 * 2 * 7.30)

@@ -37,8 +37,10 @@ def test_the_size_of_a_value(value: dict[str, object], size: int) -> None:
     assert item_bytes({"é": value}) == 2 + size
 
 
-def test_a_write_is_of_the_larger_item_and_of_each_index_that_changes() -> None:
-    """1,024 bytes are a unit and one more is two; an index that sees no change takes none."""
+def test_a_write_is_billed_by_the_larger_item_and_by_each_changed_index() -> None:
+    """The older or the newer item counts, whichever is larger; 1,025 bytes are two units. An unchanged index costs
+    none.
+    """
     assert write_units(None, item(1024), (), KEYS) == 1
     assert write_units(None, item(1025), (), KEYS) == 2
     assert write_units(item(3000), item(100), (), KEYS) == 3
@@ -53,14 +55,14 @@ def test_a_write_is_of_the_larger_item_and_of_each_index_that_changes() -> None:
     assert write_units(held, item(600, generation="1", execution="x"), [HELD], KEYS) == 1
 
 
-def test_a_refused_condition_costs_what_stands_there() -> None:
-    """It costs the units of the existing item, or one; what stands there is stored with a hundred bytes besides."""
+def test_a_refused_condition_costs_the_units_of_the_existing_item() -> None:
+    """A refused condition costs the existing item's units, or one; 100 bytes more than an item's size are stored."""
     assert (stored_bytes(None), stored_bytes(item(300))) == (0, 400)
     assert (refused_units(None), refused_units(item(1024)), refused_units(item(2500))) == (1, 1, 3)
 
 
 def test_a_read_is_rounded_by_item_or_together() -> None:
-    """A Query rounds the sum of its items, a get by keys rounds each item; a missing item costs as much as one unit."""
+    """A Query rounds the sum of its items, a get by keys each item; a missing item costs as much as one unit."""
     assert read_units([4096], consistent=True) == 1
     assert read_units([4097], consistent=True) == 2
     assert read_units([0], consistent=False) == 0.5
@@ -71,7 +73,7 @@ def test_a_read_is_rounded_by_item_or_together() -> None:
 
 
 def test_the_tables_are_those_that_are_deployed() -> None:
-    """Their keys and indexes are read from the template's source."""
+    """The tables' keys and indexes are read from the template's source."""
     assert events_table().keys == control_table().keys == KEYS
     assert events_table().indexes["by-position"] == POSITION
     assert (events_table().has_events, control_table().has_events) == (True, False)

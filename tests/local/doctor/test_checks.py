@@ -54,8 +54,8 @@ STACK = "arn:aws-cn:cloudformation:cn-north-1:123456789012:stack/streamkeeper-pr
 STAGE = Deployed("prod", RESOURCES, {"StackStatus": "UPDATE_COMPLETE", "StackId": STACK})
 
 
-def test_a_stack_without_its_machine_is_still_of_an_account() -> None:
-    """A first deployment that failed leaves one: doctor ended with a traceback."""
+def test_the_account_is_known_without_the_state_machine() -> None:
+    """The account is read from the stack: a failed first deployment has no machine, and doctor printed a traceback."""
     assert replace(STAGE, resources=()).account == ("aws-cn", "cn-north-1", "123456789012")
 
 
@@ -104,8 +104,8 @@ def found(**other: Any) -> dict[str, Finding]:
     return {one.what: one for one in every if not one.is_well}
 
 
-def test_a_stage_that_is_well_has_no_finding() -> None:
-    """Everything that is requested is as in the template."""
+def test_a_healthy_stage_has_no_finding() -> None:
+    """A stage that is as the template requests has no finding."""
     assert found() == {}
 
 
@@ -118,18 +118,18 @@ def test_a_stage_that_is_well_has_no_finding() -> None:
         ({"MemorySize": 512}, "{} ", "4, not the deployed one, whose memory and definition differ"),
     ],
 )
-def test_streams_run_what_is_deployed_or_the_difference_is_named(
+def test_a_version_that_differs_from_the_deployed_one_is_noted(
     changed: dict[str, Any], definition: str, words: str
 ) -> None:
-    """Code, settings and the machine's definition wait for an upgrade; a definition that waits leaves a space."""
+    """Changed code, settings and definition wait for an upgrade; a waiting definition ends with a space."""
     facts = answers(machines={"Connections": {"status": "ACTIVE", "definition": definition}})
     facts["functions"] = {key: one | changed for key, one in facts["functions"].items()}
     (one,) = (each for each in stage_checks.judged(STAGE, facts) if each.what == "version that streams run")
     assert (one.found, one.state is State.NOTE) == (words, words[3:6] == "not")
 
 
-def test_a_throttled_function_gets_back_what_the_template_reserves() -> None:
-    """The console's button "Throttle" reserves nothing; a function without a reservation gets none again.
+def test_a_throttled_function_gets_back_the_templates_reservation() -> None:
+    """The console's button "Throttle" sets the reservation to 0; a function without one in the template loses it again.
 
     A reservation that is gone is no throttle.
     """
@@ -144,7 +144,7 @@ def test_a_throttled_function_gets_back_what_the_template_reserves() -> None:
     ]  # fmt: skip
 
 
-# What is answered otherwise, what the finding is about, and its state.
+# For each problem: the answer that differs, the subject of the finding, and its state.
 ONE: dict[str, tuple[dict[str, Any], str, State]] = {
     "a machine is deleted": ({"machines": {"Connections": GONE}}, "state machine Connections", State.WRONG),
     "nobody may ask": ({"machines": {"Connections": REFUSED}}, "state machine Connections", State.UNKNOWN),
@@ -197,8 +197,8 @@ ONE: dict[str, tuple[dict[str, Any], str, State]] = {
 }  # fmt: skip
 
 
-def test_each_thing_that_is_wrong_is_one_finding() -> None:
-    """It names what is wrong, what it should be if that is known, and what to do."""
+def test_each_problem_is_one_finding() -> None:
+    """The finding names the problem, the right value if it is known, and what to do."""
     for case, (other, what, state) in ONE.items():
         findings = found(**other)
         assert {name: one.state for name, one in findings.items()} == {what: state}, case
@@ -207,8 +207,8 @@ def test_each_thing_that_is_wrong_is_one_finding() -> None:
         assert one.line().startswith(f"{state.value:<6} {what}: {one.found}"), case
 
 
-def test_an_alarm_that_somebody_changed_gets_back_what_the_template_says() -> None:
-    """Each changed property is named; actions that somebody has added stay, and a deleted alarm is made again."""
+def test_a_changed_alarm_gets_back_the_templates_values() -> None:
+    """Each changed property is named; actions that a person has added stay, and a deleted alarm is created again."""
     (changed,) = found(alarms=[ALARM | {"Threshold": 5.0, "AlarmActions": ["a pager"], "Dimensions": []}]).values()
     assert (changed.what, changed.found, changed.wanted) == (
         "alarm Stuck, settings",
@@ -229,7 +229,7 @@ def table_with(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_table_gets_back_the_key_of_the_template() -> None:
-    """One that was restored has AWS's: doctor called that well, and chose it for a table without KMS.
+    """A table with another key gets back the template's. A restored table has AWS's key, which doctor took for right.
 
     A key's ARN in the template is of the stack's own region, account and partition.
     """
@@ -257,7 +257,7 @@ def test_a_table_gets_back_the_key_of_the_template() -> None:
 
 
 def test_time_to_live_of_another_attribute_is_left_to_a_person() -> None:
-    """AWS refuses the change until it was off for an hour, so --repair was refused in each round."""
+    """AWS refuses the change until time to live was off for an hour, so --repair was refused in each round."""
     wanted = {**TABLE.properties, "TimeToLiveSpecification": {"AttributeName": "expires_at"}}
     stage, facts = replace(STAGE, resources=(replace(TABLE, properties=wanted), *RESOURCES[1:])), answers()
     for told, can in (
@@ -270,8 +270,8 @@ def test_time_to_live_of_another_attribute_is_left_to_a_person() -> None:
         assert ("switch that off, and an hour later `streamkeeper doctor" in one.fix) is not can
 
 
-def test_a_mapping_of_an_old_stream_is_followed_by_a_new_one() -> None:
-    """The new one reads the table's present stream, with the template's settings; the old one is not changed."""
+def test_a_mapping_of_an_old_stream_gets_a_new_one_beside_it() -> None:
+    """The new mapping reads the table's present stream, with the template's settings; the old one is not changed."""
     (finding,) = found(mappings=[{"UUID": "uuid", "EventSourceArn": OLD, "State": "Enabled"}]).values()
     assert finding.found == "the function is called for a stream that the table no longer has"
     assert finding.mend is not None
@@ -285,8 +285,8 @@ def test_a_mapping_of_an_old_stream_is_followed_by_a_new_one() -> None:
     }
 
 
-def test_the_run_on_this_machine_reads_its_tables_itself() -> None:
-    """It calls the delivering function without a mapping of Lambda's, so none is lacking."""
+def test_the_local_run_needs_no_event_source_mapping() -> None:
+    """The local run reads its tables itself and calls the delivery, so no mapping is missing; on AWS it would be."""
     mappings = Account(lambda _: None, HERE).listed("lambda", "list_event_source_mappings", "", has=MAPPINGS)
     assert (list(found(mappings=mappings)), list(found(mappings=[]))) == ([], ["delivery from EventsTable's stream"])
 
@@ -302,8 +302,8 @@ def test_the_stream_is_switched_on_before_it_is_read() -> None:
     }  # fmt: skip
 
 
-def test_what_no_stream_needs_is_one_note() -> None:
-    """A stage ships profiles that nobody uses, so their secrets may be missing; those in use have a line each."""
+def test_problems_of_unused_profiles_are_one_note() -> None:
+    """A stage ships profiles without streams, whose secrets may be missing; each profile in use has its own line."""
     broken = {"secrets": {"the secret 'x'": "it cannot be read"}, "hosts": {"h:443": "it does not answer"}}
     unused = dict.fromkeys(("kraken", "alpaca"), broken)
     assert found(profiles=unused) == {}
@@ -312,8 +312,8 @@ def test_what_no_stream_needs_is_one_note() -> None:
     assert (noted.state, noted.found) == (State.NOTE, "2 with a problem: alpaca, kraken")
 
 
-def test_keys_of_the_account_cost_requests() -> None:
-    """12 an hour for each table and function, at 3 $ a million; a function of the watch and one of the API besides.
+def test_the_price_of_encryption_counts_requests_and_own_keys() -> None:
+    """Each table and function makes 12 requests an hour, at 3 $ a million; the watch and the API add a function each.
 
     A key that the template names is the account's own, which costs a dollar; a table without KMS costs nothing.
     """
@@ -335,14 +335,14 @@ def test_keys_of_the_account_cost_requests() -> None:
 
 
 def status(word: str, generation: int, holder: dict[str, Any] | None = None) -> Any:
-    """The answer of a stream with this status."""
+    """Returns the API's answer for a stream with this status."""
     said = {"reason": "refused", "verdict": "Refused.", "holder": holder}
     return api_server.answers({"stream": "demo", "status": word, "generation": generation} | said)
 
 
 def test_a_start_is_awaited_until_the_execution_has_claimed_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until then the API answers as before the start, which says nothing about it. A started stream is stopped, even
-    after a Ctrl-C before the answer to its start, or an answer that says nothing about it.
+    """Until the execution has claimed the stream, the API answers as before the start, which is no failure. A started
+    stream is stopped, even after a Ctrl-C before the answer to its start, or if that answer is an error.
     """
     monkeypatch.setattr("time.sleep", lambda _: None)
     started, connected = api_server.answers({"executionArn": "arn"}), status("running", 4, {"fence": 9})

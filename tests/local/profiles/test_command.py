@@ -22,7 +22,7 @@ MARKS = {"heartbeat", "end", "loss", "disconnect", "snapshot"}
 
 
 def test_every_problem_of_every_file_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line each, with the file, the field and what would be right; the status is 1."""
+    """Each problem is one line with the file, the field and what would be right; the status is 1."""
     one, two = tmp_path / "one.toml", tmp_path / "two.toml"
     one.write_text('framing = "csv"\nextra = 1\naddress = "${UPSTREAM_X}/a"\n')
     two.write_text("framing =\n")
@@ -104,10 +104,10 @@ HOOK = b'[[deliver]]\nwebhook = "http://127.0.0.1:8080/"\nallow_private = true\n
         (SOUND + b"again = false", ONCE.format("again = false"), [NO_END]),
     ],
 )
-def test_a_sound_profile_is_told_so_and_how_it_resumes(
+def test_a_valid_profile_prints_how_its_stream_resumes(
     tmp_path: Path, text: bytes, says: str, warnings: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Standard output also has warnings; a warning is a problem only with --strict."""
+    """For a valid profile the command prints how it resumes, and its warnings; only --strict makes them problems."""
     path = tmp_path / "one.toml"
     path.write_bytes(text)
     assert main(["profile", "check", str(path)]) == 0
@@ -116,8 +116,10 @@ def test_a_sound_profile_is_told_so_and_how_it_resumes(
     assert main(["profile", "check", "--strict", str(path)]) == bool(warnings)
 
 
-def test_a_field_below_a_table_is_told_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The warning comes even if the profile becomes invalid, because its value is not the mistake."""
+def test_a_misplaced_field_gets_a_warning_that_names_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A profile's field below a table gets a warning even if the profile is invalid, because its value is correct."""
     path = tmp_path / "one.toml"
     path.write_bytes(
         SOUND
@@ -135,8 +137,8 @@ def test_a_field_below_a_table_is_told_its_place(tmp_path: Path, capsys: pytest.
     ]
 
 
-def test_a_program_reads_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Standard output has one JSON object and nothing else, whatever is wrong; the status is the same."""
+def test_the_json_has_the_same_findings_as_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --json, standard output has one JSON object and nothing else, whatever is wrong; the status is the same."""
     paths = [tmp_path / f"{name}.toml" for name in ("sound", "lines", "wrong", "missing")]
     for path, text in zip(paths, (SOUND, LINES, ADDRESS % b"ftp://a" + b"stall_s = 1", b""), strict=True):
         path.write_bytes(text)
@@ -157,8 +159,8 @@ def test_a_program_reads_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert (json.loads(printed.out), printed.err) == ({"files": files[:count]}, "")
 
 
-def test_profiles_are_checked_by_name_and_all_without_one(capsys: pytest.CaptureFixture[str]) -> None:
-    """Names are those of env/streams; a file of that name comes first."""
+def test_a_profile_is_checked_by_its_name_and_without_a_name_all_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """A name is that of a profile in env/streams; without a name, all of them are checked."""
     assert main(["profile", "check", "demo"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert line.endswith("demo.toml: valid; it resumes with the last event ID in the header Last-Event-ID")
@@ -187,7 +189,7 @@ PRIVATE = "address leads to a private address, which the profile does not allow"
 def test_a_bad_file_gets_a_sentence(
     tmp_path: Path, name: str, text: bytes, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is one line on standard error without a secret, and the exit status is 1."""
+    """An invalid file gets one line on standard error, without a secret; the exit status is 1."""
     path = tmp_path / f"{name}.toml"
     path.write_bytes(text)
     assert main(["profile", "check", str(path)]) == 1

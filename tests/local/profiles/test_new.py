@@ -1,4 +1,4 @@
-"""`streamkeeper profile new`: the profiles that it writes for servers that nobody here wrote, and what it refuses.
+"""`streamkeeper profile new`: the profiles that it writes for other people's servers, and what it refuses.
 
 Each profile that it writes passes `profile check`, and `profile try` reads events with it.
 """
@@ -29,7 +29,7 @@ JSON_LINES = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
 
 
 def made(url: str, folder: Path, *more: str, seconds: str = LOOK_S) -> dict[str, Any]:
-    """Runs the verb for the address and returns the profile, which is valid."""
+    """Runs `profile new` for the address and returns the profile, which is valid."""
     file = folder / "seen.toml"
     file.unlink(missing_ok=True)
     assert main(["profile", "new", url, "--seconds", seconds, "--output", str(file), *more]) == 0
@@ -49,8 +49,8 @@ def better_sse() -> Iterator[str]:
             process.terminate()
 
 
-def test_an_event_stream_that_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """better-sse's ids are key and cursor; it was seen to resume after one, and may count them anew."""
+def test_the_profile_of_better_sse_resumes_by_its_ids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """better-sse's ids are key and cursor. The server resumed after an id in the trial, and may count its ids anew."""
     with better_sse() as url:
         profile = made(url, tmp_path)
         assert {name: profile[name] for name in ("address", "framing", "allow_private", "resume")} == {
@@ -66,8 +66,10 @@ def test_an_event_stream_that_resumes(tmp_path: Path, capsys: pytest.CaptureFixt
     assert shown[-1].endswith("; cursor 20")
 
 
-def test_json_lines_that_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The key of PouchDB's changes is the place in the feed, not a document's id, which recurs; `since` resumes."""
+def test_the_profile_of_pouchdbs_changes_resumes_by_sequence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The key is the place in PouchDB's feed, not the document's id, which recurs; `since` resumes."""
     with contextlib.closing(Database()) as database:
         database.write(6)
         profile = made(f"{database.address}/ledger/_changes?feed=continuous&heartbeat=200", tmp_path)
@@ -108,16 +110,18 @@ def block(number: int, id_: str = "", name: str = "", data: str = "") -> bytes:
         (b": nothing yet\n\n", {}),
     ],
 )
-def test_what_names_an_event(answer: bytes, wanted: dict[str, Any], tmp_path: Path) -> None:
-    """The profile has what was seen of ids, bodies and heartbeats, and nothing else."""
+def test_the_key_is_chosen_by_what_differs_between_events(
+    answer: bytes, wanted: dict[str, Any], tmp_path: Path
+) -> None:
+    """The profile has the ids, bodies and heartbeats that were seen, and nothing else."""
     with serving(lambda peer: peer.send(UNTIL_CLOSE + answer)) as server:
         profile = made(server.address, tmp_path)
     assert {name: profile[name] for name in profile if name in ("key", "on_conflict", "heartbeat", "cursor")} == wanted
     assert profile["framing"] == "sse"
 
 
-def test_a_post_is_looked_at_too(tmp_path: Path) -> None:
-    """The body is sent, and the profile has it as it was typed."""
+def test_a_profile_is_written_for_a_post_too(tmp_path: Path) -> None:
+    """The body is sent with a POST, and the profile has it as it was typed."""
     body = '{"watch": {"key": "Zm9v", "what": "\\"é\\u0000"}}'
     with serving(sends(JSON_LINES, b'{"result": {"created": true}}\n', then=Peer.wait_until_gone)) as server:
         profile = made(server.address, tmp_path, "--body", body, seconds="0.5")
@@ -137,13 +141,15 @@ def test_a_post_is_looked_at_too(tmp_path: Path) -> None:
     ],
 )
 def test_lines_of_text_are_events(body: str, framing: str, tmp_path: Path) -> None:
-    """Two connections cut lines at the same places, but not reads; a document of several lines is not taken apart."""
+    """Text is split into lines, because two connections cut lines, unlike reads, alike. A document of several lines is
+    not split.
+    """
     with serving(sends(f"HTTP/1.1 {PLAIN}{body}".encode(), then=Peer.wait_until_gone)) as server:
         assert made(server.address, tmp_path, seconds="0.5")["framing"] == framing
 
 
-def test_a_file_is_no_stream_for_sure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The upstream may end each answer, so a profile is written, which says that it did."""
+def test_an_answer_that_ends_gets_a_profile_with_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An upstream may end each answer, so the profile is written, with a note that the answer ended."""
     with serving(lambda peer: peer.send(JSON_LINES + b'{"n": 1}\n{"n": 2}\n')) as server:
         made(server.address, tmp_path)
     assert "is written, although the upstream ended the answer; try it" in capsys.readouterr().err
@@ -161,8 +167,10 @@ def test_a_file_is_no_stream_for_sure(tmp_path: Path, capsys: pytest.CaptureFixt
         (PLAIN + "data: 1\n\n", "the answer has a content type other than text/event-stream"),
     ],
 )
-def test_what_is_no_stream(status: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One sentence says what answered, or why every function would refuse it, and nothing is written."""
+def test_an_answer_that_is_no_stream_is_refused(
+    status: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One sentence says what answered, or why every function would refuse the answer, and no file is written."""
     page = f"{status}\r\nContent-Type: text/html\r\nContent-Length: 13\r\n\r\n<p>no</p>\n<p>"
     head = f"HTTP/1.1 {status if PLAIN in status else page}"
     with serving(lambda peer: peer.send(head.encode())) as server:
@@ -172,7 +180,9 @@ def test_what_is_no_stream(status: str, said: str, tmp_path: Path, capsys: pytes
 
 
 def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A bad address, an invalid name, an existing file: status 2, and nothing is requested or overwritten."""
+    """A bad address, an invalid name or an existing file gets one line and status 2; nothing is requested or
+    overwritten.
+    """
     file = tmp_path / "there.toml"
     file.write_text("mine")
     for arguments, said in (
@@ -201,8 +211,8 @@ BODIES = st.dictionaries(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(BODIES, min_size=2, max_size=6))
-def test_a_place_is_shared_by_no_two_events(bodies: list[dict[str, Any]]) -> None:
-    """For any JSON, the values at the place differ for all events; the profile is valid TOML and loses nothing."""
+def test_a_chosen_key_differs_for_all_events(bodies: list[dict[str, Any]]) -> None:
+    """For any JSON, the values at a chosen place differ for all events; the profile is valid TOML and loses none."""
     seen = Probe(frames=[Frame(json.dumps(body)) for body in bodies])
     for place in places.unique(seen.bodies):
         values = [json.loads(json.dumps(body)) for body in bodies]

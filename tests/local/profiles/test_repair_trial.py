@@ -1,4 +1,4 @@
-"""`profile try --repair` compares the stream's events with those of the address, under the same keys."""
+"""`profile try --repair` compares the stream's events with those at the repair's address, under the same keys."""
 
 import json
 import os
@@ -29,10 +29,10 @@ after_s = 4
 
 @pytest.mark.cpu(4)
 @pytest.mark.parametrize(("key", "status"), [("$.id", 0), ("$.at_ms", 1)])
-def test_both_sides_of_an_overlap_are_compared(
+def test_the_keys_of_the_stream_and_of_the_address_are_compared(
     key: str, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """If all keys agree, it says so and exits with 0; if an item has another key than its event, with 1."""
+    """If all keys agree, the command says so and exits with 0; if an item has another key than its event, with 1."""
     with serving() as (_, port):
         file = tmp_path / "trades.toml"
         file.write_text(PROFILE.format(origin=f"http://127.0.0.1:{port}", key=key))
@@ -51,11 +51,12 @@ def test_both_sides_of_an_overlap_are_compared(
 
 
 @pytest.mark.parametrize(("ids", "is_told"), [([2, 3, 4], False), ([4, 3, 2], False), ([3, 2, 4], True)])
-def test_another_order_than_the_stream_has_is_told(ids: list[int], is_told: bool) -> None:
-    """A repair by id would miss an event beyond an edge; going back in time is not another order.
+def test_an_address_with_another_order_than_the_stream_is_reported(ids: list[int], is_told: bool) -> None:
+    """A different order is reported, because a repair by id would miss an event beyond an edge. The reverse order is
+    accepted.
 
-    Of numbered pages the first is requested by its number too; behind the last, the address answers 404. The greeting
-    at the beginning of the stream has no key to ask from.
+    Of numbered pages the first is requested by its number too; after the last, the address answers 404. The greeting at
+    the beginning of the stream has no key to begin from.
     """
     said: list[str] = []
     page = Answer(body=json.dumps([{"id": one} for one in ids]).encode())
@@ -68,8 +69,8 @@ def test_another_order_than_the_stream_has_is_told(ids: list[int], is_told: bool
     assert ("repair: the address has them in another order than the stream" in said) == is_told
 
 
-def test_a_trial_waits_as_told_and_ends_at_the_far_edge() -> None:
-    """A repair obeys Retry-After and does not read on to the present; neither does its trial."""
+def test_a_trial_of_a_repair_obeys_retry_after_and_ends_at_the_far_edge() -> None:
+    """A trial, like a repair, obeys Retry-After and does not read on to the present."""
     said, asked = list[str](), list[str]()
 
     def answer(request: Request) -> Answer:

@@ -30,8 +30,8 @@ def is_parsed(table: dict[str, Any]) -> bool:
     return True
 
 
-def test_the_file_is_what_the_parser_asks_for() -> None:
-    """`python -m local.profiles.schema` writes it; it is a valid schema."""
+def test_the_schema_file_is_up_to_date() -> None:
+    """The file is as `python -m local.profiles.schema` writes it, and a valid schema."""
     file = PROJECT / "env" / schema.FILE
     assert file.read_text(encoding="utf-8") == schema.text()
     jsonschema.Draft7Validator.check_schema(json.loads(schema.text()))
@@ -39,7 +39,7 @@ def test_the_file_is_what_the_parser_asks_for() -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
 def test_each_shipped_profile_passes_and_names_the_schema(file: Path) -> None:
-    """Its first line is the directive that editors read, with the path of the file."""
+    """Each shipped profile is valid; its first line is the directive that editors read, with the path of the schema."""
     text = file.read_text(encoding="utf-8")
     directive, _, place = text.splitlines()[0].partition(" ")
     assert (directive, (file.parent / place).resolve()) == ("#:schema", (PROJECT / "env" / schema.FILE).resolve())
@@ -61,7 +61,7 @@ VALUES = st.one_of(
 
 
 @given(st.sampled_from(sorted(SIMPLE)), VALUES)
-def test_what_the_parser_takes_passes(name: str, value: Any) -> None:
+def test_the_schema_accepts_each_value_that_the_parser_accepts(name: str, value: Any) -> None:
     """For any field with any value: if the parser accepts the profile, so does the schema."""
     table = BASE | {name: value}
     if is_parsed(table):
@@ -72,8 +72,8 @@ BOUNDED = sorted(name for name, rule in SIMPLE.items() if {"maximum", "enum"} & 
 
 
 @given(st.sampled_from(BOUNDED), VALUES)
-def test_what_the_schema_refuses_the_parser_refuses_by_name(name: str, value: Any) -> None:
-    """Bounds and choices are the parser's own: its problem names the field."""
+def test_the_parser_names_each_field_that_the_schema_refuses(name: str, value: Any) -> None:
+    """If the schema refuses a value by its bound or choices, the parser refuses it too and names the field."""
     table = BASE | {name: value}
     if not VALIDATOR.is_valid(table):
         with pytest.raises(ProfileError, match=name):
@@ -81,7 +81,7 @@ def test_what_the_schema_refuses_the_parser_refuses_by_name(name: str, value: An
 
 
 def test_a_misspelt_field_is_refused() -> None:
-    """The schema refuses it as the parser does, so that an editor marks it."""
+    """The schema refuses a misspelt field as the parser does, so that an editor marks it."""
     wrong: dict[str, Any]
     for wrong in ({"framming": "sse"}, {"resume": {"headr": "X"}}, {"end": {"dat": "x"}}, {"backoff": {"htp": {}}}):
         assert not VALIDATOR.is_valid(BASE | wrong)

@@ -26,8 +26,8 @@ def exchange() -> Iterator[str]:
         yield f"ws{origin.removeprefix('http')}/demo-socket:eur-usd?interval_ms=20"
 
 
-def test_a_profile_is_written_with_what_was_said_and_answered(exchange: str, tmp_path: Path) -> None:
-    """It has the first message, its answer, and the number that no two events share; a trial reads it."""
+def test_the_profile_of_a_socket_has_the_first_message_and_its_answer(exchange: str, tmp_path: Path) -> None:
+    """The profile has the first message, its answer, and the events' own number as the key; a trial reads it."""
     profile = made(exchange, tmp_path, "--say", SAY, seconds="0.5")
     assert (profile["framing"], profile["key"], profile["allow_private"]) == ("websocket", "$.n", True)
     assert profile["subscribe"] == [
@@ -45,10 +45,12 @@ def test_a_profile_is_written_with_what_was_said_and_answered(exchange: str, tmp
         ("okx", {"op": "subscribe", "args": [{"channel": "trades"}]}, {"$.event": "subscribe"}, "$.data[*].tradeId"),
     ],
 )
-def test_an_answer_is_known_by_what_it_repeats(
+def test_an_answer_is_recognized_by_the_value_that_it_repeats(
     provider: str, say: dict[str, Any], expect: dict[str, Any], key: str | None, tmp_path: Path
 ) -> None:
-    """If it repeats nothing, by its own word; whatever a provider says before it. A key may be of a batch."""
+    """An answer that repeats nothing is recognized by its own word, whatever the provider sent before. A key may lie in
+    a batch.
+    """
     with playing() as (origin, _):
         address = f"ws{origin.removeprefix('http')}/{provider}/x"
         profile = made(address, tmp_path, "--say", json.dumps(say))
@@ -58,7 +60,9 @@ def test_an_answer_is_known_by_what_it_repeats(
 def test_a_message_may_hold_a_secret(
     exchange: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is read from the stage and sent; the profile has the reference, even if the answer repeats the value."""
+    """A secret in a message is read from the stage and sent; the profile has its reference, even if the answer repeats
+    it.
+    """
     say = SAY.replace("eur-usd", "${secret:feed:channel}")
     given: dict[str, str] = {"SecretString": json.dumps({"channel": "s3cret-channel"}), "VersionId": "1"}
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
@@ -77,7 +81,7 @@ def test_a_message_may_hold_a_secret(
 
 
 def test_each_answer_belongs_to_its_message() -> None:
-    """What repeats a later message is not the answer to an earlier one, which then has none."""
+    """An answer that repeats a later message does not belong to an earlier one, which then has no answer."""
     came: list[dict[str, Any]] = [{"é": "on", "event": "on", "channel": "eur-usd"}, {"n": 1}, {"n": 2}]
     seen = Probe(frames=[Frame(json.dumps(one)) for one in came])
     assert answers(Address("ws://x", says=("hello", SAY)), seen) == [None, (0, '{ "$.event" = "on" }')]
@@ -92,10 +96,12 @@ def test_each_answer_belongs_to_its_message() -> None:
     assert answers(Address("ws://x", says=("hello", SAY)), seen) == [None, (0, '{ "$.channel" = "eur-usd" }')]
 
 
-def test_a_terminal_is_asked_for_the_first_message(
+def test_the_first_message_is_asked_for_on_a_terminal_only(
     exchange: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If nothing came without one; elsewhere nobody is asked, and the profile says that no message was sent."""
+    """On a terminal the command asks for the first message if no frame came; elsewhere the profile says that none was
+    sent.
+    """
     assert "subscribe" not in made(exchange, tmp_path, "--name", "silent", seconds="0.5")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("sys.stdin.readline", lambda: "")
@@ -112,10 +118,10 @@ def test_a_terminal_is_asked_for_the_first_message(
         (["http", "--say", "x"], 2, "--say is only for ws:// and wss:// addresses"),
     ],
 )
-def test_what_is_no_socket_is_named(
+def test_an_address_that_is_no_websocket_is_refused(
     exchange: str, arguments: list[str], status: int, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The sentence does not mention a credential that nobody asked for."""
+    """The sentence names what answered, and does not mention a credential, which no server required."""
     place, *more = arguments
     origin = exchange.rpartition("/")[0]
     url = origin + place if place.startswith("/") else exchange.replace("ws", "http", 1)
@@ -126,7 +132,7 @@ def test_what_is_no_socket_is_named(
 
 
 def test_no_profile_is_written_for_socket_io(capsys: pytest.CaptureFixture[str]) -> None:
-    """It is known by its first message, and the sentence names the page that says what to do."""
+    """Socket.IO is recognized by its first message, and the sentence names the page that says what to do."""
     with serving(switches(encoded_frame(TEXT, b'0{"sid":"x","upgrades":[]}'))) as server:
         assert main(["profile", "new", server.address.replace("http", "ws", 1), "--seconds", "1", "--output", "-"]) == 1
     assert "it is Socket.IO's, which is not read: docs/not-read.md says what to do" in capsys.readouterr().err
@@ -135,7 +141,7 @@ def test_no_profile_is_written_for_socket_io(capsys: pytest.CaptureFixture[str])
 def test_a_trial_says_why_a_message_was_refused(
     exchange: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It prints the exchange's own words, which message is not answered yet, and that it sends the cursor."""
+    """A trial prints the exchange's words, the message without an answer, and that the message sends the cursor."""
     file = tmp_path / "seen.toml"
     lines = [f'address = "{exchange}"', "allow_private = true", 'framing = "websocket"', 'cursor = "$.n"']
     says = 'subscribe = {{ send = {{ op = "{}", since = "{{cursor}}" }}, expect = {{ "$.op" = "subscribed" }}, {} }}'
@@ -155,7 +161,7 @@ def test_a_trial_says_why_a_message_was_refused(
 
 
 def test_a_trial_fills_the_ticket_into_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The first message holds what the ticket's server answered, as a function's does."""
+    """The first message of a trial contains the ticket that the ticket's server answered, as a function's does."""
     with playing() as (origin, _):
         file = tmp_path / "tickets.toml"
         file.write_text(

@@ -23,7 +23,7 @@ JSON_LINES = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
 def test_a_trial_shows_frames_keys_heartbeats_and_the_end(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It connects once and prints line by line; nothing after the end is read."""
+    """A trial connects once and prints line by line; bytes after the end mark are not read."""
     lines = b'\n{"seq":"4-x","id":"d","changes":[{"rev":"1-a"}]}\n{"last_seq":"4-x"}\n{"seq":"5-x"}\n'
     with serving(lambda peer: peer.send(JSON_LINES + lines)) as server:
         monkeypatch.setenv("UPSTREAM_COUCHDB", server.address)
@@ -89,14 +89,16 @@ def answer(status: int, *headers: str) -> bytes:
 def test_a_trial_prints_how_an_answer_is_read(
     sent: bytes, status: int, lines: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """These are the last lines, without an unexpected warning; the status is 1 without a stream."""
+    """The last lines of a trial say how the answer is read, without an unexpected warning; without a stream the status
+    is 1.
+    """
     ended, shown = tried(lambda peer: peer.send(sent), monkeypatch, capsys)
     assert (ended, shown[-len(lines) :]) == (status, lines)
     assert (CANNOT in shown) == (CANNOT in lines)
 
 
 def test_a_trial_without_an_answer_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """It says that no answer came in time, or why nobody could be reached."""
+    """A trial says that no answer came in time, or why the server could not be reached."""
     status, lines = tried(lambda peer: peer.wait_until_gone(), monkeypatch, capsys, "0.3")
     assert (status, lines) == (1, ["no answer within this time", "total: nothing; cursor none"])
     monkeypatch.setenv("UPSTREAM_DEMO", "http://127.0.0.1:1")
@@ -105,7 +107,7 @@ def test_a_trial_without_an_answer_says_so(monkeypatch: pytest.MonkeyPatch, caps
 
 
 def test_an_interrupt_ends_a_trial_with_its_summary() -> None:
-    """Ctrl-C: the summary is printed, the connection is closed, and the status is 130."""
+    """After Ctrl-C the summary is printed, the connection is closed, and the status is 130."""
     with serving(sends(UNTIL_CLOSE, b"data: x\n\n", then=Peer.wait_until_gone)) as server:
         command = [sys.executable, "-m", "local.cli", "profile", "try", "demo", "--seconds", "60"]
         variables = environment(UPSTREAM_DEMO=server.address, PYTHONUNBUFFERED="1")
@@ -120,7 +122,7 @@ def test_an_interrupt_ends_a_trial_with_its_summary() -> None:
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "abc", "nan", "inf", "1e9", ""])
 def test_a_bad_number_of_seconds_is_refused(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """One sentence says what would be right; the exit status is 2, and nothing is requested."""
+    """One sentence says which numbers are valid; the exit status is 2, and nothing is requested."""
     with pytest.raises(SystemExit) as ended:
         main(["profile", "try", "demo", f"--seconds={seconds}"])
     sentence = f"argument --seconds: must be a number of seconds above 0 and at most 86400, not {seconds!r}\n"
@@ -130,7 +132,7 @@ def test_a_bad_number_of_seconds_is_refused(seconds: str, capsys: pytest.Capture
 def test_a_secret_that_cannot_be_read_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without an AWS account it is named with exit status 2, and where its value is taken from."""
+    """Without an AWS account the sentence names the secret and the source of its value; the exit status is 2."""
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
@@ -162,7 +164,9 @@ def played(says: str, capsys: pytest.CaptureFixture[str], *arguments: str) -> tu
 def test_a_trial_shows_the_events_of_a_batch(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each has its key; a heartbeat's cursor, and the oldest place of an upstream that has forgotten, are shown too."""
+    """Each event of a batch has its key. A heartbeat's cursor, and the oldest place of an upstream that has forgotten,
+    are shown.
+    """
     lines = [
         '{"result":{"header":{"revision":"4"},"created":true}}',
         '{"result":{"header":{"revision":"9"},"events":[{"kv":{"key":"YQ==","mod_revision":"5"}},'
@@ -188,8 +192,8 @@ def test_a_trial_shows_the_events_of_a_batch(
 
 
 @pytest.mark.parametrize("name", one_in(4, sorted(BEHAVIOURS)))
-def test_every_provider_can_be_tried_as_it_is_played_here(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It needs no network, secret or variable: the shipped profile is used with another origin."""
+def test_every_provider_that_is_imitated_can_be_tried(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A trial of an imitation needs no network, secret or variable: it uses the shipped profile with another origin."""
     stream_id = name if name in ("completions", "x-filtered") else f"{name}:one"
     says = "total: .*event [1-9]"
     status, (resumes, *lines, summary) = played(says, capsys, stream_id)
@@ -207,23 +211,25 @@ def test_every_provider_can_be_tried_as_it_is_played_here(name: str, capsys: pyt
         ("alpaca:trades", "yesterday 1", "refused: the upstream answered 400"),
     ],
 )
-def test_a_trial_says_what_the_upstream_did_with_the_cursor(
+def test_a_trial_reports_how_the_upstream_took_the_cursor(
     stream_id: str, cursor: str, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It reports what the function would: a gap by status, in the stream or by header, or a refusal."""
+    """A trial reports what the function would: a gap by status, in the stream or by header, or a refusal."""
     assert line in played(f"^{re.escape(line)}$", capsys, stream_id, "--cursor", cursor)[1]
 
 
-def test_a_stream_without_a_player_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    """`streamkeeper run` plays the demonstration streams."""
+def test_a_stream_without_an_imitation_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """A stream without an imitation is refused with the list of them; `streamkeeper run` plays the demo streams."""
     assert main(["profile", "try", "demo", "--played"]) == 2
     assert capsys.readouterr().err.startswith(
         "streamkeeper: There is no imitation of a provider for 'demo'; imitations: alpaca, "
     )
 
 
-def test_a_trial_shows_what_would_be_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A left-out event has its own word, moves the cursor and has a number; a rule that fits nothing is warned of."""
+def test_a_trial_shows_which_events_would_be_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A left-out event is marked, moves the cursor and counts in the sequence; a rule that matches no event gets a
+    warning.
+    """
     lines = b'{"n":1,"t":"quote"}\n{"n":2,"t":"trade"}\n{"n":5,"t":"quote"}\n'
     with serving(lambda peer: peer.send(JSON_LINES + lines)) as server:
         rules = ('{ path = "$.t", is = "trade" }\nsequence = "$.n"', '{ path = "$.missing" }\nsequence = "$.t"')
