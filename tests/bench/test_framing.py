@@ -14,7 +14,7 @@ OURS_NDJSON = {reader.work: reader for reader in NDJSON if reader.name == OURS}
 
 
 def test_our_decoder_keeps_every_rule() -> None:
-    """Whole, byte by byte and cut anywhere, each wire is read as the specification says."""
+    """Our decoder reads each wire as the specification says: whole, byte by byte and cut anywhere."""
     assert verdicts(OURS_SSE) == dict.fromkeys(NAMES, "kept")
 
 
@@ -26,7 +26,7 @@ def test_an_event_has_the_length_in_the_table() -> None:
             assert json.loads(text(number, event_bytes))["number"] == number
 
 
-def test_ours_reads_every_wire() -> None:
+def test_our_decoders_read_every_wire() -> None:
     """Both cuts hold the same events, and both of our decoders return them."""
     texts = [text(number, 100) for number in range(400)]
     for chunks in wires("sse", texts).values():
@@ -37,11 +37,11 @@ def test_ours_reads_every_wire() -> None:
         assert list(OURS_NDJSON["text"].read(chunks).events) == texts
         assert [json.dumps(value) for value in OURS_NDJSON["json"].read(chunks).events] == texts
     for chunks in wires("websocket", texts).values():
-        # Those of others are dependencies of the tests, too.
+        # The other decoders are dependencies of the tests, too.
         assert [list(reader.read(chunks).events) for reader in WEBSOCKET] == [texts] * len(WEBSOCKET)
 
 
-def test_a_reader_that_reads_something_else_is_not_timed() -> None:
+def test_a_reader_with_wrong_events_is_not_timed() -> None:
     """The benchmark stops at a reader whose events are not those that were sent."""
     reader = Reader("other", "text", Outcome, lambda chunk: (chunk.decode(), None))
     with pytest.raises(ValueError, match=r"^other does not read what was sent$"):
@@ -49,7 +49,7 @@ def test_a_reader_that_reads_something_else_is_not_timed() -> None:
 
 
 def test_the_lock_has_a_hash_for_all_and_names_no_host() -> None:
-    """Only locked packages are installed, from whichever registry the machine uses."""
+    """Only locked packages are installed, each with a hash, from whichever registry the machine uses."""
     lines = Path(LOCK).read_text().splitlines()
     assert all(line.endswith("\\") for line in lines if "==" in line)
     assert not any("://" in line or line.startswith("-") for line in lines)

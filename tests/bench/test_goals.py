@@ -34,8 +34,8 @@ def met(one: Row) -> list[bool]:
     return [goal.met for goal in handover.goals([one])]
 
 
-def test_a_row_that_reached_everything() -> None:
-    """No gap at a handover, at most two seconds after a drop, nothing lost; each is a line."""
+def test_a_row_that_meets_all_goals_has_a_line_for_each() -> None:
+    """The goals are no gap at a handover, at most two seconds after a drop, and no lost event."""
     goals = handover.goals([row()])
     assert goals == [
         Goal("evicts", "no gap at a handover", 0, 0.0, True),
@@ -49,7 +49,7 @@ def test_a_row_that_reached_everything() -> None:
 
 
 def test_each_goal_of_a_handover_can_be_missed() -> None:
-    """By a millisecond, a lost event, or no measurement; in place the limit is the connect and 50 ms, by rank."""
+    """A millisecond, a lost event, or no measurement misses a goal; in place the limit is the connect and 50 ms."""
     found = [
         met(row(handovers=(0.0, 0.1))), met(row(drops=(2000.1,))), met(row(lost=1)), met(row(drops=())),
         met(row("reconnects", drops=(55.0, 70.0))), met(row("reconnects", drops=(55.1, 55.2, 70.1))),
@@ -63,14 +63,14 @@ def test_each_goal_of_a_handover_can_be_missed() -> None:
     assert missed.line == "missed  evicts: p99 after a drop: nothing measured, at most 2000 ms"
 
 
-def test_what_has_no_goal() -> None:
-    """A handover leaves a gap if two are forbidden; the plain machine is only the peer."""
+def test_forbidden_overlaps_and_the_plain_machine_have_fewer_goals() -> None:
+    """A handover leaves a gap if two connections are forbidden; the plain machine is only the peer."""
     assert [goal.goal for goal in handover.goals([row("forbids")])] == ["p99 after a drop", "no event lost"]
     assert handover.goals([row(machine="staggered", lost=9)]) == []
 
 
-def test_others_have_goals_of_their_own() -> None:
-    """Below a second beside a flood, nobody silent; no stall."""
+def test_the_flood_and_the_stall_have_their_own_goals() -> None:
+    """Beside a flood, 99 in 100 wait less than a second and no stream is silent; a stall is below 100 ms."""
     judged = [
         *(flood.goals("flood", p99_ms, silent) for p99_ms, silent in ((999.9, 0), (1000.0, 0), (None, 99))),
         [stall.goal("sort", 4, slowest_ms) for slowest_ms in (99.9, 100)],
@@ -81,16 +81,16 @@ def test_others_have_goals_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("change", [{"connected_ms": 15_001.0}, {"connected_ms": None}, {"gaps": 2}, {"handovers": 39}])
-def test_a_number_holds_without_a_gap_and_in_time(change: Row) -> None:
-    """The greatest number that held counts; the goal is the service's promise."""
+def test_the_capacity_is_the_greatest_number_without_a_gap_and_in_time(change: Row) -> None:
+    """The greatest number of streams that held counts; the goal is the service's promise."""
     bad = GOOD | change
     assert (capacity.holds(GOOD), capacity.holds(bad)) == (True, False)
     assert (capacity.held([GOOD, bad]), capacity.held([bad]), capacity.held([])) == (40, 0, 0)
     assert (capacity.goal([GOOD, bad], 40).met, capacity.goal([GOOD, bad], 41).met) == (True, False)
 
 
-def test_a_fleet_is_judged() -> None:
-    """The verdict uses its handovers, their gaps, and the tables' content."""
+def test_a_fleet_is_judged_by_handovers_gaps_and_stored_events() -> None:
+    """The verdict uses a fleet's handovers, their gaps, and the tables' content."""
     changes: list[tuple[Row, list[int]]] = [
         ({}, []), ({"handovers": 1.9}, [0]), ({"gaps": 1}, [1]), ({"lost": 1}, [2]), ({"twice": 1}, [3]),
         ({"strange": 1}, [3]),
@@ -108,8 +108,10 @@ def test_a_fleet_is_judged() -> None:
         *((fleet.main, line) for line in ("--streams 0", "--per-function x", "--seconds -1", "--function-s 89")),
     ],
 )
-def test_numbers_with_which_nothing_is_tried(main: Any, options: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """They are refused before anything is started: no figure, and no verdict on the machine."""
+def test_invalid_numbers_are_refused_before_the_start(
+    main: Any, options: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Invalid numbers are refused before anything is started: no figure, and no verdict on the machine."""
     with pytest.raises(SystemExit) as ended:
         main(options.split())
     written = capsys.readouterr()
@@ -118,7 +120,7 @@ def test_numbers_with_which_nothing_is_tried(main: Any, options: str, capsys: py
 
 
 def test_a_gap_belongs_to_the_fault_that_it_began_with() -> None:
-    """It lasts from the last close to the next opening; a later opening is a handover again, the very first none."""
+    """A gap lasts from the last close to the next opening; a later opening is a handover again, the very first none."""
     gauge = Gauge()
     gauge.changed(0, 1)
     gauge.fault(DROP)
@@ -132,7 +134,7 @@ def test_a_gap_belongs_to_the_fault_that_it_began_with() -> None:
 
 
 def test_requests_are_counted_however_they_are_cut() -> None:
-    """A head in pieces counts once, and so does each of several that come together."""
+    """A request whose head comes in pieces counts once, and so does each of several that come together."""
     head = b"POST / HTTP/1.1\r\nX-Amz-Target: DynamoDB_20120810.%s\r\nContent-Length: 2\r\n\r\n{}"
     text = b"".join(head % name for name in (b"UpdateItem", b"Query", b"UpdateItem"))
     for size in (1, 7, 80, len(text)):
@@ -143,7 +145,7 @@ def test_requests_are_counted_however_they_are_cut() -> None:
 
 
 def test_a_fleets_upstream_resumes_and_remembers() -> None:
-    """A request from an event on gets the rest; the report has all that was sent to anybody."""
+    """A request from an event on gets the later ones; the report has all that was sent on any connection."""
 
     async def run() -> tuple[bytes, Upstream]:
         upstream = Upstream(1, 0.02)
@@ -185,5 +187,5 @@ def test_no_client_but_dynamodbs_is_loaded_by_a_cold_start() -> None:
 
 @pytest.mark.parametrize(("kind", "most"), [("alone", 40), ("group", 90)])
 def test_an_event_goes_through_few_modules(kind: str, most: int) -> None:
-    """A reader follows its way from chunk to request; Python 3.12 counts less, for its lists have no frames."""
+    """A reader can follow an event from chunk to request; Python 3.12 counts less, as its lists have no frames."""
     assert trip.measured(kind)["module_moves"] <= most

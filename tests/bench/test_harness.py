@@ -10,7 +10,7 @@ DOC = "`python -m bench.none`: measures nothing.\n"
 
 
 def test_arguments_have_the_type_of_their_default(capsys: pytest.CaptureFixture[str]) -> None:
-    """They can have a given type or a list of choices instead; a list as default takes several."""
+    """An argument has its default's type, a given type, or choices; with a list as default it takes several values."""
     known = {
         "events": (3, "how many"),
         "share": (0.5, "of it"),
@@ -28,7 +28,7 @@ def test_arguments_have_the_type_of_their_default(capsys: pytest.CaptureFixture[
     assert "python -m bench.none: error: argument --kind: invalid choice: 'c'" in capsys.readouterr().err
 
 
-def test_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_are_shown_as_tables_lines_or_json(capsys: pytest.CaptureFixture[str]) -> None:
     """Rows are a table, other figures and goals lines, or all is one JSON object; a goal may set the exit status."""
     goals = [at_most("a", "in time", 5, 4.5), below("a", "sooner", 5, 5), so("a", "at all", True)]
     rows = [{"what": "one", "ms": 7, "gaps": summary([])}, {"what": "more", "ms": None, "gaps": summary([3.0, 1.0])}]

@@ -1,4 +1,4 @@
-"""The benchmarks run briefly: they measure what they say, and lose nothing. Their speed is a goal's business."""
+"""Each benchmark runs briefly: it measures what it says, and loses no event. Its speed is left to its goals."""
 
 import json
 import signal
@@ -43,7 +43,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.mark.parametrize("name", BENCHES)
 def test_each_benchmark_says_how_it_is_called(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its help has its own name, and `--json` among its options."""
+    """Each benchmark's help has its own name, and `--json` among its options."""
     with pytest.raises(SystemExit) as ended:
         import_module(f"bench.{name}").main(["--help"])
     said = capsys.readouterr().out
@@ -51,7 +51,7 @@ def test_each_benchmark_says_how_it_is_called(name: str, capsys: pytest.CaptureF
 
 
 def test_a_slow_store_costs_no_memory_and_no_event(run: Run) -> None:
-    """18 MB wait for an endpoint that throttles: all are stored, and the process is hardly larger than without."""
+    """18 MB wait for an endpoint that throttles: all are stored, in hardly more memory than without the wait."""
     figures = run("ingest --events 6000 --event-bytes 3000 --items-per-s 4000")
     fast, slow = figures["rows"]
     assert (fast["events"], slow["events"], slow["items_per_s"]) == (6_000, 6_000, 4_000)
@@ -61,7 +61,7 @@ def test_a_slow_store_costs_no_memory_and_no_event(run: Run) -> None:
 
 
 def test_ingestion_reports_what_each_kind_used(run: Run) -> None:
-    """It runs each once at a small size; a kind that has not stored every event fails."""
+    """The benchmark runs each kind once at a small size; a kind that has not stored every event fails."""
     printed = run("ingest --events 2000 --times 1 --event-bytes 200")
     (row,) = printed["rows"]
     assert printed["goal"]["log_share"] < printed["goal"]["below"] == 0.5
@@ -99,20 +99,18 @@ def test_a_function_of_128_mb_suffices_for_a_hundred_streams(run: Run) -> None:
     assert figures["most_mb"] < figures["goal_mb"] == 110
 
 
-def test_what_takes_more_than_the_goal_fails(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The exit status and the last line say so."""
+def test_a_benchmark_above_its_goal_fails(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the memory exceeds the goal, the exit status is 1 and the last line names the goal."""
     monkeypatch.setattr(memory, "GOAL_MB", 10)
     options = ["--framing", "raw", "--store", "items", "--seconds", "0.2", "--large", "1"]
     assert memory.main(options) == 1
     assert capsys.readouterr().out.splitlines()[-1].startswith("missed  a function: below 10 MB: ")
 
 
-def test_others_are_stored_beside_each_fault(run: Run) -> None:
+def test_calm_streams_are_stored_in_time_beside_each_fault(run: Run) -> None:
     """99 calm streams beside one that floods, sends 10 MB events, drips, stalls, lies, ends or refuses: a second, p99.
 
-    The one that floods stores its events meanwhile, and so does the one with large events: nobody is starved.
+    The stream that floods stores its events meanwhile, and so does the one with large events.
     """
     rows = {row["fault"]: row for row in run("flood --seconds 6")["rows"]}
     assert [*rows] == ["none", *flood.FAULTS]
@@ -121,7 +119,7 @@ def test_others_are_stored_beside_each_fault(run: Run) -> None:
 
 
 def test_both_machines_are_measured_in_one_run(run: Run) -> None:
-    """A row for each stream; no event is lost, and each is handed over and dropped."""
+    """Each stream has a row; no event is lost, and each stream is handed over and dropped."""
     report = run("handover --seconds 12")
     rows = report["rows"]
     assert [(row["machine"], row["policy"]) for row in rows] == [(row.machine, row.policy) for row in handover.STREAMS]
@@ -131,8 +129,8 @@ def test_both_machines_are_measured_in_one_run(run: Run) -> None:
     assert [goal["met"] for goal in report["goals"] if goal["goal"] == "no event lost"] == [True] * 5
 
 
-def test_two_streams_are_held(run: Run) -> None:
-    """Each is handed over, and every column is measured."""
+def test_the_capacity_run_measures_every_column(run: Run) -> None:
+    """Each stream is handed over, and every column is measured."""
     rows = run("capacity --first 1 --step 1 --most 2 --seconds 9 --stage test")["rows"]
     assert all(min(row["handovers"], row["cores"], row["stream_mb"]) > 0 for row in rows)
     assert len(rows) == (2 if rows[0]["holds"] else 1)
@@ -147,7 +145,7 @@ def test_four_streams_are_kept_by_two_functions(run: Run) -> None:
 
 
 def test_ctrl_c_leaves_nothing_of_a_fleet() -> None:
-    """It says so in a line, and ends with 130."""
+    """After Ctrl-C no process of the fleet is left; one line says so, and the status is 130."""
     command = [sys.executable, "-m", "bench.fleet", "--streams", "2", "--per-function", "2", "--every", "7.25"]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as fleet:
         assert fleet.stderr is not None
@@ -162,7 +160,7 @@ def test_ctrl_c_leaves_nothing_of_a_fleet() -> None:
 
 
 def test_a_hundred_thousand_streams_are_watched(capsys: pytest.CaptureFixture[str]) -> None:
-    """The requests and read units of one check count: half a unit for a held stream, next to nothing for another."""
+    """The requests and read units of one check are counted: half a unit for a held stream, almost none for another."""
     watch.main(["--json", "--streams", "2000", "--held", "500", "--sample", "200"])
     figures = json.loads(capsys.readouterr().out)
     check, page, plain = figures["check"], figures["page"], figures["plain"]
@@ -177,7 +175,7 @@ def test_a_hundred_thousand_streams_are_watched(capsys: pytest.CaptureFixture[st
 
 
 def test_the_figures_of_a_delivery_are_printed() -> None:
-    """They have the names of local/costs/measured.toml, and each sink has a ceiling."""
+    """The printed figures have the names of local/costs/measured.toml, and each sink has a ceiling."""
     command = [sys.executable, "-m", "bench.delivery", "--calls", "3", "--backlog", "20", "--json"]
     figures = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
     assert [one["sink"] for one in figures.pop("ceilings")] == list(SINKS)

@@ -1,4 +1,4 @@
-"""What a local run asks of AWS, by role, and what a policy evaluator says of it.
+"""The requests of a local run to AWS, by role, and the verdict of a policy evaluator on each.
 
 The run makes every kind of request that the project can make: `everything` drives a stream through all that happens to
 it. The evaluator is `@cloud-copilot/iam-simulate`, which knows each action and the resources that it takes.
@@ -23,7 +23,7 @@ from tests.local.support import client, until
 
 EVALUATOR = ROOT / "tests" / "real" / "evaluate-permissions.cjs"
 STREAM = "demo:all"
-# What the page shows of a stream besides its status.
+# The views of a stream on the page, besides its status.
 VIEWS = ("timeline", "machine", "cost", "latest", "dead-letters")
 ORPHAN = "demo:orphan"
 LOGGED = "demo-log:all"
@@ -35,7 +35,7 @@ OVERSIZE = b"x" * 1_100_000
 def upstream(peer: Peer) -> None:
     """Several events at once, one alone, one too large for an item, one longer than a frame may be; then silence.
 
-    Each connection sends other bodies under the same ids, so that what is stored is read back.
+    Each connection sends other bodies under the same ids, so that the stored ones are read back.
     """
     mark = str(id(peer)).encode()
     peer.send(CHUNKED)
@@ -54,7 +54,7 @@ def everything(service: Service, server: Server) -> None:
     """Starts, renews, shows in each way, lists and stops a stream, has one rejected; the watch finds an orphan."""
     aws = f"http://127.0.0.1:{service.port + 1}"
     client("secretsmanager", aws).create_secret(Name="/streamkeeper/test/oanda/token", SecretString="token")
-    # Its parameter is missing: rejected before anybody connects to the provider.
+    # Its parameter is missing: the stream is rejected before a connection to the provider.
     service.post("oanda:one")
     reach(service, lambda: service.status("oanda:one") == "rejected")
     # There is room for one stream at a time, and the execution of a rejected one ends a moment later.
@@ -76,11 +76,11 @@ def everything(service: Service, server: Server) -> None:
     for stream in (STREAM, ORPHAN):
         stop(service, stream)
     assert until(lambda: service.ask("POST", LOGGED)[0] == 200, 30), service.log
-    # It is known once its execution has claimed it.
+    # The API knows the stream once its execution has claimed it.
     assert until(lambda: service.ask("GET", LOGGED)[0] == 200, 30), service.log
     assert until(lambda: len(service.events(LOGGED)) >= 3, 30), service.log
     stop(service, LOGGED)
-    # A document of patterns is applied, again, and as a dry run, by which that one is no longer what is applied.
+    # A document of patterns is applied twice, and then another document replaces it.
     lines = f"{STREAM}\n!{LOGGED}*\n"
     assert service.ask_at("PUT", "fleet", lines)[0] == 200
     assert service.ask_at("PUT", "fleet", lines)[0] == 200
@@ -90,27 +90,27 @@ def everything(service: Service, server: Server) -> None:
 
 
 def stop(service: Service, stream: str) -> None:
-    """Returns once nobody is connected to the stream."""
+    """Stops the stream and returns once no connection holds it."""
     service.ask("DELETE", stream)
     reach(service, lambda: service.ask("GET", stream)[1]["holder"] is None)
 
 
 def reach(service: Service, condition: Callable[[], object]) -> None:
-    """Returns once the condition holds; fails at once where a permission is missing."""
+    """Returns once the condition holds; fails at once if a permission is missing."""
     answer = until(lambda: condition() or "ALERT: refused" in service.log, 30)
     service.check_permissions()
     assert answer, service.log
 
 
 def second_claim(service: Service, machine_arn: str, aws: str) -> None:
-    """An execution that is started beside the one that holds the stream asks about that, and ends."""
+    """Starts an execution beside the one that holds the stream; it reads the holder's state, and ends."""
     body = json.dumps({"pathParameters": {"streamId": STREAM}})
     arn = client("stepfunctions", aws).start_execution(stateMachineArn=machine_arn, input=body)["executionArn"]
     reach(service, lambda: service.execution(arn)["status"] == "SUCCEEDED")
 
 
 def look_for_orphans(aws: str) -> None:
-    """The deployed watch runs once, where a lease names an execution that nobody knows."""
+    """Runs the deployed watch once, while a lease names an execution that does not exist."""
     gone = f"arn:aws:states:us-east-1:{ACCOUNT}:execution:streamkeeper-{STAGE}-connections:gone"
     lease = {
         "PK": {"S": ORPHAN}, "SK": {"S": "lease"}, "execution": {"S": gone}, "generation": {"N": "1"},
@@ -123,13 +123,13 @@ def look_for_orphans(aws: str) -> None:
 
 
 def recorded(data: Path) -> list[tuple[str, Need, bool]]:
-    """Each (role, need, whether it was allowed) of a run."""
+    """Returns each (role, need, whether it was allowed) of a run."""
     lines = [json.loads(line) for line in (data / guard.RECORD).read_text().splitlines()]
     return [(line["role"], Need(line["action"], line["resource"]), line["allowed"]) for line in lines]
 
 
 def of_the_platform(read: roles.Roles) -> list[tuple[str, Need]]:
-    """What Lambda itself asks in the role of each function: it writes what the function prints to the log group."""
+    """Returns what Lambda itself requests in each function's role: it writes the output to the log group."""
     place = f"arn:aws:logs:us-east-1:{ACCOUNT}:log-group:/aws/lambda"
     return [
         (role.name, Need(f"logs:{action}", f"{place}/{name}:log-stream:2026/01/31/[$LATEST]0"))
@@ -139,7 +139,7 @@ def of_the_platform(read: roles.Roles) -> list[tuple[str, Need]]:
 
 
 def verdicts(asked: list[tuple[Role, Need]]) -> list[str]:
-    """What iam-simulate says of each request: Allowed, ImplicitlyDenied, ExplicitlyDenied, or what is wrong with it."""
+    """Returns iam-simulate's verdict on each request: Allowed, ImplicitlyDenied, ExplicitlyDenied, or an error."""
     node = shutil.which("node")
     assert node is not None
     requests = [
@@ -156,7 +156,7 @@ def verdicts(asked: list[tuple[Role, Need]]) -> list[str]:
 
 
 def statements(role: Role) -> list[dict[str, Any]]:
-    """The statements of a role, as a policy has them."""
+    """Returns the statements of a role, as a policy has them."""
     return [
         {"Effect": one.effect, "Action": list(one.actions), "Resource": list(one.resources)} for one in role.statements
     ]

@@ -35,7 +35,7 @@ async def feed(socket: Any, said: str, send: Any, ping: Any, close: Any) -> None
 
 
 async def by_websockets() -> None:
-    """Serves with `websockets`; it packs what it sends where the client lets it."""
+    """Serves with `websockets`, which compresses what it sends if the client allows it."""
 
     async def ping(socket: Any) -> None:
         await (await socket.ping(b"are you there"))
@@ -55,7 +55,7 @@ async def by_websockets() -> None:
 
 
 async def by_aiohttp() -> None:
-    """Serves with `aiohttp`, which shows pongs where `autoping` is off."""
+    """Serves with `aiohttp`, which shows pongs if `autoping` is off."""
 
     async def handler(request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(autoping=False)

@@ -1,4 +1,6 @@
-"""Clients are made of the API's document, in Python and TypeScript, and programs that use them pass type checkers."""
+"""Clients are generated from the API's document, in Python and TypeScript, and programs that use them pass type
+checkers.
+"""
 
 import json
 import subprocess
@@ -60,7 +62,7 @@ export async function story(): Promise<(string | undefined)[]> {
   return [status, stream.verdict, ...(page.data?.events ?? []).map(body)];
 }
 """
-# What no checker may let pass: a member that no answer has.
+# No checker may accept this: a member that no answer has.
 WRONG_PYTHON = "    verdict: str = stream.verdikt\n"
 WRONG_TYPESCRIPT = "stream.verdikt"
 
@@ -78,10 +80,10 @@ def done(folder: Path, *command: str) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.long
 @pytest.mark.cpu(60)
-def test_a_client_in_python(described: Path) -> None:
-    """openapi-python-client skips nothing, and mypy --strict passes a program, but not one with a mistake."""
+def test_a_python_client_is_generated_and_checked(described: Path) -> None:
+    """openapi-python-client skips no part, and mypy --strict accepts a program, but not one with a mistake."""
     tool = str(Path(sys.executable).with_name("openapi-python-client"))
-    # It knows neither as what a request may have: the fleet's document as TOML, or a line for each stream.
+    # The tool knows neither media type of the fleet's document: TOML, or a line for each stream.
     others = dict.fromkeys((TOML, LINES), "application/octet-stream")
     (described / "config.yml").write_text(json.dumps({"post_hooks": [], "content_type_overrides": others}))
     arguments = (
@@ -98,8 +100,8 @@ def test_a_client_in_python(described: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.cpu(30)
-def test_a_client_in_typescript(described: Path) -> None:
-    """openapi-typescript makes types, and tsc --strict passes a program, but not one with a mistake."""
+def test_a_typescript_client_is_generated_and_checked(described: Path) -> None:
+    """openapi-typescript makes types, and tsc --strict accepts a program, but not one with a mistake."""
     (described / "node_modules").symlink_to(PROJECT / "node_modules")
     made = done(described, "node_modules/.bin/openapi-typescript", "openapi.json", "--output", "schema.d.ts")
     assert made.returncode == 0, made.stdout + made.stderr

@@ -15,8 +15,8 @@ FINAL = "brief:final"
 
 
 @pytest.mark.parametrize("stream", one_in(3, REFUSED))
-def test_a_refusal_that_passes_ends_nothing(local_run: LocalRun, stream: str) -> None:
-    """The third try is answered, and the stream runs without a request from anybody."""
+def test_a_stream_survives_a_temporary_refusal(local_run: LocalRun, stream: str) -> None:
+    """After two refusals the third try is answered, and the stream runs without another request to the API."""
     service = local_run
     service.script(stream, *[refuses(REFUSED[stream])] * 2, chunks(ONE, then=Peer.wait_until_gone))
     service.post(stream)
@@ -27,7 +27,7 @@ def test_a_refusal_that_passes_ends_nothing(local_run: LocalRun, stream: str) ->
     assert service.reaches("stopped", stream, within_s=10), service.log
 
 
-def test_a_refusal_that_goes_on_is_final_once(local_run: LocalRun) -> None:
+def test_a_lasting_refusal_rejects_the_stream_once(local_run: LocalRun) -> None:
     """After `reject_after` there is one message in the queue, and one line that the alarm counts."""
     service, before = local_run, counted(local_run.folder)
     service.script(FINAL, refuses(403))

@@ -26,7 +26,7 @@ PLAYED = ("couchdb:a/b+c==%2F😀'$\"\\#", "etcd:config/*")
 
 
 def relay(port: int) -> Script:
-    """Passes a request on to the database there, and its answer back."""
+    """Passes a request on to the database at the port, and its answer back."""
 
     def play(peer: Peer) -> None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as far:
@@ -91,12 +91,12 @@ def feed(local_run: LocalRun) -> Iterator[tuple[Database, list[Peer]]]:
 
 
 def quote(stream: str) -> str:
-    """The id as one segment of a path."""
+    """Returns the id as one segment of a path."""
     return percent_encode(stream, safe="")
 
 
 def handovers(service: Service, stream: str = STREAM) -> int:
-    """How many connections were taken over by their successors."""
+    """Returns how many connections were taken over by their successors."""
     return sum(record.get("ended_by") == "taken_over" for record in service.connections(stream))
 
 
@@ -105,13 +105,13 @@ def stored(service: Service) -> list[int]:
 
 
 def numbers(service: Service, stream: str) -> list[int]:
-    """The numbers of a played stream's stored events, in order."""
+    """Returns the numbers of a played stream's stored events, in order."""
     events = (event["data"] for event in service.events(quote(stream)))
     return sorted(int(max(re.findall("[0-9]+", text), key=len)) for text in events)
 
 
 @pytest.mark.usefixtures("feed")
-def test_both_lanes_follow_a_provider_that_is_played(local_run: LocalRun) -> None:
+def test_both_lanes_read_a_played_provider_without_a_loss(local_run: LocalRun) -> None:
     """After a handover and a stop each event is stored once, and none is missing. On a slow machine a successor may
     come late.
     """

@@ -1,4 +1,4 @@
-"""Profiles that deliver, through the whole local service: what is stored arrives at real consumers."""
+"""Profiles that deliver, through the whole local service: stored events arrive at real consumers."""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from tests.local.support import client, until
 # Each sink is shown at a real consumer by tests/handlers/deliver, the table's stream by tests/local/service.
 pytestmark = pytest.mark.long
 ITEMS, LOG, CALLS = "orders:a", "journal:a", "calls:a"
-# Once in a function's life it takes every fiftieth key for a failure, and says at a listener what it took.
+# Once in a function's life it fails at each fiftieth key, and reports to a listener what it accepted.
 CONSUMER = """
 import json, os, urllib.request
 failed = set()
@@ -47,7 +47,7 @@ resume = { header = "Last-Event-ID", reach_s = 600 }
 
 @dataclass(frozen=True)
 class Story:
-    """What was stored and what arrived; `status` is the answer of GET, `coming` what the webhook still gets."""
+    """What was stored and what arrived; `status` is the answer of GET, `coming` grows with what the webhook gets."""
 
     stored: list[str]
     called: list[str]
@@ -86,7 +86,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             client("secretsmanager", endpoint).create_secret(Name="/streamkeeper/test/hook", SecretString=rigs.SECRET)
             arns = [service.post(stream_id)["executionArn"] for stream_id in (ITEMS, LOG, CALLS)]
             assert until(lambda: len(keys(service)) > 5, 30), service.log
-            # The queue, the bucket and the function come late: until then these sinks are away.
+            # The queue, the bucket and the function are created late: until then these sinks are missing.
             assert until(lambda: any(row["failed"] for row in service.ask("GET", ITEMS)[1]["delivery"]), 60), (
                 service.log
             )
@@ -106,7 +106,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             def of(events: list[dict[str, Any]]) -> set[str]:
                 return {one["key"] for one in events}
 
-            # The other lane's function, if there is one, stores on until it is told of the stop.
+            # The other lane's function, if there is one, continues to store until it sees the stop.
             def arrived() -> bool:
                 queue.extend(json.loads(body) for body in rigs.drained(sqs, url))
                 seen.update(stored=keys(service), called=keys(service, CALLS), calls=list(calls))
@@ -122,8 +122,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             yield Story(**seen, coming=hook, status=service.ask("GET", ITEMS)[1], service=service)
 
 
-def test_a_function_gets_every_event_and_those_that_it_failed_again(story: Story) -> None:
-    """A batch that fails in part comes again from the first failure on."""
+def test_a_function_gets_every_event_and_failed_ones_again(story: Story) -> None:
+    """After a partial failure of a batch, the events from the first failed one on are delivered again."""
     failed = [(at, call["failed"]) for at, call in enumerate(story.calls) if call["failed"] is not None]
     assert failed
     assert {key for _, key in failed} == {key for key in story.called if int(key) % 50 == 0}
@@ -159,7 +159,7 @@ def test_the_status_and_the_command_have_a_row_for_each_sink(story: Story) -> No
 def test_the_page_s_buttons_operate_a_sink(story: Story) -> None:
     """In Chromium a row shows what each sink got; pause, skip, resume and replay work, and a refusal appears in words.
 
-    A stream whose profile does not deliver has no such part.
+    The page of a stream whose profile does not deliver has no such part.
     """
     service, name = story.service, next(row["sink"] for row in story.status["delivery"] if "webhook" in row["sink"])
 

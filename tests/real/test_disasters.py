@@ -1,6 +1,6 @@
 """The disasters of docs/disasters.md, each played on local runs with the commands that the page names.
 
-The upstream goes on from any id. After each disaster, each stream's events are those that the upstream has sent. The
+The upstream resumes from any id. After each disaster, each stream's events are those that the upstream has sent. The
 times of the commands, and until all streams were connected again, are printed (`pytest -s`); the page has them.
 """
 
@@ -25,9 +25,9 @@ from tests.local.support import until
 
 pytestmark = pytest.mark.long
 STREAMS = [f"demo:{number}" for number in range(10)]
-# Those of a wrong profile, with an event a minute each: two cores store no two thousand events a second.
+# The streams of a wrong profile, with an event a minute each: two cores cannot store two thousand events a second.
 MANY, SELDOM_S = 1000, 60.0
-# Nothing is handed over meanwhile.
+# Functions live long enough that no handover happens meanwhile.
 SETTINGS = {"function_timeout_s": 300, "wait_s": 240, "margin_s": 20, "unconnected_after_s": 20}
 TABLES = {name: f"streamkeeper-{STAGE}-{name}" for name in ("control", "events")}
 PROFILE = """
@@ -49,7 +49,7 @@ class Clock:
         self._disaster, self._began_s = disaster, time.monotonic()
 
     def says(self, what: str) -> None:
-        """Print the seconds since the disaster."""
+        """Prints the seconds since the disaster."""
         print(f"\n{self._disaster}: {what} after {time.monotonic() - self._began_s:.1f} s")
 
 
@@ -85,7 +85,7 @@ def upstream(request: pytest.FixtureRequest) -> Iterator[Upstream]:
 
 
 def project(folder: Path, path: str = "", **settings: int) -> Path:
-    """Return a copy of the project with these settings, whose profile asks for this path of the upstream."""
+    """Returns a copy of the project with these settings, whose profile requests this path of the upstream."""
     copy = projects.with_settings(projects.copied(folder), **SETTINGS | settings)
     (copy / "env" / "streams" / "demo.toml").write_text(PROFILE % path)
     return copy
@@ -125,7 +125,7 @@ def stored(service: Service) -> dict[str, set[tuple[str, str]]]:
 
 
 def is_whole(service: Service, upstream: Upstream, clock: Clock, streams: Sequence[str] = STREAMS) -> None:
-    """Check that every stream is connected and goes on, and that exactly those events are stored that were sent."""
+    """Checks that every stream is connected and goes on, and that exactly the events that were sent are stored."""
     # The list of a thousand streams takes longer than they take to connect.
     is_long = len(streams) == MANY
     assert until(lambda: upstream.connected() == MANY if is_long else connected(service) >= set(streams), 600)
@@ -144,7 +144,7 @@ def is_whole(service: Service, upstream: Upstream, clock: Clock, streams: Sequen
 
 
 def place(service: Service) -> str:
-    """Return what the commands call the run."""
+    """Returns the run's name in the commands."""
     return f"local:{service.port}"
 
 
@@ -165,7 +165,7 @@ def copy_table(dynamodb: Any, table: str, to: str) -> None:
 
 
 def test_both_tables_are_deleted(tmp_path: Path, upstream: Upstream) -> None:
-    """The run is killed too. New tables get a backup's content, and the upstream brings what came since."""
+    """The run is killed as well. New tables get a backup's content, and the upstream sends the later events."""
     copy, backup = project(tmp_path / "project", streams_per_function=10), str(tmp_path / "backup")
     with running(tmp_path, copy, UPSTREAM_DEMO=upstream.address) as service:
         connect(service, STREAMS)
@@ -183,7 +183,7 @@ def test_both_tables_are_deleted(tmp_path: Path, upstream: Upstream) -> None:
 
 
 def test_tables_are_set_back(tmp_path: Path, upstream: Upstream) -> None:
-    """All events are deleted; tables of an earlier instant, under other names, are taken over."""
+    """After all events are deleted, the streams are restored from tables of an earlier instant, under other names."""
     copy = project(tmp_path / "project", streams_per_function=10)
     with running(tmp_path, copy, UPSTREAM_DEMO=upstream.address) as service:
         connect(service, STREAMS)
@@ -207,7 +207,7 @@ def test_tables_are_set_back(tmp_path: Path, upstream: Upstream) -> None:
 
 
 def test_a_region_is_lost_and_streams_are_moved(tmp_path: Path, upstream: Upstream) -> None:
-    """A run is killed for ever and another takes over from a backup; from that one a third takes over by a move."""
+    """A run is killed for ever and a second takes over from a backup; a third takes over from the second by a move."""
     copy, backup = project(tmp_path / "project", streams_per_function=10), str(tmp_path / "backup")
     for name in ("lost", "second", "third"):
         (tmp_path / name).mkdir()
@@ -235,7 +235,7 @@ def test_a_region_is_lost_and_streams_are_moved(tmp_path: Path, upstream: Upstre
 
 
 def test_no_concurrency_is_left(tmp_path: Path, upstream: Upstream) -> None:
-    """Two functions may run, and another team has both; the alert names a stream, which connects once there is room."""
+    """Two functions may run, and both are taken: an alert names the waiting stream, which connects once one is free."""
     copy = project(tmp_path / "project", streams_per_function=1, connection_concurrency=2)
     with running(tmp_path, copy, UPSTREAM_DEMO=upstream.address) as service:
         connect(service, STREAMS[:2])
@@ -250,7 +250,7 @@ def test_no_concurrency_is_left(tmp_path: Path, upstream: Upstream) -> None:
 
 @pytest.mark.parametrize("upstream", [SELDOM_S], indirect=True)
 def test_a_profile_is_wrong(tmp_path: Path, upstream: Upstream) -> None:
-    """All its streams are rejected; once it is right, a start by its name connects all of them."""
+    """A wrong profile rejects all its streams; once it is right, one start by its name connects all of them."""
     copy = project(tmp_path / "project", "nothing-", streams_per_function=100, function_timeout_s=900, wait_s=840)
     streams = [f"demo:{number}" for number in range(MANY)]
     # Other tests judge the permissions: checking them in one process takes more of two cores than the streams.

@@ -1,4 +1,4 @@
-"""`streamkeeper doctor` at a run on this machine: it says what that has not, and shows a handover."""
+"""`streamkeeper doctor` at a run on this machine: it names what the run lacks, and shows a handover."""
 
 import json
 
@@ -10,7 +10,7 @@ STREAM = "demo:doctor"
 
 
 def doctor(run: LocalRun, *options: str) -> tuple[int, dict[str, dict[str, str]]]:
-    """The exit status, and each check by what it was about."""
+    """Returns the exit status, and each check by its subject."""
     ended = run.typed("doctor", "--json", *options)
     found = [json.loads(line) for line in ended.stdout.splitlines()]
     assert found, ended.stderr
@@ -19,7 +19,7 @@ def doctor(run: LocalRun, *options: str) -> tuple[int, dict[str, dict[str, str]]
 
 @pytest.mark.cpu(6)
 def test_a_demonstration_hands_over_and_is_stopped(local_run: LocalRun) -> None:
-    """What the run lacks is named and does not count as wrong; secrets that no stream needs are notes."""
+    """The demonstration hands over and stops. Parts that a local run lacks are no failure; unused secrets are notes."""
     code, found = doctor(local_run, "--demo", STREAM)
     assert code == 0, [one for one in found.values() if one["state"] in ("wrong", "unknown")]
     shown = {what.rpartition(", ")[2]: one for what, one in found.items() if what.startswith(f"demonstration {STREAM}")}
@@ -31,6 +31,6 @@ def test_a_demonstration_hands_over_and_is_stopped(local_run: LocalRun) -> None:
     assert len(set(fences)) >= 2
     absent = {what for what, one in found.items() if one["state"] == "absent"}
     assert {"alarms", "API", "subscribers of the alarms", "EventsTable, encryption", "reserved concurrency"} <= absent
-    # It has no secret here; that of demo-token the run puts itself.
+    # kubernetes has no secret here; the run itself puts the secret of demo-token.
     unused = found["profiles that no stream uses"]["found"]
     assert ("kubernetes" in unused, "demo-token" in unused) == (True, False)

@@ -1,4 +1,4 @@
-"""How a stream's executions end, what takes over from one that died, and what is said of a failure meanwhile.
+"""How a stream's executions end, which one takes over from one that died, and how a failure is shown meanwhile.
 
 Through the whole local service, at an upstream that refuses, tires, and sends one id twice.
 """
@@ -15,12 +15,12 @@ STREAM, BUSY, RETRY_AFTER_S = "scripted:ends", "scripted:busy", 2
 
 
 BUSY_ANSWER = b"HTTP/1.1 503 secret-reason\r\nRetry-After: %d\r\nContent-Length: 0\r\n\r\n" % RETRY_AFTER_S
-# One id with two bodies, and the first spelled otherwise.
+# One id with two bodies, and the first body in another spelling.
 REPEATED = [b"id: same\ndata: %s\n\n" % data for data in (b'{"a": 1}', b'{"a":1.0}', b'{"a": 2}')]
 
 
 def goes_on(peer: Peer) -> None:
-    """An event every 50 ms until the client goes."""
+    """Sends an event every 50 ms until the client goes."""
     peer.send(UNTIL_CLOSE)
     number = 0
     while not peer.gone.wait(0.05):
@@ -36,13 +36,13 @@ def dead_letters(service: Service) -> list[dict[str, Any]]:
 
 
 def ended(service: Service, arn: str) -> dict[str, Any]:
-    """DescribeExecution's answer once the execution has ended."""
+    """Returns DescribeExecution's answer once the execution has ended."""
     assert until(lambda: service.execution(arn)["status"] != "RUNNING", 10), service.log
     return service.execution(arn)
 
 
 def status_once(service: Service, status: str, execution: str | None) -> Any:
-    """GET's answer once the stream has this status, with this execution."""
+    """Returns GET's answer once the stream has this status, with this execution."""
 
     def is_so() -> bool:
         answer = service.ask("GET", STREAM)[1]
@@ -53,7 +53,7 @@ def status_once(service: Service, status: str, execution: str | None) -> Any:
 
 
 def test_a_stream_is_rejected_stopped_killed_and_taken_over(local_run: LocalRun) -> None:
-    """Successive executions keep the stream; each ends by what happened to it, and reports that."""
+    """Successive executions keep the stream; each ends with its own outcome, and reports it."""
     service = local_run
     service.script(STREAM, refuses(410), goes_on)
     rejected = ended(service, service.post(STREAM)["executionArn"])
@@ -102,7 +102,7 @@ def is_a_clean_end(service: Service, rejected: dict[str, Any], status: Any) -> N
 
 
 def stays_rejected(service: Service, before: Any) -> None:
-    """Where somebody asks it to stop: DELETE, GET and the list say so, why, and since when; and when that was."""
+    """After a DELETE the stream stays rejected: DELETE, GET and the list have status, reason and both instants."""
     code, stop_answer = service.ask("DELETE", STREAM)
     (listed,) = (one for one in service.ask("GET", "")[1]["streams"] if one["stream"] == STREAM)
     for answer in (stop_answer, service.ask("GET", STREAM)[1], listed):
@@ -114,13 +114,13 @@ def stays_rejected(service: Service, before: Any) -> None:
 
 
 def is_a_gap(status: Any) -> None:
-    """Once it was silent for long enough: its begin and end, and that connection's lane and fencing token."""
+    """Checks the gap of a silent connection: its begin and end, and the connection's lane and fencing token."""
     assert status
-    # On a slow machine others follow, and the newest failure is the last one's.
+    # On a slow machine more gaps follow, and the newest failure is that of the last gap.
     gaps, last_error = status["coverage"]["gaps"], status["last_error"]
     gap, newest = gaps[0], gaps[-1]
     assert (gap["cause"], gap["state"], gap["to_at"] is None) == ("unrecorded", "delivered", False)
-    # Until Lambda must have ended it nobody can know that it is dead: it may as well be slow.
+    # Before Lambda's time limit a silent function may be slow instead of dead.
     assert (last_error["cause"], last_error["lane"]) == ("unheard", "B")
     assert (last_error["at"], last_error["over_at"]) == (newest["from_at"], newest["to_at"])
     assert (status["counts"]["at_least"], status["coverage"]["reaches_start"]) == (True, True)
@@ -129,9 +129,9 @@ def is_a_gap(status: Any) -> None:
     assert (status["status"], status["lanes"]["B"]["phase"]) == ("running", "connected")
 
 
-def test_a_failure_says_until_when_the_upstream_is_left_alone(local_run: LocalRun) -> None:
-    """It has the status, its usual name and the instant from Retry-After, but not the upstream's own words; it is past
-    once the stream is connected. The id that came with two bodies is counted, the one with another spelling is not.
+def test_a_failure_has_the_instant_of_the_next_try(local_run: LocalRun) -> None:
+    """A failure has the status, its usual name and the instant from Retry-After, but not the upstream's own words; it
+    is past once the stream is connected. An id with two bodies is counted, one with another spelling is not.
     """
     service = local_run
     repeats = sends(UNTIL_CLOSE, *REPEATED, then=Peer.wait_until_gone)
@@ -156,17 +156,17 @@ def test_a_failure_says_until_when_the_upstream_is_left_alone(local_run: LocalRu
     error, counts = over["last_error"], over["counts"]
     assert error["message"] == "refused: 503 Service Unavailable; reconnected since"
     assert (error["tried_again_at"], error["failures"]) == (None, len(refused))
-    # Each connection after the first, which a slow machine may have, brings the one that is stored once more.
+    # On a slow machine there may be more connections, and each brings the stored event once more.
     assert (counts["stored"], counts["duplicates"]) == (1, 3 * counts["conflicts"] - 1)
     assert "secret-reason" not in service.log
 
 
 def _resting(status: Any) -> Any:
-    """The answer while a back-off is written down."""
+    """Returns the status while it has a back-off."""
     return status if (status.get("last_error") or {}).get("tried_again_at") else None
 
 
 def _with_a_gap(status: Any) -> Any:
-    """The status once it has a gap, and the connection after that has caught up."""
+    """Returns the status once it has a gap, and the connection after the gap has caught up."""
     gaps = status["coverage"]["gaps"] if status.get("coverage") else []
     return status if gaps and gaps[0]["state"] != "open" else None

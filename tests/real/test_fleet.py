@@ -1,4 +1,4 @@
-"""A document is applied by the local service: streams start and stop, a mistake is refused, and the command says so."""
+"""The local service applies a document: streams start and stop, a mistake is refused, and the command reports it."""
 
 import subprocess
 from pathlib import Path
@@ -13,14 +13,14 @@ from tests.local_run import LocalRun
 
 
 def done(service: Service, query: str = "") -> Any:
-    """What GET /fleet answers once all is done."""
+    """Returns GET /fleet's answer once the document is applied."""
     answer = until(lambda: (said := service.ask_at("GET", f"fleet{query}")[1])["state"] == "done" and said, 60)
     assert answer, service.ask_at("GET", f"fleet{query}")
     return answer
 
 
 def command(service: Service, *words: str) -> "subprocess.CompletedProcess[str]":
-    """What a verb prints of this service."""
+    """Returns what a verb prints of this service."""
     return service.typed(*words, "--url", f"http://127.0.0.1:{service.port}")
 
 
@@ -51,7 +51,7 @@ def test_a_document_is_applied(local_run: LocalRun, tmp_path: Path) -> None:
 
 
 def test_a_mistake_of_the_command_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before anything is sent, the command names the entry and says what is wrong."""
+    """Before the command sends a request, it names the wrong entry and says what is wrong."""
     path = tmp_path / "streams.txt"
     path.write_text("demo:1\n!demo:1\n")
     for words, said in (

@@ -1,4 +1,4 @@
-"""Many streams in one function, in a real run: they join and leave, its process is killed, and nothing is lost."""
+"""Many streams in one function, in a real run: they join and leave, its process is killed, and no event is lost."""
 
 import json
 import re
@@ -21,7 +21,7 @@ FLOODS, REFUSES, LATER = "demo:floods", "demo:refuses", "demo:later"
 
 
 class Upstream:
-    """An event behind the cursor every 0.2 s of each stream; one floods, and one refuses for good."""
+    """Sends an event of each stream every 0.2 s, from the cursor on; it floods one stream, and refuses one for good."""
 
     def __init__(self) -> None:
         self.sent: dict[str, int] = defaultdict(int)
@@ -63,26 +63,26 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def has_place(service: Service) -> bool:
-    """Whether the function has counted its members, and said that there is a place."""
+    """Returns whether the function has counted its members, and recorded that there is a place."""
     (lease,), (groups,) = service.items("control", "#1", "lease"), service.items("control", "#", "groups")
     return int(lease["size"]) < PLACES and "open:#1" in groups
 
 
 def is_whole(service: Service, stream: str, least: int) -> bool:
-    """Whether all events up to the newest are stored, and so many at least."""
+    """Returns whether all events up to the newest are stored, and at least so many."""
     found = service.numbers(stream, "")
     return len(found) >= least and found == [*range(1, len(found) + 1)]
 
 
 def typed(service: Service, *arguments: str) -> str:
-    """What the command prints."""
+    """Returns what the command prints."""
     done = service.typed(*arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def is_seen(service: Service, kept: list[str]) -> None:
-    """The list, the metrics and the timeline of the execution show the streams by their function."""
+    """Checks that the list, the metrics and the execution's timeline show the streams by their function."""
     gone = [CALM[0], FLOODS, REFUSES]
     listed = typed(service, "list").splitlines()
     place = listed.index("")
@@ -95,7 +95,7 @@ def is_seen(service: Service, kept: list[str]) -> None:
     for stream in kept:
         assert f'streamkeeper_stream_group{{stream="{stream}",group="#1"}} 1\n' in metrics
         assert f'streamkeeper_events_stored_total{{stream="{stream}"}} ' in metrics
-    # Its gaps are written down once the next connection has lasted for a while.
+    # A stream's gaps are recorded once the next connection has lasted for a while.
     execution = service.ask("GET", kept[0])[1]["execution"]
     assert until(lambda: all(service.items("control", stream, "gap#") for stream in kept), 60), service.log
     found = json.loads(typed(service, "timeline", "--execution", execution, "--json"))["group"]
@@ -103,20 +103,20 @@ def is_seen(service: Service, kept: list[str]) -> None:
     said = typed(service, "timeline", "--execution", execution, "--width", "60")
     assert f"group #1: {len(kept)} of {len(kept)} streams in its functions had gaps" in said
     assert said.count("╳") >= len(kept)
-    # What the service prints of them; the group's own lease says nothing of a connection, and alerts nobody.
+    # The service prints lines about the streams; the group's own lease has no connection, and raises no alert.
     assert set(re.findall(r"group #1: .*?(demo:[a-z0-9-]+).* connected", service.log)) & set(kept)
     assert "ALERT: #1 " not in service.log
 
 
 @pytest.mark.long
 @pytest.mark.cpu(8)
-def test_streams_share_a_function_and_its_death_loses_nothing(service: Service) -> None:
-    """Six streams in one group: one is refused, one floods, one joins and one leaves; then the function is killed."""
+def test_a_killed_function_of_six_streams_loses_no_event(service: Service) -> None:
+    """Six streams share a function: one is refused, one floods, one joins, one leaves; then the function is killed."""
     for stream in [*CALM, FLOODS, REFUSES]:
         service.post(stream)
     assert service.reaches("running", *CALM), service.log
     assert {service.ask("GET", stream)[1]["group"] for stream in CALM} == {"#1"}
-    # While an execution is renewed they are of two, for a moment.
+    # While an execution is renewed, the streams belong to two for a moment.
     assert until(lambda: len({service.ask("GET", stream)[1]["execution"] for stream in CALM}) == 1, 30), service.log
     assert service.reaches("rejected", REFUSES), service.log
     assert until(lambda: has_place(service), 30), service.log

@@ -1,4 +1,4 @@
-"""A profile that is deployed while a group's function runs: that function connects its streams, and disturbs no other.
+"""A profile is deployed while a group's function runs: the function connects its streams, and disturbs no other.
 
 The function lives for minutes here, so no handover helps it. The run enforces the permissions.
 """
@@ -14,18 +14,18 @@ from tests.projects import copied, with_settings
 from tests.real.upstream import serving
 
 CALM = ["demo:calm", "demo-exclusive:calm", "demo-log:calm"]
-# Of a profile that is new, and of one that was broken when the function began.
+# Streams of a new profile, and of one that was broken when the function began.
 NEW, MENDED = "mine:new", "worse:mended"
-# Nobody hands over before the test has ended.
+# No function hands over before the test has ended.
 LIFE = {"function_timeout_s": 600, "wait_s": 500, "streams_per_function": 8}
 
 
 # It repeats in a real run what tests/handlers/group shows, and what tests/real/test_redeploy.py does of a stream alone.
 @pytest.mark.long
-def test_the_function_that_runs_connects_the_streams_of_profiles_that_come(tmp_path: Path) -> None:
-    """It keeps all five streams, in one connection each, though it began before two of the profiles existed.
+def test_a_running_function_connects_streams_of_later_profiles(tmp_path: Path) -> None:
+    """The function keeps all five streams, in one connection each, though it began before two of the profiles existed.
 
-    There is no dead letter and no missing permission at any time, and the events come without a hole.
+    There is no dead letter and no missing permission at any time, and the events have no hole.
     """
     project = with_settings(copied(tmp_path / "project"), **LIFE)
     profiles = project / "env" / "streams"

@@ -1,4 +1,4 @@
-"""A profile of one's own, sound or broken, lies beside those that ship and changes no verdict of the tests."""
+"""A user's own profile, valid or broken, lies beside those that ship and changes no verdict of the tests."""
 
 import shutil
 import subprocess
@@ -21,7 +21,7 @@ CHOSEN = "ship or can_be_started or refused_trial"
 
 
 @pytest.mark.long
-def test_profiles_of_ones_own_turn_no_test_red(tmp_path: Path) -> None:
+def test_a_users_own_profiles_fail_no_test(tmp_path: Path) -> None:
     """In a copy of the project with two own profiles in env/streams, the tests that read profiles pass."""
     copy_rooms(tmp_path, (*ROOMS, "tests", "env", "packaging", "statemachines"))
     for name in ("pyproject.toml", "serverless.yml", "package-lock.json"):

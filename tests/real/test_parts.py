@@ -33,7 +33,7 @@ PARTS = [f"feed:{part}" for part in "abc"]
 
 
 class Reader:
-    """Follows the whole as the client does, and begins anew at the place that it would have kept."""
+    """Reads all parts as the client does, and can begin anew from the place that it would have kept."""
 
     def __init__(self, service: Service) -> None:
         self._service, self._following = service, Following()
@@ -51,7 +51,7 @@ class Reader:
         return self._following.is_behind
 
     def begin_anew(self) -> None:
-        """Goes on as another reader does that has the kept place and the numbers of all events that were read."""
+        """Continues as another reader with the kept place and the numbers of all events that were read."""
         self._following = Following(self._following.resume(self._following.place))
         before, self.numbers = self.numbers, defaultdict(list)
         while self.read():
@@ -61,13 +61,13 @@ class Reader:
             self.numbers[part] = numbers + [one for one in self.numbers[part] if one not in known]
 
     def has(self, most: int) -> bool:
-        """Whether so many events of each part were read."""
+        """Returns whether so many events of each part were read."""
         self.read()
         return all(len(self.numbers[part]) >= most for part in PARTS)
 
 
 def page_of(service: Service) -> tuple[list[str], set[str]]:
-    """The parts on the page of the whole, which a phone shows in its width, and the parts of its events."""
+    """Returns the parts on the stream's page, which a phone shows in its width, and the parts of its events."""
     with chromium() as browser:
         shown(browser, f"http://127.0.0.1:{service.port}/console#/streams/feed")
         browser.do("await page.locator('.events .part').first().waitFor()")
@@ -79,7 +79,7 @@ def page_of(service: Service) -> tuple[list[str], set[str]]:
 
 
 def check_archives(service: Service, folder: Path) -> None:
-    """Both ways to archive the whole bring the events that the API lists; those of the client's are the same."""
+    """Checks that archives through the tables and the API have the listed events, and so does the client."""
     profiles = str(folder / "profiles")
     typed = service.typed("archive", "feed", "--to", str(folder / "typed"), "--tables", STREAMKEEPER_PROFILES=profiles)
     assert (typed.returncode, typed.stderr) == (0, "")  # no hour is over yet
@@ -103,7 +103,7 @@ def check_archives(service: Service, folder: Path) -> None:
 @pytest.mark.long
 @pytest.mark.cpu(150)
 def test_a_stream_in_parts_is_one_stream_while_its_functions_are_killed(tmp_path: Path) -> None:
-    """POST starts all, one place in all parts passes over nothing, DELETE stops all."""
+    """A POST starts all parts and a DELETE stops them; a reader's one place in all parts skips no event."""
     (tmp_path / "profiles").mkdir()
     (tmp_path / "profiles" / "feed.toml").write_text(PROFILE)
     with running(tmp_path, STREAMKEEPER_PROFILES=str(tmp_path / "profiles")) as service:

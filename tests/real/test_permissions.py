@@ -1,4 +1,6 @@
-"""What the roles allow is what a local run asks of AWS: nothing less, and nothing more without a word about it."""
+"""The roles allow what a local run requests of AWS: nothing less, and nothing more without a reason that is written
+down.
+"""
 
 import tomllib
 from collections.abc import Iterator
@@ -17,10 +19,10 @@ from tests.local.support import until
 from tests.projects import changed, renewing
 from tests.real import permissions
 
-# What is asked for and not allowed fails every run of the tests (tests/test_permission_check.py).
+# A request that is not allowed fails every run of the tests (tests/test_permission_check.py).
 pytestmark = pytest.mark.long
 
-# By role, what it allows and no run uses, `action resource`, and why.
+# By role, each permission that no run uses, `action resource`, and why.
 UNUSED = Path(__file__).with_name("unused_permissions.toml")
 
 Permission = tuple[str, str, str]
@@ -32,7 +34,7 @@ OF_OTHERS = {"ConnectionUpgradeRole", "UpgradeRole", "ConnectionRepairRole"}
 
 @dataclass(frozen=True)
 class Story:
-    """The roles of a stage, what was asked of AWS in each, and the run of the project in which it was."""
+    """The roles of a stage, the requests to AWS in each role, and the run of the project that made them."""
 
     read: roles.Roles
     asked: tuple[tuple[str, Need], ...]
@@ -65,13 +67,13 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
 
 def refused(roles_: tuple[Role, ...], asked: tuple[tuple[str, Need], ...]) -> list[tuple[str, str]]:
-    """Each (role, action) of a request that is not allowed."""
+    """Returns each (role, action) of a request that is not allowed."""
     by_name = {role.name: role for role in roles_}
     return sorted({(name, need.action) for name, need in asked if by_name[name].refusal(need)})
 
 
 def unused(roles_: tuple[Role, ...], asked: tuple[tuple[str, Need], ...]) -> list[Permission]:
-    """Each (role, action, resource) that is allowed and that no request needed."""
+    """Returns each (role, action, resource) that is allowed and that no request needed."""
     return sorted(
         (role.name, action, resource)
         for role, statement, action, resource in single(roles_)
@@ -80,7 +82,7 @@ def unused(roles_: tuple[Role, ...], asked: tuple[tuple[str, Need], ...]) -> lis
 
 
 def single(roles_: tuple[Role, ...]) -> list[tuple[Role, Statement, str, str]]:
-    """Each permission of the roles by itself, as a statement with one action and one resource."""
+    """Returns each permission of the roles by itself, as a statement with one action and one resource."""
     return [
         (role, Statement(statement.effect, (action,), (resource,)), action, resource)
         for role in roles_
@@ -101,7 +103,7 @@ def test_every_request_is_allowed(story: Story) -> None:
     assert wrong == []
 
 
-def test_what_is_allowed_is_used_or_explained(story: Story) -> None:
+def test_each_permission_is_used_or_explained(story: Story) -> None:
     """The permissions that no request needed are exactly the rows of unused_permissions.toml."""
     found = tomllib.loads(UNUSED.read_text(encoding="utf-8").replace("<stage>", STAGE))
     known = {(role, *spelled.split(" ")) for role, reasons in found.items() for spelled in reasons}
@@ -109,7 +111,7 @@ def test_what_is_allowed_is_used_or_explained(story: Story) -> None:
     assert (spare - known, known - spare) == (set(), set()), "not explained, and explained though used or not allowed"
 
 
-def test_each_permission_that_is_taken_away_is_missed(story: Story) -> None:
+def test_each_used_permission_is_missed_without_it(story: Story) -> None:
     """Without any single used permission a request of the run is refused, and the permission is named."""
     kept = set(unused(story.roles, story.asked))
     for role, _, action, resource in single(story.roles):
@@ -121,15 +123,15 @@ def test_each_permission_that_is_taken_away_is_missed(story: Story) -> None:
 
 
 def test_the_local_evaluator_agrees_with_the_other(story: Story) -> None:
-    """Both give the same verdict on each request in each role, including other roles' requests."""
+    """The local evaluator and iam-simulate agree on each request in each role, including other roles' requests."""
     asked = [(role, need) for role in story.roles for need in dict.fromkeys(need for _, need in story.asked)]
     ours = ["ImplicitlyDenied" if role.refusal(need) else "Allowed" for role, need in asked]
     assert permissions.verdicts(asked) == ours
     assert set(ours) == {"ImplicitlyDenied", "Allowed"}
 
 
-def test_a_run_that_enforces_answers_as_aws_does(story: Story) -> None:
-    """If a permission is removed while it runs, the API fails at once, and a line says why."""
+def test_a_missing_permission_fails_a_run_as_on_aws(story: Story) -> None:
+    """If a permission is removed during the run, the API fails at once, and a line says why."""
     service, roles_file = story.service, story.project / "packaging" / "resources" / "roles.cjs"
     changed(roles_file, ("Query', BY_POSITION)", "Scan', BY_POSITION)"))
     service.refused = {"ConnectionControlRole dynamodb:Query"}

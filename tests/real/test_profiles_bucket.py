@@ -1,4 +1,4 @@
-"""Profiles that are put into a bucket while streams run: no deployment, and no request beyond a minute's.
+"""Profiles are put into a bucket while streams run: no deployment, and no more than a minute until they are used.
 
 The run enforces the permissions, and its one function, which streams share, lives longer than the test.
 """
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.long
 BUCKET, FOLDER = "streamkeeper-test-events-000000000000-us-east-1", "streams/"
 
 
-def test_a_profile_in_the_bucket_is_in_use_within_a_minute_and_a_wrong_one_never(tmp_path: Path) -> None:
+def test_only_a_valid_profile_in_the_bucket_is_used_within_a_minute(tmp_path: Path) -> None:
     """The running function starts a new profile's stream; a wrong profile is reported, its former version used."""
     named = {"profiles_bucket": BUCKET, "profiles_folder": FOLDER}
     project = with_settings(copied(tmp_path / "project"), **LIFE, **named)
@@ -49,7 +49,7 @@ def test_a_profile_in_the_bucket_is_in_use_within_a_minute_and_a_wrong_one_never
         puts("framing = 7\n")
         reason = "the profile 'mine' in the bucket is wrong, and its former version is used: "
         assert until(lambda: status("mine:new").get("profile_problem", "").startswith(reason), 90), service.log
-        # Whoever joins now has the former version too.
+        # A stream that joins now has the former version too.
         service.post("mine:later")
         assert until(lambda: status("mine:later").get("status") == "running", 60), service.log
         puts(sound)

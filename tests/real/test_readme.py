@@ -1,7 +1,7 @@
-"""The commands of README, the tutorial and the page of operations do what these say, typed into a copy of the project.
+"""The commands of README, the tutorial and the page of operations do what the pages say, in a copy of the project.
 
-Each block that is marked `sh` is run, in its order, but for those under the heading "Deploy", which need AWS. The
-test-suite does not run itself. Wikimedia, which the tutorial reads, is played by `make run`.
+Each block that is marked `sh` is run, in its order, except those under the heading "Deploy", which need AWS. The
+test-suite does not run itself. `make run` plays Wikimedia, which the tutorial reads.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from tests.local.support import PROJECT, client, environment, until
 
 NEEDS_AWS = "Deploy"
 RUN, TEST = "make run", "make test"
-# What a command must print, by how it begins; of the pages as a pattern.
+# What a command must print, by its beginning; for the pages as a pattern.
 PRINTS = {
     "cat > env/streams/prices.toml": "",
     ".venv/bin/streamkeeper profile check": "",
@@ -78,7 +78,7 @@ PATIENCE_S = 10
 
 
 def commands(readme: str) -> Iterator[tuple[str, str]]:
-    """Each command of a `sh` block, with the heading above it; a here-document is part of its command."""
+    """Yields each command of a `sh` block, with the heading above it; a here-document is part of its command."""
     heading = ""
     for title, block in re.findall(r"^## ([^\n]*)$|^ *```sh\n(.*?)^ *```$", readme, re.MULTILINE | re.DOTALL):
         heading = title or heading
@@ -101,7 +101,7 @@ def commands_of(page: str) -> list[tuple[str, str]]:
 
 
 def typed(page: str) -> list[str]:
-    """The commands of a page, but for the run that they need."""
+    """Returns the commands of a page, except the run that they need."""
     return [command for _, command in commands_of(page) if command != RUN]
 
 
@@ -135,7 +135,7 @@ def listening(port: int) -> bool:
 
 @contextlib.contextmanager
 def made_run(project: Path, port: int, variables: dict[str, str]) -> Iterator[None]:
-    """`make run` in a terminal of its own; at the end somebody types Ctrl-C."""
+    """Runs `make run` in a terminal of its own, and ends it with Ctrl-C."""
     log = project / "run.log"
     # It ends with this process, also if that is killed.
     bound = [sys.executable, "-m", "local.bootstrap", "--exec", str(os.getpid())]
@@ -175,9 +175,9 @@ class Checkout:
         )  # fmt: skip
 
     def prints(self, command: str, pattern: str) -> str:
-        """What the command prints, once it does what it should.
+        """Returns what the command prints, once it prints the pattern.
 
-        What was asked for a moment ago may not be done yet: a profile is deployed, a stream is claimed.
+        An earlier request may not be finished yet: a profile is deployed, a stream is claimed.
         """
         tries: list[subprocess.CompletedProcess[str]] = []
 
@@ -208,8 +208,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
 
 
 @pytest.mark.cpu(6)
-def test_the_commands_of_the_readme(checkout: Checkout) -> None:
-    """`make run`, and a stream of one's own in five steps, prints what README says; a command nobody expects fails."""
+def test_the_commands_of_the_readme_print_what_it_says(checkout: Checkout) -> None:
+    """`make run` and the five steps to an own stream print what README says; an unexpected command fails the test."""
     here = [command for heading, command in COMMANDS if heading != NEEDS_AWS]
     assert here[:2] == [RUN, TEST]
     for command in here[2:]:
@@ -227,8 +227,10 @@ def test_the_commands_of_a_page_are_known(page: str, wanted: list[tuple[str, str
 
 @pytest.mark.long
 @PAGES
-def test_the_commands_of_a_page(checkout: Checkout, page: str, wanted: list[tuple[str, str]]) -> None:
-    """Each command prints what the page promises, in the page's order."""
+def test_the_commands_of_a_page_print_what_it_says(
+    checkout: Checkout, page: str, wanted: list[tuple[str, str]]
+) -> None:
+    """Each command prints what the page says, in the page's order."""
     if page == "docs/operations.md":
         checkout.prints(".venv/bin/streamkeeper start demo", "")
     for command, (_, pattern) in zip(typed(page), wanted, strict=True):
@@ -237,7 +239,7 @@ def test_the_commands_of_a_page(checkout: Checkout, page: str, wanted: list[tupl
 
 @pytest.mark.long
 def test_the_queue_has_every_event_of_the_tutorial_once(checkout: Checkout) -> None:
-    """All events in order, from the first that was sent to the last that was stored, but for those taken out."""
+    """The queue has all events in order, from the first that was sent to the last stored, except those taken out."""
     sqs = client("sqs", f"http://127.0.0.1:{checkout.port + 1}")
     queue = sqs.get_queue_url(QueueName="edits.fifo")["QueueUrl"]
     sent: list[str] = []
@@ -259,14 +261,14 @@ def test_the_queue_has_every_event_of_the_tutorial_once(checkout: Checkout) -> N
 
 
 @pytest.mark.parametrize("command", [command for heading, command in COMMANDS if heading == NEEDS_AWS])
-def test_the_commands_that_need_aws_are_understood_by_the_shell(command: str) -> None:
-    """They are not run; their syntax is checked."""
+def test_the_commands_that_need_aws_have_valid_syntax(command: str) -> None:
+    """The commands that need AWS are not run; the shell checks their syntax."""
     ran = subprocess.run(["bash", "-n", "-c", command], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-def test_make_knows_what_the_readme_says() -> None:
-    """`make test` exists; the style is checked before the tests, the types in `tests/test_types.py`."""
+def test_make_test_checks_the_style_and_runs_the_tests() -> None:
+    """`make test` exists and checks the style before the tests; `tests/test_types.py` checks the types."""
     planned = subprocess.run(["make", "-n", "test"], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
     assert "ruff check" in planned
     assert "pytest" in planned

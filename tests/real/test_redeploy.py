@@ -1,4 +1,4 @@
-"""A project that is changed while a stream of it is connected, through the whole local service on real sockets."""
+"""The project changes while a stream of it is connected, through the whole local service on real sockets."""
 
 from pathlib import Path
 
@@ -23,9 +23,9 @@ def lanes(service: Service, stream_id: str) -> list[str]:
 
 
 @pytest.mark.long
-def test_a_project_that_changes_while_a_stream_of_it_is_connected(tmp_path: Path) -> None:
+def test_a_change_of_the_project_does_not_disconnect_a_stream(tmp_path: Path) -> None:
     """New functions have the new code, new executions the new definition, and the stream is connected throughout. A
-    change that cannot be deployed is reported and changes nothing; a new profile is usable even then.
+    change that cannot be deployed is reported and has no effect; a new profile is usable even then.
     """
     project = packaged(projects.copied(tmp_path / "project"))
     connected: list[tuple[str, int]] = []
@@ -70,7 +70,7 @@ def has_new_code(service: Service, before: int) -> None:
 
 
 def reported(log: str) -> None:
-    """Each change and each refusal is one line, with what follows or the place."""
+    """Checks that each change and each refusal is one line, with its effect or its place."""
     (machine,) = [line.split(" ", 1)[1] for line in log.splitlines() if "not redeployed" in line]
     assert machine.startswith("not redeployed, nothing changed: statemachines/connections.asl.yml: ")
     lines = [line.split(" ", 1)[1] for line in log.splitlines() if " redeployed " in line]

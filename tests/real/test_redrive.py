@@ -28,27 +28,27 @@ def service(local_run: LocalRun) -> Service:
 
 
 def redrive(service: Service, *options: str) -> tuple[int, list[dict[str, Any]]]:
-    """Exit status of the command, and what it says of each message."""
+    """Returns the exit status of the command, and its result for each message."""
     done = service.typed("redrive", "--json", *options)
     assert done.stderr == ""
     return done.returncode, json.loads(done.stdout)["found"]
 
 
 def queue(service: Service) -> tuple[Any, str]:
-    """A client of the run's dead-letter queue, and the queue's address."""
+    """Returns a client of the run's dead-letter queue, and the queue's address."""
     sqs = service.aws("sqs")
     return sqs, sqs.get_queue_url(QueueName=f"streamkeeper-{STAGE}-dead-letters")["QueueUrl"]
 
 
 def waiting(service: Service) -> int:
-    """How many messages are in the queue."""
+    """Returns how many messages are in the queue."""
     name = "ApproximateNumberOfMessages"
     sqs, url = queue(service)
     return int(sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"][name])
 
 
 def counted(folder: Path) -> int:
-    """How many lines of the connection manager's log the metric of rejections counts."""
+    """Returns how many lines of the connection manager's log the metric of rejections counts."""
     words = [word.removeprefix("?") for word in shlex.split(filters()["streamkeeper-test/Rejections"][0])]
     log = folder / "data" / "logs" / f"streamkeeper-{STAGE}-connection-manager.log"
     lines = log.read_text().splitlines() if log.exists() else []
@@ -56,7 +56,7 @@ def counted(folder: Path) -> int:
 
 
 def test_a_rejected_stream_is_started_again_and_an_event_is_put_back(service: Service) -> None:
-    """The rejection counts once. The 402 passes, the stream goes on, the lost event is there, the queue is empty."""
+    """The rejection counts once. After the 402 the stream goes on, the lost event is stored, the queue is empty."""
     before = counted(service.folder)
     service.post(UNPAID)
     assert until(lambda: waiting(service) == 1, 30), service.log

@@ -10,7 +10,7 @@ STREAM = "demo:renewal"
 
 
 def successor_of(service: Service, arn: str) -> str:
-    """The ARN of an execution that renews `arn`, started with the input that the machine gives."""
+    """Returns the ARN of an execution that renews `arn`, started with the input that the machine gives."""
     data = {"pathParameters": {"streamId": STREAM}, "renews": arn}
     machine_arn = arn.replace(":execution:", ":stateMachine:").rpartition(":")[0]
     started = service.aws("stepfunctions").start_execution(stateMachineArn=machine_arn, input=json.dumps(data))
@@ -18,7 +18,7 @@ def successor_of(service: Service, arn: str) -> str:
 
 
 def states_of(service: Service, arn: str) -> list[str]:
-    """The names of the states that an execution has entered, in order."""
+    """Returns the names of the states that an execution has entered, in order."""
     events = service.aws("stepfunctions").get_execution_history(executionArn=arn, maxResults=1000)["events"]
     return [event["stateEnteredEventDetails"]["name"] for event in events if "stateEnteredEventDetails" in event]
 

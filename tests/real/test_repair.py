@@ -1,7 +1,7 @@
-"""Gaps that are repaired in a real run, which enforces the permissions.
+"""Gaps are repaired in a real run, which enforces the permissions.
 
-At a played exchange, which drops connections and forgets what it has sent; its REST address lags and refuses, and the
-function that asks it is killed in the midst of a page. At PouchDB's server, and at json-server beside a played stream.
+A played exchange drops connections and forgets its events; its REST address lags and refuses, and the function that
+requests a page is killed meanwhile. The others are PouchDB's server, and json-server beside a played stream.
 """
 
 import json
@@ -30,7 +30,7 @@ STREAM = "demo-trades:a"
 
 
 class Troubled:
-    """The exchange, whose REST address refuses the first request and has who asks the second one killed."""
+    """The exchange, whose REST address refuses the first request and has the sender of the second killed."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -60,13 +60,13 @@ def _is_repair(pid: int) -> bool:
 
 
 def gaps(service: Service, stream: str) -> list[dict[str, Any]]:
-    """The gaps that the API shows."""
+    """Returns the gaps that the API shows."""
     shown: list[dict[str, Any]] = service.ask("GET", f"{stream}/gaps")[1]["gaps"]
     return shown
 
 
 def repaired(service: Service, stream: str, count: int) -> bool:
-    """Whether there are so many gaps, and all are repaired."""
+    """Returns whether there are so many gaps, and all are repaired."""
     states = [gap["state"] for gap in gaps(service, stream)]
     return len(states) >= count and set(states) == {"repaired"}
 
@@ -97,7 +97,7 @@ def database() -> Iterator[Database]:
     server.close()
 
 
-def test_an_exchange_that_drops_lags_and_refuses_loses_nothing(project: Path, tmp_path: Path) -> None:
+def test_every_trade_of_a_failing_exchange_is_stored_once(project: Path, tmp_path: Path) -> None:
     """Although the function is killed while it reads a page, every trade is stored once, and the gaps are repaired."""
     troubled: list[Troubled] = []
 
@@ -120,14 +120,12 @@ def test_an_exchange_that_drops_lags_and_refuses_loses_nothing(project: Path, tm
         marked = [event for event in service.events(STREAM, 1000) if event.get("repaired")]
         assert len(marked) == sum(gap["repair"]["stored"] for gap in gaps(service, STREAM) if "repair" in gap) > 0
         assert service.ask("GET", STREAM)[1]["coverage"]["missing"]["intervals"] == 0
-        # By hand nothing is left to do; of a profile that names no address the API says so.
+        # A repair by hand has no gap left.
         assert service.ask("POST", f"{STREAM}/repair")[1]["gaps"] == []
         assert service.typed("repair", STREAM).returncode == 0
 
 
-def test_couchdbs_feed_of_changes_repairs_what_a_cut_connection_missed(
-    project: Path, tmp_path: Path, database: Database
-) -> None:
+def test_couchdbs_feed_repairs_the_gap_of_a_killed_function(project: Path, tmp_path: Path, database: Database) -> None:
     """The changes are fetched from the last one before the gap to the first one after it, two a page."""
     with running(tmp_path, project, UPSTREAM_COUCH=database.address) as service:
         stream = "couch"
@@ -135,14 +133,14 @@ def test_couchdbs_feed_of_changes_repairs_what_a_cut_connection_missed(
         assert service.reaches("running", stream, within_s=30), service.log
         database.write(3)
         assert until(lambda: len(service.items("events", stream)) == 3, 20), service.log
-        # Of a connection that has told nothing since, nobody knows that it was good when they came.
+        # Only a later record proves that the connection was good when the changes came.
         assert until(lambda: _was_good_since(service.ask("GET", stream)[1]), 20), service.log
         killed = service.kill()
         database.write(7)
         assert until(lambda: service.ask("GET", stream)[1]["fence"] > 1, 30), service.log
         assert until(lambda: bool(set(service.sandboxes()) - set(killed)), 30), service.log
         assert until(lambda: _is_connected_again(service, stream, database), 60), service.log
-        # Functions of seconds leave a gap at each end of theirs; until the next change has come nothing proves it.
+        # Functions of seconds leave a gap at each of their ends, which only the next change closes.
         assert until(lambda: any(_has_brought(gap) for gap in gaps(service, stream)), 120), service.log
         numbers = service.numbers(stream, "seq")
         assert set(range(1, 11)) <= set(numbers)
@@ -150,7 +148,7 @@ def test_couchdbs_feed_of_changes_repairs_what_a_cut_connection_missed(
 
 
 class Feed:
-    """A stream that sends each trade to who is connected then, and remembers none; json-server has all of them."""
+    """A stream that sends each trade to the open connections only, and remembers none; json-server has all of them."""
 
     def __init__(self) -> None:
         self.rest = NodeServer("json-server.cjs")
@@ -176,7 +174,7 @@ class Feed:
             time.sleep(0.1)
 
 
-def test_pages_of_json_server_repair_what_a_stream_sent_to_nobody(project: Path, tmp_path: Path) -> None:
+def test_pages_of_json_server_repair_the_trades_of_a_gap(project: Path, tmp_path: Path) -> None:
     """Seven trades are made while the stream is away; pages of two, linked by a `Link` header, bring each once."""
     feed, stream = Feed(), "paged"
     try:
@@ -205,13 +203,13 @@ def test_pages_of_json_server_repair_what_a_stream_sent_to_nobody(project: Path,
 
 
 def _was_good_since(status: dict[str, Any]) -> bool:
-    """Whether a connection is known to have been good when the last event came."""
+    """Returns whether a connection is known to have been good when the last event came."""
     last_at = status["last_event_at"]
     return bool(last_at) and any((lane.get("seen_at") or "") > last_at for lane in status["lanes"].values())
 
 
 def _has_brought(gap: dict[str, Any], least: int = 1) -> bool:
-    """Whether the gap is repaired, and as many events at least came by that."""
+    """Returns whether the gap is repaired with at least so many events."""
     return bool(gap["state"] == "repaired" and gap["repair"]["stored"] >= least)
 
 

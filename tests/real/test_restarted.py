@@ -13,7 +13,7 @@ RESTARTED = "its ids start over: new events with known ids are "
 
 
 def life(which: int, *ids: int, stays: bool = False) -> Script:
-    """One life of the server: it sends these ids, and ends; or stays, and sends nothing but heartbeats."""
+    """One life of the server: it sends these ids and ends, or stays and sends only heartbeats."""
 
     def play(peer: Peer) -> None:
         peer.send(CHUNKED)
@@ -35,10 +35,10 @@ def life(which: int, *ids: int, stays: bool = False) -> Script:
         ],
     ),
 )
-def test_a_restarted_server_is_told_and_its_events_are_stored_where_the_profile_says_so(
+def test_a_restarted_server_is_reported_and_its_events_follow_on_conflict(
     local_run: LocalRun, stream: str, how: str, stored: list[str]
 ) -> None:
-    """Each is stored once, after the earlier ones, whoever delivers it; then the stream is reported as quiet."""
+    """Each event is stored once, after the earlier ones, whichever connection brings it; then the stream is quiet."""
     again = life(1, 1, 2, 3, 4)
     local_run.script(stream, life(0, 1, 2, 3), again, again, life(1, 1, 2, 3, 4, stays=True))
     local_run.post(stream)
@@ -54,7 +54,7 @@ def test_a_restarted_server_is_told_and_its_events_are_stored_where_the_profile_
     assert until(lambda: local_run.ask("GET", stream)[1]["pace"]["silent_ms"] > 2_000, 20), local_run.log
 
     def is_listed() -> bool:
-        """Whether the list shows the same; between two connections it shows why there is none."""
+        """Returns whether the list shows the same; between two connections it shows why there is none."""
         shown = local_run.ask("GET", stream)[1]
         same = {name: shown[name] for name in ("stream", "last_event_at")} | expected
         return any(same.items() <= one.items() for one in local_run.ask("GET", "")[1]["streams"])

@@ -1,8 +1,8 @@
-"""Schemathesis, which nobody here wrote, asks the local run for everything that its OpenAPI document offers.
+"""Schemathesis, an independent tool, requests from the local run everything that its OpenAPI document offers.
 
-It finds nothing: no answer that the document does not describe, no malformed request that is taken, no sound one that
-is refused, no method that is not answered with 405. The seed is printed, and drawn anew in each run but continuous
-integration's.
+It finds no answer that the document does not describe, no malformed request that is accepted and no valid one that is
+refused. Each other method is answered with 405. The seed is printed, and drawn anew in each run except in continuous
+integration.
 """
 
 import os
@@ -23,7 +23,7 @@ from tests.local_run import LocalRun
 def service(local_run: LocalRun) -> Service:
     """The run, with a stream that has events."""
     local_run.post("demo")
-    # Its execution claims it a moment after it was started.
+    # The execution claims the stream a moment after its start.
     assert until(lambda: bool(local_run.ask("GET", "demo/events")[1].get("events")), 30), local_run.log
     return local_run
 
@@ -55,18 +55,18 @@ PART = 2
 
 
 def seed() -> str:
-    """Returns the same one in continuous integration, else another one each time."""
+    """Returns the same seed in continuous integration, otherwise another one each time."""
     return "1" if os.environ.get("CI") else str(random.SystemRandom().randrange(10**6))
 
 
 def asked(service: Service, folder: Path, examples: int, *more: str) -> str:
-    """What Schemathesis prints of all its checks; it fails where one of them does."""
+    """Returns what Schemathesis prints about all its checks; fails if one of them does."""
     command = [
         str(Path(sys.executable).with_name("schemathesis")),
         "run",
         f"http://127.0.0.1:{service.port}/openapi.json",
     ]
-    # It warns where each answer is 404 or 409, as of a repair where no profile of this run repairs.
+    # Schemathesis warns if all answers are 404 or 409, as for repairs, which no profile of this run has.
     command += ["--warnings", "off", "--continue-on-failure", "--no-color", "--seed", seed(), "--request-timeout", "60"]
     command += ["--max-examples", str(examples), "--suppress-health-check", "all", *more]
     (folder / "schemathesis.toml").write_text(CONFIG)
@@ -78,8 +78,8 @@ def asked(service: Service, folder: Path, examples: int, *more: str) -> str:
 
 @pytest.mark.cpu(4)
 @pytest.mark.parametrize("part", [PART, pytest.param(0, marks=pytest.mark.long)])
-def test_schemathesis_finds_nothing(service: Service, tmp_path: Path, part: int) -> None:
-    """All its checks run, with examples and boundary values of each parameter, on some routes in each run."""
+def test_schemathesis_finds_no_mistake(service: Service, tmp_path: Path, part: int) -> None:
+    """All checks run, with examples and boundary values of each parameter, on a few routes in each run."""
     paths = service.ask_at("GET", "openapi.json")[1]["paths"]
     operations = [f"{method.upper()} {path}" for path, methods in paths.items() for method in methods]
     drawn = random.Random(seed()).sample(operations, part or len(operations))
@@ -89,6 +89,6 @@ def test_schemathesis_finds_nothing(service: Service, tmp_path: Path, part: int)
 
 
 @pytest.mark.long
-def test_schemathesis_finds_nothing_in_many_requests(service: Service, tmp_path: Path) -> None:
-    """The same with many more generated requests, and with requests that follow from answers."""
+def test_schemathesis_finds_no_mistake_in_many_requests(service: Service, tmp_path: Path) -> None:
+    """All checks run with many more generated requests, and with requests that follow from answers."""
     asked(service, tmp_path, 100)

@@ -1,4 +1,4 @@
-"""A secret, put as docs/profiles.md says, through the whole local service: it reaches the upstream and nobody else."""
+"""A secret, put as docs/profiles.md says, through the whole local service: it reaches the upstream and nothing else."""
 
 import json
 
@@ -13,7 +13,7 @@ POD = b'{"type": "ADDED", "object": {"metadata": {"uid": "u", "resourceVersion":
 
 
 def repeats(peer: Peer) -> None:
-    """A refusal that repeats the request in its status line, a header and its body."""
+    """Answers with a refusal that repeats the request in its status line, a header and its body."""
     request = peer.request.replace(b"\r\n", b" ")
     peer.send(
         b"HTTP/1.1 400 %s\r\nX-Request: %s\r\nContent-Length: %d\r\n\r\n%s" % (request, request, len(request), request)

@@ -1,6 +1,6 @@
-"""Sinks that hang, refuse or are slow, beside fifty that are sound, through the whole local service.
+"""Sinks that hang, refuse or are slow, beside fifty healthy ones, through the whole local service.
 
-What is stored is written into the tables as connections write it; all behind it is real: the tables' stream, the
+Events are written into the tables as connections write them; everything behind is real: the tables' stream, the
 function in its sandboxes, and a server on a socket.
 """
 
@@ -36,7 +36,7 @@ class Hooks:
         self.over = threading.Event()
 
     def answer(self, request: Request) -> Answer:
-        """As the path says."""
+        """Answers as the path says."""
         way, one = request.path.strip("/"), json.loads(request.body)
         if self.is_sick and way == "hangs":
             self.over.wait(60)
@@ -65,7 +65,7 @@ def hooks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Hooks, Ser
             tables = client("dynamodb", endpoint)
 
             def lags(number: int, *streams: str) -> list[float]:
-                """Stores an event of each stream; how long those of the fifty took to arrive, a minute at most."""
+                """Stores an event of each stream; returns how long those of the fifty took, a minute at most."""
                 stored_s: dict[str, float] = {}
                 for stream_id in streams:
                     stored_s[stream_id] = time.time()
@@ -94,10 +94,10 @@ def test_no_sink_delays_another(hooks: tuple[Hooks, Service, list[float], list[f
     assert _share(beside, 99) < _share(alone, 99) + DELAY_S, service.log
 
 
-def test_a_killed_function_and_sinks_that_are_mended_lose_nothing(
+def test_mended_sinks_get_every_event_although_a_function_was_killed(
     hooks: tuple[Hooks, Service, list[float], list[float]],
 ) -> None:
-    """Waiting events come in their order, within a sweep and a back-off."""
+    """Waiting events arrive in their order, within a sweep and a back-off."""
     made, service, *_ = hooks
     service.kill()
     made.is_sick = False

@@ -13,19 +13,19 @@ STREAM, DOWN = "demo:stop", "absent:down"
 
 
 def get(service: Service, stream_id: str = STREAM) -> Any:
-    """What GET answers, from the POST on: also before the execution has claimed the stream."""
+    """Returns GET's answer, from the POST on: also before the execution has claimed the stream."""
     code, answer = service.ask("GET", stream_id)
     assert code == 200, answer
     return answer
 
 
 def phases(answer: Any) -> dict[str, str]:
-    """The phase of each lane in an answer."""
+    """Returns the phase of each lane in an answer."""
     return {lane: shown["phase"] for lane, shown in answer["lanes"].items()}
 
 
 def is_running(service: Service, generation: int, more_than: int) -> Any:
-    """What GET answers once lane B is connected while lane A waits, and more events than that are stored."""
+    """Returns GET's answer once lane B is connected while lane A waits, and more events than that are stored."""
     status = get(service)
     if status["generation"] != generation or phases(status) != {"A": "waiting", "B": "connected"}:
         return None
@@ -33,12 +33,12 @@ def is_running(service: Service, generation: int, more_than: int) -> Any:
 
 
 def is_over(service: Service, arn: str, stream_id: str = STREAM) -> bool:
-    """Whether the execution has ended and the stream's status is stopped."""
+    """Returns whether the execution has ended and the stream's status is stopped."""
     return service.execution(arn)["status"] != "RUNNING" and bool(get(service, stream_id)["status"] == "stopped")
 
 
 def test_a_stream_is_stopped_and_goes_on_from_its_cursor(local_run: LocalRun) -> None:
-    """From its first POST to the stop of its second run, each event is stored exactly once, also of the pause."""
+    """From the first POST to the stop of the second run each event is stored once, including those of the pause."""
     service = local_run
     first = service.post(STREAM)["executionArn"]
     begun = get(service)
@@ -80,7 +80,7 @@ def test_a_stream_is_stopped_and_goes_on_from_its_cursor(local_run: LocalRun) ->
 
 
 def describes_the_running(status: Any, execution: str, connections: list[dict[str, Any]], stored: list[int]) -> None:
-    """Execution, generation, fencing token, holder and the saved cursor, and full coverage since the first answer."""
+    """Checks execution, generation, fencing token, holder, the saved cursor, and full coverage from the start."""
     assert (status["execution"], status["status"], status["generation"], status["fence"]) == (
         execution,
         "running",
@@ -94,7 +94,7 @@ def describes_the_running(status: Any, execution: str, connections: list[dict[st
 
 
 def has_drained(status: Any, connections: list[dict[str, Any]], stored: list[int]) -> None:
-    """The holder saw the stop request, stored what it had read, saved the cursor after the last event, and closed."""
+    """Checks that the holder saw the stop request, stored what it had read, saved the last cursor, and closed."""
     record = connections[0]
     assert (record["ended_by"], record["stored"], record["frames"]) == ("stopped", len(stored), len(stored))
     assert status["cursor"]["value"] == str(stored[-1])
@@ -103,7 +103,7 @@ def has_drained(status: Any, connections: list[dict[str, Any]], stored: list[int
 
 
 def returns_every_event(service: Service, kept: list[int]) -> None:
-    """Page by page, everything that is stored, as it was delivered, in order."""
+    """Checks that the pages have every stored event, as it was delivered, in order."""
     events = service.events(STREAM, 5)
     assert [json.loads(event["data"])["n"] for event in events] == kept
     assert [event["id"] for event in events] == [str(number) for number in kept]
@@ -111,7 +111,7 @@ def returns_every_event(service: Service, kept: list[int]) -> None:
 
 
 def is_listed(service: Service) -> None:
-    """With the status of its own GET; a stream that never started is not listed."""
+    """Checks that the list has the status of the stream's own GET, and no stream that never started."""
     code, listing = service.ask("GET", "")
     assert (code, listing["next"]) == (200, None)
     (listed,) = (one for one in listing["streams"] if one["stream"] == STREAM)
@@ -135,7 +135,7 @@ def test_a_stop_of_a_stream_that_never_started_is_recorded(local_run: LocalRun) 
 
 
 def test_a_stream_whose_upstream_is_down_can_be_stopped(local_run: LocalRun) -> None:
-    """The next try of a lane is refused, and the execution ends cleanly."""
+    """After the stop, the next try of a lane is refused, and the execution ends cleanly."""
     service = local_run
     arn = service.post(DOWN)["executionArn"]
     assert until(lambda: get(service, DOWN)["status"] == "reconnecting", 10), service.log

@@ -1,4 +1,4 @@
-"""Tokens of a server that nobody here wrote: npm's oidc-provider, which replaces a refresh token at each use."""
+"""Tokens of an independent server: npm's oidc-provider, which replaces a refresh token at each use."""
 
 import contextlib
 import functools
@@ -45,12 +45,12 @@ class TokenServer:
 
     @property
     def state(self) -> dict[str, Any]:
-        """How many tokens it gave, its errors, and how many openings of each stream it answered and refused."""
+        """Returns how many tokens it gave, its errors, and how many openings of each stream it answered and refused."""
         found: dict[str, Any] = json.loads(self.do("state"))
         return found
 
     def drops(self, count: int) -> None:
-        """Drops all streams so often that each was opened `count` times more."""
+        """Drops all streams until each was opened `count` more times."""
         for _ in range(count):
             before = self.state["opened"]
             self.do("drop")
@@ -76,14 +76,14 @@ def token_server() -> Iterator[TokenServer]:
 
 
 def more_come(service: Service) -> bool:
-    """Whether new events of each stream are stored."""
+    """Returns whether new events of each stream are stored."""
     before = {stream: len(service.numbers(stream, "")) for stream in STREAMS}
     return until(lambda: all(len(service.numbers(one, "")) > before[one] + 3 for one in STREAMS), 120)
 
 
-def test_four_streams_of_a_function_share_tokens_that_expire_are_revoked_and_are_not_given(tmp_path: Path) -> None:
-    """Two use client credentials, two share a refresh token: few tokens are requested, none twice, and an outage is
-    named. A refresh token that is used twice would revoke all tokens that came from it.
+def test_four_streams_share_tokens_that_expire_are_revoked_or_are_missing(tmp_path: Path) -> None:
+    """Two streams use client credentials, two share a refresh token: few tokens are requested, none twice, and an
+    outage is named. A refresh token that is used twice would revoke all tokens that came from it.
     """
     project = with_settings(copied(tmp_path / "project"), streams_per_function=4)
     profiles = {
@@ -121,5 +121,5 @@ def test_four_streams_of_a_function_share_tokens_that_expire_are_revoked_and_are
 
 
 def last_error(service: Service, stream: str) -> str:
-    """The words of the newest failure in the status."""
+    """Returns the words of the newest failure in the status."""
     return str((service.ask("GET", stream)[1]["last_error"] or {}).get("message", ""))

@@ -1,4 +1,4 @@
-"""Streams that are upgraded by `streamkeeper upgrade` while they are connected, to a good version and to bad ones.
+"""`streamkeeper upgrade` upgrades connected streams, to a good version and to bad ones.
 
 Through the whole local service: real sockets, sandboxes, versions and executions.
 """
@@ -73,7 +73,7 @@ class Story:
 
 
 def upgrade(service: Service, project: Path, *options: str) -> tuple[int, str]:
-    """The exit status of `streamkeeper upgrade` and what it printed."""
+    """Returns the exit status of `streamkeeper upgrade` and what it printed."""
     environment = support.environment(PORT=str(service.port), STREAMKEEPER_STAGE=STAGE)
     command = [sys.executable, "-m", "local.cli", "upgrade", *options]
     run = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=400)
@@ -120,7 +120,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
 
 def slower(folder: Path) -> Path:
-    """A copy of the project whose functions live for longer, so that a wave is watched for a while."""
+    """Returns a copy of the project whose functions live for longer, so that a wave is watched for a while."""
     return with_settings(copied(folder), function_timeout_s=24, wait_s=10, start_allowance_s=8, unconnected_after_s=6)
 
 
@@ -132,7 +132,7 @@ def deploy(service: Service, path: Path, change: tuple[str, str]) -> None:
 
 
 def tried(service: Service, project: Path) -> Bad:
-    """An upgrade to what is deployed now, which is bad."""
+    """Returns the result of an upgrade to the deployed version, which is bad."""
     holders = executions(service)
     with subprocess.Popen(
         [sys.executable, "-m", "local.cli", "upgrade"],
@@ -160,40 +160,40 @@ def tried(service: Service, project: Path) -> Bad:
 
 
 def executions(service: Service) -> dict[str, str]:
-    """The execution that holds each stream."""
+    """Returns the execution that holds each stream."""
     return {stream: service.items("control", stream, "lease")[0]["execution"] for stream in STREAMS}
 
 
 def open_gaps(gaps: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without those of a millisecond that a cursor closes: where a clock's reading was late the ledger shows one."""
+    """Returns the gaps without those of a millisecond that a cursor closes: a late reading of the clock makes one."""
     return [gap for gap in gaps if gap["state"] != "delivered" or gap["to_ms"] - gap["from_ms"] > 1]
 
 
 def holes(events: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    """When the events came between which some are missing that the upstream sent."""
+    """Returns the times of the events around each hole in the numbers that the upstream sent."""
     numbered = sorted((json.loads(event["data"])["n"], event["received_at_ms"]) for event in events)
     return [(one[1], next_[1]) for one, next_ in itertools.pairwise(numbered) if next_[0] != one[0] + 1]
 
 
 def lost(events: list[dict[str, Any]], gaps: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    """The holes that lie in no gap."""
+    """Returns the holes that lie in no gap."""
     spans = [(gap["from_ms"], gap["to_ms"]) for gap in gaps]
-    # What came first behind a gap was delivered just after the connection was opened.
+    # The first event after a gap was delivered just after the connection was opened.
     return [one for one in holes(events) if not any(begin <= one[0] and one[1] - end < 3_000 for begin, end in spans)]
 
 
-def test_the_first_upgrade_makes_a_version_of_what_is_deployed(story: Story) -> None:
-    """It has no earlier version to compare with, so it ends at once."""
+def test_the_first_upgrade_makes_a_version_of_the_deployed_code(story: Story) -> None:
+    """The first upgrade has no earlier version to compare with, so it ends at once."""
     assert (story.first[0], story.first[1].splitlines()[-1]) == (0, "Success"), story.first
 
 
-def test_a_deployment_changes_nothing_until_it_is_upgraded_to(story: Story) -> None:
+def test_a_deployment_has_no_effect_before_its_upgrade(story: Story) -> None:
     """Handovers continue between functions of the former version."""
     assert story.early == {"A", "B"}
 
 
 def test_a_good_version_is_taken_by_every_stream_without_a_gap(story: Story) -> None:
-    """Streams take it in waves; each is connected throughout, and its executions call the new version."""
+    """Streams take a good version in waves; each is connected throughout, and its executions call the new version."""
     assert (story.good[0], story.good[1].splitlines()[-1]) == (0, "Success"), story.good
     assert [NEW in each[-1]["lane"] for each in story.after] == [True] * 4
     assert (story.connected, open_gaps(story.gaps)) == ({1, 2}, [])
@@ -219,8 +219,8 @@ def test_a_bad_version_is_taken_back_in_the_first_wave(story: Story, name: str, 
     assert [lost(events, bad.gaps[stream]) for stream, events in bad.events.items()] == [[]] * len(STREAMS)
 
 
-def test_streams_outside_the_wave_miss_nothing(story: Story) -> None:
-    """No wave of a bad version includes them."""
+def test_a_stream_outside_all_waves_misses_no_event(story: Story) -> None:
+    """No wave of a bad version includes the fourth stream, which has no hole and no open gap."""
     waves = set().union(*(bad.wave for bad in story.bad.values()))
     (outside,) = set(STREAMS) - waves
     last = story.bad["definition"]

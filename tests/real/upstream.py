@@ -1,4 +1,4 @@
-"""The demonstration upstream in a thread of the test, which can therefore ask it what it saw."""
+"""The demonstration upstream in a thread of the test, which can therefore read what the upstream saw."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping

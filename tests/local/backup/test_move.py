@@ -15,9 +15,7 @@ from tests.local.deployed_stage import Deployed
 
 
 def test_no_stream_is_started_at_named_tables(here: Deployed, there: Deployed, typed: Typed) -> None:
-    """A move to named tables is refused before a stream is stopped or copied. A stream that is named twice is moved
-    once.
-    """
+    """A move to named tables is refused before a stream is stopped. A stream that is named twice is moved once."""
     here.run(PLAIN, 2)
     tables, before = f"there/{there.events_table},{there.control_table}", here.items()
     said = f"streamkeeper: {tables} names tables, where no stream can be started: name a stage, or "

@@ -67,9 +67,7 @@ def test_a_restore_replaces_no_existing_stream(here: Deployed, there: Deployed) 
 
 
 def test_a_newer_record_is_set_back_with_replace_only(here: Deployed, there: Deployed) -> None:
-    """With `replace` the stream resumes from the older cursor, with its time since unproven, and no fencing token
-    recurs.
-    """
+    """With `replace` the stream resumes from the older cursor, vouches for no time since, and reuses no token."""
     here.run(PLAIN, 2)
     there.run(PLAIN, 5)
     there.put(PLAIN, "gap#000000000004", from_ms={"N": "1"}, to_ms={"N": "2"}, cause={"S": "x"}, state={"S": "open"})
@@ -101,9 +99,7 @@ def test_a_stream_that_is_started_during_a_restore_is_not_replaced(
 
 
 def test_a_copy_that_has_run_since_is_set_back_again(here: Deployed, there: Deployed) -> None:
-    """A copy that has run is restored again with `replace`, as a table may be lost twice. A copy that never ran, or
-    runs now, stays.
-    """
+    """A table may be lost twice, so `replace` restores a copy that has run, but not one that runs or never ran."""
     ran(here, "1")
     copied(here, there)
     assert copied(here, there, replace=True).was_there

@@ -94,9 +94,7 @@ def test_a_function_whose_process_dies_is_replaced(tmp_path: Path, capsys: pytes
 @settings(max_examples=examples(8))
 @given(st.sampled_from(["calm", "rough"]), st.integers(0, 2**53), st.sampled_from(["evicts", "tolerates", "forbids"]))
 def test_the_same_question_has_the_same_answer(kind: str, seed: int, policy: str) -> None:
-    """Equal options give equal results. Each is plausible: the gaps are no longer than the run, and each lost event
-    fell into a gap.
-    """
+    """Equal options give equal, plausible results: gaps fit into the run, and each lost event fell into a gap."""
     asked = page.asked(["--hours", "0.15", "--faults", kind, "--seed", str(seed), "--upstream", policy])
     strategies = [FEW if one.name == GROUP else one for one in STRATEGIES]
     first, second = ([one.run(asked) for one in strategies] for _ in range(2))
@@ -174,9 +172,7 @@ def test_a_mistake_is_one_sentence(options: list[str], message: str, capsys: pyt
 
 
 def test_the_first_service_whose_limit_is_long_enough_is_compared() -> None:
-    """Each service names its limit's source and the day it was read. Stages allow 900 s at most, however long other
-    services run.
-    """
+    """Each service names its limit's source and the day it was read; a stage allows 900 s at most nevertheless."""
     found = {limit_s: lives.of(limit_s) for limit_s in (10, 900, 901, 5400, 5401, 28_800)}
     names = ["Lambda", "Lambda Managed Instances", "Lambda MicroVMs"]
     assert [life.name for life in found.values()] == [one for one in names for _ in range(2)]

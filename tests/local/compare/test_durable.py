@@ -29,9 +29,7 @@ def test_the_sdk_checkpoints_each_connection_and_each_wait() -> None:
 @settings(max_examples=examples(6))
 @given(st.integers(7, 20), st.sampled_from(["none", "rough"]), st.integers(0, 2**53))
 def test_a_fresh_execution_takes_over_before_the_limit(operations: int, faults: str, seed: int) -> None:
-    """No execution has too many operations, and each but the last starts the next one once; without faults there is no
-    gap.
-    """
+    """Each execution stays below the limit and starts the next one once; without faults there is no gap."""
     options = [*SHORT, "--hours", "0.1", "--faults", faults, "--seed", str(seed)]
     world, played = played_durable.play(page.asked(options), operations)
     assert max(len(one.operations) for one in played.executions) <= operations

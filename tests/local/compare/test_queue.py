@@ -39,9 +39,7 @@ def test_a_message_is_replaced_before_its_retention_ends() -> None:
 
 
 def test_a_message_of_a_function_that_died_comes_again() -> None:
-    """The message of a killed function is hidden for 60 s from its last extension. The other lane connects once its own
-    wait is over.
-    """
+    """A killed function's message is hidden for 60 s from its last extension; the other lane connects before."""
     source = page.asked([*SHORT, "--hours", "0.1"])
     world, _ = by_queue.play(replace(source, kills_ms=(30_000,)), copies=0)
     first = world.result("queue").gaps[0]

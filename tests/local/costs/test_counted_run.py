@@ -237,9 +237,7 @@ def suspended() -> list[Any]:
 
 
 def test_a_counted_run_ends_its_generators_and_coroutines() -> None:
-    """A counted run leaves none suspended; the garbage collector would end them deep in any stack, where they would go
-    on.
-    """
+    """A counted run leaves none suspended: the garbage collector would end them, and resume some, in any stack."""
     source, load = month.scenario("prod"), Load(2, 0, 200, "log", 5, per_function=2)
     stream = Stream(model.profile(source, load), 0, 200)
     gc.collect()

@@ -32,9 +32,7 @@ def test_the_delivery_calls_follow_from_the_polls_that_find_events() -> None:
 
 
 def test_a_lone_event_costs_one_write_if_it_is_sent_at_once() -> None:
-    """A lone event costs a write of its arrival and a read; if a worker sends it, also the bell, the place, its
-    deletion.
-    """
+    """Its arrival costs a write and a read; if a worker sends the event, also the bell, the place, its deletion."""
     one, two, slow = (delivered.woken(kinds, 1, 200, ms) for kinds, ms in ((SQS, 10), (BOTH, 10), (SQS, 400)))
     assert (one.write_units, one.read_units, one.requests) == (1, 1, {"sqs": [[len_of(one)]]})
     assert (one.at_once, one.taken, one.bells, two.write_units, two.taken) == (1, 1, 0, 1, 2)

@@ -179,9 +179,7 @@ def test_costs_follow_the_settings() -> None:
 
 
 def test_the_page_of_a_stream_uses_the_commands_price_of_an_event() -> None:
-    """The page's rates have an event's requests and storage, but no metric, which costs the same for any number of
-    events.
-    """
+    """The page's rates have an event's requests and storage, but no metric, whose cost has nothing to do with it."""
     idle, busy = costs(), costs(events_per_s=0.05, event_bytes=200)
     alone = {"idle": idle} | dict.fromkeys(("light", "unordered", "packed"), busy)
     rates = json.loads(cost_pages.rates(Quoted(alone, [idle], {})))

@@ -38,9 +38,7 @@ def test_the_size_of_a_value(value: dict[str, object], size: int) -> None:
 
 
 def test_a_write_is_billed_by_the_larger_item_and_by_each_changed_index() -> None:
-    """The older or the newer item counts, whichever is larger; 1,025 bytes are two units. An unchanged index costs
-    none.
-    """
+    """The larger of the older and the newer item counts; 1,025 bytes are two units; an unchanged index costs none."""
     assert write_units(None, item(1024), (), KEYS) == 1
     assert write_units(None, item(1025), (), KEYS) == 2
     assert write_units(item(3000), item(100), (), KEYS) == 3

@@ -141,9 +141,7 @@ def test_a_profile_is_written_for_a_post_too(tmp_path: Path) -> None:
     ],
 )
 def test_lines_of_text_are_events(body: str, framing: str, tmp_path: Path) -> None:
-    """Text is split into lines, because two connections cut lines, unlike reads, alike. A document of several lines is
-    not split.
-    """
+    """Lines are events if two connections, unlike reads, cut them alike; a document of several lines is not split."""
     with serving(sends(f"HTTP/1.1 {PLAIN}{body}".encode(), then=Peer.wait_until_gone)) as server:
         assert made(server.address, tmp_path, seconds="0.5")["framing"] == framing
 
@@ -180,9 +178,7 @@ def test_an_answer_that_is_no_stream_is_refused(
 
 
 def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A bad address, an invalid name or an existing file gets one line and status 2; nothing is requested or
-    overwritten.
-    """
+    """A bad address, invalid name or existing file gets one line and status 2; nothing is requested or replaced."""
     file = tmp_path / "there.toml"
     file.write_text("mine")
     for arguments, said in (

@@ -48,9 +48,7 @@ def test_the_profile_of_a_socket_has_the_first_message_and_its_answer(exchange: 
 def test_an_answer_is_recognized_by_the_value_that_it_repeats(
     provider: str, say: dict[str, Any], expect: dict[str, Any], key: str | None, tmp_path: Path
 ) -> None:
-    """An answer that repeats nothing is recognized by its own word, whatever the provider sent before. A key may lie in
-    a batch.
-    """
+    """If it repeats nothing, its own word counts, whatever the provider sent before. A key may lie in a batch."""
     with playing() as (origin, _):
         address = f"ws{origin.removeprefix('http')}/{provider}/x"
         profile = made(address, tmp_path, "--say", json.dumps(say))
@@ -60,9 +58,7 @@ def test_an_answer_is_recognized_by_the_value_that_it_repeats(
 def test_a_message_may_hold_a_secret(
     exchange: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A secret in a message is read from the stage and sent; the profile has its reference, even if the answer repeats
-    it.
-    """
+    """The secret is read from the stage and sent; the profile has its reference, even if the answer repeats it."""
     say = SAY.replace("eur-usd", "${secret:feed:channel}")
     given: dict[str, str] = {"SecretString": json.dumps({"channel": "s3cret-channel"}), "VersionId": "1"}
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
@@ -99,9 +95,7 @@ def test_each_answer_belongs_to_its_message() -> None:
 def test_the_first_message_is_asked_for_on_a_terminal_only(
     exchange: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a terminal the command asks for the first message if no frame came; elsewhere the profile says that none was
-    sent.
-    """
+    """On a terminal the command asks for it if no frame came; elsewhere the profile says that none was sent."""
     assert "subscribe" not in made(exchange, tmp_path, "--name", "silent", seconds="0.5")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("sys.stdin.readline", lambda: "")

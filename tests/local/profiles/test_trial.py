@@ -89,9 +89,7 @@ def answer(status: int, *headers: str) -> bytes:
 def test_a_trial_prints_how_an_answer_is_read(
     sent: bytes, status: int, lines: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The last lines of a trial say how the answer is read, without an unexpected warning; without a stream the status
-    is 1.
-    """
+    """The last lines say how the answer is read, without an unexpected warning; the status is 1 without a stream."""
     ended, shown = tried(lambda peer: peer.send(sent), monkeypatch, capsys)
     assert (ended, shown[-len(lines) :]) == (status, lines)
     assert (CANNOT in shown) == (CANNOT in lines)
@@ -164,9 +162,7 @@ def played(says: str, capsys: pytest.CaptureFixture[str], *arguments: str) -> tu
 def test_a_trial_shows_the_events_of_a_batch(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each event of a batch has its key. A heartbeat's cursor, and the oldest place of an upstream that has forgotten,
-    are shown.
-    """
+    """Each event of a batch has its key; a heartbeat's cursor, and the oldest place after an expiry, are shown."""
     lines = [
         '{"result":{"header":{"revision":"4"},"created":true}}',
         '{"result":{"header":{"revision":"9"},"events":[{"kv":{"key":"YQ==","mod_revision":"5"}},'
@@ -227,9 +223,7 @@ def test_a_stream_without_an_imitation_is_refused_by_name(capsys: pytest.Capture
 
 
 def test_a_trial_shows_which_events_would_be_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A left-out event is marked, moves the cursor and counts in the sequence; a rule that matches no event gets a
-    warning.
-    """
+    """A left-out event is marked, moves the cursor and has a number; a rule that matches no event gets a warning."""
     lines = b'{"n":1,"t":"quote"}\n{"n":2,"t":"trade"}\n{"n":5,"t":"quote"}\n'
     with serving(lambda peer: peer.send(JSON_LINES + lines)) as server:
         rules = ('{ path = "$.t", is = "trade" }\nsequence = "$.n"', '{ path = "$.missing" }\nsequence = "$.t"')
