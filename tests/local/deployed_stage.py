@@ -63,7 +63,7 @@ class Deployed:
         return [key for key, item in items.items() if "dead_letter" in item]
 
     def send(self, body: str) -> None:
-        """Sends a message of somebody else."""
+        """Sends a message that no connection sent."""
         self.aws.sqs.send_message(QueueUrl=self.queue_url, MessageBody=body)
 
     def waiting(self) -> int:
@@ -105,14 +105,14 @@ class Deployed:
                 self.aws.dynamodb.delete_item(TableName=tables[name], Key=key)
 
     def items(self) -> dict[str, dict[tuple[str, str], Any]]:
-        """All items of both tables by their keys."""
+        """Returns all items of both tables by their keys."""
         tables = {"events": self.events_table, "control": self.control_table}
         pages = {name: self.aws.dynamodb.scan(TableName=table)["Items"] for name, table in tables.items()}
         return {name: {(one["PK"]["S"], one["SK"]["S"]): one for one in items} for name, items in pages.items()}
 
 
 def running(aws: Aws) -> str:
-    """The ARN of an execution that runs."""
+    """Starts an execution that waits, and returns its ARN."""
     definition = {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 3600, "End": True}}}
     machine = aws.states.create_state_machine(
         name="streamkeeper-any-connections", definition=json.dumps(definition), roleArn=ROLE

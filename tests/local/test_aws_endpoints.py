@@ -32,15 +32,15 @@ def test_only_the_sdks_variables_choose_another_endpoint() -> None:
 @pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_STEPFUNCTIONS"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1.2.3", "0.0.0.0"])
 def test_the_service_does_not_call_itself(name: str, host: str) -> None:
-    """An endpoint left over in the shell is refused by name, however this machine is spelled."""
+    """An endpoint left over in the shell is refused by name, whichever address of this machine it has."""
     url = f"http://{host}:4001"
     with pytest.raises(UserError) as refusal:
         read_options({"PORT": "4000", name: url})
     assert str(refusal.value) == f"{name} is {url}, an address of this service itself: `unset {name}` and start again."
 
 
-def test_an_endpoint_where_nobody_listens_is_refused_at_once() -> None:
-    """An endpoint that answers is accepted."""
+def test_an_endpoint_that_does_not_listen_is_refused_at_once() -> None:
+    """An endpoint that does not listen is refused in one sentence; one that answers is accepted."""
     with bind(0, "a test") as listening:
         url = f"http://127.0.0.1:{port_of(listening)}"
         assert read_options({"AWS_ENDPOINT_URL": url}).port == 3000

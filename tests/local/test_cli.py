@@ -1,4 +1,4 @@
-"""The command `streamkeeper` itself: what all verbs have in common."""
+"""The command `streamkeeper` itself: rules of all verbs."""
 
 import os
 import re
@@ -14,9 +14,9 @@ from tests.harness import free_port
 from tests.local.support import PROJECT
 
 
-def test_a_reader_that_has_seen_enough_is_no_error_and_a_full_disk_is_one() -> None:
-    """`streamkeeper … | head -1` prints nothing on standard error; the status is the shell's for SIGPIPE. On a full
-    disk one sentence follows, and 2.
+def test_a_closed_pipe_is_no_error_and_a_full_disk_is_one() -> None:
+    """`streamkeeper … | head -1` prints nothing on standard error; the status is the shell's for SIGPIPE. A full disk
+    gets one sentence, and 2.
     """
     reading, writing = os.pipe()
     os.close(reading)
@@ -59,7 +59,7 @@ def test_a_missing_file_gets_one_sentence(command: str, tmp_path: Path, capsys: 
 
 @pytest.mark.parametrize("command", ["asl run", "asl graph", "replay", "timeline", "asl mocks"])
 def test_a_file_of_another_kind_is_named_once(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The sentence is one line, and the exit status 2."""
+    """A file of another kind gets one line, and exit status 2."""
     with chdir(PROJECT):
         assert main([*command.split(), "README.md"]) == 2
     said = capsys.readouterr().err
@@ -70,7 +70,7 @@ def test_a_file_of_another_kind_is_named_once(command: str, capsys: pytest.Captu
 def test_without_a_run_one_sentence_names_the_address(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is the only line, but for a line of progress after a second, and the exit status is 2."""
+    """If no service runs, the only line (besides one of progress) names its address; the exit status is 2."""
     monkeypatch.setenv("PORT", str(port := free_port()))
     assert main(command.split()) == 2
     said = capsys.readouterr()
@@ -80,10 +80,8 @@ def test_without_a_run_one_sentence_names_the_address(
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("lst", "list"), ("satus", "status"), ("profiles", "profile")])
-def test_a_misspelled_verb_is_answered_with_the_one_meant(
-    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It is one sentence; what resembles no verb gets the list of all."""
+def test_a_misspelled_verb_gets_a_suggestion(typed: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelled verb gets one sentence; a word that resembles no verb gets the list of all."""
     assert main([typed, "demo"]) == 2
     assert capsys.readouterr().err == (
         f"streamkeeper: There is no verb '{typed}'. Did you mean '{meant}'? --help lists all verbs.\n"

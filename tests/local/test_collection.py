@@ -7,8 +7,8 @@ import pytest
 from local import collection
 
 
-def test_nobody_looks_within() -> None:
-    """It is off within the block, even if blocks overlap, and on afterwards, whatever was raised."""
+def test_garbage_collection_is_off_within_the_block() -> None:
+    """Garbage collection is off within the block, even if blocks overlap, and on afterwards, whatever was raised."""
     with collection.paused():
         with collection.paused():
             assert not gc.isenabled()

@@ -38,7 +38,7 @@ def test_an_answer_is_sent_without_waiting_for_an_acknowledgement() -> None:
 def test_a_stop_amid_a_request_prints_nothing(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each one that was not answered in time printed a traceback, and a busy service has dozens."""
+    """A request without an answer at the stop once printed a traceback, and a busy service has dozens."""
     entered = asyncio.Event()
 
     async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
@@ -58,7 +58,7 @@ def test_a_stop_amid_a_request_prints_nothing(
     assert (caplog.records, capfd.readouterr()) == ([], ("", ""))
 
 
-def test_a_taken_port_names_what_chooses_another() -> None:
-    """PORT does for a run, and --port for the page that `console` serves."""
+def test_a_taken_port_names_the_setting_that_chooses_another() -> None:
+    """The sentence names PORT for a run, and --port for the page that `console` serves."""
     with bind(0, "a test") as taken, pytest.raises(UserError, match=r"in use; stop .* or set --port to another number"):
         bind(port_of(taken), "the page", "--port")

@@ -1,4 +1,4 @@
-"""Any text can be printed on any terminal, and controls none."""
+"""Any text can be printed on any terminal, and none controls it."""
 
 import io
 import os
@@ -30,7 +30,7 @@ ANY_TEXT = st.text(st.characters(exclude_categories=[])) | st.text("\x00\x07\x1b
         ("\x9b2J", "\\x9b2J"),
     ],
 )
-def test_what_steers_a_terminal_is_shown_as_its_escape(text: str, shown: str) -> None:
+def test_control_characters_are_shown_as_escapes(text: str, shown: str) -> None:
     """Controls, direction marks, and halves of surrogate pairs are escaped; everything else stays."""
     assert printable(text) == shown
     assert printable_lines(f"{text}\n") == f"{shown}\n".replace("\\n", "\n")
@@ -38,7 +38,7 @@ def test_what_steers_a_terminal_is_shown_as_its_escape(text: str, shown: str) ->
 
 @given(ANY_TEXT)
 def test_a_screen_prints_any_text_in_any_encoding(text: str) -> None:
-    """It prints one line and raises nothing, whether or not the encoding has the characters."""
+    """A screen prints any text as one line and raises nothing, whether or not the encoding has the characters."""
     for encoding in ("ascii", "latin-1", "utf-8", "utf-16"):
         written = io.BytesIO()
         stdout: TextIO = io.TextIOWrapper(written, encoding, newline="")
@@ -83,8 +83,8 @@ def test_a_narrow_terminal_cuts_no_number(monkeypatch: pytest.MonkeyPatch) -> No
     assert [line.plain for line in Screen().lines(facts)] == [facts]
 
 
-def test_counts_are_one_line_where_no_terminal_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal they take several lines, and a number stays with its name."""
+def test_counts_are_one_line_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal the counts take several lines, and a number stays with its name."""
     monkeypatch.setenv("COLUMNS", "80")
     counts = [f"count-{number} {number}" for number in range(1_000, 1_020)]
     assert lines_of(io.StringIO(), counts) == " ".join(counts)
@@ -100,8 +100,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_closed_pipe_ends_nothing() -> None:
-    """`make run | head`: the service goes on without the display, and says so once on standard error."""
+def test_a_closed_pipe_does_not_end_the_service() -> None:
+    """`make run | head`: the service continues without the display, and says so once on standard error."""
     code = "\n".join([
         "import os, sys",
         "from local.service.screen import Screen",
@@ -140,7 +140,7 @@ def test_a_body_is_cut_where_the_line_ends() -> None:
 
 @pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
 def test_a_long_wait_is_explained(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> None:
-    """The line comes after the given time, on a terminal and in a pipe; more lines say how much of it is left."""
+    """The line comes after the given time, on a terminal and in a pipe; more lines say how much time is left."""
     monkeypatch.setattr(sys, "stderr", stream)
     with saying("never", after_s=3600):
         pass

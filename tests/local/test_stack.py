@@ -54,7 +54,7 @@ def test_intrinsic_functions(value: Any, expected: str) -> None:
 
 
 def test_no_value_leaves_the_property_out() -> None:
-    """AWS::NoValue counts as an absent property."""
+    """A property whose value is AWS::NoValue counts as absent."""
     assert function_with({"Ref": "AWS::NoValue"}).environment == {}
 
 
@@ -65,7 +65,7 @@ def test_no_value_leaves_the_property_out() -> None:
         ({"Fn::ImportValue": "x"}, "does not support Fn::ImportValue, which the compiled template uses at F."),
     ],
 )
-def test_what_cannot_be_resolved_is_named(value: Any, sentence: str) -> None:
+def test_a_reference_that_cannot_be_resolved_is_named(value: Any, sentence: str) -> None:
     """The error names the place; nothing is guessed."""
     with pytest.raises(UserError, match=sentence):
         function_with(value)

@@ -33,8 +33,8 @@ def test_a_running_task_covers_until_now() -> None:
     assert found.executions == [Execution("loop", "RUNNING", 0, None, 7, 2, (25_000 - 7) * 1050 // 3)]
 
 
-def test_what_runs_at_the_end_ends_with_it() -> None:
-    """A Task has no event of its own if its execution times out, and none is wanted after a good end."""
+def test_a_running_task_ends_with_its_execution() -> None:
+    """If the execution times out, a Task has no event of its own; after a good end no time counts as missing."""
     over = analyse([("loop", [*LOOP, *history((8, 0, "ExecutionTimedOut", 5000))])])
     assert (over.tasks[-1].to_ms, over.tasks[-1].ended_by, over.until_ms) == (4000, "TIMED_OUT", 4000)
     good = [*LOOP, *history((8, 7, "LambdaFunctionSucceeded", 5000), (9, 8, "ExecutionSucceeded", 6000))]
@@ -42,14 +42,14 @@ def test_what_runs_at_the_end_ends_with_it() -> None:
 
 
 def test_executions_after_each_other_are_one_timeline() -> None:
-    """Times count from the first one's start, in whatever order they are given."""
+    """Times count from the first execution's start, in whatever order the executions are given."""
     later = [{**event, "timestamp": event["timestamp"] + 100} for event in TWO_LANES]
     found = analyse([("second", later), ("first", TWO_LANES)])
     assert [(one.name, one.from_ms) for one in found.executions] == [("first", 0), ("second", 100)]
     assert [(gap.from_ms, gap.to_ms) for gap in found.gaps] == [(50, 105)]
 
 
-def test_where_no_task_ran_nothing_was_covered() -> None:
+def test_an_execution_without_a_task_covers_nothing() -> None:
     """An execution that only waits has neither gaps nor a share."""
     found = analyse([("idle", history((1, 0, "ExecutionStarted", 0), (2, 1, "WaitStateEntered", 5)))])
     assert (found.task_percent, found.gaps, found.tasks) == (None, [], [])

@@ -59,7 +59,7 @@ def test_a_gap_is_named_after_the_connection_that_ended_last() -> None:
 
 
 def test_a_deliberate_stop_is_no_gap() -> None:
-    """Nor is the time after the stream's end; a drop is one, and so is one after the next start."""
+    """The time after a stop or the stream's end is no gap; the time after a drop is, also after the next start."""
     opened = [
         Connection("A", 0, 10, "stopped"),
         Connection("B", 20, 25, "reset"),
@@ -73,8 +73,8 @@ def test_a_deliberate_stop_is_no_gap() -> None:
     assert gaps(opened[:1], UNTIL_MS) == []
 
 
-def test_what_closes_after_the_stop_begins_no_gap() -> None:
-    """The other lane's connection was open at the stop, and ended with an error."""
+def test_a_connection_that_was_open_at_the_stop_begins_no_gap() -> None:
+    """The other lane's connection was open at the stop, and ended with an error, which begins no gap."""
     assert gaps([Connection("A", 0, 10, "stopped"), Connection("B", 8, 12, "reset")], UNTIL_MS) == []
     assert gaps([Connection("A", 0, 10, "stopped"), Connection("B", 11, 12, "reset")], UNTIL_MS) == [
         Gap(12, UNTIL_MS, "reset")

@@ -29,8 +29,8 @@ def test_pages_of_one_execution_in_any_order(count: int, size: int, newest_first
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(1, 12))
-def test_one_execution_after_the_other(first: int, second: int, size: int) -> None:
-    """Event 1 begins another execution, and the pages that follow go on with it."""
+def test_pages_of_two_executions_are_told_apart(first: int, second: int, size: int) -> None:
+    """Event 1 begins another execution, to which the pages that follow belong."""
     both = [events(first), events(second, 1.8e9)]
     pages = [("page", page_of(one[at : at + size])) for one in both for at in range(0, len(one), size)]
     assert histories(pages) == both
@@ -58,7 +58,7 @@ def test_whole_seconds_are_seconds() -> None:
         ([{"id": 1, "type": "x", "timestamp": 1e30}], NO_TIME),
     ],
 )
-def test_what_is_no_history_is_said(answer: object, message: str) -> None:
+def test_a_file_that_is_no_history_is_refused(answer: object, message: str) -> None:
     """The message names the field and what it should be."""
     with pytest.raises(HistoryError) as refused:
         page_of(answer)

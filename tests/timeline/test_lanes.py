@@ -9,7 +9,7 @@ from timeline.spans import rows
 
 
 def test_iterations_of_a_map_share_lanes() -> None:
-    """An iteration takes the first free lane, so three of which two run at once have two lanes."""
+    """An iteration takes the first free lane, so three iterations of which two run at once have two lanes."""
     found = history(
         (1, 0, "ExecutionStarted", 0),
         (2, 1, "MapStateEntered", 0),
@@ -41,7 +41,7 @@ def test_each_branch_has_a_lane_of_its_own(waits: list[bool]) -> None:
         assert lanes[waits.index(True)] == "A"
 
 
-def test_a_task_of_another_service_counts_where_no_function_is_called() -> None:
+def test_a_task_of_another_service_counts_if_no_function_is_called() -> None:
     """A machine whose Tasks are jobs or activities has spans too; if functions are called, only these count."""
     job = history((1, 0, "ExecutionStarted", 0), (2, 1, "TaskStateEntered", 0), (3, 2, "TaskStarted", 1))
     job[2]["taskStartedEventDetails"] = {"resourceType": "ecs", "resource": "runTask.sync"}

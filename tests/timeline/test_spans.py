@@ -20,7 +20,7 @@ def test_every_spelling_of_a_time(written: Any) -> None:
 
 
 def test_lane_a_is_the_branch_that_begins_with_its_wait() -> None:
-    """In any order of the branches, the one that waits first is A; a retry is another start of the same lane."""
+    """In any order of the branches, the one that waits first is lane A; a retry is another start of the same lane."""
     assert rows(TWO_LANES) == [
         Row(5, "A", "wait_started"),
         Row(5, "B", "task_started"),

@@ -53,7 +53,7 @@ def test_every_picture_is_whole(times: list[tuple[str, int, int]], label: str, u
     assert bool(marks(picture, "thin") + marks(picture, "gap")) == bool(gaps(connections, until_ms))
 
 
-def test_durations_as_people_say_them() -> None:
-    """They have at most two units."""
+def test_durations_have_at_most_two_units() -> None:
+    """A duration is written with at most two units, such as 2 h 30 min."""
     said = [duration(seconds) for seconds in (0, 0.25, 45, 90, 900, 9000, 259_200, 90_061)]
     assert said == ["0 s", "0.25 s", "45 s", "1 min 30 s", "15 min", "2 h 30 min", "3 d", "1 d 1 h"]

@@ -82,7 +82,7 @@ def test_a_retrier_alone_leaves_a_gap_in_every_cycle() -> None:
 
 
 def test_a_join_leaves_a_gap_in_every_iteration() -> None:
-    """With a looped Parallel of Task and Wait-then-Task, nothing is connected between a pair and the next connect."""
+    """With a looped Parallel of Task and Wait-then-Task, no connection is open between a pair and the next connect."""
     result = run("staggered-join.yml")
     assert [gap.from_ms for gap in result.gaps] == [75_136, 150_263, 225_488]
     assert [gap.to_ms - gap.from_ms for gap in result.gaps] == [946, 925, 925]
@@ -97,7 +97,7 @@ def test_a_drop_costs_one_reconnection_not_a_wait() -> None:
 
 
 def test_an_outage_ends_no_execution_and_the_end_of_the_stream_does() -> None:
-    """A drop, a stall and 90 s of 503 are survived; the stream's end ends both lanes at that instant."""
+    """A drop, a stall and 90 s of 503 end no execution; the stream's end ends both lanes at that instant."""
     result = run("outage.yml")
     assert [(gap.from_ms, gap.cause) for gap in result.gaps][:2] == [(50_000, "reset"), (100_000, "stalled")]
     assert result.status == "SUCCEEDED"
@@ -143,7 +143,7 @@ def test_a_renewal_overlaps(policy: str) -> None:
         assert older.output == {"status": "superseded"}
 
 
-def test_a_renewal_where_two_are_forbidden_never_opens_a_second() -> None:
+def test_a_renewal_opens_no_second_connection_if_two_are_forbidden() -> None:
     """The predecessor closes when it sees the successor's claim; the gap is that of any handover."""
     result = run_table(short("forbids"))
     assert (result.overlap_ms, result.status) == (0, "RUNNING")
@@ -175,7 +175,7 @@ def test_the_end_of_the_stream_ends_a_renewal_with_it() -> None:
 
 
 def test_lanes_that_began_together_get_out_of_step() -> None:
-    """By jitter, which a seed fixes: each wait is up to `jitter_s` shorter than `wait_s`, and no overlap is shorter."""
+    """Jitter, which a seed fixes, shortens each wait by up to `jitter_s`, and no overlap becomes shorter."""
     waits: list[list[int]] = []
     for seed in (1, 2):
         result = run_table(short("tolerates", 100, run_for_s=1_800, seed=seed, settings={"wait_s": 30, "jitter_s": 8}))
@@ -205,7 +205,7 @@ def test_a_changed_definition_takes_effect_at_a_renewal(tmp_path: Path) -> None:
 
 
 def test_a_successor_that_is_slow_to_start_is_the_only_one() -> None:
-    """The other lane requests it meanwhile by the same name: no second one starts, and the stream stays connected."""
+    """The other lane requests the successor meanwhile by the same name: no second one starts, and there is no gap."""
     table = short("tolerates", 1, run_for_s=100, latencies_ms={"start": [25, 45_000, 25], "connect": 300})
     result = run_table(table)
     first, second = result.runs
@@ -215,7 +215,7 @@ def test_a_successor_that_is_slow_to_start_is_the_only_one() -> None:
 
 
 @given(st.integers(0, 300), st.sampled_from([(35, 45, 5), (840, 900, 20)]))
-def test_no_overlap_that_a_profile_may_ask_for_leaves_a_gap(overlap_s: int, limits: tuple[int, int, int]) -> None:
+def test_no_overlap_that_a_profile_may_request_leaves_a_gap(overlap_s: int, limits: tuple[int, int, int]) -> None:
     """A lane that reads on too long would be late for its next turn, so the settings limit the overlap."""
     settings = dict(zip(("wait_s", "function_timeout_s", "margin_s"), limits, strict=True))
     latencies = {"start": 25, "wait_overshoot": 60, "wait_to_task": 80, "connect": [0, 950]}
@@ -271,7 +271,7 @@ def test_after_any_faults_the_stream_comes_back(
 
 
 def test_a_name_is_one_execution_for_ever(tmp_path: Path) -> None:
-    """As at AWS: if it runs with the same input it is returned again; otherwise the name is taken."""
+    """As on AWS, a start with the name and input of a running execution returns it; otherwise the name is taken."""
     start: dict[str, Any] = {
         "Type": "Task",
         "Resource": "arn:aws:states:::states:startExecution",

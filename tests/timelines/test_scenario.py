@@ -18,7 +18,7 @@ def write(folder: Path, table: Any) -> Path:
     return path
 
 
-def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
+def test_a_missing_field_of_a_scenario_has_its_default(tmp_path: Path) -> None:
     """A machine and a duration are enough; a latency may be a number or a list, and is 0 by default."""
     scenario = read(write(tmp_path, {**GOOD, "latencies_ms": {"start": 25, "connect": [0, 900]}}), "local")
     assert scenario.run_for_ms == 10_000

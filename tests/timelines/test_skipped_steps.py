@@ -37,7 +37,7 @@ FAULTS = st.fixed_dictionaries(
     st.lists(INSTANTS.map(lambda at_ms: {"at_ms": at_ms}), max_size=2),
     st.sampled_from(["kills", "freezes"]),
 )
-def test_what_a_replay_leaves_out_changes_nothing(
+def test_skipped_steps_do_not_change_the_timeline(
     way: tuple[str, str], faults: dict[str, Any], deaths: list[dict[str, int]], kind: str
 ) -> None:
     """Whatever fails, each row, gap and connection is the same to the millisecond."""

@@ -1,4 +1,4 @@
-"""Replays of two lanes: of a hot standby, and of functions that die where the upstream forbids two connections."""
+"""Replays of two lanes: of a hot standby, and of functions that die if the upstream forbids two connections."""
 
 import itertools
 from typing import Any
@@ -18,15 +18,15 @@ def test_a_hot_standby_bridges_a_drop() -> None:
     assert result.overlap_ms > 330_000
 
 
-def test_a_renewal_of_a_hot_standby_never_opens_a_third() -> None:
-    """Both lanes are connected and one comes to its renewal: the successor's connection takes its place."""
+def test_a_renewal_of_a_hot_standby_opens_no_third_connection() -> None:
+    """Both lanes are connected, and at the renewal of one the successor's connection takes its place."""
     result = run_table(short("tolerates", upstream=HOT))
     assert (result.gaps, result.status, len(result.runs) >= 4) == ([], "RUNNING", True)
     assert Timeline(result.connections, result.gaps, result.until_ms, 0, 0, 0).most_connections == 2
 
 
 def test_lanes_that_began_together_get_apart() -> None:
-    """A reset of both puts them in step. Within a life they are apart, and no handover leaves a gap."""
+    """A reset of both connections puts the lanes in step. Within a life they are apart, and no handover has a gap."""
     drop_ms, life_ms = 200_000, 85_000
     settings = {"function_timeout_s": 90, "wait_s": 75, "margin_s": 5}
     latencies = {"start": 100, "wait_to_task": 60, "connect": 300}
@@ -55,8 +55,8 @@ def scenario(kill_ms: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kill_ms", [2_500, 5_000, 61_234, 400_000, 830_000])
-def test_who_was_killed_is_followed_as_soon_as_a_function_starts(kill_ms: int) -> None:
-    """Nobody waits for the lease to expire: the next request goes out when its lane's function has started."""
+def test_a_killed_function_is_replaced_without_waiting_for_its_lease(kill_ms: int) -> None:
+    """The next request goes out when the lane's new function has started, although the lease has not expired."""
     result = run_table(scenario(kill_ms))
     (gap,) = [gap for gap in result.gaps if gap.from_ms == kill_ms]
     assert (gap.cause, gap.to_ms - gap.from_ms) == ("killed", START_MS + CONNECT_MS)
@@ -67,10 +67,10 @@ LIMIT_S, WAIT_S = 60, 50
 
 
 @pytest.mark.parametrize("freeze_ms", [46_500, 48_000, 50_000, 51_199])
-def test_who_reached_its_limit_is_followed_as_soon_as_a_function_starts(freeze_ms: int) -> None:
+def test_a_frozen_function_is_replaced_once_it_reaches_its_limit(freeze_ms: int) -> None:
     """The gap counts from the limit, when the function is over; before that, its open socket forbids another.
 
-    Its lease outlasts the limit, so the other lane, which came meanwhile, may not open; that costs no time.
+    Its lease outlasts the limit, so the other lane, which started meanwhile, may not open; that costs no time.
     """
     table = scenario(0) | {"kills": [], "freezes": [{"at_ms": freeze_ms}], "run_for_s": 65}
     table["settings"] |= {"function_timeout_s": LIMIT_S, "wait_s": WAIT_S, "margin_s": 5}

@@ -72,8 +72,8 @@ def problem(request: Signed, now: datetime | None = None) -> str:
 
 
 @given(st.sampled_from(["GET", "POST", "DELETE"]), PATHS, QUERIES, st.binary(max_size=20))
-def test_what_is_signed_is_served_and_what_was_changed_is_not(method: str, path: str, query: str, body: bytes) -> None:
-    """This holds for any path, query and body; changing one of them, or a header, is noticed."""
+def test_a_signed_request_is_served_unless_it_was_changed(method: str, path: str, query: str, body: bytes) -> None:
+    """A signed request is accepted with any path, query and body; a change of one of them, or of a header, is not."""
     url = f"https://localhost:3000{path}" + (f"?{query}" if query else "")
     request = signed(method, url, body)
     assert problem(request) == ""
@@ -90,7 +90,7 @@ def test_what_is_signed_is_served_and_what_was_changed_is_not(method: str, path:
 
 
 def test_an_old_a_foreign_and_no_signature_are_refused() -> None:
-    """Refused: more than five minutes old or ahead, another key, service or region, no signed date, no signature."""
+    """Refused: over five minutes old or ahead, another key, service or region, no signed date, no signature."""
     url = "https://localhost:3000/connections/demo"
     request, now = signed("GET", url), datetime.now(UTC)
     assert problem(request, now + timedelta(seconds=290)) == problem(request, now - timedelta(seconds=290)) == ""
@@ -139,7 +139,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_a_signed_request_is_answered(address: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """With --sign it is answered, however the id is spelled; without, each method is refused, and a line says why."""
+    """With --sign a request is answered, however the id is spelled; without it each method is refused with a reason."""
     path = "/connections/etcd:config%2Fa%20b=+@?limit=5&after=%2Fx"
     assert main(["request", "get", path, "--url", address, "--sign"]) == 0
     shown = {"method": "GET", "stream": path.partition("?")[0], "query": {"limit": "5", "after": "/x"}}
@@ -156,7 +156,7 @@ def test_a_signed_request_is_answered(address: str, capsys: pytest.CaptureFixtur
         assert printed.err == f"streamkeeper: 403 Forbidden ({HINT})\n"
 
 
-def test_the_page_is_served_to_who_knows_the_word_in_its_address(address: str) -> None:
+def test_the_page_is_served_only_with_the_word_in_its_address(address: str) -> None:
     """`streamkeeper console` signs each request of the page, and refuses other requests and pages of other hosts."""
 
     @contextlib.asynccontextmanager
@@ -192,7 +192,7 @@ def test_the_page_is_served_to_who_knows_the_word_in_its_address(address: str) -
 
 
 def test_the_command_serves_the_page_until_ctrl_c(address: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its address has a word that is new each time; with credentials that the API refuses nothing is served."""
+    """The page's address has a new word each time; if the API refuses the credentials, no page is served."""
     command = ["console", "--sign", "--url", address]
     pipes: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen([sys.executable, "-m", "local.cli", *command], text=True, **pipes) as console:
@@ -208,10 +208,10 @@ def test_the_command_serves_the_page_until_ctrl_c(address: str, capsys: pytest.C
     assert (out, err.startswith(f"streamkeeper: {address} refuses: 403 Forbidden: The request signature")) == ("", True)
 
 
-def test_what_cannot_be_sent_is_one_sentence(
+def test_a_request_that_cannot_be_sent_is_refused_with_one_sentence(
     address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No credentials or region, an invalid path or address, a key over plain HTTP, an address that is silent."""
+    """Refused: no credentials or region, a bad path or address, a key over plain HTTP, an address that is silent."""
 
     def sentence(*arguments: str) -> str:
         assert main(["request", *arguments]) == 2

@@ -119,7 +119,7 @@ class Rig:
             yield from ((place, row) for row in pyarrow.parquet.ParquetFile(path).read().to_pylist())
 
     def check(self, until_ms: int) -> None:
-        """Checks that every event before that instant is in one file, that of its hour, and no other is in any."""
+        """Checks that every event before that instant is in one file, that of its hour, and that no other event is."""
         wanted = Counter(
             (run.partition(STREAM, ORIGIN_MS + at).partition("/")[2], str(n))
             for n, at in enumerate(sorted(self.offsets_ms))
@@ -137,7 +137,7 @@ def test_an_event_is_in_one_file_however_often_the_process_dies(
     tmp_path_factory: pytest.TempPathFactory, offsets: list[int], store: str, kills: list[int], jobs: int,
     data: st.DataObject,
 ) -> None:  # fmt: skip
-    """Each run goes on where the last one stopped, at random instants, and replaces the files of a killed run."""
+    """After a kill at any instant the next run continues where the last one stopped, and replaces unfinished files."""
     rig = Rig(tmp_path_factory.mktemp("archive"), offsets, store)
     begin = ORIGIN_MS if store == "none" else None
     most, until_ms = data.draw(st.sampled_from([1, 400, 10**9])), ORIGIN_MS
@@ -156,7 +156,7 @@ def test_an_event_is_in_one_file_however_often_the_process_dies(
     assert rig.archive().run(until_ms) == 0
 
 
-def test_what_a_killed_run_left_is_taken_away(tmp_path: Path) -> None:
+def test_files_of_a_killed_run_are_deleted(tmp_path: Path) -> None:
     """An unfinished hour may have more files than are needed now, because some of its events have expired since."""
     rig = Rig(tmp_path, [0, HOUR_MS])
     left = tmp_path / run.partition(STREAM, ORIGIN_MS + HOUR_MS) / "part-0001.parquet"
@@ -168,7 +168,7 @@ def test_what_a_killed_run_left_is_taken_away(tmp_path: Path) -> None:
 
 
 def test_an_hour_is_over_once_nothing_more_is_stored() -> None:
-    """That is sixteen minutes after its end, when the function that received its last event has ended."""
+    """An hour is over 16 minutes after its end, when the function that received its last event has ended."""
     at = {"08:59": 59, "09:15:59": 75.98, "09:16": 76, "10:16": 136}
     over = {name: run.over_until(ORIGIN_MS + round(minutes * 60_000)) for name, minutes in at.items()}
     assert over == {
@@ -177,8 +177,8 @@ def test_an_hour_is_over_once_nothing_more_is_stored() -> None:
     assert run.partition(STREAM, ORIGIN_MS) == "stream=prices%3Aeur%20usd%2F1/day=2027-01-15/hour=08"
 
 
-def test_a_type_stays_what_the_first_hour_said(tmp_path: Path) -> None:
-    """A later value that does not fit is null and counted, such as 2^63, unless the profile names the type."""
+def test_a_column_keeps_the_type_of_its_first_hour(tmp_path: Path) -> None:
+    """A later value that does not fit, such as 2^63, is null and counted, unless the profile names the type."""
 
     def body(n: int) -> Any:
         return [{"p": 1, "s": "buy", "n": "7"}, {"p": "1.5", "s": 3}, {"p": "high", "n": 2**63}, "no object"][n]
@@ -212,7 +212,7 @@ def test_a_type_stays_what_the_first_hour_said(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_cell_has_all_digits_or_is_null(kind: str | None, value: Any, cell: Any) -> None:
-    """A number that a double cannot hold makes an int64 or a string; an instant that nothing can hold ends no run."""
+    """A number that a double cannot hold becomes an int64 or a string; an instant out of range is null."""
     chosen = of_profile("prices", {"columns": {"c": {"path": "$.c", "type": kind} if kind else "$.c"}})
     one = event(1) | {"data": json.dumps({"c": value})}
     made = table(chosen, {}, [one])
@@ -220,8 +220,8 @@ def test_a_cell_has_all_digits_or_is_null(kind: str | None, value: Any, cell: An
     assert made.misfits.total() == (cell is None)
 
 
-def test_duckdb_reads_it_as_a_table(tmp_path: Path) -> None:
-    """Partitions are columns, the stream's id has its colon, and an hour is read without the others."""
+def test_duckdb_reads_the_archive_as_a_table(tmp_path: Path) -> None:
+    """Partitions are columns, and the stream's id has its colon."""
     Rig(tmp_path, [0, 1, HOUR_MS, 20 * HOUR_MS]).archive().run(ORIGIN_MS + 21 * HOUR_MS)
     table = f"read_parquet('{tmp_path}/stream=*/*/*/*.parquet', hive_partitioning=true)"
     read = duckdb.sql(
@@ -243,7 +243,7 @@ sizes = st.lists(st.integers(0, 3000), min_size=1, max_size=60)
 @given(sizes)
 @example([3_000] * 40 + [0])
 def test_files_are_neither_small_nor_large(tmp_path_factory: pytest.TempPathFactory, bodies: list[int]) -> None:
-    """If there are several, each has at least `least` bytes, and at most `most` plus a row group and `least`."""
+    """Each of several files has at least `least` bytes, and at most `most` plus a row group and `least`."""
     folder, schema = tmp_path_factory.mktemp("hour"), dataframes.schema()
     files = HourFiles(folder, schema, most=12_000, least=4_000)
     rows, noise = [], random.Random(len(bodies))
@@ -261,8 +261,8 @@ def test_files_are_neither_small_nor_large(tmp_path_factory: pytest.TempPathFact
     assert len(paths) == 1 or min(path.stat().st_size for path in paths) >= 4_000
 
 
-def test_a_run_goes_on_or_says_why_not(tmp_path: Path) -> None:
-    """Another --from, a missing beginning, a full disk and a broken state are one sentence each."""
+def test_a_run_that_cannot_continue_says_why(tmp_path: Path) -> None:
+    """Another --from, a missing beginning, a full disk and a broken state are refused with one sentence each."""
     rig = Rig(tmp_path, [0])
     rig.archive().run(ORIGIN_MS + HOUR_MS)
     with pytest.raises(UserError, match=r"continues at 2027-01-15T09:00:00.000Z: leave out --from; to begin again"):
@@ -287,8 +287,8 @@ def test_a_run_goes_on_or_says_why_not(tmp_path: Path) -> None:
         rig.archive().run(ORIGIN_MS)
 
 
-def test_an_outage_does_not_end_what_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once begun, it archives after an outage what came before and meanwhile, with the --from of its first run."""
+def test_an_archive_with_follow_survives_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an outage, --follow archives the events before and during it, with the --from of its first run."""
     rig = Rig(tmp_path, [0, HOUR_MS, 2 * HOUR_MS, 3 * HOUR_MS])
     query, ends = rig.tables.query, iter(ORIGIN_MS + run.SETTLED_MS + hour * HOUR_MS for hour in (1, 2, 3, 4))
 
@@ -312,15 +312,15 @@ def test_an_outage_does_not_end_what_follows(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("store", STORES)
 def test_a_beginning_is_kept_until_its_hour_is_over(tmp_path: Path, store: str) -> None:
-    """With --follow, or after a kill, a later run begins there too, and archives nothing before it."""
+    """If the first hour is not over, a later run still begins at the --from, and archives no event before it."""
     rig = Rig(tmp_path, [0, HOUR_MS, 5 * HOUR_MS], store)
     assert rig.archive().run(ORIGIN_MS + 4 * HOUR_MS, ORIGIN_MS + 5 * HOUR_MS) == 0
     assert rig.archive().run(ORIGIN_MS + 6 * HOUR_MS) == 1
     assert [row["key"] for _, row in rig.rows()] == ["2"]
 
 
-def test_events_that_may_have_left_unarchived_are_told(tmp_path: Path) -> None:
-    """It is reported if the last run is longer ago than the profile keeps events; the run then goes on."""
+def test_events_that_may_have_expired_unarchived_are_reported(tmp_path: Path) -> None:
+    """If the last run is longer ago than the profile keeps events, the run reports it and continues."""
     rig = Rig(tmp_path, [0, 30 * HOUR_MS])
     for hour, is_late in ((1, False), (25, False), (60, True)):
         archive = rig.archive(keep_days=1)
@@ -344,8 +344,8 @@ def test_events_that_may_have_left_unarchived_are_told(tmp_path: Path) -> None:
         ({"price": {"path": "$.p", "type": "double", "of": 1}}, "columns.price.of is not a field of a column"),
     ],
 )
-def test_a_profile_says_what_is_wrong_with_its_columns(columns: dict[str, Any], problem: str) -> None:
-    """In one sentence, with the field."""
+def test_a_mistake_in_the_columns_of_a_profile_is_named(columns: dict[str, Any], problem: str) -> None:
+    """A mistake in the columns is refused with one sentence that names the field."""
     with pytest.raises(ProfileError) as refused:
         parse("s", {"address": "https://s.example", "framing": "sse", "columns": columns}, {})
     assert problem in str(refused.value)
@@ -360,7 +360,7 @@ def test_the_reserved_names_are_those_of_every_archive() -> None:
 def test_a_mistake_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is found before anything is requested: a column that is left out would be missing for good."""
+    """A mistake is found before anything is requested, because a column that is left out would be missing for good."""
     monkeypatch.delenv("STREAMKEEPER_URL", raising=False)
     (tmp_path / "demo.toml").write_text('address = "${UPSTREAM_X}/a"\nframing = "sse"\ncolumns = { price = 3 }\n')
     for options, words in (
@@ -377,10 +377,10 @@ def test_a_mistake_is_one_sentence(
 def test_the_api_is_read_page_by_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command asks for the API's time, the stream's order and beginning, each hour, and the next one with events.
+    """The command requests the API's time, the stream's order and beginning, each hour, and the next hour with events.
 
-    An hour is over by the API's clock, and not before that by one that is ahead. The command says what the files lack:
-    the columns of a profile that this machine does not have, and bodies.
+    An hour is over by the API's clock, even if this machine's is ahead. The command says what the files lack: the
+    columns of a profile that this machine does not have, and bodies.
     """
     monkeypatch.chdir(tmp_path)
     last = answers({"stream": "prices", "events": [event(3) | {"data": None, "left_out": "key"}], "next": None})
@@ -410,8 +410,8 @@ def test_the_api_is_read_page_by_page(
 
 @pytest.mark.long
 @pytest.mark.cpu(20)
-def test_a_bucket_holds_what_a_folder_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The embedded S3 has the same files under the same names, and nothing that a killed run left."""
+def test_a_bucket_has_the_same_files_as_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The embedded S3 has the same files under the same names, and no file of a killed run."""
     with engine.running(tmp_path / "engine") as address:
         for name, value in {"AWS_ENDPOINT_URL": address, "AWS_DEFAULT_REGION": "us-east-1"}.items():
             monkeypatch.setenv(name, value)

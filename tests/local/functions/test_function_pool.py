@@ -28,7 +28,7 @@ async def test_a_sandbox_is_used_again_while_it_is_warm(functions: Pool) -> None
 
 
 async def test_a_sandbox_that_was_killed_while_it_waited_takes_no_invocation(functions: Pool) -> None:
-    """Another one takes it, even if the event loop does not know of the death yet."""
+    """Another sandbox takes the invocation, even if the event loop does not know of the death yet."""
     first = json.loads((await functions.invoke("echo", b"1")).payload)
     os.kill(first["pid"], signal.SIGKILL)
     # Nothing is awaited in between. The kernel may still take a moment to end each of its threads.
@@ -39,7 +39,7 @@ async def test_a_sandbox_that_was_killed_while_it_waited_takes_no_invocation(fun
 
 
 def _has_ended(child: int) -> bool:
-    """Returns whether the last of its threads has ended, after which its parent may know of it."""
+    """Returns whether the last of the child's threads has ended, after which its parent may know of it."""
     try:
         return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
@@ -47,7 +47,7 @@ def _has_ended(child: int) -> bool:
 
 
 async def test_functions_start_in_turn(functions: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many start at a time as there are cores: here one of three that are called at once."""
+    """As many functions start at a time as there are cores: here one of three that are called at once."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     calls = [asyncio.create_task(functions.invoke("echo", b"1")) for _ in range(3)]
     starting = []
@@ -59,8 +59,10 @@ async def test_functions_start_in_turn(functions: Pool, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("functions", [{"starts_within_s": 0}], indirect=True)
-async def test_a_call_whose_caller_gave_up_starts_nothing(functions: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is refused as one too many, so a slow machine builds up no queue of unwanted functions."""
+async def test_a_call_that_waits_too_long_for_its_start_is_refused(
+    functions: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a call is throttled, so that a slow machine builds up no queue of unwanted functions."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     first = asyncio.create_task(functions.invoke("echo", b"1"))
     await asyncio.sleep(0)
@@ -71,7 +73,7 @@ async def test_a_call_whose_caller_gave_up_starts_nothing(functions: Pool, monke
 
 
 async def test_a_sandbox_that_cannot_be_started_is_closed(functions: Pool, tmp_path: Path) -> None:
-    """Otherwise each try would leave a listener, and a run that has no descriptors left would never recover."""
+    """Otherwise each try would leave a listener, and a run without free descriptors would never recover."""
     functions.renew(task_root=tmp_path / "gone")
     with pytest.raises(FileNotFoundError):
         await functions.invoke("echo", b"1")
@@ -81,7 +83,7 @@ async def test_a_sandbox_that_cannot_be_started_is_closed(functions: Pool, tmp_p
 
 
 async def test_a_missing_function_is_an_error_of_its_own(functions: Pool) -> None:
-    """It is UnknownFunction, not a failure of a function."""
+    """A missing function is UnknownFunction, not a failure of a function."""
     with pytest.raises(UnknownFunction, match="missing"):
         await functions.invoke("missing", b"{}")
 
@@ -97,13 +99,13 @@ async def test_an_idle_sandbox_ends(functions: Pool) -> None:
 
 
 async def test_output_goes_to_the_functions_log(functions: Pool, tmp_path: Path) -> None:
-    """What a function prints is in `<name>.log`."""
+    """A function's output is in `<name>.log`."""
     await functions.invoke("speak", b"1")
     await functions.close()
     assert (tmp_path / "logs" / "speak.log").read_text().splitlines() == ["spoken"]
 
 
-async def test_nothing_starts_once_the_pool_is_closed(functions: Pool) -> None:
+async def test_a_closed_pool_starts_no_function(functions: Pool) -> None:
     """A machine that retries while the service ends gets no answer, and no process starts."""
     await functions.close()
     with pytest.raises(TimeoutError):
@@ -135,7 +137,7 @@ async def test_a_pool_that_closes_while_a_sandbox_starts_leaves_no_process(funct
     ],
 )
 def test_code_from_which_a_function_does_not_start_has_a_reason(tmp_path: Path, source: str, problem: str) -> None:
-    """The init phase of a separate sandbox finds it, and that sandbox ends; the reason is "" if all start."""
+    """A separate sandbox's init phase finds the reason, and the sandbox ends; the reason is "" if all start."""
     (tmp_path / "changed.py").write_text(source)
     function = Function("changed", "changed.handler", 5, 128, {})
 
@@ -148,8 +150,8 @@ def test_code_from_which_a_function_does_not_start_has_a_reason(tmp_path: Path, 
     asyncio.run(run())
 
 
-async def test_no_more_run_than_are_reserved(functions: Pool) -> None:
-    """The next call is refused at once, and accepted as soon as another has ended; other functions are not affected."""
+async def test_no_more_calls_run_than_are_reserved(functions: Pool) -> None:
+    """The next call is refused at once, and accepted once another has ended; other functions are not affected."""
     bounded = [replace(function, reserved_concurrency=2) for function in functions.functions if function.name == "echo"]
     functions.renew([*bounded, *(one for one in functions.functions if one.name != "echo")])
     running = [asyncio.create_task(functions.invoke("echo", b"1")) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Versions of local functions are like Lambda's: copies that nothing changes."""
+"""Versions of local functions are like Lambda's: copies that do not change."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ def code(tmp_path: Path) -> Path:
 
 
 def test_a_version_keeps_code_and_variables(tmp_path: Path, code: Path) -> None:
-    """A later deployment has others; publishing the same again makes no new version, even after a restart."""
+    """A version is not changed by later deployments; publishing the same again makes none, even after a restart."""
     versions = Versions(tmp_path / "versions", [Alias("manager", "stable", LATEST)])
     assert versions.publish(FUNCTION, code) == "1"
     (code / "manager.py").write_text("new")
@@ -36,7 +36,7 @@ def test_a_version_keeps_code_and_variables(tmp_path: Path, code: Path) -> None:
 
 
 def test_an_alias_leads_to_versions_that_exist(tmp_path: Path, code: Path) -> None:
-    """Its version survives a restart, whatever the template says."""
+    """An alias points to existing versions only; its version survives a restart, whatever the template says."""
     versions = Versions(tmp_path / "versions", [Alias("manager", "stable", LATEST)])
     assert (versions.resolved("manager", "stable"), versions.is_pinned) == (LATEST, False)
     versions.publish(FUNCTION, code)

@@ -25,7 +25,7 @@ UNKNOWN = "Unable to import module 'broken': No module named 'no_such_module'"
         ("handler", "Runtime.ImportModuleError", UNKNOWN, 0),
     ],
 )
-async def test_a_failure_has_the_type_and_the_words_of_lambdas(
+async def test_a_failure_has_lambdas_type_and_words(
     functions: Pool, function: str, kind: str, message: str, kept: int
 ) -> None:
     """An exception is named by its class, and the process is used again. If a function exits or cannot be imported, the
@@ -90,8 +90,8 @@ def test_no_orphan_when_the_parent_is_killed(tmp_path: Path) -> None:
     assert until(lambda: not running(child))
 
 
-async def test_a_function_is_told_by_what_it_was_invoked(functions: Pool) -> None:
-    """It gets its ARN with the named alias or version; the same sandbox serves both."""
+async def test_a_function_gets_the_arn_by_which_it_was_invoked(functions: Pool) -> None:
+    """A function gets its ARN with the named alias or version; the same sandbox serves both."""
     arn = "arn:aws:lambda:us-east-1:000000000000:function:environment"
     for name, invoked in (("environment", arn), (arn, arn), (f"{arn}:$LATEST", f"{arn}:$LATEST")):
         answer = await functions.invoke(name, b"{}")

@@ -13,7 +13,7 @@ from timeline.coverage import Connection, Gap
 
 
 def shown(page: str) -> str:
-    """The page's test in Python."""
+    """Returns the page's test in Python."""
     text = (PROJECT / page).read_text(encoding="utf-8")
     (found,) = [one for one in re.findall(r"(?ms)^```python\n(.*?)^```", text) if "timeline_of" in one]
     return str(found)
@@ -35,8 +35,8 @@ def test_the_page_asserts_on_a_run_of_the_plugin(run_machine: RunMachine) -> Non
     names["test_a_retried_task_costs_little_and_leaves_a_gap"](run_machine)  # type: ignore[operator]
 
 
-def test_what_fails_says_what_was_found() -> None:
-    """The message says how many gaps there are and where, how many connections, or what it cost and for what."""
+def test_a_failed_assertion_says_what_was_found() -> None:
+    """The message has the number of gaps and their times, the number of connections, or the cost and its parts."""
     times = (("A", 0, 5_000), ("B", 4_000, 6_000), ("A", 5_000, 7_000))
     ends = [Connection(*time, "x") for time in times]
     timeline = Timeline(ends, [Gap(7_000 + at, 7_500 + at, "x") for at in range(7)], 9_000, 1_000, 10_000, 3)
@@ -52,8 +52,8 @@ def test_what_fails_says_what_was_found() -> None:
         Timeline([], [], 9_000, 0, 0, 0).assert_no_gap()
 
 
-def test_a_file_of_a_history(tmp_path: Path, run_machine: RunMachine) -> None:
-    """A list of events, an object with one, and a run give the same result."""
+def test_a_history_is_read_from_a_file_a_list_or_a_run(tmp_path: Path, run_machine: RunMachine) -> None:
+    """A file with a history, a list of events and a run give the same result."""
     machine = {"StartAt": "Do", "States": {"Do": {"Type": "Task", "Resource": "arn:aws:lambda:eu-west-1:1:function:f"}}}
     machine["States"]["Do"]["End"] = True  # type: ignore[index]
     run = run_machine(machine, functions={"f": {}})

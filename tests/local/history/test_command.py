@@ -43,7 +43,7 @@ def arn(url: str) -> str:
 
 
 def printed(url: str, arn: str, **asked: Any) -> dict[str, Any]:
-    """A page as the AWS CLI prints it."""
+    """Returns a page as the AWS CLI prints it."""
     answer = states_client(url).get_execution_history(executionArn=arn, **asked)
     found: dict[str, Any] = json.loads(json.dumps(answer, default=lambda at: at.isoformat()))
     return {name: found[name] for name in ("events", "nextToken") if name in found}
@@ -63,10 +63,10 @@ def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
 
 
 @pytest.mark.usefixtures("endpoint")
-def test_an_execution_and_its_pages_say_the_same(
+def test_an_execution_and_its_pages_give_the_same_gaps(
     url: str, arn: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From the endpoint, or from two pages, newest first: the same second is missing."""
+    """The endpoint and two pages, newest first, give the same gap of a second."""
     asked = answered(capsys, "--execution", arn)
     newer = printed(url, arn, maxResults=9, reverseOrder=True)
     pages = [newer, printed(url, arn, maxResults=9, reverseOrder=True, nextToken=newer["nextToken"])]
@@ -86,7 +86,7 @@ def test_an_execution_and_its_pages_say_the_same(
 
 
 def test_the_picture_is_written(url: str, arn: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As SVG, or in a page that loads nothing; and in the terminal with its rows."""
+    """The picture is an SVG, or in a page that loads nothing; the terminal shows it with its rows."""
     history = tmp_path / "history.json"
     history.write_text(json.dumps(printed(url, arn)))
     for name in ("out.svg", "out.html"):
@@ -100,14 +100,12 @@ def test_the_picture_is_written(url: str, arn: str, tmp_path: Path, capsys: pyte
     assert "14 of 25,000 events" in said
 
 
-def test_the_gaps_of_a_stream_are_drawn_and_those_that_were_repaired_as_such(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The API gives them for the time of the history: a mark and a word in the text, a line through the gap in the
-    picture.
+def test_open_and_repaired_gaps_of_a_stream_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The API's gaps for the time of the history are drawn: a mark and a word in the text, a line through the gap in
+    the picture.
 
-    One gap is too early, and one that goes on ends with the picture. A gap of the history counts as repaired if a
-    repaired gap of the stream covers it.
+    One gap is too early, and an open one ends with the picture. A gap of the history counts as repaired if a repaired
+    gap of the stream covers it.
     """
     kinds = ("ExecutionStarted", "TaskStateEntered", *("TaskStarted", "TaskFailed") * 2, "TaskStarted")
     seconds = (0, 0, 0, 12, 18, 31, 40)
@@ -171,10 +169,10 @@ def test_a_mistake_is_one_sentence(
 
 
 @pytest.mark.usefixtures("endpoint")
-def test_what_aws_refuses_is_one_sentence(
+def test_a_refusal_of_aws_is_one_sentence(
     arn: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An invalid ARN, a missing execution, and an endpoint where nobody listens."""
+    """Each is one sentence: an invalid ARN, a missing execution, and an endpoint at which nothing listens."""
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     for asked, words in (
         ("once", "--execution must be the ARN"), (f"{arn}-not", "ExecutionDoesNotExist"), (arn, "cannot be read: "),

@@ -55,8 +55,8 @@ def save(aws: Aws, fence: int, stored: int, ended_by: str = "", **more: Any) -> 
     save_connection(aws.store(), "demo", progress, lane="B", execution="arn:mine", request_id=f"request-{fence}")
 
 
-def test_counters_grow_with_what_connections_write(aws: Aws) -> None:
-    """They count by stream and by end; an expired record takes nothing away; gauges show the present."""
+def test_counters_grow_with_the_records_of_connections(aws: Aws) -> None:
+    """Counters count by stream and by end; an expired record takes nothing away; gauges show the present."""
     aws.put_control("demo", "lease", execution={"S": "arn:mine"}, **STARTED)
     running = ["demo", ""]
     collector = collector_of(aws, running)
@@ -83,8 +83,8 @@ def test_counters_grow_with_what_connections_write(aws: Aws) -> None:
     assert collector.collect(10_000) == collector.collect(10_000)
 
 
-def test_a_stream_that_ended_before_anybody_asked_is_counted(aws: Aws) -> None:
-    """Nobody scraped while it ran; the members of an ended group are counted too."""
+def test_a_stream_that_ended_before_the_first_scrape_is_counted(aws: Aws) -> None:
+    """A stream that ended before a scrape is counted, and so are the members of an ended group."""
     aws.put_control("demo", "lease", **STARTED)
     save(aws, 1, 5, "taken_over", error="StreamTakenOver")
     found = values(export.prometheus(collector_of(aws, [], ended=["demo", "demo", ""]).collect(10_000)))
@@ -93,7 +93,7 @@ def test_a_stream_that_ended_before_anybody_asked_is_counted(aws: Aws) -> None:
 
 
 def test_a_sink_has_a_lag_while_its_profile_names_it(aws: Aws) -> None:
-    """It is the age of the oldest waiting event, beside the number of them; a sink that is no longer named has none."""
+    """The lag is the age of the oldest waiting event; a sink that its profile no longer names has no metric."""
     aws.put_control("demo", "lease", **STARTED)
     table = Table(aws.dynamodb, CONTROL)
     entries = [Entry("demo", str(n), 1, 3_000 + n) for n in range(3)]
@@ -112,8 +112,8 @@ def test_a_sink_has_a_lag_while_its_profile_names_it(aws: Aws) -> None:
     }
 
 
-def test_a_group_stands_for_the_streams_that_share_its_function(aws: Aws) -> None:
-    """Each stream has its own counters and gauges; others tell its group, and how many of a group are not connected."""
+def test_each_stream_of_a_group_has_its_own_metrics(aws: Aws) -> None:
+    """Each stream has its own counters and gauges; more gauges have its group, and how many are not connected."""
     groups = GroupStore(aws.dynamodb, CONTROL, "#1")
     for stream_id in ("demo", "demo:b"):
         aws.put_control(stream_id, "lease", execution={"S": "arn:mine"}, group={"S": "#1"}, **STARTED)
@@ -163,7 +163,7 @@ def receiver(status: int = 200) -> Iterator[tuple[str, list[Request]]]:
 
 
 def test_opentelemetry_gets_the_same_numbers() -> None:
-    """They go as OTLP in JSON to the collector's own path with its headers; integers are texts, counters sums."""
+    """The numbers go as OTLP in JSON to the collector's path with its headers; integers are texts, counters sums."""
     samples = [
         Sample(metric_names.STORED, ("demo",), 8),
         Sample(metric_names.ENDED, ("demo", "TakenOver"), 2),
@@ -189,8 +189,8 @@ def test_opentelemetry_gets_the_same_numbers() -> None:
     assert longest["gauge"] == {"dataPoints": [{"attributes": [], **at, "asDouble": 1.5}]}
 
 
-def test_a_collector_that_takes_nothing_is_named() -> None:
-    """The line has its status, or says that nobody answers; nothing is raised."""
+def test_a_failed_export_is_named_and_raises_nothing() -> None:
+    """The line has the collector's status, or says that it does not answer."""
     with receiver(503) as (url, _):
         target = export.Target(url, {}, 1000)
         assert export.send(target, {}) == "it answered 503"

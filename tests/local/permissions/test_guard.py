@@ -100,10 +100,10 @@ def denied(call: Callable[[], Any]) -> tuple[str, str, int]:
         ("sqs", "SendMessage", {"QueueUrl": QUEUE, "MessageBody": "m"}, "AccessDenied", 400, f"arn:aws:sqs:{AT}:q"),
     ],
 )
-def test_a_refusal_is_awss_and_reaches_no_service(
+def test_a_refused_request_gets_awss_answer_and_reaches_no_service(
     endpoint: Endpoint, service: str, operation: str, parameters: Any, code: str, status: int, resource: str
 ) -> None:
-    """It has the code and the status of the service's protocol, and AWS's sentence, which the run also prints."""
+    """A refusal has the code and status of the service's protocol, and AWS's sentence, which the run also prints."""
     passed = len(endpoint.passed)
     client = endpoint.client(service, endpoint.function.environment["AWS_ACCESS_KEY_ID"])
     action = f"{service}:{operation}{'Function' if service == 'lambda' else ''}"
@@ -113,7 +113,7 @@ def test_a_refusal_is_awss_and_reaches_no_service(
     assert f"ALERT: refused: {sentence}" in endpoint.lines
 
 
-def test_what_is_allowed_passes_whole_and_a_person_may_do_everything(endpoint: Endpoint) -> None:
+def test_an_allowed_request_passes_unchanged_and_a_person_may_do_all(endpoint: Endpoint) -> None:
     """The service gets the body as it was sent; the key of a person is not checked."""
     own, mine = endpoint.function.environment["AWS_ACCESS_KEY_ID"], "local"
     key = {"PK": {"S": "x" * 100_000}}
@@ -124,7 +124,7 @@ def test_what_is_allowed_passes_whole_and_a_person_may_do_everything(endpoint: E
     assert (json.loads(endpoint.passed[-1]), endpoint.lines) == ({"TableName": "t"}, lines)
 
 
-def test_an_absent_object_is_hidden_from_who_may_not_list(endpoint: Endpoint) -> None:
+def test_a_missing_object_is_hidden_without_the_right_to_list(endpoint: Endpoint) -> None:
     """Without s3:ListBucket, S3 answers AccessDenied; that is not reported as a missing permission."""
     client = endpoint.client("s3", endpoint.function.environment["AWS_ACCESS_KEY_ID"])
     sentence = f"{USER}s3:ListBucket on resource: arn:aws:s3:::b{NOT}s3:ListBucket action"
@@ -149,8 +149,8 @@ def call(resource: str, parameters: Any, machine: str = "f") -> TaskCall:
         (call("aws-sdk:sfn:describeExecution", {"ExecutionArn": "e"}), "Sfn.SfnException"),
     ],
 )
-def test_a_task_fails_by_its_services_general_error(endpoint: Endpoint, task: TaskCall, error: str) -> None:
-    """The machine's role does not allow it; the cause has AWS's sentence and code."""
+def test_a_refused_task_fails_with_its_services_general_error(endpoint: Endpoint, task: TaskCall, error: str) -> None:
+    """If the machine's role does not allow a Task, the cause has AWS's sentence and code."""
 
     async def never(_: TaskCall) -> Any:
         raise AssertionError("it was performed")
@@ -176,7 +176,7 @@ def test_a_task_that_is_allowed_or_of_a_persons_machine_is_performed(endpoint: E
 
 
 def test_the_api_is_refused_by_step_functions(endpoint: Endpoint) -> None:
-    """The role of the route does not allow the start."""
+    """A start through the API is refused if the role of the route does not allow it."""
 
     async def never(_action: str, _parameters: dict[str, Any]) -> dict[str, Any]:
         raise AssertionError("it was called")
@@ -201,7 +201,7 @@ def test_the_api_is_refused_by_step_functions(endpoint: Endpoint) -> None:
 def test_a_setting_that_cannot_be_obeyed_is_refused(
     value: str, more: dict[str, str], sentence: str, tmp_path: Path
 ) -> None:
-    """That is a word other than enforce, or enforce with endpoints of the user's own."""
+    """Refused are a word other than enforce, and enforce with endpoints of the user's own."""
     with pytest.raises(UserError) as refusal:
         guard.at_edges({guard.SETTING: value} | more, stack_template(), tmp_path, print)
     assert str(refusal.value) == f"{guard.SETTING}{sentence}"

@@ -16,7 +16,7 @@ INVOKED = "/2015-03-31/functions/f/invocations"
 
 
 def target(operation: str, parameters: Any) -> tuple[str, str, str, str, bytes]:
-    """Method, path, query, target and body of a request in AWS's JSON protocol."""
+    """Returns method, path, query, target and body of a request in AWS's JSON protocol."""
     return "POST", "/", "", f"Any_20120810.{operation}", json.dumps(parameters).encode()
 
 
@@ -45,7 +45,7 @@ def batch(*statements: str) -> dict[str, Any]:
     ],
 )
 def test_dynamodb(operation: str, parameters: Any, expected: list[str]) -> None:
-    """An insert of a batch has its own action, and an index its own ARN; no role allows what no function does."""
+    """An insert of a batch has its own action, and an index its own ARN; an unused statement needs all of them."""
     found = needs.of_http("dynamodb", *target(operation, parameters))
     assert [f"{need.action}{need.resource.removeprefix(TABLE)}" for need in found] == [
         f"dynamodb:{e}" for e in expected

@@ -59,7 +59,7 @@ def test_what_a_role_allows(statements: list[dict[str, Any]], expected: str) -> 
         (template(ManagedPolicyArns=[MANAGED]), "The role R has a managed policy or a boundary"),
     ],
 )
-def test_what_cannot_be_evaluated_is_refused(bad: dict[str, Any], sentence: str) -> None:
+def test_a_policy_that_cannot_be_evaluated_is_refused(bad: dict[str, Any], sentence: str) -> None:
     """Conditions and managed policies are refused in one sentence."""
     with pytest.raises(UserError) as refusal:
         roles.read(bad)

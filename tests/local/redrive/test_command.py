@@ -43,7 +43,7 @@ def outcomes(answer: Any) -> dict[tuple[str, str | None], tuple[str, str]]:
 
 
 def test_events_are_put_back_and_the_rest_is_named(stage: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two of three events are stored and their messages deleted; an oversize one and an unknown message stay."""
+    """Two of three events are stored and their messages deleted; an oversize event and an unknown message stay."""
     large = [an_event(str(number), noise(500_000)) for number in range(2)]
     stage.write("demo:a", *large, an_event("over")._replace(data=Oversize(5_000_000, "ab" * 32, b"\0" * 100)))
     stage.send("hello")
@@ -63,7 +63,7 @@ def test_events_are_put_back_and_the_rest_is_named(stage: Deployed, capsys: pyte
     assert said.err.splitlines()[-1] == "2 messages found: 2 left."
 
 
-def test_one_stream_alone(stage: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_redrive_of_one_stream_leaves_others(stage: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
     """The messages of other streams are neither printed nor touched."""
     for stream_id in ("demo:a", "demo:b"):
         stage.write(stream_id, an_event("1", noise(500_000)))
@@ -71,7 +71,7 @@ def test_one_stream_alone(stage: Deployed, capsys: pytest.CaptureFixture[str]) -
     assert (status, list(outcomes(done)), stage.waiting()) == (0, [("demo:b", "1")], 4)
 
 
-def test_a_rejected_stream_is_left_until_somebody_asks(stage: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rejected_stream_is_started_with_restart_only(stage: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
     """The reason is printed; a stream that was stopped in the meantime is not started at all."""
     stage.send(json.dumps(REJECTED))
     status, done = redrive(capsys)
@@ -89,7 +89,7 @@ def test_a_rejected_stream_is_left_until_somebody_asks(stage: Deployed, capsys: 
 
 
 def test_a_rejected_stream_is_started_by_the_machine_that_answers_a_post(stage: Deployed) -> None:
-    """Started by the other one, it would leave its group and have a function of its own. A group itself is left."""
+    """Started by the other machine, the stream would leave its group for a function of its own. A group is left."""
     stage.send(json.dumps(REJECTED))
     stage.send(json.dumps(REJECTED | {"stream": "#7"}))
     asked: list[str] = []
@@ -104,10 +104,10 @@ def test_a_rejected_stream_is_started_by_the_machine_that_answers_a_post(stage: 
     assert found["#7"].detail == "it is a group: a POST of any of its streams starts it again"
 
 
-def test_what_aws_refuses_is_left(
+def test_an_event_that_aws_refuses_is_left(
     stage: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its message stays, the others are handled, and the next run stores the event; a refused queue is one sentence."""
+    """Its message stays, others are handled, and the next run stores the event; a refused queue is one sentence."""
     stage.write("demo:a", an_event("1", noise(500_000)))
     stage.write("demo:b", an_event("1", noise(450_000)))
     with monkeypatch.context() as patch:
@@ -125,7 +125,7 @@ def test_what_aws_refuses_is_left(
 def test_ctrl_c_gives_the_messages_back(
     stage: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Messages of stored events are gone; all others are back at once for the next run."""
+    """After Ctrl-C messages of stored events are gone, and all others are back at once for the next run."""
     for number in range(3):
         stage.write(f"demo:{number}", an_event("1", noise(500_000)))
     delete, calls = Stage.delete, iter(range(3))
@@ -146,7 +146,7 @@ def test_ctrl_c_gives_the_messages_back(
 
 
 def test_parts_that_are_left_of_a_stored_event_are_deleted(stage: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
-    """A run killed between two requests has deleted some; the parts of an event that is not stored stay."""
+    """A run killed between two requests leaves parts: those of a stored event are deleted, those of another stay."""
     stage.write("demo:a", an_event("1", noise(500_000)))
     (first, *_) = stage.aws.sqs.receive_message(QueueUrl=stage.queue_url, VisibilityTimeout=0)["Messages"]
     stage.aws.sqs.delete_message(QueueUrl=stage.queue_url, ReceiptHandle=first["ReceiptHandle"])
@@ -160,14 +160,14 @@ def test_parts_that_are_left_of_a_stored_event_are_deleted(stage: Deployed, caps
 
 @pytest.mark.usefixtures("aws")
 @pytest.mark.parametrize("name", ["nowhere", "Bad Name"])
-def test_what_cannot_be_reached_is_one_sentence(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The exit status is 2."""
+def test_a_stage_that_does_not_exist_is_named_in_one_sentence(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A missing stage or a bad name is one sentence; the exit status is 2."""
     assert main(["redrive", "--stage", name]) == 2
     said = capsys.readouterr()
     assert (said.out, said.err.count("\n"), name in said.err) == ("", 1, True)
 
 
 def test_an_address_without_a_stream_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """An API handles the messages of one stream; the queue of a whole stage is read without it."""
+    """With --url a stream is required, because an API handles the messages of one stream only."""
     assert main(["redrive", "--url", "http://127.0.0.1:1"]) == 2
     assert capsys.readouterr().err.startswith("streamkeeper: --url works only with a STREAM; ")

@@ -37,7 +37,7 @@ def read(bodies: list[str]) -> list[Letter]:
 @settings(max_examples=examples(40))
 @given(EVENTS, TEXT.filter(bool), st.integers(1, 10**9), TEXT, st.sampled_from([1, 40_000]))
 def test_an_event_is_read_as_it_was_sent(event: StreamEvent, stream: str, fence: int, reason: str, times: int) -> None:
-    """Whatever it contains, whole or in parts, and in whatever order the parts come."""
+    """An event is read unchanged, whatever it contains, whole or in parts in any order."""
     assert not isinstance(event.data, Oversize)
     large = event._replace(data=event.data[:8] * times)
     bodies = overflow.messages(stream, fence, large, reason)
@@ -46,24 +46,24 @@ def test_an_event_is_read_as_it_was_sent(event: StreamEvent, stream: str, fence:
     assert sorted(message.body for message in letter.messages) == sorted(bodies)
 
 
-def test_a_part_that_came_twice_is_of_the_same_event() -> None:
-    """SQS may deliver a message twice, and a function may send one twice: both are deleted."""
+def test_a_duplicate_part_belongs_to_the_same_event() -> None:
+    """SQS may deliver a message twice, and a function may send it twice: both copies are deleted."""
     first, *rest = overflow.messages("demo", 1, LARGE, "too large")
     (letter,) = read([first, first, *rest])
     assert letter.event == LARGE
     assert [message.id for message in letter.messages] == ["m0", "m1", "m2", "m3"]
 
 
-def test_what_the_machine_sends_is_a_stream_that_ended() -> None:
-    """The reason is the error with its cause; a request that named no stream starts nothing."""
+def test_a_message_of_the_machine_names_an_ended_stream() -> None:
+    """The reason is the error with its cause; a message without a stream starts nothing."""
     sent = {"stream": "demo:a", "execution": "arn", "error": "StreamRejected", "cause": "HTTP status 403"}
     first, second = read([json.dumps(sent), json.dumps(sent | {"stream": ""})])
     assert (first.stream_id, first.reason) == ("demo:a", "StreamRejected: HTTP status 403")
     assert (first.problem, second.problem, first.event) == ("", "it names no stream", None)
 
 
-def test_the_message_about_a_gap_that_stays_open_is_ours() -> None:
-    """It is left, because no redrive fetches what the gap missed."""
+def test_a_message_about_an_open_gap_is_recognized_and_left() -> None:
+    """The message is left, because no redrive fetches what the gap missed."""
     (letter,) = read([json.dumps({"stream": "demo", "from_at": "x", "to_at": "y", "repair": "failed", "reason": "no"})])
     assert (letter.stream_id, letter.reason, letter.problem.partition(":")[0]) == ("demo", "no", "its gap stays open")
 
@@ -94,7 +94,7 @@ ABOUT = {"stream": "demo", "fence": 1, "reason": "r", "key": "k"}
         json.dumps({"stream": "demo", "fence": 1, "key": "k", "part": 1, "parts": 2, "event_base64": ""}),
     ],
 )
-def test_anything_else_is_left(body: str) -> None:
+def test_an_unknown_message_is_left(body: str) -> None:
     """No unknown message breaks the command or is deleted."""
     (letter,) = read([body])
     assert letter.problem == "the message was not sent by Streamkeeper"
@@ -102,7 +102,7 @@ def test_anything_else_is_left(body: str) -> None:
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | TEXT, lambda inner: st.lists(inner)))
 def test_a_message_with_any_value_is_left_or_read(value: object) -> None:
-    """This holds for any value in any field of our messages: nothing is raised."""
+    """With any value in any field, our messages are read or left, and nothing is raised."""
     ours = [ABOUT | {"event": WHOLE}, ABOUT | {"part": 1, "parts": 1, "event_base64": "e30="}]
     for message in ours:
         for name in message:

@@ -36,7 +36,7 @@ def lettered(aws: Aws, *events: StreamEvent, **policy: Any) -> None:
 
 
 def test_an_event_takes_the_place_of_its_mark(aws: Aws, events: Events) -> None:
-    """It has its body, id and name, between the events before and after it; then it is known."""
+    """The event has its body, id and name, between the events before and after it; then it is known."""
     event = an_event("b", LARGE, id="2", name="big")
     lettered(aws, an_event("a"), event, an_event("c"), keep_days=3650)
     before = aws.items(EVENTS, STREAM)["b"]
@@ -60,8 +60,8 @@ def test_a_small_event_needs_no_bucket(aws: Aws, events: Events) -> None:
     assert all_of(aws, STREAM) == [("b", "x" * 5000, None)]
 
 
-def test_without_a_mark_it_is_stored_behind_what_came_at_that_instant(aws: Aws, events: Events) -> None:
-    """This happens if a function sends the event and is killed before it writes the mark."""
+def test_an_event_without_a_mark_is_stored_after_events_of_its_instant(aws: Aws, events: Events) -> None:
+    """A mark is missing if a function sent the event and was killed before it wrote the mark."""
     lettered(aws, an_event("a"))
     assert events.outcome(STREAM, 3, an_event("b"), Layout(1), dry_run=False) == STORED
     *_, number = aws.items(EVENTS, STREAM)["b"]["position"].split("/")
@@ -69,7 +69,7 @@ def test_without_a_mark_it_is_stored_behind_what_came_at_that_instant(aws: Aws, 
     assert [key for key, *_ in all_of(aws, STREAM)] == ["a", "b"]
 
 
-def test_what_is_stored_is_never_overwritten(aws: Aws, events: Events) -> None:
+def test_a_stored_event_is_never_overwritten(aws: Aws, events: Events) -> None:
     """The same event is known; another body under its key is left to a person."""
     lettered(aws, an_event("a", "first"))
     assert events.outcome(STREAM, 3, an_event("a", "first"), Layout(1), dry_run=False) == KNOWN
@@ -78,8 +78,8 @@ def test_what_is_stored_is_never_overwritten(aws: Aws, events: Events) -> None:
     assert all_of(aws, STREAM) == [("a", "first", None)]
 
 
-def test_a_connection_that_stores_it_meanwhile_wins(aws: Aws) -> None:
-    """Between the read and the write: nothing is overwritten, and the event is there once."""
+def test_an_event_that_a_connection_stores_meanwhile_is_kept(aws: Aws) -> None:
+    """If a connection stores the event between the read and the write, its item stays, and the event is there once."""
     event = an_event("a", "x")
 
     def stored_meanwhile(call: Callable[..., Any], **parameters: Any) -> Any:
@@ -92,16 +92,16 @@ def test_a_connection_that_stores_it_meanwhile_wins(aws: Aws) -> None:
     assert aws.items(EVENTS, STREAM)["a"]["fence"] == 4
 
 
-def test_it_lies_in_the_partition_that_its_key_has(aws: Aws, events: Events) -> None:
-    """For a stream with several partitions, the mark is found, and duplicates are found later."""
+def test_a_restored_event_lies_in_the_partition_of_its_key(aws: Aws, events: Events) -> None:
+    """In a stream with several partitions, the mark is found, and duplicates are found later."""
     event = an_event("b", LARGE)
     lettered(aws, event, partitions=4)
     assert events.outcome(STREAM, 3, event, Layout(4), dry_run=False) == STORED
     assert aws.store(bucket=BUCKET).write(STREAM, 5, 0, [event], StoragePolicy(4)).duplicates == 1
 
 
-def test_an_event_that_no_index_has_stays_out_of_it(aws: Aws, events: Events) -> None:
-    """It has what its mark has, which may be a place in the index if the stream once had an order."""
+def test_a_restored_event_without_an_order_stays_out_of_the_index(aws: Aws, events: Events) -> None:
+    """The event takes over its mark's attributes, with a place in the index if the stream once had an order."""
     marked, indexed, fresh = (an_event(key, LARGE) for key in ("b", "c", "d"))
     lettered(aws, marked, order="none")
     lettered(aws, indexed)
@@ -117,7 +117,7 @@ def test_an_event_that_no_index_has_stays_out_of_it(aws: Aws, events: Events) ->
 
 
 def test_an_event_takes_the_place_of_its_mark_in_a_log(aws: Aws, events: Events) -> None:
-    """Like an item: with its body and id, in its place, and only once."""
+    """In a log, too, an event gets its body and id, in its mark's place, and only once."""
     event = an_event("b", LARGE, id="2", name="big")
     log = aws.store().log(STREAM, 3, lambda: 5, window_ms=900_000, keep_days=3650)
     log.write(0, [an_event("a"), event, an_event("c")])
@@ -146,8 +146,8 @@ def test_an_event_takes_the_place_of_its_mark_in_a_log(aws: Aws, events: Events)
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_an_id_that_no_segment_holds_stays_in_the_queue(aws: Aws, events: Events, dry_run: bool) -> None:
-    """Like that of an item, it is refused by name before the table refuses it."""
+def test_an_event_whose_id_is_too_large_for_a_segment_stays_queued(aws: Aws, events: Events, dry_run: bool) -> None:
+    """An id that is too large is refused by name before the table refuses it."""
     event = an_event("b", "body", id=noise(500_000).hex())
     aws.store().log(STREAM, 3, lambda: 5, window_ms=900_000, keep_days=0).write(0, [event])
     with pytest.raises(NotStored, match="its id and its name are too large for a segment"):

@@ -10,7 +10,7 @@ from local.scale.throttled import START
 
 
 @pytest.mark.cpu(4)
-def test_what_is_refused_is_tried_again() -> None:
+def test_refused_starts_and_writes_are_tried_again() -> None:
     """All streams start, though a partition refuses most requests and only two starts a second are allowed."""
     limits = scale_page.limits_of_streams()
     grouped = apply(120, 20, replace(limits, partition_writes=25))

@@ -73,7 +73,7 @@ def test_items_are_spread_by_what_a_partition_takes() -> None:
 
 
 def test_a_log_is_proposed_only_if_its_partition_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Items are, where a log is cheaper but would be throttled; the plan says why."""
+    """If a log is cheaper but would be throttled, items are proposed, and the plan says why."""
 
     def counted(_source: Scenario, load: Load, _known: Usage | None = None) -> Usage:
         # Ten events: an item takes a unit per KB, a log compresses them.
@@ -94,7 +94,7 @@ def test_a_log_is_proposed_only_if_its_partition_takes_it(monkeypatch: pytest.Mo
 
 
 @pytest.mark.long
-def test_a_plan_costs_what_the_command_cost_says() -> None:
+def test_a_plan_has_the_price_of_the_command_cost() -> None:
     """The price is that of the proposed load and settings, and the log is the cheaper store."""
     found = planning.plan("prod", replace(QUIET, streams=4, events_per_s=2), prices.read())
     assert (found.settings, found.profile) == (
@@ -114,8 +114,8 @@ def test_a_plan_costs_what_the_command_cost_says() -> None:
     assert found.met_first[0].share == pytest.approx(1, abs=0.02)
 
 
-def test_the_first_limit_is_looked_for_where_it_is() -> None:
-    """One stream starts one execution in its worst second, and 150,000 start 150; fewer than these is an answer too."""
+def test_the_first_limit_is_found_for_any_number_of_streams() -> None:
+    """The limit that is met first is found for one stream and for 100,000, also if fewer streams meet it already."""
 
     def limits_of(streams: int) -> list[Limit]:
         return [
@@ -140,7 +140,7 @@ def test_the_first_limit_is_looked_for_where_it_is() -> None:
     ],
 )
 def test_a_plan_says_how_a_stream_is_read_in_parts(profile: dict[str, Any], needed: int, words: str) -> None:
-    """By the profile, if one is named: how many parts it takes, and what to do."""
+    """The plan says how many parts the stream takes, and what to do, by its profile if one is named."""
     assert words in planning._in_parts(replace(QUIET, **profile), needed)
 
 
@@ -155,8 +155,8 @@ def test_a_plan_says_how_a_stream_is_read_in_parts(profile: dict[str, Any], need
         ),
     ],
 )
-def test_a_profile_permits_parts_by_its_own_rules(name: str, why: str) -> None:
-    """Those that `profile check` has of a profile with parts."""
+def test_a_plan_checks_parts_by_the_rules_of_profiles(name: str, why: str) -> None:
+    """The plan's rules are those of `profile check` for a profile with parts."""
     said = plan_command.in_parts(name)
     assert said == {"profile": name, "parts": 0, "why_not_in_parts": f"the profile {name!r}: {why}" if why else ""}
     words = planning._in_parts(replace(QUIET, **said), 3)

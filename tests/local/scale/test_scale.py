@@ -19,15 +19,15 @@ FOUND = scale_page.counted()
 
 
 @pytest.mark.cpu(4)
-def test_the_page_quotes_what_was_counted() -> None:
-    """`python -m local.scale.scale_page` writes it."""
+def test_the_page_quotes_the_counted_figures() -> None:
+    """The page is as `python -m local.scale.scale_page` writes it."""
     assert outdated(scale_page.files()) == {}
 
 
 @pytest.mark.long
 @pytest.mark.cpu(20)
-def test_what_was_counted_is_what_is_counted_now() -> None:
-    """`python -m local.scale.scale_page --count` writes it."""
+def test_the_counted_figures_are_up_to_date() -> None:
+    """The figures are as `python -m local.scale.scale_page --count` writes them."""
     assert scale_page.count() == FOUND
 
 
@@ -41,8 +41,8 @@ def test_functions_at_a_time_are_the_first_limit() -> None:
     assert all(int(row.rsplit(" ", 2)[1].rstrip("%")) < 100 for row in half[2:])
 
 
-def test_a_day_is_what_its_groups_do() -> None:
-    """Each hands over once a cycle and renews once; only groups that begin at once meet in one second."""
+def test_the_figures_of_a_day_follow_from_its_groups() -> None:
+    """Each group hands over once a cycle and renews once; only groups that begin at once meet in one second."""
     cycle = replace(FOUND.cycle, jitter_s=0)
     together, apart = day(50, cycle, 0), day(50, cycle, cycle.length_s)
     assert together.handovers == 50 * (int(DAY_S / cycle.length_s) + 1)
@@ -57,7 +57,7 @@ def test_a_day_is_what_its_groups_do() -> None:
 
 
 def test_a_group_writes_its_heartbeats_all_the_time() -> None:
-    """A heartbeat each four seconds, of a small group nearly all that it writes, does not come with its openings."""
+    """A heartbeat each four seconds, nearly all writes of a small group, is spread over the cycle."""
     control = NAMES["control_table"]
     kinds = {Kind(control, "UpdateItem", "lease"): Count(224, 224), Kind(control, "PutItem", "connection"): Count(3, 6)}
     idle, used = Counted(Counts(kinds), 849_000, 0, [], streams=3), month.Month(6_500, 0, 3_149, 14)
@@ -67,7 +67,7 @@ def test_a_group_writes_its_heartbeats_all_the_time() -> None:
 
 @pytest.mark.parametrize("region", REGIONS)
 def test_ten_thousand_streams_in_two_minutes_are_below_every_quota(region: str) -> None:
-    """Each with an execution and a function of its own, behind prod's API."""
+    """Each of 10,000 streams has an execution and a function of its own, behind prod's API."""
     a_second, listed = 10_000 / 120, quotas()
     asked = dict.fromkeys(("api", START, FUNCTIONS), a_second) | {TRANSITIONS: TRANSITIONS_TO_CONNECT * a_second}
     assert {name: rate for name, rate in asked.items() if rate >= listed[name]["refill"][region]} == {}

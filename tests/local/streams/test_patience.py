@@ -1,4 +1,4 @@
-"""The verbs `events`, `follow` and `apply` go on at an API that does not answer for a moment, on its own socket."""
+"""The verbs `events`, `follow` and `apply` continue if the API does not answer for a moment, on its own socket."""
 
 import json
 import re
@@ -25,7 +25,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_an_export_goes_on_where_it_was(tmp_path: Path, waits: list[float], capsys: pytest.CaptureFixture[str]) -> None:
-    """After a throttle it waits for Retry-After; after an outage or a broken connection, longer each time."""
+    """After a throttle the export waits for Retry-After; after an outage or a broken connection, longer each time."""
     file = tmp_path / "demo.ndjson"
     throttled = answers({}, 429, "Retry-After: 7")
     with serving(page(1, is_last=False), throttled, answers({}, 503), Peer.reset, page(2)) as server:
@@ -55,14 +55,16 @@ def test_an_export_goes_on_where_it_was(tmp_path: Path, waits: list[float], caps
         (["events", "demo", "--output", f"{__file__}/x"], r"\S+/x cannot be written: Not a directory\."),
     ],
 )
-def test_what_asks_for_nothing_says_so(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is found before anything is sent."""
+def test_a_command_that_can_find_nothing_is_refused(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An empty time or id is found before anything is sent."""
     assert cli.main([*arguments, "--url", "http://127.0.0.1:9"]) == 2
     assert re.match(f"streamkeeper: {sentence}", capsys.readouterr().err)
 
 
 def test_follow_says_that_no_answer_comes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """It does so after a second, and takes the answer when it comes."""
+    """After a second without an answer, `follow` says so, and takes the answer when it comes."""
     monkeypatch.setattr(asking, "SILENT_S", 0.05)
 
     def late(peer: Peer) -> None:
@@ -77,7 +79,7 @@ def test_follow_says_that_no_answer_comes(monkeypatch: pytest.MonkeyPatch, capsy
 def test_follow_that_has_printed_nothing_goes_on_where_it_began(
     begin: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Otherwise the printed command would begin with later events, and at another API."""
+    """The printed command has the same beginning and API; otherwise events in between would be missing."""
 
     def interrupted(_seconds: float) -> None:
         raise KeyboardInterrupt
@@ -90,7 +92,7 @@ def test_follow_that_has_printed_nothing_goes_on_where_it_began(
 
 @pytest.mark.parametrize(("begin", "hour"), [(["--from", "1h"], "02"), ([], "03"), (["--from", "2026-11-29"], "00")])
 def test_follow_begins_by_the_clock_of_the_api(begin: list[str], hour: str, waits: list[float]) -> None:
-    """It is 03:30 there, years before this machine's; a follower that began in its future would print nothing."""
+    """The API's clock shows 03:30, years before this machine's; a beginning in its future would print nothing."""
     clock = [] if hour == "00" else [answers({"streams": []}, 200, "Date: Sun, 29 Nov 2020 03:30:00 GMT")]
     with serving(*clock, page(1), answers(problem("unknown-stream"), 404)) as server:
         assert cli.main(["follow", "demo", *begin, "--url", server.address]) == 4
@@ -101,8 +103,8 @@ def test_follow_begins_by_the_clock_of_the_api(begin: list[str], hour: str, wait
 
 
 @pytest.mark.parametrize("do", ["events demo", "gaps demo", "repair demo", "sinks demo replay"])
-def test_how_long_ago_is_by_the_clock_of_the_api(do: str, waits: list[float]) -> None:
-    """It is 03:30 there, years before this machine's: each verb asks for the hour before that."""
+def test_a_duration_counts_back_from_the_clock_of_the_api(do: str, waits: list[float]) -> None:
+    """The API's clock shows 03:30, years before this machine's: each verb requests the hour before that."""
     body: dict[str, object] = {"stream": "demo", "events": [], "gaps": [], "sinks": [], "next": None}
     clock = answers({"streams": []}, 200, "Date: Sun, 29 Nov 2020 03:30:00 GMT")
     with serving(clock, answers(body)) as server:
@@ -112,7 +114,7 @@ def test_how_long_ago_is_by_the_clock_of_the_api(do: str, waits: list[float]) ->
 
 
 def test_a_slow_api_is_named_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each page is late, and the line of progress comes with the first alone."""
+    """If each page is late, the line of progress comes only with the first."""
     monkeypatch.setattr(asking, "SILENT_S", 0)
     with serving(page(1, is_last=False), page(2, is_last=False), page(3)) as server:
         assert cli.main(["events", "demo", "--url", server.address]) == 0
@@ -140,7 +142,7 @@ def test_a_refusal_has_the_exit_status_of_its_kind(status: int, kind: str, wante
 def test_a_document_is_sent_again_to_a_service_that_stands_still(
     waits: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another command may have sent the same one meanwhile; only another document or a refusal ends the command."""
+    """Another command may have sent the same document meanwhile; only a different one or a refusal ends the command."""
     monkeypatch.setattr(fleet_verbs, "SILENT_S", 0)
 
     def at(execution: str, state: str = APPLYING) -> Script:
@@ -158,9 +160,9 @@ def test_a_document_is_sent_again_to_a_service_that_stands_still(
     assert waits == [1.0, 1.0, 1.0, 1.0]
 
 
-def test_a_busy_api_ends_no_wait_for_the_service_and_no_archive(tmp_path: Path, waits: list[float]) -> None:
-    """The service goes on meanwhile, so the command asks again for as long as that may be silent; an archive that
-    follows asks for ever, because events leave the tables.
+def test_a_busy_api_ends_neither_an_apply_nor_an_archive(tmp_path: Path, waits: list[float]) -> None:
+    """The service continues meanwhile, so the command polls for as long as that may be silent. An archive that follows
+    polls for ever, because events leave the tables.
     """
     busy, done = answers({}, 503, "Retry-After: 60"), shown(Fleet("arn:fleet:aa-1", state=DONE), 1, is_dry=False)
     applying = answers(done | {"state": APPLYING})

@@ -32,7 +32,7 @@ CUTS = (3, 1, 7)
 
 
 def test_each_method_works_from_start_to_stop(local_run: LocalRun, tmp_path: Path) -> None:
-    """Each verb in turn: its words, its JSON, its exit status; without a terminal nothing is coloured."""
+    """Each verb in turn has its words, its JSON and its exit status; without a terminal nothing is coloured."""
     for verb in ("status", "events", "gaps", "follow", "stop", "start"):
         done = local_run.typed(verb, "nobody")
         assert (done.returncode, done.stdout) == (4, ""), done.stderr
@@ -87,7 +87,7 @@ def test_each_method_works_from_start_to_stop(local_run: LocalRun, tmp_path: Pat
 def test_a_status_has_the_next_step(
     lease: dict[str, Any], more: dict[str, Any], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It says when a stream that is away is tried again, or what a person must do; and 100 % means all."""
+    """The status says when a stream that is away is tried again, or what a person must do; and 100 % means all."""
     away = connection(1, "A", 1_000, NOW - 10, ended_by="reset", error="StreamDropped", resumed=False)
     with serving(answers(shown(away, **lease, **more))) as server:
         assert cli.main(["status", "demo", "--url", server.address]) == 3
@@ -124,7 +124,7 @@ def test_the_list_begins_with_the_worst_as_the_page_does(capsys: pytest.CaptureF
 
 
 def test_a_long_id_has_its_status_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a narrow terminal it stands below its status; escaped and wide characters of an id move no column."""
+    """In a narrow terminal a long id stands below its status; escaped and wide characters move no column."""
     monkeypatch.setenv("COLUMNS", "80")
     fields: dict[str, Any] = dict.fromkeys(("since_at", "last_event_at", "holder", "reason", "since_before_at"))
     ids = ("a" * 100, "b\n", "c", "価格:e\u0301")
@@ -137,7 +137,7 @@ def test_a_long_id_has_its_status_once(capsys: pytest.CaptureFixture[str], monke
 
 
 def test_a_sink_that_gathers_its_first_events_was_not_tried_yet() -> None:
-    """They wait for `wait_s` of the profile, and for no further event."""
+    """The first events of a sink wait for `wait_s` of the profile, which is shown as not tried yet."""
     counts = dict.fromkeys(("delivered", "failed", "dead_lettered", "skipped"), 0) | {"waiting": 30, "lag_ms": 41_000}
     row = counts | {"sink": "s3:lake", "seen_at": None, "waits": None, "replaying": False}
     assert sink_words(row) == (
@@ -159,7 +159,7 @@ def test_the_commands_of_the_page_run(local_run: LocalRun, tmp_path: Path, monke
         assert until(lambda: local_run.typed(*arguments).returncode == 0, 60), command  # noqa: B023
 
 
-def test_an_export_that_fails_leaves_what_was_there(local_run: LocalRun, tmp_path: Path) -> None:
+def test_a_failed_export_leaves_the_existing_file(local_run: LocalRun, tmp_path: Path) -> None:
     """The file of that name is unchanged, and no part is left beside it."""
     file = tmp_path / "events.ndjson"
     file.write_text("what was there")
@@ -195,12 +195,12 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, former)
 
 
-def test_follow_goes_on_where_it_stood(
+def test_follow_continues_after_the_last_printed_event(
     local_run: LocalRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ctrl-C exits with 130 and prints how to continue after the last printed event; none is missing.
 
-    An event is printed and remembered, or neither.
+    An event is both printed and remembered, or neither.
     """
     local_run.typed("start", "demo:follow")
     assert until(lambda: local_run.ask("GET", "demo:follow")[0] == 200, 30)  # its execution has claimed it
@@ -223,7 +223,7 @@ def test_follow_goes_on_where_it_stood(
 def test_an_event_stream_goes_on_where_it_was_cut(local_run: LocalRun) -> None:
     """A client that is cut off after any number of messages returns with the last id: each event comes once, in order.
 
-    The answer stays open: what is stored later arrives on the same connection.
+    The answer stays open: events that are stored later arrive on the same connection.
     """
     local_run.typed("start", "demo:tail")
     assert until(lambda: local_run.ask("GET", "demo:tail")[1].get("counts", {"stored": 0})["stored"] >= 5, 30)
@@ -248,7 +248,7 @@ def test_an_event_stream_goes_on_where_it_was_cut(local_run: LocalRun) -> None:
 def test_a_repair_without_a_gap_says_for_which_time(
     times: list[str], when: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Outside the requested time, events may still be missing."""
+    """The answer names the requested time, because events may be missing outside of it."""
     with serving(answers({"stream": "demo", "is_dry_run": False, "gaps": []})) as server:
         assert cli.main(["repair", "demo", *times, "--url", server.address]) == 0
     assert capsys.readouterr().out == f"demo has no gap{when} in which events may be missing\n"
@@ -257,9 +257,9 @@ def test_a_repair_without_a_gap_says_for_which_time(
 def test_gaps_that_begin_at_one_instant_are_repaired_each(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The pause after a connection, and a loss that the upstream announced; no earlier gap is read meanwhile.
+    """A pause after a connection and an announced loss begin at one instant; no earlier gap is read meanwhile.
 
-    Of a third a connection brings all meanwhile, without a repair.
+    A third gap is closed by a connection meanwhile, without a repair.
     """
     monkeypatch.setattr("time.sleep", lambda _: None)
     when = {"from_at": "2026-11-28T00:00:00.000Z", "to_at": "2026-11-28T00:00:09.000Z"}
@@ -276,7 +276,7 @@ def test_gaps_that_begin_at_one_instant_are_repaired_each(
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_completion_offers_every_verb_and_option(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is made of the parsers themselves; if the shell is installed, it accepts the script."""
+    """The completion is made from the parsers themselves; if the shell is installed, it accepts the script."""
     assert cli.main(["completion", shell]) == 0
     script = capsys.readouterr().out
     for verb in cli.VERBS:

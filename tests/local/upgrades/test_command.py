@@ -46,7 +46,7 @@ class States:
 
 @pytest.fixture
 def tables(monkeypatch: pytest.MonkeyPatch) -> MemoryDynamoDB:
-    """The control table; nobody waits."""
+    """The control table; no time passes between two checks."""
     monkeypatch.setattr(command, "CHECK_EVERY_S", 0)
     return MemoryDynamoDB(NAMES["control_table"])
 
@@ -73,7 +73,7 @@ def end(status: str, **more: str) -> dict[str, Any]:
         (end("TIMED_OUT"), 3, "TIMED_OUT"),
     ],
 )
-def test_the_exit_status_says_how_it_ended(
+def test_the_exit_status_says_how_an_upgrade_ended(
     tables: MemoryDynamoDB,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -89,10 +89,10 @@ def test_the_exit_status_says_how_it_ended(
     assert len(states.started) == 1
 
 
-def test_one_that_runs_is_followed_and_not_started_again(
+def test_a_running_upgrade_is_followed_and_not_started_again(
     tables: MemoryDynamoDB, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """--follow shows it; another one is refused by its name."""
+    """--follow shows the running upgrade; another upgrade is refused by its name."""
     states = States(RUNS, end("SUCCEEDED"))
     assert (typed(tables, states, monkeypatch, "--follow"), states.started) == (0, [])
     assert capsys.readouterr().out.splitlines() == ["the upgrade first runs", "Success"]
@@ -100,7 +100,7 @@ def test_one_that_runs_is_followed_and_not_started_again(
     assert "The upgrade first is running: `streamkeeper upgrade --follow` shows it" in capsys.readouterr().err
 
 
-def test_it_goes_back_where_somebody_asks_for_that(
+def test_an_upgrade_rolls_back_on_request(
     tables: MemoryDynamoDB, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The next step reads the request; an upgrade that has only begun cannot be aborted yet."""
@@ -115,19 +115,19 @@ def test_it_goes_back_where_somebody_asks_for_that(
 
 
 @pytest.mark.parametrize("option", ["--follow", "--abort"])
-def test_where_none_runs_there_is_nothing_to_show(
+def test_without_an_upgrade_there_is_nothing_to_show_or_abort(
     tables: MemoryDynamoDB, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
-    """Nor is there anything to abort; nothing is started."""
+    """Without a running upgrade --follow and --abort are refused, and nothing is started."""
     states = States()
     assert (typed(tables, states, monkeypatch, option), states.started) == (2, [])
     assert capsys.readouterr().err == "streamkeeper: No upgrade runs.\n"
 
 
-def test_ctrl_c_leaves_it_running(
+def test_ctrl_c_leaves_an_upgrade_running(
     tables: MemoryDynamoDB, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The last line says how to see it again."""
+    """After Ctrl-C the upgrade continues, and the last line says how to see it again."""
     states = States("", end("RUNNING"), end("Ctrl-C"))
     assert (typed(tables, states, monkeypatch), len(states.started)) == (INTERRUPTED, 1)
     assert "it goes on; `streamkeeper upgrade --follow` shows it, --abort rolls it back" in capsys.readouterr().out

@@ -102,7 +102,7 @@ def test_a_bad_query_is_refused() -> None:
 
 
 def test_an_exclusive_stream_refuses_a_second_connection() -> None:
-    """It gets 429 while the first lives, and is served as soon as that has ended; there are never two."""
+    """A second connection gets 429 while the first lives, and is served once that has ended; there are never two."""
     with playing() as (origin, _), Http(maxsize=2) as http:
         path = f"{origin}/demo-exclusive:one?interval_ms=20"
         first = http.opened(path)
@@ -119,8 +119,8 @@ def test_an_exclusive_stream_refuses_a_second_connection() -> None:
         assert http.opened(path).status == 429
 
 
-def test_a_socket_closes_who_says_nothing() -> None:
-    """Neither at first nor later; and a page of another site cannot connect."""
+def test_a_socket_closes_a_silent_client() -> None:
+    """A client that is silent at first or later is closed; a page of another site cannot connect."""
     talk = replace(DEMOS["demo-socket"].talk or Talk(), silent_s=0.3, refusal='{"op": "error"}')
     with playing({"exchange": replace(DEMOS["demo-socket"], talk=talk, interval_ms=20)}) as (origin, _):
         address = f"ws{origin.removeprefix('http')}/exchange/eur-usd"
