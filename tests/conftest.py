@@ -75,12 +75,12 @@ MOST_PROCESSES = 8
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Has the option of `tests/rerun.py`."""
+    """Adds the option of `tests/rerun.py`."""
     parser.addoption("--rerun-alone", action="store_true", help="run the few tests that failed again, alone")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draws all examples where the long tests run too, else a tenth of them."""
+    """Draws all examples if the long tests run too, otherwise a tenth of them."""
     if sys.version_info >= (3, 14):
         # Its collector finalizes the sockets of a client of boto3 before urllib3's pool, which would close them.
         config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
@@ -89,14 +89,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One process for each core, and one more, because two of them have tests that share a local run, which wait. Each
-    process collects all tests and makes what it shares, so still more of them cost more than they win.
+    process collects all tests and makes what they share, so more processes would cost more than they win.
     """
     cores = os.cpu_count() or 2
     return cores if config.getoption("until", 0) else min(MOST_PROCESSES, cores + 1)
 
 
 class _Files(LoadFileScheduling):  # type: ignore[misc]
-    """Gives each file of tests to one process, and those that share a local run to two: each half waits as long."""
+    """Gives each file of tests to one process, and those that share a local run to two, as each half waits as long."""
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
@@ -107,7 +107,9 @@ class _Files(LoadFileScheduling):  # type: ignore[misc]
 
 @functools.cache
 def shares_the_run(file: str) -> bool:
-    """Whether tests of a file ask for the local run; the path is from the root of the project, outside it none does."""
+    """Returns whether a file's tests use the local run; the path begins at the project's root, outside of which none
+    do.
+    """
     path = ROOT / file
     return path.is_file() and "local_run" in path.read_text(encoding="utf-8")
 
@@ -120,7 +122,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Lets as many processes collect at a time as there are cores; the others find compiled what those have."""
+    """Lets as many processes collect at a time as there are cores; the others find the compiled files of the first."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     if not worker.isdecimal():
         return (yield)
@@ -139,7 +141,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Has each process begin with other files of a folder: what one has rewritten and compiled, the others read."""
+    """Has each process begin with other files of a folder, and read what the others have rewritten and compiled."""
     report = yield
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     if worker.isdecimal() and isinstance(collector, pytest.Directory):
@@ -164,7 +166,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Leaves what is collected and imported to no collection of garbage: it lives until the end."""
+    """Excludes all that is collected and imported from garbage collection, because it lives until the end."""
     gc.freeze()
 
 
@@ -198,12 +200,12 @@ _refused: list[str] = []
 
 
 def pytest_testnodedown(node: Any) -> None:
-    """Takes what the tests of a process asked of AWS."""
+    """Takes over the requests to AWS of a process's tests."""
     _asked.extend(node.workeroutput.get("asked", []) if hasattr(node, "workeroutput") else [])
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hands over what the tests of this process asked of AWS; the process that has all of it judges it."""
+    """Hands over the requests to AWS of this process's tests; the process that has all of them judges them."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["asked"] = permission_edges.lines()
     if not _asked:
@@ -217,7 +219,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Names what no role of the template allows; where there is nothing of it, tests that failed may run again."""
+    """Names each request that no role of the template allows; without one, failed tests may run again."""
     for sentence in _refused:
         terminalreporter.write_line(f"REFUSED {sentence}", red=True)
     session = terminalreporter._session

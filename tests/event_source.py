@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 @dataclass
 class EventSource:
-    """Where it stands; `opened` counts its connections."""
+    """The state of the client; `opened` counts its connections."""
 
     url: str
     last_id: str = ""
@@ -20,7 +20,7 @@ class EventSource:
     opened: int = 0
 
     def connect(self) -> Generator[str]:
-        """The data of each message until the server ends the answer; who stops earlier cuts the connection."""
+        """Yields the data of each message until the server ends the answer; to stop earlier cuts the connection."""
         parts = urlsplit(self.url)
         connection = http.client.HTTPConnection(parts.netloc, timeout=120)
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}

@@ -78,7 +78,7 @@ class Service:
             self.process = subprocess.Popen(command, cwd=self.project, env=self.variables, stdout=log, stderr=log)
 
     def answers(self) -> bool:
-        """Whether the HTTP API is there."""
+        """Returns whether the HTTP API answers."""
         assert self.process is not None
         assert self.process.poll() is None, self.log
         # The port is open before anything is served at it.
@@ -91,7 +91,7 @@ class Service:
         return True
 
     def check_permissions(self) -> None:
-        """Fails where a request was refused that no test expects to be; what was allowed is judged with all others."""
+        """Fails if a request was refused that no test expects; allowed requests are judged with all others."""
         if not self.has_own_roles:
             permission_edges.add_record(Path(self.variables["STREAMKEEPER_DATA"]) / guard.RECORD)
         pattern = r"ALERT: refused: .*:assumed-role/(\w+)/\S+ is not authorized to perform: (\S+)"
@@ -143,7 +143,7 @@ class Service:
         return self.ask_at(method, f"connections/{stream_id}".rstrip("/"))
 
     def ask_at(self, method: str, path: str, body: str | None = None) -> tuple[int, Any]:
-        """The same of a request to any path, with a text."""
+        """Returns the same for a request to any path, with a text as body."""
         content = None if body is None else body.encode()
         headers = {} if body is None else {"Content-Type": "text/plain"}
         address = f"http://127.0.0.1:{self.port}/{path}"
@@ -156,11 +156,11 @@ class Service:
                 return refusal.code, json.load(refusal)
 
     def status(self, stream_id: str) -> str:
-        """Returns what GET calls the stream's status, "" where it answers with a refusal."""
+        """Returns the stream's status as GET has it, or "" if the answer is a refusal."""
         return str(self.ask("GET", stream_id)[1].get("status", ""))
 
     def reaches(self, status: str, *stream_ids: str, within_s: float = 60) -> bool:
-        """Whether all the streams come to have this status."""
+        """Returns whether all the streams reach this status in time."""
         return support.until(lambda: all(self.status(one) == status for one in stream_ids), within_s)
 
     def events(self, stream_id: str, limit: int = 100) -> list[dict[str, Any]]:
@@ -179,7 +179,7 @@ class Service:
         return collected
 
     def typed(self, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-        """Returns what the command `streamkeeper` came to, run to its end in this process, for this service."""
+        """Returns the result of the command `streamkeeper`, run to its end in this process, for this service."""
         said, wrong = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
         known = {
             "PORT": str(self.port),
@@ -223,12 +223,12 @@ class Service:
         return [{name: _plain(value) for name, value in item.items()} for item in self.raw(table, stream_id, prefix)]
 
     def numbers(self, stream_id: str, member: str = "n") -> list[int]:
-        """Returns what each stored event has as this member of its body, or as its key where that is "", in order."""
+        """Returns this member of each stored event's body, or its key if `member` is "", in order."""
         items = self.items("events", stream_id)
         return sorted(int(json.loads(item["data"])[member] if member else item["SK"]) for item in items)
 
     def raw(self, table: str, stream_id: str, prefix: str) -> list[dict[str, Any]]:
-        """Returns the same as DynamoDB has it."""
+        """Returns the same items as DynamoDB has them."""
         values = {":p": {"S": stream_id}} | ({":s": {"S": prefix}} if prefix else {})
         pages = self.aws("dynamodb").get_paginator("query").paginate(
             TableName=f"streamkeeper-{STAGE}-{table}",

@@ -20,7 +20,7 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What is answered."""
+    """The answer to a request."""
 
     status: int = 200
     headers: Mapping[str, str] = {}
@@ -29,14 +29,14 @@ class Answer(NamedTuple):
 
 @contextlib.contextmanager
 def answering(answer: Callable[[Request], Answer | None]) -> Iterator[str]:
-    """Yields the server's address; where `answer` returns None the connection ends without an answer."""
+    """Yields the server's address; if `answer` returns None, the connection ends without an answer."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         wbufsize = -1
 
         def handle_expect_100(self) -> bool:
-            """Has the client send the body: what is written is kept back otherwise, and it waits for a second."""
+            """Has the client send the body: without the flush the client would wait for a second."""
             expected = super().handle_expect_100()
             self.wfile.flush()
             return expected

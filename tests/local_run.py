@@ -55,12 +55,12 @@ class Scripts:
         self._peers: dict[str, list[Peer]] = {}
 
     def play(self, path: str, scripts: tuple[Script, ...]) -> list[Peer]:
-        """Begins with the first script at a path; returns its connections, which come to be more."""
+        """Begins with the first script at a path; returns the list of its connections, which grows."""
         self._scripts[path] = scripts
         return self._peers.setdefault(path, [])
 
     def __call__(self, peer: Peer) -> None:
-        """Plays what the path that was asked for has, else answers 404."""
+        """Plays the script of the requested path, or answers 404."""
         if not peer.request:
             return  # somebody has looked whether it listens
         path = unquote(peer.request.split()[1].decode().partition("?")[0].lstrip("/"))
@@ -73,7 +73,7 @@ class Scripts:
 
 
 class LocalRun(Service):
-    """The run, as the file of tests has it that asked for it last: `log` has the lines since then."""
+    """The run, for the file of tests that has it now: `log` has the lines since then."""
 
     def __init__(self, folder: Path, project: Path, demo_port: int, scripts: Scripts, scripted: str) -> None:
         port = free_port(4)
@@ -98,7 +98,7 @@ class LocalRun(Service):
 
     @property
     def log(self) -> str:
-        """The lines that were printed since the file of tests began that has the run now."""
+        """The lines that were printed since the present file of tests began."""
         return super().log[self._began :]
 
     def script(self, path: str, *scripts: Script) -> list[Peer]:
@@ -107,7 +107,7 @@ class LocalRun(Service):
 
     @contextlib.contextmanager
     def lent(self) -> Iterator["LocalRun"]:
-        """Lends the run to a file of tests: what that leaves is stopped and deleted, what was refused is judged."""
+        """Lends the run to a file of tests: its streams are then stopped, its messages deleted, its refusals judged."""
         assert self.process is not None
         assert self.process.poll() is None, super().log
         self._began, self.refused = len(super().log), set()
@@ -119,7 +119,7 @@ class LocalRun(Service):
         self.check_permissions()
 
     def _is_over(self) -> bool:
-        """Whether no stream runs, after each that does was asked to stop."""
+        """Returns whether no stream runs, after a request to stop each running one."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=120) as answer:
             if not json.load(answer)["running"]:
                 return True
@@ -144,7 +144,7 @@ class LocalRun(Service):
 
 @contextlib.contextmanager
 def started(folder: Path, run_folder: Path) -> Iterator[LocalRun]:
-    """Yields the run of this process; its copy of the project is every process's."""
+    """Yields the run of this process; all processes share the copy of the project."""
     project = projects.once(run_folder / "local-run", _project)
     scripts = Scripts()
     with serving(scripts) as server, upstream.serving() as (_, port):

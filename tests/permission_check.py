@@ -67,13 +67,13 @@ def refused(lines: Iterable[Line], template: Mapping[str, Any]) -> list[str]:
 
 
 def deliver(lines: Iterable[Line]) -> bool:
-    """Whether a project of the tests delivered, so that its template allows more."""
+    """Returns whether a project of the tests delivered, so that its template allows more."""
     added = (NAMES["delivery_table"], NAMES["connection_delivery"])
     return any(who[0] == ROLE and resource.endswith(added) for who, _, resource, _ in lines)
 
 
 def usual(resource: str) -> tuple[str, ...]:
-    """The ARNs in the stage that it stands for: all of its kind where a test made up its name."""
+    """Returns the ARNs in the stage for which the resource stands: all of its kind if a test made up its name."""
     arn = _PLACE.sub(lambda match: f"arn:aws:{match[1]}:{'::' if match[1] == 's3' else _HOME + ':'}", resource)
     arn = _ENDLESS.sub(r"\1one", _BUCKET.sub(r"\1-000000000000-us-east-1/", _STAGES.sub(STAGE, arn)))
     for kind, names in _KINDS.items():
@@ -85,7 +85,7 @@ def usual(resource: str) -> tuple[str, ...]:
 
 
 class Actors:
-    """Who acts in which role of a template."""
+    """The functions and machines that act in each role of a template."""
 
     def __init__(self, template: Mapping[str, Any]) -> None:
         read = roles.read(template)
@@ -104,7 +104,7 @@ class Actors:
                 self._of_task.setdefault(task, set()).add(role)
 
     def of(self, who: Who) -> tuple[Role, ...]:
-        """The roles in which this may have been asked, none where it is not the project's own request."""
+        """Returns the roles in which a request may have been made, none if it is not the project's own."""
         kind, *rest = who
         if kind == ROLE:
             return tuple(self._roles[name] for name in rest[:1] if name in self._roles)
@@ -121,7 +121,7 @@ class Actors:
 
 
 def tasks(states: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The name and the Resource of each Task, also of those in branches."""
+    """Yields the name and the Resource of each Task, including those in branches."""
     for name, state in states.items():
         if state["Type"] == "Task":
             yield name, state["Resource"]

@@ -1,10 +1,10 @@
-"""Records what the code that ships asks of AWS in every test, whoever answers it there.
+"""Records what the product's code requests of AWS in every test, whichever server answers there.
 
 A request passes one of four edges: the functions' own client of DynamoDB, botocore, the tables and the queue of virtual
-time, and the interpreter where a Task leaves it. A function is known by the modules on the stack; what a test asks by
-itself has none of them, and is not recorded. A service has a record of its own, with the roles, and the API's requests
-too. Invariants: no request and no answer is changed; there is a line for each who, action and resource, with the test
-that was first.
+time, and the interpreter where a Task leaves it. A function is known by the modules on the stack; a test's own request
+has none of them, and is not recorded. A service has a record of its own, with the roles, including the API's requests.
+Invariants: no request and no answer is changed; there is a line for each sender, action and resource, with the first
+test that made it.
 """
 
 import contextlib
@@ -44,19 +44,19 @@ _own = 0  # how many ask at the moment: a fixture's thread may, beside a test
 
 
 def lines() -> list[Line]:
-    """What was recorded in this process."""
+    """Returns what was recorded in this process."""
     return [(who, need.action, need.resource, test) for (who, need), test in _seen.items()]
 
 
 def add(who: Who, needed: Iterable[Need]) -> None:
-    """Records what somebody needs."""
+    """Records what a sender needs."""
     for need in needed:
         if (who, need) not in _seen:
             _seen[who, need] = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
 
 
 def add_record(file: Path) -> None:
-    """Records what a service has recorded, but for what it refused: that is the test's own affair."""
+    """Adds the record of a service, except what it refused, which is left to the test."""
     with contextlib.suppress(FileNotFoundError):
         for line in map(json.loads, file.read_text().splitlines()):
             if line["allowed"]:
@@ -88,7 +88,7 @@ def _record(edge: type, name: str, note: Callable[..., None]) -> None:
 
 @contextlib.contextmanager
 def own_requests() -> Iterator[None]:
-    """What a test asks by itself, while a function that it calls stands on the stack."""
+    """Marks the requests within the block as the test's own, even if a function is on the stack."""
     global _own
     _own += 1
     try:
@@ -98,7 +98,7 @@ def own_requests() -> Iterator[None]:
 
 
 def modules() -> Who:
-    """The modules of handlers on the stack that may say whose request it is; none of a test's own."""
+    """Returns the modules of handlers on the stack that may tell the sender; none for a test's own request."""
     if _own:
         return ()
     found: dict[str, None] = {}

@@ -11,13 +11,13 @@ _DOCUMENT = document()
 
 
 def conforms(answer: Any, schema: str) -> None:
-    """Fail if an answer is not what the OpenAPI document says."""
+    """Fails if an answer is not as the OpenAPI document describes it."""
     rule = {"$ref": f"#/components/schemas/{schema}", "components": _DOCUMENT["components"]}
     jsonschema.Draft202012Validator(rule).validate(answer)
 
 
 def read(status: int, body: dict[str, Any]) -> dict[str, Any]:
-    """Return what a problem of this status says beside its kind: `detail`, and `request_id` if it has one."""
+    """Returns the members of a problem of this status besides its kind: `detail`, and `request_id` if it has one."""
     assert list(body) == list(problems.MEMBERS)
     conforms(body, "Problem")
     known = problems.kinds()[body["type"].removeprefix(problems.TYPE)]

@@ -1,6 +1,6 @@
 """Copies of the project for tests that change it.
 
-What one of them has made, the next need not make: a copy has the compiled files, and the template of the project.
+Tests share work: a copy has the compiled files, and the template of the project.
 """
 
 import fcntl
@@ -41,7 +41,7 @@ def renewing(folder: Path) -> Path:
 
 
 def with_settings(project: Path, stage: str = STAGE, of: str = "", /, **settings: object) -> Path:
-    """Returns the copy, whose stage has the settings of a stage, by default its own, but for these."""
+    """Returns the copy, whose stage has the settings of a stage, by default its own, except for these."""
     text = (project / "env" / f"{of or stage}.yml").read_text()
     for name, value in settings.items():
         line = f"{name}: {json.dumps(value)}"
@@ -52,7 +52,7 @@ def with_settings(project: Path, stage: str = STAGE, of: str = "", /, **settings
 
 
 def once(folder: Path, make: Callable[[Path], Path]) -> Path:
-    """Returns the folder, which the process that asks first makes while the others wait."""
+    """Returns the folder, which the first process makes while the others wait."""
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
@@ -84,7 +84,7 @@ def kept(name: str, make: Callable[[Path], Path], made_by: str, *rooms: str) -> 
 
 
 def changed(path: Path, change: tuple[str, str]) -> None:
-    """Replaces a text that is there once."""
+    """Replaces a text that occurs once."""
     text = path.read_text()
     assert text.count(change[0]) == 1
     path.write_text(text.replace(*change))

@@ -1,8 +1,8 @@
-"""`pytest --rerun-alone`: the few tests that failed run once more with no other beside them; what passes then passes.
+"""`pytest --rerun-alone`: a few failed tests run once more with no other beside them, and count as passed if they pass.
 
-It is for a run of thousands of tests on a busy machine, where one of them may come too late. Invariant: the failure of
-a test is forgiven and nothing else, and each that is forgiven is named. A process that broke down, a file that could
-not be collected, a run that was interrupted, many failures: there the run fails as it does without the option.
+It is for a run of thousands of tests on a busy machine, where one of them may come too late. Invariant: only the
+failure of a test is forgiven, and each forgiven test is named. A process that broke down, a file that could not be
+collected, a run that was interrupted, many failures: in these cases the run fails as without the option.
 """
 
 import subprocess
@@ -17,7 +17,7 @@ FORGIVEN = "passed alone"
 
 
 def candidates(session: pytest.Session, reporter: pytest.TerminalReporter) -> list[str]:
-    """Returns the ids of the tests to run again; none where anything else is wrong, or more than `MOST` failed."""
+    """Returns the ids of the tests to run again; none if anything else is wrong, or more than `MOST` failed."""
     reports = [*reporter.stats.get("failed", []), *reporter.stats.get("error", [])]
     # xdist reports a process that broke down as a test that failed in no phase of its own.
     are_tests = all(isinstance(one, pytest.TestReport) and one.when in ("setup", "call", "teardown") for one in reports)
@@ -27,9 +27,9 @@ def candidates(session: pytest.Session, reporter: pytest.TerminalReporter) -> li
 
 
 def rerun(session: pytest.Session, reporter: pytest.TerminalReporter, refused: Sequence[str] = ()) -> None:
-    """Runs those that failed again, and where all of them pass, makes the session one that passed.
+    """Runs the failed tests again, and if all of them pass, makes the session a passed one.
 
-    Where something else is wrong, a request that was `refused`, nothing is run again.
+    If something else is wrong, such as a request that was `refused`, no test runs again.
     """
     ids = [] if refused else candidates(session, reporter)
     if not ids:

@@ -26,13 +26,13 @@ MOST_LINES = 12_000
 
 
 def rooms() -> list[str]:
-    """The rooms there are, each as its folder."""
+    """Returns the rooms that exist, each as its folder."""
     packages = {name for name, path in MODULES.items() if path.name == "__init__.py"}
     return sorted({name.replace(".", "/") for name in packages} | set(READERS))
 
 
 def named(word: str) -> str:
-    """The dotted name of a room; raises ValueError with a sentence where there is no such room, or more than one."""
+    """Returns the dotted name of a room; raises ValueError with a sentence if no room has the name, or several do."""
     name = word.strip("/").removesuffix(".py").removeprefix("states-language/src/").replace("/", ".")
     known = {*MODULES, *(room.replace("/", ".") for room in rooms())}
     found = [name] if name in known else sorted(one for one in known if name and one.endswith(f".{name}"))
@@ -47,13 +47,13 @@ def named(word: str) -> str:
 
 
 def changed(word: str) -> list[str]:
-    """The modules of a room; the folder itself where it holds no Python."""
+    """Returns the modules of a room, or the folder itself if it holds no Python."""
     name = named(word)
     return [one for one in MODULES if inside(one, name)] or [name]
 
 
 def files(word: str) -> list[str]:
-    """The files of tests that a change in the room can break, the nearest first."""
+    """Returns the files of tests that a change in the room can break, the nearest first."""
     folder, _, last = f"tests.{named(word)}".rpartition(".")
     own = (f"{folder}.{last}.", f"{folder}.test_{last}")
     near = distances(changed(word), importers())
@@ -62,7 +62,7 @@ def files(word: str) -> list[str]:
 
 
 def nearest(found: list[str]) -> list[str]:
-    """The first of the files, as many as a minute is enough for."""
+    """Returns the first of the files, as many as fit into a minute."""
     texts = [(ROOT / file).read_text(encoding="utf-8") for file in found]
     lines = list(accumulate(text.count("\n") for text in texts))
     return found[: max(1, sum(until <= MOST_LINES for until in lines))]
@@ -88,7 +88,7 @@ def main(argv: list[str]) -> int:
 
 
 class Minute:
-    """Leaves out what has not begun in time; `farther` files were not collected."""
+    """Leaves out tests that have not begun in time; `farther` files were not collected."""
 
     def __init__(self, until_s: float, farther: int) -> None:
         self._until_s, self._farther = until_s, farther

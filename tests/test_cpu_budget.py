@@ -29,8 +29,8 @@ def test_long():
 """
 
 
-def test_what_has_passed_its_budget_is_printed_and_fails_at_thrice(tmp_path: Path) -> None:
-    """The budget of 0 is passed by far; a fixture of two tests counts for their file, the last end for its process."""
+def test_a_test_over_its_budget_is_printed_and_fails_at_thrice(tmp_path: Path) -> None:
+    """The budget of 0 is exceeded by far. A fixture of two tests counts for their file, the end for its process."""
     (tmp_path / "test_one.py").write_text(TESTS)
     own = environment(
         PYTHONPATH=str(ROOT / "states-language" / "testing"),
@@ -48,8 +48,8 @@ def test_what_has_passed_its_budget_is_printed_and_fails_at_thrice(tmp_path: Pat
     assert "3 passed" in done.stdout
 
 
-def test_only_far_beyond_its_budget_a_test_fails_and_what_is_shared_never_does() -> None:
-    """Up to thrice the budget it is printed alone."""
+def test_only_a_test_far_over_its_budget_fails_and_shared_work_never() -> None:
+    """Up to thrice its budget a test is only printed; shared work is printed, however long it takes."""
     report = Report(Meter(), 0)
     report._spent = [Spent("a", 2.0, 2.0), Spent("b", 2.1, 2.0), Spent("c", 6.1, 2.0), Spent("d", 99, 1.0, True)]
     assert [one.name for one in report.over()] == ["d", "c", "b"]
@@ -58,5 +58,5 @@ def test_only_far_beyond_its_budget_a_test_fails_and_what_is_shared_never_does()
 
 
 def test_a_quick_machine_has_no_smaller_budget() -> None:
-    """The budgets are those of the reference; a slower machine has more, a quicker one as much."""
+    """The budgets are those of the reference machine; a slower machine has more, a faster one the same."""
     assert slowness() >= 1

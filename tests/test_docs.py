@@ -1,4 +1,4 @@
-"""What the pages name exists, and the pages stay readable: short lines, a short README, every decision listed."""
+"""Names in the pages exist, and the pages stay readable: short lines, a short README, every decision listed."""
 
 import ast
 import re
@@ -41,7 +41,7 @@ HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
 
 
 def prose(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of a page with their numbers, but for tables, code and headings."""
+    """Yields the lines of a page with their numbers, except tables, code and headings."""
     code = False
     for number, line in enumerate(text.splitlines(), 1):
         if line.lstrip().startswith("```"):
@@ -84,20 +84,20 @@ def broken(page: Path) -> Iterator[str]:
     yield from (f"make {target}" for target in TARGET.findall(text) if f"\n{target}:" not in targets)
 
 
-def test_what_a_page_names_exists() -> None:
-    """Every relative link with its fragment, every file, test and module that is named, every `make` target."""
+def test_each_link_and_name_in_a_page_exists() -> None:
+    """Every relative link with its fragment, every file, test and module, and every `make` target of a page exists."""
     assert [f"{page.relative_to(ROOT)}: {name}" for page in PAGES for name in broken(page)] == []
 
 
 def test_each_row_of_what_an_upgrade_may_change_names_its_test() -> None:
-    """The table in docs/upgrade.md."""
+    """Each row of the table in docs/upgrade.md names a test."""
     _, _, table = (ROOT / "docs" / "upgrade.md").read_text(encoding="utf-8").partition("| the test |\n")
     rows = [line for line in table.splitlines()[1:] if line.startswith("|")]
     assert [TEST.search(row) is not None for row in rows] == [True] * 14
 
 
 def test_each_cause_of_a_gap_is_in_its_table() -> None:
-    """The table in docs/api.md; an end before the answer, and the stream's own, cause none."""
+    """The table in docs/api.md has each cause; an end before the answer, and the stream's own, cause no gap."""
     none = {"ended", "refused", "unreadable", "unreachable", "no_token", "no_ticket", "closed_here"}
     sources = [path for room in ("connection", "upstream") for path in (ROOT / "handlers" / room).glob("*.py")]
     calls = [node for path in sources for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
@@ -114,20 +114,20 @@ def test_each_cause_of_a_gap_is_in_its_table() -> None:
 
 
 def test_lines_of_prose_end_before_column_100() -> None:
-    """Tables, code and headings excepted."""
+    """Each line of prose ends before column 100; tables, code and headings may be longer."""
     lines = ((page, *line) for page in PAGES for line in prose(page.read_text(encoding="utf-8")))
     long = [f"{page.relative_to(ROOT)}:{number}: {line}" for page, number, line in lines if len(line) > PROSE_COLUMNS]
     assert long == []
 
 
 def test_no_command_of_a_page_has_a_comment_behind_it() -> None:
-    """An interactive zsh takes # for a word, so `make run  # ...` would be another command there."""
+    """An interactive zsh takes # for a word, so `make run # ...` would be another command there."""
     behind = re.compile(r"^ *(?:make|curl|npx|aws|(?:\.venv/bin/)?streamkeeper) .* #.*$", re.MULTILINE)
     assert [line for page in PAGES for line in behind.findall(page.read_text(encoding="utf-8"))] == []
 
 
-def test_no_code_is_indented_behind_a_list() -> None:
-    """Markdown takes it for a paragraph of the last point, so it must be fenced."""
+def test_no_code_is_indented_after_a_list() -> None:
+    """Markdown takes indented code after a list for a paragraph of the last point, so the code must be fenced."""
     behind = re.compile(r"^(?:-|\d+\.) (?:.+\n)+\n {4}\S.*", re.MULTILINE)
     assert [found for page in PAGES for found in behind.findall(page.read_text(encoding="utf-8"))] == []
 
@@ -146,12 +146,12 @@ def test_a_broken_page_is_noticed(tmp_path: Path) -> None:
 
 
 def test_the_readme_is_short() -> None:
-    """At most 130 lines."""
+    """README has at most 130 lines."""
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= README_LINES
 
 
 def test_the_readme_shows_what_a_replay_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    """The picture is the one of tests/timelines/handover.yml, 84 columns wide."""
+    """README's picture is the replay of tests/timelines/handover.yml, 84 columns wide."""
     assert main(["replay", str(ROOT / "tests" / "timelines" / "handover.yml"), "--width", "84"]) == 0
     printed = capsys.readouterr().out.splitlines()
     first = next(number for number, line in enumerate(printed) if line.startswith("     A "))
@@ -159,8 +159,8 @@ def test_the_readme_shows_what_a_replay_prints(capsys: pytest.CaptureFixture[str
     assert "\n".join(printed[first : first + 4]) in readme
 
 
-def test_the_pages_are_few_words() -> None:
-    """35,000 at most, as `wc -w` counts; decisions, changelog, machines and the interpreter count apart."""
+def test_the_pages_have_few_words() -> None:
+    """The pages have 35,000 words at most (`wc -w`), without decisions, changelog, machines and the interpreter."""
     counted = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "env/README.md")]
     counted += [*(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.md")]
     words = {path.relative_to(ROOT).as_posix(): len(path.read_text(encoding="utf-8").split()) for path in counted}
@@ -168,7 +168,7 @@ def test_the_pages_are_few_words() -> None:
 
 
 def test_every_decision_is_listed() -> None:
-    """Once, by the title that its heading has; there are few, and each takes a page."""
+    """Each decision is listed once, by the title of its heading; there are few, and each fits on a page."""
     rows = re.compile(r"^\| (\d{4}) \| \[(.*?)\]\((.*?)\) \|", re.MULTILINE)
     headings = [
         (path.name[:4], path.read_text("utf-8").partition("\n")[0].partition(". ")[2], path.name)
@@ -181,7 +181,7 @@ def test_every_decision_is_listed() -> None:
 
 
 def test_a_decision_that_is_named_exists() -> None:
-    """Wherever code, tests, settings and pages name one by its number."""
+    """Each decision that code, tests, settings or pages name by its number exists."""
     known = {int(path.name[:4]) for path in DECISIONS.glob("[0-9]*.md")}
     rooms = (ROOT / room for room in (*ROOMS, "statemachines", "packaging", "env"))
     code = [path for room in rooms for path in room.rglob("*") if path.suffix in CODE]
@@ -194,8 +194,8 @@ def test_a_decision_that_is_named_exists() -> None:
     assert gone == []
 
 
-def test_what_the_default_run_leaves_out_exists() -> None:
-    """Each file and folder that tests/long.toml names."""
+def test_the_files_in_long_toml_exist() -> None:
+    """Each file and folder that tests/long.toml names exists."""
     rows = tomllib.loads((ROOT / "tests" / "long.toml").read_text(encoding="utf-8"))["left_out"]
     named = re.findall(
         r"`((?:tests|states-language)/[\w/.-]+)`", " ".join(text for row in rows for text in row.values())
@@ -213,8 +213,8 @@ def places(nav: list[Any]) -> Iterator[str]:
             yield from places(target)
 
 
-def test_every_page_has_one_place_and_every_place_a_page() -> None:
-    """But for the decisions, which their list leads to."""
+def test_every_page_has_one_place_in_the_navigation() -> None:
+    """Each page has one place in the navigation, except the decisions, to which their list leads."""
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2])
     assert [name for entry in nav for name in entry] == DOORS
     decisions = re.compile(r"docs/decisions/\d{4}-.*")

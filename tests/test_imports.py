@@ -1,4 +1,4 @@
-"""What may import what. The failure message of this test is the rule."""
+"""The rules of imports. The failure message of a test is the rule."""
 
 import ast
 import importlib.metadata
@@ -26,7 +26,7 @@ RULE = (
 
 
 def allowed(name: str, target: str) -> bool:
-    """Whether the rule lets module `name` import `target`."""
+    """Returns whether the rule lets module `name` import `target`."""
     if inside(name, *PURE):
         return inside(target, *PURE) or (
             target.partition(".")[0] in sys.stdlib_module_names and not inside(target, *ROOMS)
@@ -55,7 +55,7 @@ def test_no_chain_of_imports_leads_back() -> None:
 
 
 def test_an_import_for_types_alone_counts(tmp_path: Path) -> None:
-    """A cycle that `if TYPE_CHECKING` would hide is one, and so is one that an import in a function would hide."""
+    """An import under `if TYPE_CHECKING` counts, and so does one in a function, so neither can hide a cycle."""
     source = "if TYPE_CHECKING:\n    from local.chaos.world import World\ndef late():\n    import local.cli\n"
     (tmp_path / "module.py").write_text(source)
     assert list(imported("local.chaos.module", tmp_path / "module.py")) == ["local.chaos.world", "local.cli"]
@@ -80,7 +80,9 @@ def is_offered(target: str) -> bool:
 
 
 def test_the_product_uses_what_the_interpreter_offers() -> None:
-    """As any user of the library: a package's own names, and the modules that its docstring calls public."""
+    """The product imports the interpreter as any user does: a package's own names, and the modules that its docstring
+    calls public.
+    """
     private = [
         f"{name} imports {target}"
         for name, path in MODULES.items()
@@ -94,7 +96,7 @@ def test_the_product_uses_what_the_interpreter_offers() -> None:
 
 
 def test_the_interpreters_tests_need_nothing_of_ours() -> None:
-    """Its folder alone, copied elsewhere, passes them."""
+    """The interpreter's tests import nothing from outside of its folder."""
     house = ROOT / "states-language"
     tests = {
         f"{path.relative_to(house)}": path for part in ("tests", "testing") for path in (house / part).rglob("*.py")
@@ -146,7 +148,7 @@ def test_what_a_room_imports_is_declared(room: str) -> None:
 
 
 def test_the_rule_can_fail() -> None:
-    """What the rule forbids is found, so that a green run means something."""
+    """Imports that the rule forbids are found, so that a green run means something."""
     assert not allowed("handlers.framing.sse", "urllib3")
     assert not allowed("handlers.connection.lease", "handlers.errors")
     assert not allowed("states_language.machine", "timeline.spans")
@@ -167,7 +169,7 @@ MOST_LINES = 300
 
 
 def test_a_room_is_small_enough_to_know() -> None:
-    """So many files lie in its root at most, and so many lines in a module."""
+    """A room has a limited number of files in its root, and a module a limited number of lines."""
     counts = {folder: len([*(ROOT / folder).glob("*.py")]) for folder in MOST_FILES}
     crowded = {folder: count for folder, count in counts.items() if count > MOST_FILES[folder]}
     assert not crowded, f"{crowded}: at most {MOST_FILES}"
@@ -201,7 +203,7 @@ SHARED = ("__init__.py", "command.py")
 
 
 def test_a_modules_name_says_which_it_is() -> None:
-    """No two modules of the product have one name; that of a verb is its folder's."""
+    """No two modules of the product have the same name; the module of a verb is named by its folder."""
     named: dict[str, list[str]] = {}
     for name, path in MODULES.items():
         if not inside(name, "states_language", "pytest_states_language") and path.name not in SHARED:

@@ -1,4 +1,4 @@
-"""Both distributions install into an empty environment, and do there what their READMEs say.
+"""Both distributions install into an empty environment, and do what their READMEs say.
 
 pip reaches its registry as it is configured; the versions are those of the lock.
 """
@@ -38,14 +38,14 @@ deliver = {{ sqs = "own.fifo" }}
 
 @dataclass(frozen=True)
 class Environment:
-    """Where the programs are, an empty folder outside the checkout to run them in, and what they find in addition."""
+    """The folder of the programs, an empty folder outside the checkout to run them in, and more variables for them."""
 
     programs: Path
     folder: Path
     variables: dict[str, str]
 
     def run(self, *command: str) -> tuple[int, str, str]:
-        """Exit status, standard output and standard error."""
+        """Returns exit status, standard output and standard error."""
         done = subprocess.run(
             [str(self.programs / command[0]), *command[1:]], cwd=self.folder, env=self.environment,
             capture_output=True, text=True, check=False,
@@ -54,12 +54,12 @@ class Environment:
 
     @property
     def environment(self) -> dict[str, str]:
-        """No Node is on the path."""
+        """The variables of a program; no Node is on the path."""
         return {"PATH": str(self.programs), "HOME": os.environ["HOME"], "LANG": "C.UTF-8"} | self.variables
 
 
 def pip(*arguments: str) -> None:
-    """Runs the pip of these tests; to put another into an environment takes as long as all else."""
+    """Runs the pip of these tests; to install another into an environment takes as long as everything else."""
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -86,7 +86,7 @@ def wheel(folder: Path, source: Path, names: tuple[str, ...], **variables: str) 
 
 
 def installed(folder: Path, distribution: Path) -> Environment:
-    """An environment in which a wheel is installed and what it says it needs, each in the version of the lock."""
+    """An environment with an installed wheel and its requirements, each in the version of the lock."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
     pins = re.findall(r"^[a-z][\w.-]*==[\w.+]+", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE)
     (folder / "constraints.txt").write_text("\n".join(pins) + "\n")
@@ -108,7 +108,7 @@ def _compiled(source: Path, target: Path) -> None:
 
 @pytest.fixture(scope="module")
 def product(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """What the wheel holds, before any other on the path of this Python. It has no template: osls takes seconds."""
+    """The contents of the wheel, first on the path of this Python. There is no template, because osls takes seconds."""
     folder = tmp_path_factory.mktemp("install")
     with zipfile.ZipFile(wheel(folder, ROOT, SHIPPED)) as archive:
         archive.extractall(folder / "site")
@@ -119,12 +119,14 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 def verb(product: Environment, *arguments: str) -> tuple[int, str, str]:
-    """Runs a verb of what the wheel holds."""
+    """Runs a verb of the wheel."""
     return product.run("python", "-W", "error", "-m", "local.cli", *arguments)
 
 
-def test_the_wheel_holds_what_the_verbs_read(product: Environment) -> None:
-    """Settings, profiles, machines and resources below ROOT, what lies beside the code, and the interpreter."""
+def test_the_wheel_has_all_files_that_the_verbs_read(product: Environment) -> None:
+    """The wheel has settings, profiles, machines and resources below ROOT, the files beside the code, and the
+    interpreter.
+    """
     site = Path(product.variables["PYTHONPATH"])
     held = {str(path.relative_to(site)) for path in site.rglob("*") if path.is_file() and path.suffix != ".pyc"}
     kinds = ("env/*.yml", "env/*.json", "env/streams/*.toml", "statemachines/*.asl.yml", "packaging/resources/*.yml")
@@ -137,8 +139,8 @@ def test_the_wheel_holds_what_the_verbs_read(product: Environment) -> None:
     assert held - dist_info == wanted - left_out
 
 
-def test_the_wheel_names_what_the_interpreter_needs() -> None:
-    """It holds the interpreter, whose own pyproject.toml says that."""
+def test_the_wheel_requires_the_interpreters_requirements() -> None:
+    """The wheel contains the interpreter, whose own pyproject.toml names its requirements."""
     needed = [
         set(tomllib.loads((folder / "pyproject.toml").read_text())["project"]["dependencies"])
         for folder in (ROOT / "states-language", ROOT)
@@ -147,7 +149,7 @@ def test_the_wheel_names_what_the_interpreter_needs() -> None:
 
 
 def test_help_and_version(product: Environment) -> None:
-    """Every verb with its help; the version of pyproject.toml."""
+    """--help lists every verb; --version prints the version of pyproject.toml."""
     status, said, mistake = verb(product, "--help")
     assert (status, mistake) == (0, "")
     verbs = (
@@ -160,7 +162,7 @@ def test_help_and_version(product: Environment) -> None:
 
 
 def test_help_imports_little(product: Environment) -> None:
-    """Some 40 ms of a processor: argparse and what it needs, and of ours four modules."""
+    """Help takes some 40 ms of a processor: it loads argparse with its imports, and four modules of ours."""
     code = """
 import argparse, sys
 before = set(sys.modules)
@@ -181,7 +183,7 @@ except SystemExit:
 
 
 def test_verbs_work_without_a_checkout(product: Environment) -> None:
-    """The user's own profiles are in ./profiles; costs and replays read what the wheel holds."""
+    """The user's own profiles are in ./profiles; costs and replays read the files in the wheel."""
     nothing = f"There is no profile in {product.folder / 'profiles'}: `streamkeeper profile new URL` writes one."
     assert verb(product, "profile", "check") == (2, "", f"streamkeeper: {nothing}\n")
     (product.folder / "profiles").mkdir()
@@ -195,15 +197,15 @@ def test_verbs_work_without_a_checkout(product: Environment) -> None:
 
 
 def test_a_verb_says_that_it_needs_a_checkout(product: Environment) -> None:
-    """One sentence, and exit status 2."""
+    """A verb that needs a checkout says so in one sentence, with exit status 2."""
     needs = "needs a checkout of the project, and this command is installed outside of one: clone the project, run "
     needs += "`make setup` there, and use its .venv/bin/streamkeeper."
     sentence = f"streamkeeper: `streamkeeper run` of the stage 'local' {needs}\n"
     assert verb(product, "run") == (2, "", sentence)
 
 
-def test_the_client_is_there_and_typed(product: Environment) -> None:
-    """It imports neither what the command needs nor pyarrow, and its folder has py.typed."""
+def test_the_client_is_installed_and_typed(product: Environment) -> None:
+    """The client imports neither the command's requirements nor pyarrow, and its folder has py.typed."""
     code = """
 import importlib.resources, sys
 from streamkeeper import Client
@@ -233,7 +235,7 @@ def port() -> int:
 
 @pytest.fixture
 def service(command: Environment, port: int) -> Iterator[Environment]:
-    """Its `run`, in the empty folder, with a profile of the user's own that delivers."""
+    """The service of the installed `run`, in the empty folder, with a profile of the user's own that delivers."""
     (command.folder / "profiles").mkdir()
     (command.folder / "profiles" / "own.toml").write_text(OWN.format(port=port + 2))
     running = Environment(command.programs, command.folder, {"PORT": str(port)})
@@ -253,7 +255,7 @@ def service(command: Environment, port: int) -> Iterator[Environment]:
 @pytest.mark.long
 @pytest.mark.cpu(180)
 def test_the_command_runs_everything_in_an_empty_folder(service: Environment, port: int) -> None:
-    """Without Node: the demonstration and a profile of one's own that delivers, by the real machines."""
+    """Without Node, the demonstration and a user's own profile that delivers run by the real machines."""
     give_up_s = time.monotonic() + 120
     while service.run("streamkeeper", "list")[0] != 0:
         assert time.monotonic() < give_up_s, (service.folder / "run.log").read_text()
@@ -292,7 +294,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 @pytest.mark.long
 def test_the_first_example_of_the_readme_runs(library: Environment) -> None:
-    """It has ten lines, and prints what the README says."""
+    """The example has ten lines, and prints what the README says."""
     example = re.search(r"```python\n(.+?)```", README, re.DOTALL)
     assert example is not None
     assert len(example[1].splitlines()) == 10

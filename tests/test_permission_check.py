@@ -1,4 +1,4 @@
-"""What the tests ask of AWS is recorded, and judged by the roles of the packaged template."""
+"""The tests' requests to AWS are recorded, and judged by the roles of the packaged template."""
 
 import subprocess
 import sys
@@ -32,7 +32,7 @@ def template() -> dict[str, Any]:
 
 
 def test_a_request_that_no_role_allows_is_named(template: dict[str, Any]) -> None:
-    """With the first test that made it; the requests beside it that are allowed are not."""
+    """A refused request is named with the first test that made it; allowed requests beside it are not."""
     lines: list[Line] = [
         (("handlers.store.leases", "handlers.watch"), "dynamodb:GetItem", f"{TABLES}{CONTROL}", "one"),
         (("handlers.store.leases", "handlers.watch"), "dynamodb:PutItem", f"{TABLES}{CONTROL}", "two"),
@@ -49,7 +49,7 @@ def test_a_request_that_no_role_allows_is_named(template: dict[str, Any]) -> Non
 
 
 def test_each_permission_of_the_tables_is_missed(template: dict[str, Any]) -> None:
-    """Whatever a function's role allows on the tables, another function's request for it is told from its own."""
+    """Each permission of one function on the tables is reported if another function, without it, makes the request."""
     read = roles.read(template)
     manager = next(role for role in read.all() if role.name == "ConnectionManagerRole")
     lines: list[Line] = [
@@ -69,8 +69,10 @@ CALLERS = [
 ]
 
 
-def test_who_asks_is_known_by_all_that_called(template: dict[str, Any]) -> None:
-    """A module of several functions is narrowed down by those around it; the inner one asks; a test is nobody."""
+def test_the_sender_of_a_request_is_known_by_its_callers(template: dict[str, Any]) -> None:
+    """A module of several functions is narrowed down by its callers, and the inner one is the sender; a test has no
+    role.
+    """
     actors = permission_check.Actors(template)
 
     def names(*who: str) -> list[str]:
@@ -84,8 +86,10 @@ def test_who_asks_is_known_by_all_that_called(template: dict[str, Any]) -> None:
     assert names("handlers.nothing") == names(TASK, "Read lease", "arn:aws:states:::dynamodb:putItem") == []
 
 
-def test_names_stand_for_what_the_stage_has() -> None:
-    """Another stage's for this one's, in any account, region and partition; a made-up one for each of its kind."""
+def test_other_names_stand_for_the_resources_of_the_stage() -> None:
+    """Another stage's name stands for this stage's, in any account, region and partition; a made-up name for each of
+    its kind.
+    """
     tables = (f"{TABLES}{EVENTS}/index/i", f"{TABLES}{CONTROL}/index/i")
     gov = "arn:aws-us-gov:dynamodb:us-gov-west-1:111111111111:table/"
     assert permission_check.usual(f"{gov}streamkeeper-prod-events/index/i") == tables[:1]
@@ -101,7 +105,7 @@ def test_names_stand_for_what_the_stage_has() -> None:
 
 
 def test_requests_are_recorded_at_the_edge(request: pytest.FixtureRequest) -> None:
-    """In virtual time and by the functions' own client, answered or not; what the test asks itself is not."""
+    """Requests in virtual time and by the functions' client are recorded, answered or not; a test's own are not."""
     table = f"only-{request.node.name}"
     memory = MemoryDynamoDB(table)
     memory.get_item(TableName=table, Key={"PK": {"S": "a"}, "SK": {"S": "lease"}})
@@ -121,8 +125,8 @@ def test_requests_are_recorded_at_the_edge(request: pytest.FixtureRequest) -> No
 
 
 @pytest.mark.long
-def test_a_run_fails_though_its_tests_pass(tmp_path: Path) -> None:
-    """Where one of its processes saw a request that no role allows; it names the test."""
+def test_a_run_fails_if_a_passing_test_made_a_refused_request(tmp_path: Path) -> None:
+    """If a process saw a request that no role allows, the run fails and names the test."""
     (tmp_path / "test_one.py").write_text(f"""
 from handlers.store.stream_records import StreamRecords
 from local.simulation.tables import MemoryDynamoDB

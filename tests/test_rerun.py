@@ -50,9 +50,9 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 def run(folder: Path, *files: str, refused: str = "") -> tuple[int, str]:
-    """The exit status of a run of these files, and of a file with a test that passes; and what it printed.
+    """Returns the exit status and the output of a run of these files, and of a file with a test that passes.
 
-    Another process runs them where a test ends its own.
+    Another process runs them if a test ends its own.
     """
     (folder / "conftest.py").write_text(BARE)
     (folder / "pytest.ini").write_text("[pytest]\naddopts = -m 'not long' -ra\nmarkers = long\n")
@@ -68,8 +68,8 @@ def run(folder: Path, *files: str, refused: str = "") -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_what_passes_alone_passes_and_is_named(tmp_path: Path) -> None:
-    """A test, and one whose fixture failed at its end; the last line counts them."""
+def test_a_test_that_passes_alone_is_forgiven_and_named(tmp_path: Path) -> None:
+    """A failed test is forgiven, and one whose fixture failed at its end; the last line counts them."""
     status, said = run(tmp_path, ONCE, ONCE_IN_A_FIXTURE)
     assert status == 0, said
     assert [line for line in said.splitlines() if line.startswith("UNSTABLE")] == [
@@ -85,8 +85,8 @@ def test_what_passes_alone_passes_and_is_named(tmp_path: Path) -> None:
     one_in(4, [((ONCE, TWICE),), ((MANY,),), ((ONCE, BROKEN),), ((CRASHED,),)]),
     ids=["one of two fails twice", "too many", "a file that cannot be read", "a process broke down"],
 )
-def test_nothing_else_is_forgiven(tmp_path: Path, files: tuple[str, ...]) -> None:
-    """The run fails, and its last line says so."""
+def test_no_other_failure_is_forgiven(tmp_path: Path, files: tuple[str, ...]) -> None:
+    """With another kind of failure the run fails, and its last line says so."""
     status, said = run(tmp_path, *files)
     assert (status != 0, "UNSTABLE" in said) == (True, False), said
     assert "failed" in said.splitlines()[-1] or "error" in said.splitlines()[-1]
@@ -94,13 +94,13 @@ def test_nothing_else_is_forgiven(tmp_path: Path, files: tuple[str, ...]) -> Non
 
 @pytest.mark.long
 def test_an_interrupted_run_is_not_forgiven(tmp_path: Path) -> None:
-    """What has failed by then is not run again, and the status is that of an interrupt."""
+    """After an interrupt no failed test runs again, and the status is that of an interrupt."""
     interrupted = "import signal\n\ndef test_last():\n    os.kill(os.getppid(), signal.SIGINT)\n    signal.pause()\n"
     status, said = run(tmp_path, ONCE, interrupted)
     assert (status, "UNSTABLE" in said, "running alone" in said) == (2, False, False), said
 
 
-def test_what_no_role_allows_is_not_forgiven(tmp_path: Path) -> None:
-    """Neither beside a test that passes alone: nothing runs again."""
+def test_a_refused_request_is_not_forgiven(tmp_path: Path) -> None:
+    """If a request was refused, no test runs again, even one that would pass alone."""
     status, said = run(tmp_path, ONCE, refused="s3:GetObject")
     assert (status, "UNSTABLE" in said, "running alone" in said) == (1, False, False), said

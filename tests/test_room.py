@@ -1,4 +1,4 @@
-"""`make test ROOM=store`: which tests a change can break, and what the minute leaves."""
+"""`make test ROOM=store`: which tests a change can break, and which tests the minute leaves out."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from tests.local.support import environment
 
 
 def test_a_room_is_named_as_a_folder_or_by_its_last_word() -> None:
-    """Or as a module, with its suffix or without."""
+    """A room may also be named as a module, with its suffix or without."""
     assert room.changed("store") == room.changed("handlers/store") == room.changed("handlers.store/")
     assert room.changed("handlers/store/control_record.py") == ["handlers.store.control_record"]
     assert "states_language.execution" in room.changed("states-language/src/states_language")
@@ -21,8 +21,8 @@ def test_a_room_is_named_as_a_folder_or_by_its_last_word() -> None:
     assert room.named("run") == "handlers.run"
 
 
-def test_a_room_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    """One sentence names those there are; where a word may be several rooms, it says which."""
+def test_an_unknown_room_is_named_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    """One sentence lists the rooms; for a word that may mean several rooms, it names them."""
     assert room.main(["nosuch"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("There is no room nosuch; there are ")
@@ -32,8 +32,8 @@ def test_a_room_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert " or " in capsys.readouterr().err
 
 
-def test_the_nearest_tests_come_first_and_those_that_start_the_service_are_among_them() -> None:
-    """The tests of the room itself, then the others by the imports between."""
+def test_the_nearest_tests_come_first_with_those_of_the_whole_service() -> None:
+    """First are the tests of the room itself, then others by the imports between, with those that start the service."""
     found = room.files("handlers/framing")
     first = [file.startswith("tests/handlers/framing/") for file in found]
     assert first == sorted(first, reverse=True)
@@ -47,8 +47,8 @@ def test_a_module_that_is_loaded_by_its_name_is_reached() -> None:
     assert "tests/handlers/deliver/test_sinks.py" in room.files("handlers/deliver/sinks/kinesis.py")
 
 
-def test_as_many_files_are_collected_as_a_minute_is_enough_for() -> None:
-    """The first of them, and one at least."""
+def test_as_many_files_are_collected_as_fit_into_a_minute() -> None:
+    """The first files are collected, and at least one."""
     found = room.files("store")
     near = room.nearest(found)
     assert near == found[: len(near)]
@@ -56,8 +56,8 @@ def test_as_many_files_are_collected_as_a_minute_is_enough_for() -> None:
     assert room.nearest(found[:1]) == found[:1]
 
 
-def test_what_comes_too_late_is_counted(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """A test that would begin after the minute does not run, and the last lines say how many there are of them."""
+def test_tests_that_come_too_late_are_counted(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """A test that would begin after the minute does not run, and the last lines say how many such tests there are."""
     for name in "ab":
         (tmp_path / f"test_{name}.py").write_text("def test_one():\n    pass\n\ndef test_two():\n    pass\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.room", "-p", "no:cacheprovider"]

@@ -1,4 +1,4 @@
-"""The site of the documentation: the API's reference says what the document says, and no link of the site is broken."""
+"""The site of the documentation: the API's reference agrees with the OpenAPI document, and no link is broken."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from local.site_pages import REFERENCE
 
 
 def test_the_reference_has_every_route_parameter_answer_and_field(tmp_path: Path) -> None:
-    """By name, and each example that is JSON as it is; what a page links to lies beside it."""
+    """Each is named, and each example in JSON is unchanged; files that a page links to lie beside it."""
     site_pages.lay_out(tmp_path)
     text = (tmp_path / REFERENCE).read_text(encoding="utf-8")
     described = document()
@@ -36,7 +36,7 @@ def test_the_reference_has_every_route_parameter_answer_and_field(tmp_path: Path
 
 @pytest.mark.long
 def test_the_site_is_made_and_no_link_is_broken() -> None:
-    """`make docs` ends with 0: mkdocs is strict, so a link or a fragment that leads nowhere ends it."""
+    """`make docs` ends with 0: mkdocs is strict, so a link or a fragment that leads nowhere would fail it."""
     command = ["make", "docs", f"VENV={sys.prefix}", f"PYTHON={sys.executable}"]
     made = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
     assert (made.returncode, made.stdout.splitlines()[-1:]) == (0, ["site/index.html"]), made.stderr

@@ -1,4 +1,4 @@
-"""A run of tests ends: in the background of a script, and where a test waits for what never comes."""
+"""A run of tests ends: in the background of a script, and if a test waits for ever."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ def test_waits():
 
 
 def test_a_test_that_waits_for_ever_fails_and_a_child_can_be_interrupted(tmp_path: Path) -> None:
-    """Of a run that a shell has started with SIGINT ignored; the child that is waited for is killed."""
+    """This holds in a run that a shell has started with SIGINT ignored; the child that the test waits for is killed."""
     (tmp_path / "test_one.py").write_text(TESTS)
     (tmp_path / "quick.py").write_text("import time_limit\ntime_limit.GRACE_S = 1\n")
     script = 'trap "" INT; exec "$@"'

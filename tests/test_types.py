@@ -11,7 +11,7 @@ from local.checkout import ROOT
 
 @pytest.mark.cpu(15)
 def test_mypy_finds_nothing() -> None:
-    """What `make check` says, under the strict rules of pyproject.toml."""
+    """mypy, as in `make check`, finds no mistake under the strict rules of pyproject.toml."""
     command = [sys.executable, "-m", "mypy", "--no-error-summary"]
     if os.environ.get("CI", "") not in ("", "0", "false"):
         command += ["--cache-dir", os.devnull]  # nobody reads it there, and to write it takes a seventh of the time
