@@ -51,29 +51,29 @@ class Files:
     absent: str
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files below a folder, which ends with a slash; raises UserError."""
+        """Returns the names of the files below a folder, which ends with a slash; raises UserError."""
         return self._tried("listed", "", lambda: self.place.names(folder.rstrip("/")))
 
     def has(self, name: str) -> bool:
-        """Whether there is such a file; raises UserError."""
+        """Returns whether the file exists; raises UserError."""
         return self.find(name) is not None
 
     def find(self, name: str) -> bytes | None:
-        """Its content, None if there is none; raises UserError."""
+        """Returns the file's content, None if there is no such file; raises UserError."""
         return self._tried("read", name, lambda: self.place.read(name))
 
     def read(self, name: str) -> bytes:
-        """Its content; raises UserError if there is none."""
+        """Returns the file's content; raises UserError if there is no such file."""
         if (content := self.find(name)) is None:
             raise UserError(f"{self.address}{name} cannot be read: {self.absent}.")
         return content
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes or replaces it as a whole; raises UserError."""
+        """Writes or replaces the file as a whole; raises UserError."""
         self._tried("written", name, lambda: self.place.write(name, content))
 
     def add(self, name: str, content: bytes) -> None:
-        """Writes it as a whole; raises UserError if another command has written other content meanwhile."""
+        """Writes the file as a whole; raises UserError if another command has written other content meanwhile."""
         if not self._tried("written", name, lambda: self.place.add(name, content)) and self.read(name) != content:
             raise UserError(f"Another command writes the backup at {self.address}: let it finish, then run this again.")
 
@@ -88,7 +88,7 @@ class Files:
 
 
 def files_at(text: str) -> Files:
-    """The folder or the prefix (s3://BUCKET/PREFIX) that `text` names."""
+    """Returns the folder or the prefix (s3://BUCKET/PREFIX) that `text` names."""
     try:
         found = names_at(text)
     except InvalidRequest:
@@ -101,7 +101,7 @@ def files_at(text: str) -> Files:
 
 
 def folder_of(stream_id: str) -> str:
-    """The folder of a stream in a backup: its percent-encoded id, or "=" and a SHA-256 if that is too long."""
+    """Returns a stream's folder in a backup: its percent-encoded id, or "=" and a SHA-256 if the id is too long."""
     name = quote(stream_id, safe=":")
     if len(name) > _NAME_BYTES:
         name = f"={hashlib.sha256(stream_id.encode()).hexdigest()}"
@@ -109,23 +109,23 @@ def folder_of(stream_id: str) -> str:
 
 
 def described(name: str, content: bytes, items: int = 0) -> dict[str, Any]:
-    """A file's entry in a manifest."""
+    """Returns a file's entry in a manifest."""
     return {"name": name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), "items": items}
 
 
 def packed(items: Iterable[Item]) -> bytes:
-    """The items as compressed lines; the same items give the same bytes."""
+    """Returns the items as compressed lines; the same items give the same bytes."""
     lines = "".join(f'{{"Item":{encode(item)}}}\n' for item in items)
     return gzip.compress(lines.encode(), compresslevel=6, mtime=0)
 
 
 def unpacked(content: bytes) -> list[Item]:
-    """The items of `packed`."""
+    """Returns the items of `packed`."""
     return [json.loads(line, object_hook=binary)["Item"] for line in gzip.decompress(content).splitlines()]
 
 
 def document(files: Files, name: str) -> dict[str, Any]:
-    """A JSON file of a backup; raises UserError."""
+    """Returns a JSON file of a backup; raises UserError."""
     try:
         found: dict[str, Any] = json.loads(files.read(name))
     except ValueError:
@@ -188,5 +188,5 @@ class Archived:
 
 
 def object_name(key: str) -> str:
-    """The file name of a body: the part of the object's key behind the stream."""
+    """Returns the file name of a body: the part of the object's key after the stream."""
     return "-".join(key.split("/")[-2:])

@@ -1,10 +1,10 @@
 """Moves a stream from one place to another: stops it here, copies it, and starts it there from its cursor.
 
-With the stop request the lease here gets `moved_to`: the target, and the instant of the stop. So a killed move can be
-repeated from any step: a stopped stream stays stopped, a copied one is there, a started one runs. Invariants: nothing
-is copied before the last connection here is closed, and nothing is started before all is copied; so a reader there sees
-each event once, and the first connection there brings what came between, or leaves a gap. Of two moves at once to two
-places, one starts the stream.
+With the stop request the lease here gets `moved_to`: the target, and the instant of the stop. A killed move can
+therefore be repeated from any step: a stopped stream stays stopped, a copied one is there, a started one runs.
+Invariants: nothing is copied before the last connection here is closed, and nothing is started before all is copied. So
+a reader there sees each event once, and the first connection there brings the events in between, or leaves a gap. If
+two moves to two places run at once, only one of them starts the stream.
 """
 
 import time
@@ -35,7 +35,7 @@ class Moving:
     say: Callable[[str], None]
 
     def move(self, stream_id: str) -> tuple[Restored, bool]:
-        """What was copied, and whether it now runs there; raises NotRestored, StoreUnavailable and UserError."""
+        """Returns what was copied, and whether it runs there; raises NotRestored, StoreUnavailable and UserError."""
         tables = Tables(self.here)
         if tables.lease(stream_id) is None:
             words = f"{self.here.name} has no such stream; --match '{stream_id}:*' moves the parts of one in parts"
@@ -52,7 +52,7 @@ class Moving:
         return restored, start(self.there, stream_id, stopped_at, self.check)
 
     def _stopped(self, tables: Tables, stream_id: str) -> Item:
-        """The lease once nothing keeps the stream here any more; raises NotRestored if another move stopped it."""
+        """Returns the lease once nothing keeps the stream here; raises NotRestored if another move has stopped it."""
         records = StreamRecords(self.here.dynamodb, self.here.control_table)
         until_s, is_asked = time.monotonic() + LET_GO_S, False
         while True:
@@ -82,7 +82,7 @@ class Moving:
 def start(place: Place, stream_id: str, stopped_at: str, check: Callable[[], None]) -> bool:
     """Starts a copied stream, which was stopped at that instant; returns once an execution there keeps it.
 
-    It is False if somebody has stopped the stream since (`stop_since`): then it stays stopped. Raises NotRestored.
+    The answer is False if the stream was stopped again since (`stop_since`): it then stays stopped. Raises NotRestored.
     """
     tables, until_s, asked_s, why = Tables(place), time.monotonic() + CLAIMED_S, -AGAIN_S, "no execution has claimed it"
     while text(lease := tables.lease(stream_id) or {}, "stop_at") == stopped_at and "stop_since" not in lease:

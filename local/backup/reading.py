@@ -1,9 +1,9 @@
-"""Reads a stream from its tables so that the copy can go on as a stream.
+"""Reads a stream from its tables so that the copy can continue as a stream.
 
 The lease is read first, then the ledger, then the events. So the copy has every event that the cursor has passed, and
-perhaps later ones; a stream that continues from it requests the rest, and recognizes what it has. Connections that came
-after the lease was read are left out of the ledger, because their fencing tokens will be used again. Invariants: every
-read is consistent; nothing is written.
+perhaps later ones; a stream that continues from it requests the rest, and recognizes what it has. Connections that
+began after the lease was read are left out of the ledger, because their fencing tokens will be used again. Invariants:
+every read is consistent; nothing is written.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class NotRestored(Exception):
 
 
 class Source(Protocol):
-    """The place from which a stream is copied. What is damaged there raises NotRestored."""
+    """The place from which a stream is copied. Damaged data there raises NotRestored."""
 
     def stream_ids(self) -> list[str]:
         """All that were ever started or had a stop request; raises UserError."""
@@ -130,6 +130,6 @@ def ran(lease: Item) -> bool:
 
 
 def token(item: Item) -> int:
-    """The fencing token in the sort key of a ledger's record; 0 for another record."""
+    """Returns the fencing token in the sort key of a ledger's record; 0 for another record."""
     kind, _, rest = item["SK"]["S"].partition("#")
     return int(rest.partition("#")[0]) if kind in ("connection", "gap") else 0

@@ -29,7 +29,9 @@ FORMS = "a stage, STAGE@REGION, STAGE/EVENTS,CONTROL for other tables of it, or 
 
 @dataclass(frozen=True)
 class Place:
-    """The tables, the bucket, and the machine that starts streams, "" for named tables; `name` is the user's own."""
+    """The tables, the bucket, and the machine that starts streams ("" for named tables); `name` is as the user typed
+    it.
+    """
 
     name: str
     dynamodb: Any
@@ -41,12 +43,12 @@ class Place:
 
     @property
     def tables(self) -> tuple[str, str, str]:
-        """What two names of the same place have in common."""
+        """Identifies the place: two names of the same place have the same value."""
         return self.dynamodb.meta.endpoint_url, self.control_table, self.events_table
 
 
 def reached(text: str) -> Place:
-    """The place of that name; raises UserError."""
+    """Returns the place of that name; raises UserError."""
     form = _PLACE.fullmatch(text)
     if form is None or (form["port"] and form["stage"] != HERE):
         raise UserError(f"{text!r} is not a place: write {FORMS}.")

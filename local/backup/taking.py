@@ -1,8 +1,8 @@
-"""Takes a backup of streams, file by file, and goes on where an earlier try stopped.
+"""Takes a backup of streams, file by file, and continues where an earlier try stopped.
 
 Invariants: a stream is done once its `stream.json` exists, which is written last; a large body is written before the
-part that refers to it; the manifest is written once all streams are done. No file but a body and the manifest is
-replaced, so that two commands at once spoil nothing.
+part that refers to it; the manifest is written once all streams are done. Only bodies and the manifest are ever
+replaced, so two commands at once cannot mix their files.
 """
 
 import json
@@ -33,7 +33,7 @@ class Taking:
         self._tables, self._files, self._check = tables, files, check
 
     def begun(self, place: str, match: list[str], wanted: list[str], now: str) -> dict[str, Any]:
-        """The streams and the beginning of the backup, of an earlier try or of this one; raises UserError.
+        """Returns the streams and the beginning of the backup, of an earlier try or of this one; raises UserError.
 
         `wanted` are the streams of this try that match one of the patterns `match`.
         """
@@ -50,7 +50,7 @@ class Taking:
         return begun
 
     def take(self, stream_id: str) -> Summary | None:
-        """The summary of the stream; None if it is gone. Raises StoreUnavailable and UserError."""
+        """Returns the summary of the stream; None if it is gone. Raises StoreUnavailable and UserError."""
         folder = folder_of(stream_id)
         names = sorted(name.removeprefix(folder) for name in self._files.names(folder))
         if STREAM in names:
@@ -98,7 +98,7 @@ class Taking:
         return manifest
 
     def _parts(self, stream_id: str, lease: Item, last: Item | None) -> Iterator[list[Item]]:
-        """The items behind `last` that have not expired, in parts: the bodies of expired ones may be gone."""
+        """Yields the items after `last` that have not expired, in parts: the bodies of expired ones may be gone."""
         items: list[Item] = []
         size = 0
         for page in self._tables.events(stream_id, lease, last):
@@ -127,7 +127,7 @@ class Taking:
 
 
 def _bodies(items: list[Item]) -> list[str]:
-    """The keys of their large bodies."""
+    """Returns the keys of the items' large bodies."""
     return [key for item in items if (key := text(item, "object"))]
 
 
@@ -136,5 +136,5 @@ def _text(what: dict[str, Any]) -> bytes:
 
 
 def events_of(items: list[Item]) -> int:
-    """How many events the items contain; a segment contains several."""
+    """Returns how many events the items contain; a segment contains several."""
     return sum(count(item, "events") or 1 for item in items if item["SK"]["S"] != ANCHOR and PROMISED not in item)

@@ -1,4 +1,4 @@
-"""Does the same with many streams, some in parallel, shows the progress, and ends cleanly at Ctrl-C.
+"""Runs the same work for many streams, some in parallel, shows the progress, and ends cleanly at Ctrl-C.
 
 Invariant: after Ctrl-C no further step of a stream begins; the same command repeats unfinished steps.
 """
@@ -45,7 +45,7 @@ class Work:
             print(printable(line), file=sys.stderr, flush=True)
 
     def each(self, stream_ids: Sequence[str], act: Callable[[str], T]) -> Iterator[tuple[str, T]]:
-        """The outcome of each stream; for a refused one it prints why, and counts it."""
+        """Yields the outcome of each stream; for a refused stream it prints the reason and counts it."""
         done, words = 0, f"{self._verb}: {counted(len(stream_ids), 'stream')} …"
         with saying(words, is_quiet=self._is_quiet), ThreadPoolExecutor(THREADS) as threads:
             asked = {threads.submit(act, one): one for one in stream_ids}

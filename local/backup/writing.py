@@ -1,15 +1,15 @@
-"""Writes a stream that was read elsewhere into the tables of a place, so that it can go on there.
+"""Writes a stream that was read elsewhere into the tables of a place, so that it can continue there.
 
-Large bodies come first, then events, then the ledger, and the lease last: before that nothing takes the stream for
-complete, and a killed try can be repeated. Each written event has the attribute `restored`, so that sinks leave it out:
-it was delivered where it came from.
+Large bodies come first, then events, then the ledger, and the lease last: before that the stream counts as incomplete,
+and a killed try can be repeated. Each written event has the attribute `restored`, so that sinks leave it out: it was
+delivered where it came from.
 
 The lease has no execution and a stop request, so that nothing starts the stream by itself. The request has `stop_since`
 only if the stream was stopped: otherwise events may be missing until the next start, and the ledger treats that time
 like any outage.
 
-Invariants: an existing event is never replaced; neither is a stream that runs, or, unless the user asks for it, one
-whose record is newer or of another stream; no fencing token is used twice.
+Invariants: an existing event is never replaced, and neither is a stream that runs. A stream whose record is newer or of
+another stream is replaced only if the user asks for it. No fencing token is used twice.
 """
 
 import random
@@ -73,7 +73,7 @@ class Restoring:
         )
 
     def restore(self, source: Source, stream_id: str, *, ran: bool, dry_run: bool = False) -> Restored:
-        """What was done; raises NotRestored, StoreUnavailable and UserError.
+        """Returns what was done; raises NotRestored, StoreUnavailable and UserError.
 
         `ran` says whether the stream was connected, or should have been: then the time since is a gap.
         """
@@ -149,7 +149,7 @@ class Restoring:
         restored.events += events_of(items)
 
     def _others(self, items: Sequence[Item]) -> int:
-        """How many of the items have another body there; one that is missing has expired."""
+        """Returns how many of the items have another body there; a missing item has expired."""
         different = 0
         for first in range(0, len(items), KEYS):
             wanted = {(one["PK"]["S"], one["SK"]["S"]): one for one in items[first : first + KEYS]}
@@ -167,7 +167,7 @@ class Restoring:
         self._tried(partial(self._events.put, anchor, condition, values))
 
     def _tried(self, request: Callable[[], Any]) -> Any:
-        """The answer to a request, which is repeated because a new table needs time to reach its throughput."""
+        """Returns the answer to a request, which is repeated because a new table needs time to reach its throughput."""
         for tries in range(TRIES):
             try:
                 return request()
@@ -205,7 +205,7 @@ class Restoring:
             raise NotRestored(f"it was started or restored at {self._place.name} meanwhile: run the command again")
 
     def _write(self, left: dict[str, Any]) -> None:
-        """Keeps in `left` what AWS left out, for the next try."""
+        """Keeps in `left` the items that AWS left out, for the next try."""
         with translate_errors("BatchWriteItem"):
             answer = self._place.dynamodb.batch_write_item(RequestItems=dict(left))
         left.clear()
@@ -215,7 +215,7 @@ class Restoring:
 
 
 def held_by(place: Place, lease: Item) -> str:
-    """The running execution that keeps the stream there; "" if there is none."""
+    """Returns the running execution that keeps the stream there; "" if there is none."""
     execution = text(lease, "execution") or ""
     if is_group(execution):
         execution = Leases(place.dynamodb, place.control_table).group(execution).execution
@@ -230,7 +230,7 @@ def held_by(place: Place, lease: Item) -> str:
 
 
 def _restored_lease(lease: Item, there: Item | None, fence: int, *, ran: bool) -> Item:
-    """The lease of a copy: held by nobody and, if the stream `ran`, stopped since it was last seen."""
+    """Returns the lease of a copy: without a holder and, if the stream `ran`, stopped since it was last seen."""
     kept = {name: value for name, value in lease.items() if name not in _OF_THE_PLACE}
     kept["fence"] = number(fence)
     kept["released"] = number(max(count(lease, "connected") or 0, count(lease, "released") or 0))
@@ -246,7 +246,7 @@ def _restored_lease(lease: Item, there: Item | None, fence: int, *, ran: bool) -
 
 
 def _is_older_state(there: Item, control: Sequence[Item]) -> bool:
-    """Whether the newest connection at the target, if it ever had one, is also a connection of the copied stream."""
+    """Returns whether the newest connection at the target, if there was one, is also one of the copied stream."""
     live = live_record(there)
     if live is None:
         return True
@@ -260,6 +260,6 @@ def _is_log(item: Item) -> bool:
 
 
 def _marked(item: Item) -> Item:
-    """The item with the mark if it fits into DynamoDB; without it a sink may get the event again."""
+    """Returns the item with the mark if it fits into DynamoDB; without the mark a sink may get the event again."""
     bare = {name: value for name, value in item.items() if name not in _MARK}
     return bare | _MARK if size_bytes(bare) + _MARK_BYTES <= MAX_ITEM_BYTES else bare

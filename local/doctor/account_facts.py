@@ -54,7 +54,7 @@ class Account:
         return self._clients[service]
 
     def ask(self, service: str, operation: str, has: str = "", **parameters: Any) -> Any:
-        """The answer, or Unasked; `has` is the subject of the request, unless that is the service itself."""
+        """Returns the answer, or Unasked; `has` is the subject of the request, unless that is the service itself."""
         if self._has is not None and (has or service) not in self._has:
             return Unasked(f"the run on this machine has no {TITLES[has or service]}", is_absent=True)
         try:
@@ -68,7 +68,7 @@ class Account:
             return Unasked(f"{operation} of {service}: {error}".rstrip("."))
 
     def listed(self, service: str, operation: str, name: str, has: str = "", **parameters: Any) -> Any:
-        """The complete list of this name, from all pages, or Unasked, as `ask` says."""
+        """Returns the complete list of this name, from all pages, or Unasked, as `ask` does."""
         if isinstance(first := self.ask(service, operation, has, **parameters), Unasked):
             return first
         try:
@@ -84,11 +84,11 @@ class Account:
 
 
 def collect(account: Account, deployed: Deployed) -> Facts:
-    """All facts, by subject."""
+    """Returns all facts, by subject."""
     ask = account.ask
 
     def each(kind: str, service: str, operation: str, name: str, has: str = "") -> dict[str, Any]:
-        """The answers about the resources of a type, whose names are the parameter `name`."""
+        """Returns the answers about the resources of a type, whose names are the parameter `name`."""
         return {one.key: ask(service, operation, has, **{name: one.name}) for one in deployed.of(kind)}
 
     facts: Facts = {
@@ -141,7 +141,7 @@ def _alarms(account: Account, deployed: Deployed) -> Any:
 
 
 def _stable(account: Account, deployed: Deployed) -> dict[str, Any]:
-    """The alias, and its version; nothing is read if there is no alias."""
+    """Returns the alias, and its version; nothing is read if there is no alias."""
     name = deployed.named(MANAGER)
     alias = account.ask("lambda", "get_alias", FunctionName=name, Name="stable")
     if isinstance(alias, Unasked):
@@ -158,7 +158,7 @@ def _mappings(account: Account, deployed: Deployed) -> Any:
 
 
 def _queue_url(account: Account, deployed: Deployed) -> str:
-    """The queue's address: its id in CloudFormation, or that of the run on this machine."""
+    """Returns the queue's address: its id in CloudFormation, or that of the run on this machine."""
     name = deployed.named("DeadLetterQueue")
     if name.startswith("http"):
         return name
@@ -167,7 +167,7 @@ def _queue_url(account: Account, deployed: Deployed) -> str:
 
 
 def _held(account: Account, deployed: Deployed) -> Any:
-    """The execution, or group, that holds each stream and each group, by id; or Unasked."""
+    """Returns the execution, or group, that holds each stream and each group, by id; or Unasked."""
     leases = Leases(account.client("dynamodb"), deployed.named("ControlTable"))
     try:
         return {stream_id: holder for page, _ in leases.held("") for stream_id, holder in page.items()}
@@ -188,7 +188,7 @@ def _api(account: Account, deployed: Deployed) -> Facts:
 
 
 def _measured(account: Account, deployed: Deployed) -> Any:
-    """CloudWatch's counts in the worst minute of the last hours, by name; nothing if it counted nothing."""
+    """Returns CloudWatch's counts in the worst minute of the last hours, by name, except those without a count."""
     wanted = list(_metrics(deployed))
     queries = [{"Id": f"m{n}", "ReturnData": True, "MetricStat": metric} for n, (_, metric) in enumerate(wanted)]
     now_s = int(time.time())
@@ -222,7 +222,7 @@ def _metric(namespace: str, name: str, statistic: str, **dimensions: str) -> dic
 
 
 def _profiles(account: Account, deployed: Deployed) -> Any:
-    """What the connecting function can read and reach, by profile, or Unasked."""
+    """Returns what the connecting function can read and reach, by profile, or Unasked."""
     names = _examined(account, deployed, [])
     if isinstance(names, Unasked):
         return names
@@ -250,7 +250,7 @@ def _examined(account: Account, deployed: Deployed, names: Sequence[str]) -> Any
 
 
 def _sinks(account: Account, deployed: Deployed, profiles: Any) -> dict[str, Any]:
-    """Whether each sink exists, and whether the delivery's role may send to it."""
+    """Returns whether each sink exists, and whether the delivery's role may send to it."""
     if isinstance(profiles, Unasked):
         return {}
     sinks = {

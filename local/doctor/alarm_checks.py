@@ -1,6 +1,6 @@
 """Judges the alarms: whether each is as the template says, which topic it notifies, and which are in alarm.
 
-An alarm is compared by when it acts and which topic it notifies. Actions that somebody has added are left alone. Pure.
+An alarm is compared by when it acts and which topic it notifies. Actions that a person has added are left alone. Pure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def judged(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
 
 
 def _alarm(deployed: Deployed, resource: Resource, alarm: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """What is wrong with an alarm. CloudFormation makes none again that somebody has deleted; the mend does."""
+    """Yields what is wrong with an alarm. CloudFormation does not create a deleted alarm again; the mend does."""
     name, should = resource.key.removesuffix("Alarm"), {**resource.properties, "ActionsEnabled": True}
     what, fix, put = f"alarm {name}", restore(deployed), {"AlarmName": resource.name, **should}
     if alarm is None:
@@ -60,7 +60,7 @@ def _is_so(key: str, wanted: Any, alarm: Mapping[str, Any]) -> bool:
 
 
 def _words(value: Any) -> str:
-    """A property's value for a person: a list by the ends of its ARNs."""
+    """Returns a property's value for a person: a list by the ends of its ARNs."""
     if isinstance(value, list):
         named = (one["Value"] if isinstance(one, Mapping) else one for one in value)
         return " and ".join(one.rpartition(":")[2] for one in named) or "none"

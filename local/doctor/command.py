@@ -1,6 +1,6 @@
 """The verb `doctor`: checks a stage, with a line for each check, and mends what has drifted.
 
-It changes nothing without --repair, or --demo, which starts a stream. Invariants: after a repair everything is asked
+It changes nothing without --repair, or --demo, which starts a stream. Invariants: after a repair all facts are read
 again before the findings are printed; a demonstration that was started is stopped, even after Ctrl-C.
 """
 
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _repaired(account: Account, check: Callable[[], list[Finding]]) -> list[Finding]:
-    """The findings once nothing more can be mended, or mending does not help.
+    """Returns the findings once nothing more can be mended, or mending does not help.
 
     An accepted request is not repeated; a refused one is, because a table takes one change at a time.
     """

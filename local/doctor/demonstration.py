@@ -1,8 +1,8 @@
 """Starts a stream of a stage through its API, makes it hand over once, and stops it.
 
-By itself a stream hands over every quarter of an hour, so the handover is forced as by an upgrade: the successor of its
-execution is started and connects beside the older connection, which lets go. Invariants: a connected stream is left
-alone; one that was started is stopped, whatever happens in between.
+Normally a stream hands over every quarter of an hour, so the handover is forced as by an upgrade. The successor of its
+execution is started and connects beside the older connection, which then ends. Invariants: a connected stream is left
+alone; a started stream is stopped, whatever happens in between.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LOG = "`streamkeeper status` says why"
 
 
 def chosen(name: str, profiles: Any) -> str:
-    """The stream to start; if `name` is "", the first demonstration that the stage has."""
+    """Returns the stream to start; if `name` is "", the first demonstration that the stage has."""
     known = profiles if isinstance(profiles, dict) else {}
     for stream_id in [name] if name else DEMONSTRATIONS:
         if name or "hosts" in known.get(stream_id.partition(":")[0], {}):
@@ -45,7 +45,7 @@ def chosen(name: str, profiles: Any) -> str:
 
 
 def api_of(account: Account, deployed: Deployed, url: str | None) -> Api:
-    """The API of the stage, at `url` or at the stack's address, with the environment's key or the stage's own."""
+    """Returns the stage's API, at `url` or at the stack's address, with the environment's key or the stage's own."""
     if deployed.stack is None:
         return Api(url or f"http://{HERE}:{read_port(os.environ)}")
     outputs = {one["OutputKey"]: one["OutputValue"] for one in deployed.stack.get("Outputs", ())}
@@ -62,7 +62,7 @@ def api_of(account: Account, deployed: Deployed, url: str | None) -> Api:
 
 
 def played(api: Api, account: Account, deployed: Deployed, stream_id: str) -> Generator[Finding, None, None]:
-    """The findings, one after the other; a started stream is stopped even if they are not all taken."""
+    """Yields the findings one by one; a started stream is stopped even if the caller does not take them all."""
     what, path, streams = f"demonstration {stream_id}", path_of(stream_id), Streams(api)
     try:
         before = _status(streams, path)
@@ -125,7 +125,7 @@ def _handed_over(
 def _awaited(
     what: str, streams: Streams, path: str, wanted: str, holds: Callable[[dict[str, Any]], bool], before: int = 0
 ) -> Finding:
-    """The finding once the condition holds, has not held for too long, or no longer can.
+    """Returns the finding once the condition holds, has not held for too long, or no longer can.
 
     Until an execution has claimed the stream, its status is still that of the generation `before`.
     """

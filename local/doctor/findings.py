@@ -18,7 +18,7 @@ _MISSING = ("NotFound", "NoSuch", "DoesNotExist", "NonExistent", "404")
 
 
 class State(enum.StrEnum):
-    """The outcome of a check; WRONG and UNKNOWN are not well."""
+    """The outcome of a check; WRONG and UNKNOWN count as not well."""
 
     OK = "ok"
     NOTE = "note"
@@ -37,7 +37,7 @@ class Unasked:
 
     @property
     def is_missing(self) -> bool:
-        """Whether AWS answered that it does not exist."""
+        """Whether AWS answered that the resource does not exist."""
         return any(part in self.code for part in _MISSING)
 
 

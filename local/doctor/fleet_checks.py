@@ -30,7 +30,7 @@ _ASK = "Ask for more in Service Quotas (docs/scale.md)"
 
 
 def judged(deployed: Deployed, facts: Facts, prices: Prices) -> Iterator[Finding]:
-    """The findings about quotas, upstreams, secrets and sinks."""
+    """Yields the findings about quotas, upstreams, secrets and sinks."""
     held = facts["held"]
     if isinstance(held, Unasked):
         yield unasked("running streams", held, "")
@@ -101,7 +101,7 @@ def _states(deployed: Deployed, facts: Facts, held: int, measured: Mapping[str, 
 
 
 def _quota(what: str, quota: Any, needed: float, used: float | None, key: str, refused: float = 0) -> Finding:
-    """The finding about a limit; `refused` is how often it was exceeded in the last hours."""
+    """Returns the finding about a limit; `refused` is how often it was exceeded in the last hours."""
     by = ""
     if isinstance(quota, Unasked):
         if quota.is_absent:
@@ -131,7 +131,9 @@ def _default(key: str) -> float:
 
 
 def _price(deployed: Deployed, facts: Facts, held: int, prices: Prices) -> Iterator[Finding]:
-    """The monthly cost of the tables' keys. A key is yours if the template names it; AWS's own costs no month."""
+    """Yields the monthly cost of the tables' keys. A key is yours if the template names it; AWS's own has no monthly
+    price.
+    """
     tables = [(one, facts["tables"][one.key]["table"]) for one in deployed.of(account_facts.TABLE)]
     told = [(one, table["Table"].get("SSEDescription", {})) for one, table in tables if not isinstance(table, Unasked)]
     encrypted = [(one, sse) for one, sse in told if sse.get("SSEType") == "KMS"]
@@ -152,7 +154,7 @@ def _price(deployed: Deployed, facts: Facts, held: int, prices: Prices) -> Itera
 
 
 def _profiles(profiles: Any, in_use: Collection[str]) -> Iterator[Finding]:
-    """The findings about each profile. One note names those that no stream uses and that have a problem."""
+    """Yields the findings about each profile. One note names the unused profiles that have a problem."""
     if isinstance(profiles, Unasked):
         yield unasked("secrets and upstreams, as the functions reach them", profiles, "")
         return

@@ -92,7 +92,7 @@ def _table(deployed: Deployed, resource: Resource, facts: Mapping[str, Any]) -> 
 def _encryption(
     what: str, sse: Mapping[str, Any], wanted: Mapping[str, Any], fix: str, name: Mapping[str, str]
 ) -> Finding:
-    """A table that was restored may have AWS's key in place of the template's. An alias is compared with no key."""
+    """A restored table may have AWS's key in place of the template's. An alias is compared with no key."""
     key, arn = str(wanted.get("KMSMasterKeyId", "")), str(sse.get("KMSMasterKeyArn", ""))
     is_on, is_named = sse.get("Status") in ("ENABLED", "UPDATING"), bool(key) and "alias/" not in key
     found = sse.get("SSEType", "KMS") if is_on else "AWS's own key, free"
@@ -181,7 +181,7 @@ def _functions(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
 
 
 def _reserved(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
-    """What is reserved otherwise than the template says; 0 is what the button "Throttle" of Lambda's console sets."""
+    """Yields reservations that differ from the template; the button "Throttle" of Lambda's console sets 0."""
     for resource in deployed.of(account_facts.FUNCTION):
         answer, wanted = facts["reserved"][resource.key], resource.properties.get("ReservedConcurrentExecutions")
         if isinstance(answer, Unasked):
@@ -200,7 +200,7 @@ def _reserved(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
 
 
 def _mappings(deployed: Deployed, facts: Facts) -> Iterator[Finding]:
-    """Whether the table's stream calls the delivering function."""
+    """Yields whether the table's stream calls the delivering function."""
     for resource in deployed.of(account_facts.MAPPING):
         what, table = "delivery from EventsTable's stream", facts["tables"]["EventsTable"]["table"]
         known, queue = facts["mappings"], facts["queue"]
