@@ -75,7 +75,7 @@ LATENCIES = ("start", "wait_overshoot", "wait_to_task", "connect")
 
 def _seconds(least: float, most: float) -> Form:
     schema = {"type": "number", "minimum": least, "maximum": most}
-    return Form(schema, f"must be a number of seconds from {least:g} to {most:g}")
+    return Form(schema, f"must be a number of seconds from {least:.12g} to {most:.12g}")
 
 
 def _in_turn(value: Any) -> tuple[int, ...] | None:
