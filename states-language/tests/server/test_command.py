@@ -152,6 +152,17 @@ def test_what_cannot_begin_is_one_sentence(tmp_path: Path, capsys: pytest.Captur
     assert (left.value.code, "--functions" in capsys.readouterr().out) == (0, True)
 
 
+@pytest.mark.parametrize(("program", "status"), [("-m", 2), ("host.py", 1)])
+def test_without_its_extra_the_server_says_what_to_install(program: str, status: int) -> None:
+    """The command prints one sentence; a host's import raises ModuleNotFoundError with it."""
+    code = f"import sys; sys.modules['starlette'] = None; sys.argv[0] = '{program}'; import states_language.server"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    words = "The server needs starlette: pip install 'states-language[server]'"
+    lines = run.stderr.splitlines()
+    assert (run.returncode, lines[-1]) == (status, f"{'' if status == 2 else 'ModuleNotFoundError: '}{words}")
+    assert (len(lines) == 1) == (status == 2)
+
+
 def test_the_containers_command_is_one_that_the_server_takes() -> None:
     """No container is built here: its file's entry point is parsed, and what it copies exists."""
     file = (Path(__file__).parents[2] / "Containerfile").read_text(encoding="utf-8")

@@ -14,6 +14,17 @@ is an error with AWS's name. These modules are public too: `sdk` (how Tasks spel
 All else may change without notice.
 """
 
+import sys
+from importlib.util import find_spec
+
+if missing := [name for name in ("botocore", "starlette", "urllib3", "uvicorn") if find_spec(name) is None]:
+    words = f"The server needs {', '.join(missing)}: pip install 'states-language[server]'"
+    # Python names a program by its option while it imports the packages of `python -m`.
+    if sys.argv[0] == "-m":
+        print(words, file=sys.stderr)
+        sys.exit(2)
+    raise ModuleNotFoundError(words, name=missing[0])
+
 from states_language.server.actions import StepFunctions, application, settle
 from states_language.server.executions import Executions
 from states_language.server.journals import Closing, Opening
