@@ -27,7 +27,7 @@ from handlers.connection.evidence import CURSOR_EXPIRED, STOPPED, UNRECORDED, Re
 from handlers.connection.gap_record import ANNOUNCED, DELIVERED, LOST, OPEN, Gap, Interval, covers
 
 _FOR_EVER = 1 << 62
-# Two connections are notified of the same loss within this time of each other.
+# Two connections are notified of the same loss within this time of each other, by clocks that may differ.
 _TOLD_WITHIN_MS = 10_000
 _HANDOVERS = ("taken_over", "let_go", "claimed_by_successor")
 
@@ -138,7 +138,7 @@ def is_brought(loss: Gap, losses: Iterable[Gap], records: Iterable[Record], told
         one.fence > told_since
         and one.fence not in told
         # Events that an upstream has lost for good are missing in its backlog too, without a notice.
-        and max(one.opened_ms, one.live_ms or 0) <= loss.from_ms
+        and max(one.opened_ms, one.live_ms or 0) <= from_ms
         and min(one.heard_ms or 0, one.brought_ms) > to_ms
         for one in settled(records)
     )

@@ -94,9 +94,9 @@ BESIDE = Record(1, 0, 90_000, None, "", False, heard_ms=62_000)
     [
         (BESIDE, None, True),
         (replace(BESIDE, heard_ms=61_000), None, False),  # a notice of its own may be on its way
-        (replace(BESIDE, opened_ms=50_001), None, False),
-        (replace(BESIDE, resumed=True, since_ms=40_000, opened_ms=49_000, live_ms=50_000), None, True),
-        (replace(BESIDE, resumed=True, since_ms=40_000, opened_ms=49_000, live_ms=50_001), None, False),
+        (replace(BESIDE, opened_ms=40_001), None, False),
+        (replace(BESIDE, resumed=True, since_ms=40_000, opened_ms=39_000, live_ms=40_000), None, True),
+        (replace(BESIDE, resumed=True, since_ms=40_000, opened_ms=39_000, live_ms=40_001), None, False),
         (BESIDE, replace(LOSS, fence=1, from_ms=61_000, to_ms=61_500), False),
         (BESIDE, replace(LOSS, fence=1, from_ms=62_001, to_ms=62_500), True),
         (BESIDE, replace(LOSS, fence=3), True),
