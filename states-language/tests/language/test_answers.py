@@ -36,9 +36,7 @@ def test_execute_takes_answers_by_state_name_too() -> None:
     "resource", ["arn:aws:states:::glue:startJobRun.sync", "arn:aws:states:us-east-1:1:activity:a"]
 )
 def test_a_function_completes_a_job_and_an_activity(resource: str) -> None:
-    """In `execute`, a function's result completes a job or an activity, because nothing else would. Its exception fails
-    the Task.
-    """
+    """In `execute`, a function's result completes a job or an activity; its exception fails the Task."""
     one = machine(("Work", {"Type": "Task", "Resource": resource, "End": True}))
     assert one.execute(functions={"Work": lambda *_: 7}).output == 7
 
@@ -50,9 +48,7 @@ def test_a_function_completes_a_job_and_an_activity(resource: str) -> None:
 
 @pytest.mark.parametrize("by", ["run_machine", "execute"])
 def test_a_callable_learns_its_state_attempt_and_input(by: str) -> None:
-    """A callable learns its state, attempt and input. `attempt` counts from 1 at each visit; `input` is the state's
-    input, not the call's payload.
-    """
+    """A callable gets its state, the attempt (from 1 at each visit) and the state's input beside its payload."""
     call = {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke",
             "Parameters": {"FunctionName": "charge", "Payload": {"only": "this"}},
             "Retry": [{"ErrorEquals": ["KeyError"], "MaxAttempts": 2}], "ResultPath": None}  # fmt: skip

@@ -58,9 +58,7 @@ def test_heartbeats_keep_a_task_alive_until_they_stop() -> None:
     [("States.HeartbeatTimeout", True), ("States.Timeout", True), ("States.ALL", True), ("States.TaskFailed", False)],
 )
 def test_a_missed_heartbeat_is_caught_under_both_names(error: str, caught: bool) -> None:
-    """A Catcher for States.HeartbeatTimeout or States.Timeout catches a missed heartbeat. The first does not catch
-    TimeoutSeconds.
-    """
+    """States.HeartbeatTimeout and States.Timeout catch a missed heartbeat. The first is no TimeoutSeconds."""
     execution = held(says(), error, HeartbeatSeconds=10, TimeoutSeconds=11)
     assert (types(execution)[5:7] == ["TaskTimedOut", "TaskStateExited"]) is caught
     assert (execution.status == "FAILED") is not caught
@@ -127,9 +125,7 @@ def test_a_nested_execution_gives_its_output_as_text_or_as_json() -> None:
 
 @pytest.mark.parametrize("pattern", ["sync", "sync:2"])
 def test_a_nested_execution_that_fails_fails_the_task(pattern: str) -> None:
-    """A failed nested execution fails the Task with States.TaskFailed. The cause describes the execution, with its
-    input as text in both forms.
-    """
+    """The error is States.TaskFailed. The cause describes the execution, its input as text in both forms."""
     execution = nested(pattern, Ended("arn:e", "arn:m", "e", "FAILED", "{}", 5, 7, error="Bad"))
     assert (execution.error, execution.cause) == (
         "States.TaskFailed",

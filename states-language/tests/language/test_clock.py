@@ -64,9 +64,7 @@ def test_timers_of_ended_executions_are_removed() -> None:
 
 
 def test_waiting_with_no_timer_set_is_a_deadlock_error_that_names_the_clock() -> None:
-    """With nothing ready and no timer, the clock raises Deadlock instead of hanging. The message has the seed to repeat
-    it.
-    """
+    """With nothing ready and no timer, the clock raises Deadlock instead of hanging, with the seed to repeat it."""
     clock = VirtualClock(seed=7)
 
     async def main() -> None:

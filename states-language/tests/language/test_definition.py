@@ -1,4 +1,4 @@
-"""A definition is loaded, or refused with the place and the rule."""
+"""`load` returns a machine, or refuses a definition with the place and the rule."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def choice(**rule: Any) -> dict[str, Any]:
 
 
 def mapped(mode: str | None = "STANDARD", **fields: Any) -> dict[str, Any]:
-    """Return a Map that is distributed in this mode."""
+    """Return a Map whose ProcessorConfig is DISTRIBUTED with this ExecutionType; without a mode, an inline Map."""
     config = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": mode}} if mode else {}
     return {"Type": "Map", "ItemProcessor": {**line(("A", {"Type": "Pass"})), **config}, "End": True, **fields}
 
@@ -136,7 +136,7 @@ LAUGHS = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10
 
 
 def test_a_definition_is_refused_with_place_and_rule() -> None:
-    """The place is a JSON pointer (RFC 6901); / is the whole machine."""
+    """A refusal names the place and the rule. The place is a JSON pointer (RFC 6901); / is the whole machine."""
     for definition, pointer, rule in REFUSED:
         with pytest.raises(DefinitionError) as refusal:
             load(definition)
@@ -144,8 +144,8 @@ def test_a_definition_is_refused_with_place_and_rule() -> None:
         assert str(refusal.value) == f"{pointer}: {rule}"
 
 
-def test_a_definition_of_data_is_as_json_has_it() -> None:
-    """Data that is not JSON is refused, keys are texts, and a later change does not affect the machine."""
+def test_a_definition_given_as_data_is_copied_as_json() -> None:
+    """Data is copied as JSON: keys become texts, later changes have no effect, and other types are refused."""
     with pytest.raises(DefinitionError, match="is not valid JSON: Object of type set is not JSON serializable"):
         load({"StartAt": "A", "States": {"A": {"Type": "Pass", "Result": {1}, "End": True}}})
     data: dict[Any, Any] = {"StartAt": "1", "States": {1: {"Type": "Pass", "Result": [], "End": True}}}
@@ -154,10 +154,10 @@ def test_a_definition_of_data_is_as_json_has_it() -> None:
     assert machine.execute().output == []
 
 
-def test_a_definition_is_read_from_yaml_as_json_would_have_it(tmp_path: Path) -> None:
-    """YAML has only JSON's types: timestamps, `on` and 1:30 are texts, 010 is ten.
+def test_a_yaml_definition_has_only_the_types_of_json(tmp_path: Path) -> None:
+    """A YAML definition has only JSON's types: timestamps, `on` and 1:30 are texts, 010 is ten.
 
-    An alias means the last definition of its anchor (YAML 1.2, section 7.1); PyYAML by itself takes an anchor once.
+    An alias means the last definition of its anchor (YAML 1.2, section 7.1). PyYAML itself refuses a second one.
     """
     text = """
     StartAt: S
@@ -207,6 +207,6 @@ def test_a_broken_file_is_refused_in_one_sentence(tmp_path: Path, name: str, tex
     assert "\n" not in str(refusal.value)
 
 
-def test_loading_files_leaves_yaml_itself_as_it_was() -> None:
-    """Only the reader has its types."""
+def test_the_reader_leaves_pyyamls_own_types_unchanged() -> None:
+    """Only the reader of definitions has JSON's types; `yaml.safe_load` keeps its own."""
     assert yaml.safe_load("on: 1:30") == {True: 90}

@@ -96,9 +96,7 @@ def test_latencies_are_added_where_aws_takes_time() -> None:
 
 
 def test_the_history_is_in_the_wire_shape_of_get_execution_history() -> None:
-    """The history has GetExecutionHistory's shape. A state that changes nothing repeats its input, character by
-    character.
-    """
+    """The history has GetExecutionHistory's shape. A state that changes nothing repeats its input's text exactly."""
     whole, text = {"truncated": False}, '{"b":"ä","a":[1,2.5,null]}'
     given, made = {"input": text, "inputDetails": whole}, {"output": text, "outputDetails": whole}
 
@@ -115,9 +113,7 @@ def test_the_history_is_in_the_wire_shape_of_get_execution_history() -> None:
 
 
 def test_an_input_is_copied_as_json() -> None:
-    """An input is copied as JSON: keys become texts, a tuple an array, and later changes have no effect. NaN is
-    refused, in an answer too.
-    """
+    """Keys become texts, a tuple an array, and later changes have no effect. NaN is refused, in an answer too."""
     data: dict[Any, Any] = {1: (True, [])}
     execution = load(line(("A", {"Type": "Pass"}))).execute(data)
     data[1][1].append(0)
@@ -160,9 +156,7 @@ def test_an_execution_lives_for_a_year_at_most() -> None:
 
 
 def test_an_unexpected_exception_of_perform_fails_the_execution_and_is_raised() -> None:
-    """Only TaskFailure is an answer. Any other exception of perform fails the execution with States.Runtime and is
-    raised by the clock.
-    """
+    """Only TaskFailure is an answer. Another exception is States.Runtime, and the clock raises it."""
     clock = VirtualClock()
     executions: list[Execution] = []
 
@@ -188,9 +182,7 @@ def test_names_that_are_left_out_follow_from_the_clocks_seed() -> None:
 
 
 def test_an_unpaired_surrogate_becomes_the_replacement_character() -> None:
-    """Half of a surrogate pair becomes U+FFFD in inputs, member names, results, Error and Cause, so every text can be
-    encoded.
-    """
+    """Half of a surrogate pair becomes U+FFFD in inputs, names, results and errors, so all texts can be encoded."""
     assert parse_json('{"\\ud800": ["\\uDC00", "\\ud83d\\ude00"]}') == {"\ufffd": ["\ufffd", "\U0001f600"]}
     passed = machine(("A", {"Type": "Pass"})).execute({"a\ud800": ["\udc00", "\ud83d\ude00"]})
     assert passed.output == {"a\ufffd": ["\ufffd", "\U0001f600"]}

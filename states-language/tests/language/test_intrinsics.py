@@ -1,4 +1,4 @@
-"""All eighteen intrinsic functions beyond the recordings: their errors and the text of a call."""
+"""The eighteen intrinsic functions beyond the recordings: their values, their errors and the text of a call."""
 
 from typing import Any
 
@@ -67,8 +67,8 @@ def test_a_call_gives() -> None:
         ("States.MathRandom(3, 3)", "the end is greater than the start"),
     ],
 )
-def test_a_function_refuses(text: str, why: str) -> None:
-    """The failure is States.IntrinsicFailure and quotes the call."""
+def test_a_function_refuses_wrong_arguments_and_quotes_the_call(text: str, why: str) -> None:
+    """A function with wrong arguments fails with States.IntrinsicFailure, whose message quotes the call."""
     with pytest.raises(IntrinsicFailure) as failure:
         value(text, {"list": [1, 2, 3], "x": {}, "huge": 10**400})
     assert str(failure.value) == f"The function '{text}' had the following error: {why}"
@@ -83,7 +83,7 @@ def test_a_function_refuses(text: str, why: str) -> None:
     ],
 )
 def test_a_text_that_is_not_a_call_is_refused(text: str) -> None:
-    """Up to ten calls may be within one another (Developer Guide), however many are beside one another."""
+    """A text that is no call is refused. Up to ten calls may nest (Developer Guide), any number stand side by side."""
     compile_expression(f"{'States.Array(' * 9}States.UUID(), States.UUID(){')' * 9}")
     with pytest.raises(PathSyntaxError):
         compile_expression(text)
@@ -96,7 +96,7 @@ def test_chance_is_the_clocks_unless_there_is_a_seed() -> None:
 
 @given(st.integers(-1000, 1000), st.integers(1, 1000), st.integers(-(2**63) + 1, 2**63 - 1))
 def test_a_random_number_lies_between_start_and_end(start: int, width: int, seed: int) -> None:
-    """The start is included, the end is not."""
+    """States.MathRandom includes the start and excludes the end."""
     assert start <= value(f"States.MathRandom({start}, {start + width}, {seed})") < start + width
 
 

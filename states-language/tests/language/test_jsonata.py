@@ -49,7 +49,7 @@ def failure(expression: str, data: Any = None) -> str:
 @given(JSON)
 @settings(max_examples=examples(60), deadline=None)
 def test_a_value_passes_through_an_expression_unchanged(value: Any) -> None:
-    """This includes null and empty and nested arrays: JSONata's null is not its undefined."""
+    """Any JSON value passes through an expression unchanged, null and nested arrays too: null is not undefined."""
     assert output("$states.input.value", {"value": value}) == value
 
 
@@ -89,13 +89,13 @@ ENDED_LATE: list[tuple[str, str]] = [
 @pytest.mark.parametrize(
     ("expression", "bound"), [*ENDED, *(pytest.param(*late, marks=pytest.mark.long) for late in ENDED_LATE)]
 )
-def test_an_evaluation_ends(expression: str, bound: str) -> None:
-    """It is a recursion, a doubling, a range, or a regular expression that backtracks endlessly."""
+def test_an_endless_or_huge_evaluation_ends_with_its_bound(expression: str, bound: str) -> None:
+    """Endless recursion, doubling, huge ranges and backtracking regular expressions end with their bound's error."""
     assert failure(expression, {"text": "a" * 60 + "b"}) == f"threw an error during evaluation: {bound}"
 
 
-def test_a_picture_that_can_be_read_in_many_ways_ends() -> None:
-    """Twenty years in a row divide a text in too many ways to try; the search is bounded like any other."""
+def test_parsing_with_an_ambiguous_picture_ends() -> None:
+    """Twenty years in a row divide a text in too many ways to try, so the search is bounded."""
     assert failure(f"$toMillis($pad('', 200, '1'), '{'[Y]' * 20}x')") == "returned nothing (undefined)."
 
 
@@ -118,7 +118,7 @@ def test_a_picture_that_can_be_read_in_many_ways_ends() -> None:
     ],
 )
 def test_a_regular_expression_that_javascript_refuses_is_refused(expression: str, fault: str) -> None:
-    """Features that only `regex` has do not load: calls of groups, possessive quantifiers, flags within."""
+    """Group calls, possessive quantifiers and inline flags, which only `regex` has, do not load."""
     with pytest.raises(ValueError, match=re.escape(f"Invalid regular expression: {expression}: {fault}")):
         translated(expression[1:-1], multiline=False)
 
@@ -138,14 +138,14 @@ def test_a_regular_expression_that_javascript_refuses_is_refused(expression: str
         ("1 ?: 2", 'S0211: The symbol ":" cannot be used as a unary operator'),
     ],
 )
-def test_a_fault_in_the_text_of_an_expression_has_a_code(expression: str, error: str) -> None:
-    """The definition is refused in JSONata's words, not in Python's."""
+def test_a_syntax_error_of_an_expression_is_refused_with_jsonatas_code(expression: str, error: str) -> None:
+    """A syntax error refuses the definition with JSONata's code and words, not with Python's."""
     with pytest.raises(DefinitionError, match=re.escape(f"is not a valid JSONata expression: {error}") + "$"):
         query(("A", {"Type": "Pass", "Output": f"{{% {expression} %}}"}))
 
 
 def test_a_failed_evaluation_can_be_caught_and_retried() -> None:
-    """States.QueryEvaluationError in a Task's Arguments goes to its Catcher, whose Output sees it."""
+    """A Task's Retrier and Catcher take States.QueryEvaluationError of its Arguments; the Catcher's Output sees it."""
     catcher = {"ErrorEquals": ["States.QueryEvaluationError"], "Output": "{% $states.errorOutput.Error %}", "Next": "B"}
     work = {
         "Type": "Task",
@@ -174,14 +174,14 @@ def test_a_failed_evaluation_can_be_caught_and_retried() -> None:
     ],
 )  # fmt: skip
 def test_a_value_of_the_wrong_type_is_refused(state: dict[str, Any], cause: str) -> None:
-    """The cause names the field's type, the value's type, and the value."""
+    """If an expression returns the wrong type, the cause names the expected type, the actual type and the value."""
     execution = query(("A", state), ("Z", {"Type": "Pass"})).execute()
     assert execution.error == "States.QueryEvaluationError"
     assert (execution.cause or "").endswith(cause)
 
 
-def test_a_task_is_timed_and_a_fail_is_worded_by_expressions() -> None:
-    """TimeoutSeconds, Error and Cause may be expressions."""
+def test_time_out_error_and_cause_may_be_expressions() -> None:
+    """TimeoutSeconds of a Task, and Error and Cause of a Fail state, may be JSONata expressions."""
 
     state = {
         "Type": "Task",

@@ -1,4 +1,4 @@
-"""JSONata's functions have the results and errors of the JavaScript library, or of AWS where they were measured."""
+"""JSONata's functions return what the JavaScript library returns, or AWS where it was measured."""
 
 from typing import Any
 
@@ -174,8 +174,8 @@ RETURNED: list[tuple[str, Any]] = [
 ]  # fmt: skip
 
 
-def test_a_function_returns() -> None:
-    """These are numbers, texts, arrays and dates at the limits of the functions' domains."""
+def test_a_function_returns_the_expected_value() -> None:
+    """Each call returns the expected number, text, array or date, at the limits of the function's domain."""
     wrong = [(expression, got) for expression, value in RETURNED if (got := output(expression)) != value]
     assert not wrong
 
@@ -258,7 +258,7 @@ REFUSED = [
 
 
 def test_a_function_refuses_with_a_code() -> None:
-    """The message has the code, the wrong argument and JSONata's words."""
+    """A failed call has JSONata's code and words, with the wrong argument."""
     causes = {expression: error if error.startswith("returned ") else THREW + error for expression, error in REFUSED}
     wrong = [(expression, said) for expression, cause in causes.items() if (said := failure(expression)) != cause]
     assert not wrong
@@ -269,8 +269,8 @@ def test_a_function_refuses_with_a_code() -> None:
     ("0,", "D3088"), ("0#", "D3090"), ("##0.0#0", "D3091"), ("0e0%", "D3092"), ("#0e", "D3093"),
     ("0-#", "D3090"), ("0%%e-0", "D3093"),
 ])  # fmt: skip
-def test_a_picture_breaks_a_rule(picture: tuple[str, str]) -> None:
-    """Each rule of XPath's pictures has its own code."""
+def test_each_broken_rule_of_a_number_picture_has_its_own_code(picture: tuple[str, str]) -> None:
+    """A picture that breaks one of XPath's rules fails with the code of that rule."""
     assert failure(f"$formatNumber(1, '{picture[0]}')").startswith(f"{THREW}{picture[1]}: ")
 
 
@@ -284,7 +284,7 @@ def test_a_picture_breaks_a_rule(picture: tuple[str, str]) -> None:
     ],
 )  # fmt: skip
 def test_a_reference_at_the_top_level_is_refused(expression: str) -> None:
-    """A name, $ and $$ refer to nothing there, and only a Catcher has $states.errorOutput."""
+    """At the top level a name, $ and $$ refer to nothing and are refused. Only a Catcher has $states.errorOutput."""
     state = {"Type": "Pass", "Output": f"{{% {expression} %}}", "End": True}
     with pytest.raises(DefinitionError):
         load({"QueryLanguage": "JSONata", "StartAt": "A", "States": {"A": state}})
@@ -298,6 +298,6 @@ def test_a_reference_at_the_top_level_is_refused(expression: str) -> None:
     ],
 )
 def test_a_reference_below_the_top_level_is_accepted(expression: str) -> None:
-    """A predicate, a sort, a group and a transform refer to the value before them."""
+    """In a predicate, a sort, a group and a transform a name is accepted, because it refers to the value before it."""
     state = {"Type": "Pass", "Output": f"{{% {expression} %}}", "End": True}
     assert load({"QueryLanguage": "JSONata", "StartAt": "A", "States": {"A": state}})

@@ -60,8 +60,8 @@ SELECTED = [
 ]
 
 
-def test_a_path_selects() -> None:
-    """Definite paths give a value, all others a list."""
+def test_a_definite_path_selects_a_value_and_any_other_a_list() -> None:
+    """A definite path selects one value; any other path selects a list."""
     assert [(path, compile_path(path).get(DATA)) for path, _ in SELECTED] == SELECTED
 
 
@@ -80,7 +80,7 @@ CONTEXT = 'Current context is: {"n":3,"t":"y","on":true}'
     ],
 )
 def test_a_definite_path_that_leads_nowhere_is_an_error_in_jayways_words(path: str, error: str) -> None:
-    """The first three were recorded."""
+    """A definite path that selects nothing fails with Jayway's message. The first three were recorded."""
     with pytest.raises(EvaluationError) as problem:
         compile_path(path).get(DATA)
     assert str(problem.value) == error.replace("{}", path)
@@ -136,14 +136,14 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_characters="'\\"), min_size
 
 @given(st.lists(NAMES, min_size=1, max_size=5), st.integers() | st.none() | st.text())
 def test_a_value_that_was_put_is_selected_again(names: list[str], value: Any) -> None:
-    """This holds for any names in quotes, with any characters."""
+    """A value put at a path is selected again by it, whatever characters the quoted names have."""
     path = compile_path("$" + "".join(f"['{name}']" for name in names))
     assert path.get(path.put({}, value)) == value
 
 
 @given(st.text(alphabet="$.[]'\"*:,?()@=a0- &|!", max_size=12))
 def test_any_text_is_a_path_or_refused(text: str) -> None:
-    """No other exception is raised, neither at compilation nor at evaluation."""
+    """Any text is a path or is refused. Compiling and evaluating raise no other exception."""
     try:
         path = compile_path("$" + text)
     except PathSyntaxError:
@@ -162,8 +162,8 @@ def test_any_text_is_a_path_or_refused(text: str) -> None:
         ("$.a[?(@.length() > 1)]", "the function length() within a path"),
     ],
 )
-def test_what_only_jayway_has_is_refused_by_its_name(path: str, named: str) -> None:
-    """An operator or function outside the language is refused when the definition is loaded."""
+def test_an_operator_or_function_that_only_jayway_has_is_refused_by_name(path: str, named: str) -> None:
+    """A Jayway operator or function outside the States Language is refused by name when the definition is loaded."""
     with pytest.raises(PathSyntaxError, match=re.escape(f"{named} is not supported")):
         compile_path(path)
 
@@ -177,16 +177,16 @@ def test_what_only_jayway_has_is_refused_by_its_name(path: str, named: str) -> N
         ("$.a[*][*]", "it selects more than 200000 nodes"),
     ],
 )
-def test_a_path_that_cannot_be_read_is_not_absent(read: Callable[[Path, Any], Any], path: str, problem: str) -> None:
-    """The definition is accepted, as on AWS. Others measured the words on several members; the others are ours."""
+def test_an_unsupported_path_fails_when_it_is_read(read: Callable[[Path, Any], Any], path: str, problem: str) -> None:
+    """The definition loads, as on AWS, and reading the path fails. Others measured the words on several members."""
     with pytest.raises(EvaluationError, match=re.escape(f"Invalid path '{path}' : {problem}")):
         read(compile_path(path), {"a": [[0] * 450] * 450})
     assert not compile_path(path).reference
 
 
 @pytest.mark.parametrize(("value", "shown"), [(5, "5"), ("x", "x"), (None, "null")])
-def test_a_filter_fails_at_what_has_no_elements(value: Any, shown: str) -> None:
-    """It fails if the path before it is definite, as in Jayway; after several nodes it selects nothing of one."""
+def test_a_filter_on_a_primitive_fails_after_a_definite_path(value: Any, shown: str) -> None:
+    """After a definite path a filter fails on a primitive, as in Jayway. After another path it selects none of it."""
     text = f"Filter: [?] can not be applied to primitives. Current context is: {shown}"
     with pytest.raises(EvaluationError, match=re.escape(text)):
         compile_path("$.a[?(@ > 1)]").get({"a": value})

@@ -1,4 +1,4 @@
-"""Lambda functions in this process: their events, their errors, and that a kill is a kill."""
+"""Lambda functions in this process: their payloads, their errors, and that a killed function never runs on."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ def failed(function: Function, **options: Any) -> tuple[str | None, Any]:
 
 
 def raises(error: BaseException, after_s: int | None = None) -> Function:
-    """Return a function that raises this error; an async one if it comes later."""
+    """Return a function that raises this error. With `after_s` it is async and raises after that time."""
 
     def function(_payload: Any, _lambda_context: Any) -> Any:
         raise error
@@ -55,8 +55,8 @@ ANYTHING = st.recursive(
 
 
 @given(ANYTHING)
-def test_a_payload_is_what_its_json_text_spells(payload: Any) -> None:
-    """Arrays are lists, keys are texts, surrogate pairs one character; nothing is shared with the payload."""
+def test_a_payload_is_copied_as_json(payload: Any) -> None:
+    """Arrays become lists, keys texts, surrogate pairs one character; the copy shares nothing with the payload."""
     copy, read = copied(payload), json.loads(json.dumps(payload))
     assert repr(copy) == repr(read)
     assert copy is not payload or not isinstance(payload, dict | list)
@@ -71,16 +71,16 @@ def test_a_function_may_be_plain_or_async_and_sees_its_time_run_down() -> None:
     assert invoked(later, 1, function_timeout_s=45) == [1, 35_000, "work"]
 
 
-def test_payload_and_result_pass_through_json() -> None:
-    """A function cannot change the state's data, and cannot return a tuple."""
+def test_a_function_gets_and_returns_copies_as_json() -> None:
+    """A function cannot change the state's data, and a tuple that it returns becomes a list."""
     event = {"list": [1]}
     assert invoked(lambda payload, _: (payload["list"].append(2), payload), event) == [None, {"list": [1, 2]}]
     assert event == {"list": [1]}
 
 
 @pytest.mark.parametrize("after_s", [None, 1])
-def test_what_a_function_raises_is_its_error_payload(after_s: int | None) -> None:
-    """Error is the class's name; the stack trace begins in the function, even an async one."""
+def test_an_exception_of_a_function_becomes_its_error_payload(after_s: int | None) -> None:
+    """The Error is the exception's class name. The stack trace begins in the function, also in an async one."""
     error, payload = failed(raises(named("CustomException")("bad luck"), after_s))
     assert error == "CustomException"
     assert (payload["errorMessage"], payload["errorType"]) == ("bad luck", "CustomException")
@@ -90,8 +90,8 @@ def test_what_a_function_raises_is_its_error_payload(after_s: int | None) -> Non
     assert "test_lambdas.py" in frame
 
 
-def test_the_limit_kills_with_awss_words() -> None:
-    """The request's id in the message is the one that the lambda_context has."""
+def test_a_function_is_killed_at_its_time_limit_with_awss_message() -> None:
+    """The message has the request id that the lambda_context has."""
     seen: list[str] = []
 
     async def function(_payload: Any, lambda_context: Any) -> None:
@@ -118,15 +118,15 @@ def test_the_limit_kills_with_awss_words() -> None:
         (lambda *_: "x" * (RESPONSE_LIMIT_BYTES - 1), "Function.ResponseSizeTooLarge", "maximum allowed payload size"),
     ],
 )
-def test_what_is_no_answer_is_an_error_of_the_runtime(function: Function, error: str, message: str) -> None:
-    """The process ends, the result is not JSON, or it exceeds six megabytes."""
+def test_an_exit_or_an_unusable_result_is_an_error_of_the_runtime(function: Function, error: str, message: str) -> None:
+    """The runtime's error reports a process that exits, and a result that is not JSON or exceeds six megabytes."""
     raised, payload = failed(function)
     assert (raised, payload["errorType"]) == (error, error)
     assert message in payload["errorMessage"]
 
 
-def test_an_answer_is_six_megabytes_long_at_most() -> None:
-    """Two bytes are the quotes around the text."""
+def test_an_answer_of_exactly_six_megabytes_is_returned() -> None:
+    """An answer may have six megabytes, of which two bytes are the quotes around the text."""
     assert len(invoked(lambda _payload, _: "x" * (RESPONSE_LIMIT_BYTES - 2))) == RESPONSE_LIMIT_BYTES - 2
 
 
@@ -169,8 +169,8 @@ print("end")
 """
 
 
-def test_no_except_and_no_finally_of_a_killed_function_runs_not_even_at_the_end_of_the_process() -> None:
-    """They run neither on the clock, nor at garbage collection, nor while the interpreter ends."""
+def test_a_killed_functions_except_and_finally_never_run() -> None:
+    """A killed function's handlers never run: not on the clock, at garbage collection or at the interpreter's end."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", KILLED],
         cwd=Path(__file__).parents[2],
@@ -182,7 +182,7 @@ def test_no_except_and_no_finally_of_a_killed_function_runs_not_even_at_the_end_
 
 
 def test_a_function_can_be_killed_from_outside_and_outlives_its_execution() -> None:
-    """A kill is like a crash of its process: the caller gets the error at once. Stopping an execution kills nothing."""
+    """A kill is like a crash: the caller gets the error at once. Stopping an execution kills no function."""
     clock = VirtualClock()
     ended: list[int] = []
 

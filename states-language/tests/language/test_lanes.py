@@ -1,4 +1,4 @@
-"""Executions take turns on the event loop, and another process evaluates what costs too much."""
+"""Executions take turns on the event loop, and another process evaluates costly expressions."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ class Watched(Lanes):
         self.taken = [0]
 
     def spend(self, steps: int, lane: Any = None) -> None:
-        """Count."""
+        """Count the steps, then spend them."""
         self.taken[-1] += steps
         super().spend(steps, lane)
 
@@ -60,7 +60,7 @@ async def _nothing(_: TaskCall) -> Any:
 def ended(
     states: list[dict[str, Any]], data: Any, look: Callable[[Watched], object] = lambda _: None
 ) -> list[Execution]:
-    """Run each state as a machine of its own, all at once, in lanes of one event loop."""
+    """Run each state as a machine of its own, all at once in lanes of one event loop, and return the executions."""
 
     async def main() -> list[Execution]:
         pool = Pool(2)
@@ -85,8 +85,8 @@ def query(expression: str) -> dict[str, Any]:
 
 
 @pytest.mark.long
-def test_what_has_no_end_takes_no_more_than_a_turn_at_a_time() -> None:
-    """It is an endless recursion, or a regular expression that backtracks endlessly."""
+def test_an_endless_evaluation_takes_at_most_one_turn_at_a_time() -> None:
+    """An endless recursion and a backtracking regular expression take at most a turn at a time, so others go on."""
     seen: list[int] = []
     attacks = [query(ENDLESS), query(f"$match('{'a' * 40}b', /^(a|aa)+$/)"), *[query("1 + 1")] * 50]
     endless, backtracked, *small = ended(attacks, {}, lambda lanes: seen.extend(lanes.taken))
@@ -97,7 +97,7 @@ def test_what_has_no_end_takes_no_more_than_a_turn_at_a_time() -> None:
 
 
 def test_no_pass_of_the_event_loop_takes_more_than_a_turn() -> None:
-    """With a giant range, thousands of expressions and a deep scan, a pass is at most a turn and one more."""
+    """With a giant range, 500 expressions and a deep scan, a pass takes at most a turn and one step more."""
     attacks = [
         query("$count([1..200000])"),
         {"Type": "Pass", "QueryLanguage": "JSONata", "Output": ["{% $sum([1..100]) %}"] * 500},
@@ -114,17 +114,18 @@ def test_no_pass_of_the_event_loop_takes_more_than_a_turn() -> None:
 
 
 def test_each_item_of_a_map_run_counts_before_it_begins_and_when_it_is_written() -> None:
-    """Others have turns while a hundred thousand are prepared, or their results become one text."""
+    """Each item costs a step before it begins and one when its result is written, so others have turns in between."""
     seen: list[int] = []
     state = distributed(("B", {"Type": "Pass"}), ResultWriter={"WriterConfig": {"Transformation": "COMPACT"}})
     (execution,) = ended([state], list(range(200)), lambda lanes: seen.extend(lanes.taken))
     assert (len(execution.output), sum(seen)) == (200, STATE + 200 * (1 + STATE + 1))
 
 
-def test_what_is_stopped_ends_at_once_and_unwinds_a_few_at_a_time() -> None:
-    """Of a hundred executions of a Map Run no pass of the event loop unwinds more than a few, in a Map Run of one, too.
+def test_a_stopped_map_run_ends_at_once_and_unwinds_a_few_executions_at_a_time() -> None:
+    """A stop aborts all executions of a Map Run at once, nested ones too. Each pass of the event loop unwinds only a
+    few.
 
-    All are aborted at once, and the execution that was stopped says where they stood.
+    The stopped execution's place names where each of them stood.
     """
     many = distributed(("W", {"Type": "Wait", "Seconds": 100}))
     waiting = machine(("M", distributed(("N", many), ItemsPath="$.one")))
@@ -155,8 +156,8 @@ def test_what_is_stopped_ends_at_once_and_unwinds_a_few_at_a_time() -> None:
     assert (execution.ended.done(), stood) == (True, ["W"] * 100)
 
 
-def test_an_expression_that_nests_deeply_is_evaluated_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event loop waits for no thread with a stack of its own, which gets its turn late on a busy machine."""
+def test_a_deeply_nested_expression_is_evaluated_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In lanes a deep recursion needs no thread of its own, which would get its turn late on a busy machine."""
     deep = query("($f := function($n) { $n = 0 ? 0 : 1 + $f($n - 1) }; $f(30))")
     assert load(line(("A", deep))).execute().output == 30
     begun: list[Any] = []
@@ -169,15 +170,15 @@ def test_an_expression_that_nests_deeply_is_evaluated_elsewhere(monkeypatch: pyt
     assert ([execution.output for execution in ended([deep], {})], begun) == ([30], [])
 
 
-def test_a_costly_side_of_or_is_evaluated_elsewhere() -> None:
-    """It gives its value, as in virtual time, and not a failure."""
+def test_a_costly_side_of_or_is_evaluated_in_another_process() -> None:
+    """A costly side of `or` gives its value in lanes, as in virtual time, and does not fail."""
     costly = query("false or $count($map([1..1000], function($v) { $v })) = 1000")
     assert load(line(("A", costly))).execute().output is True
     assert [execution.output for execution in ended([costly], {})] == [True]
 
 
-def test_large_arguments_give_the_same_elsewhere() -> None:
-    """An intrinsic function of a large array has the same value as in virtual time."""
+def test_an_intrinsic_function_of_a_large_array_gives_the_same_in_lanes() -> None:
+    """In lanes an intrinsic function of a large array has the same value as in virtual time."""
     functions = ["States.ArrayUnique($.a)", "States.JsonToString($.a)", "States.ArrayPartition($.a, 2)"]
     states: list[dict[str, Any]] = [{"Type": "Pass", "Parameters": {"v.$": function}} for function in functions]
     data = {"a": list(range(2_000))}
@@ -187,7 +188,7 @@ def test_large_arguments_give_the_same_elsewhere() -> None:
 
 @given(EXPRESSIONS)
 def test_an_expression_fails_with_a_code_or_a_bound(expression: str) -> None:
-    """Any failure is one of JSONata's or a bound, never an internal error."""
+    """Any failure of an expression has JSONata's code or names a bound; it is never an internal error."""
     try:
         compile_query(f"{{% {expression} %}}", "/States/A/Output")
     except DefinitionError:
@@ -198,8 +199,8 @@ def test_an_expression_fails_with_a_code_or_a_bound(expression: str) -> None:
 
 
 @given(JSON)
-def test_a_value_is_written_in_turns_as_at_once(value: Any) -> None:
-    """A large value has the same text whether others have turns while it is written or not."""
+def test_a_value_written_in_turns_has_the_same_text(value: Any) -> None:
+    """A large value has the same text whether other executions have turns while it is written or not."""
 
     async def main() -> str:
         async def written() -> str:
@@ -210,10 +211,10 @@ def test_a_value_is_written_in_turns_as_at_once(value: Any) -> None:
     assert asyncio.run(main()) == compact([value] * 300)
 
 
-def test_a_killed_fork_server_is_followed_by_another_and_none_outlives_the_pool() -> None:
-    """After a kill, questions are still answered; after `close` neither it nor an evaluator is left.
+def test_the_pool_replaces_a_killed_fork_server_and_leaves_no_process() -> None:
+    """After a kill of the fork server, questions are still answered. After `close` neither it nor an evaluator is left.
 
-    Two evaluators of one fork server do not draw the same random numbers.
+    Two evaluators of one fork server draw different random numbers.
     """
     job = {"expression": "[$sum([1..9]), $random()]", "states": {}, "variables": {}, "location": "Output"}
 
@@ -250,8 +251,10 @@ def test_a_killed_fork_server_is_followed_by_another_and_none_outlives_the_pool(
         ({"Type": "Map", "ItemsPath": "$.a", "ItemProcessor": line(("B", {"Type": "Pass"}))}, 4, 2 * 5 + 2),
     ],
 )
-def test_a_small_execution_is_over_within_a_few_turns(state: dict[str, Any], count: int, most: int) -> None:
-    """It has every other turn, and an execution of many lanes gets no more turns than another."""
+def test_a_small_execution_ends_within_a_few_turns_beside_large_ones(
+    state: dict[str, Any], count: int, most: int
+) -> None:
+    """A small execution has every other turn beside large ones, however many lanes each of them has."""
     large, small = load(line(("A", state))), load(line(("A", query("$sum([1..9])"))))
 
     async def main() -> tuple[int, Any]:

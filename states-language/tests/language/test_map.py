@@ -1,4 +1,4 @@
-"""The Map state within its own execution: its items, their inputs, how many run at once, what a failure does."""
+"""The inline Map state: its items, their inputs, its concurrency and its failures."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ def mapped(*states: tuple[str, Any], **fields: Any) -> dict[str, Any]:
     return {"Type": "Map", "ItemProcessor": line(*states), **fields}
 
 
-def test_each_item_goes_through_and_outputs_keep_the_order_of_the_items() -> None:
-    """The time that each takes does not matter."""
+def test_outputs_keep_the_order_of_the_items() -> None:
+    """The output has the items' order, whichever iteration ends first."""
     clock = VirtualClock()
 
     async def slowest_first(payload: Any, _: Any) -> Any:
@@ -33,14 +33,14 @@ def test_each_item_goes_through_and_outputs_keep_the_order_of_the_items() -> Non
 
 @pytest.mark.parametrize(("at_once", "seconds"), [(1, 480), (2, 240), (40, 12), (41, 12), (0, 12), (1000, 12)])
 def test_max_concurrency_bounds_how_many_run_at_once(at_once: int, seconds: int) -> None:
-    """Of 480 waits of a second at most forty run, whatever MaxConcurrency says; 0 means no bound."""
+    """Of 480 waits of a second at most forty run at once, whatever MaxConcurrency is. 0 sets no bound of its own."""
     state = mapped(("W", {"Type": "Wait", "Seconds": 1}), MaxConcurrency=at_once)
     execution = machine(("M", state)).execute(list(range(480)))
     assert (execution.stopped_ms or 0) - execution.started_ms == seconds * 1000
 
 
 def test_the_selector_sees_the_item_its_index_and_the_input_of_the_state() -> None:
-    """States within an iteration, even in a Parallel, see $$.Map.Item too."""
+    """ItemSelector sees item, index and the state's input. Inner states, even in a Parallel, see $$.Map.Item."""
     inner = {"Type": "Parallel", "Branches": [line(("B", {"Type": "Pass", "InputPath": "$$.Map.Item.Value"}))]}
     state = mapped(
         ("P", {**inner, "ResultPath": "$.seen"}),
@@ -64,15 +64,15 @@ def test_the_selector_sees_the_item_its_index_and_the_input_of_the_state() -> No
          "Expected non-negative integer for MaxConcurrency, got '-1' instead."),
     ],
 )  # fmt: skip
-def test_what_a_map_cannot_go_over_fails_the_execution(fields: Any, data: Any, cause: str) -> None:
-    """The error is States.Runtime."""
+def test_a_wrong_items_path_or_concurrency_fails_the_execution(fields: Any, data: Any, cause: str) -> None:
+    """An ItemsPath that gives no array, or a wrong MaxConcurrencyPath, fails the execution with States.Runtime."""
     execution = machine(("M", mapped(("A", PASS), **fields))).execute(data)
     assert execution.error == "States.Runtime"
     assert execution.cause == f"An error occurred while executing the state 'M' (entered at the event id #2). {cause}"
 
 
 def test_a_failed_item_selector_fails_the_map() -> None:
-    """In JSONata it is a failed evaluation, which can be caught."""
+    """A failed ItemSelector in JSONata is States.QueryEvaluationError, which the Map's Catcher takes."""
     state = mapped(
         ("A", PASS),
         ItemSelector={"v": "{% $states.input.none %}"},

@@ -1,4 +1,4 @@
-"""The distributed Map: executions of their own, failures that are tolerated, batches, and items and results in S3."""
+"""The distributed Map: child executions, tolerated failures, batches, and items and results in S3."""
 
 import asyncio
 import cProfile
@@ -28,13 +28,13 @@ ODD = (
 
 
 def reading(parameters: dict[str, str], action: str = "s3:getObject", **config: Any) -> dict[str, Any]:
-    """Return an ItemReader of the bucket."""
+    """Return an ItemReader of the bucket `b`."""
     more = {"ReaderConfig": config} if config else {}
     return {"Resource": f"arn:aws:states:::{action}", "Parameters": {"Bucket": "b", **parameters}, **more}
 
 
 class Bucket:
-    """S3 with one bucket, as the calls of Tasks see it."""
+    """S3 with one bucket, which performs the calls of Tasks."""
 
     def __init__(self, **objects: str | bytes) -> None:
         self.objects = objects
@@ -55,7 +55,7 @@ class Bucket:
 
 
 def read(text: str | bytes, most: int | None = None, **config: Any) -> Execution:
-    """Return the execution of a Map over the items of an object."""
+    """Return the execution of a Map over the items of an object with this text."""
     limit: dict[str, Any] = {"MaxItems": most} if most else {}
     reader = reading({"Key.$": "$.key"}, **config, **limit)
     execution: Execution = machine(("M", distributed(ItemReader=reader))).execute(
@@ -64,8 +64,8 @@ def read(text: str | bytes, most: int | None = None, **config: Any) -> Execution
     return execution
 
 
-def test_executions_of_a_run_see_no_outer_variables() -> None:
-    """So they may use the same names."""
+def test_child_executions_see_no_outer_variables() -> None:
+    """Child executions of a Map Run see no outer variables, so they may use the same names."""
     inner = ("X", {**PASS, "Assign": {"v": 2}, "Next": "Y"}), ("Y", {**PASS, "InputPath": "$v"})
     outer = ("A", {**PASS, "Assign": {"v": 1}, "Next": "M"}), ("M", distributed(*inner))
     assert machine(*outer).execute([0]).output == [2]
@@ -82,8 +82,8 @@ def test_executions_of_a_run_see_no_outer_variables() -> None:
         ({"ToleratedFailurePercentage": 100, "ToleratedFailureCount": 1}, None),
     ],
 )
-def test_a_run_fails_when_more_fail_than_is_tolerated(fields: dict[str, Any], output: Any) -> None:
-    """Two of four fail; by default none may."""
+def test_a_map_run_fails_if_more_items_fail_than_tolerated(fields: dict[str, Any], output: Any) -> None:
+    """If two of four items fail, the Map Run fails unless so many are tolerated. By default none are."""
     execution = machine(("M", distributed(*ODD, MaxConcurrency=1, **fields))).execute([0, 1, 2, 1])
     assert execution.output == output
     if output is None:
@@ -94,8 +94,8 @@ def test_a_run_fails_when_more_fail_than_is_tolerated(fields: dict[str, Any], ou
         assert types(execution)[-3:] == ["MapRunFailed", "MapStateFailed", "ExecutionFailed"]
 
 
-def test_nothing_of_a_run_goes_on_after_its_end() -> None:
-    """This holds after too many failures, and when the execution above times out; no other execution begins then."""
+def test_no_child_execution_goes_on_after_the_end_of_its_map_run() -> None:
+    """After too many failures or the parent's time-out, child executions are aborted and none begins."""
     wait = ("W", {"Type": "Wait", "Seconds": 100})
     choice = {"Type": "Choice", "Choices": [{"Variable": "$", "NumericEquals": 1, "Next": "F"}], "Default": "W"}
     broken = machine(("M", distributed(("C", choice), wait, ("F", {"Type": "Fail"})))).execute([0, 1])
@@ -107,8 +107,8 @@ def test_nothing_of_a_run_goes_on_after_its_end() -> None:
     assert late.map_runs[0].status == "ABORTED"
 
 
-def test_executions_begin_a_few_at_a_time_and_end_each_other_once() -> None:
-    """The event loop, which others share, would stand still while ten thousand begin, or each of them ends all."""
+def test_child_executions_begin_a_few_at_a_time_and_are_stopped_once() -> None:
+    """At most FEW begin per pass, and each is stopped at most once, so ten thousand do not stall the event loop."""
 
     async def main() -> tuple[list[int], cProfile.Profile]:
         begun, profile = [0], cProfile.Profile()
@@ -127,8 +127,8 @@ def test_executions_begin_a_few_at_a_time_and_end_each_other_once() -> None:
     assert sum(one.callcount for one in profile.getstats() if one.code is Execution.stop.__code__) <= 201
 
 
-def test_a_failing_sibling_aborts_a_run() -> None:
-    """In a Parallel state the run is recorded as MapRunAborted."""
+def test_a_failing_parallel_branch_aborts_a_map_run() -> None:
+    """If another branch of a Parallel fails, the history has MapRunAborted."""
     slow = line(("M", distributed(("W", {"Type": "Wait", "Seconds": 100}))))
     fast = line(("V", {"Type": "Wait", "Seconds": 1, "Next": "F"}), ("F", {"Type": "Fail"}))
     execution = machine(("P", {"Type": "Parallel", "Branches": [slow, fast]})).execute([1])
@@ -146,7 +146,7 @@ def test_a_failing_sibling_aborts_a_run() -> None:
     ],
 )
 def test_items_are_batched(batcher: dict[str, Any], batches: list[list[int]]) -> None:
-    """The bound is a number or bytes; an item larger than a batch is one alone. BatchInput is a template."""
+    """A batch has a bound of items or bytes; an item larger than that is alone. BatchInput is a template."""
     execution = machine(("M", distributed(ItemBatcher=batcher))).execute([1, 2, 3, 4, 5])
     own = {"BatchInput": {"first": 1}} if "BatchInput" in batcher else {}
     assert execution.output == [{"Items": batch, **own} for batch in batches]
@@ -170,7 +170,7 @@ def test_items_are_batched(batcher: dict[str, Any], batches: list[list[int]]) ->
     ],
 )  # fmt: skip
 def test_items_are_read_from_an_object(text: str, config: dict[str, Any], items: list[Any]) -> None:
-    """JSON, JSON lines and CSV; the history says 0 items, for they are read after it."""
+    """Items are read from JSON, JSON lines and CSV. MapStateStarted has length 0, because they are read after it."""
     execution = read(text, **config)
     assert execution.output == items
     assert execution.history[2]["mapStateStartedEventDetails"] == {"length": 0}
@@ -193,8 +193,8 @@ def test_items_are_read_from_an_object(text: str, config: dict[str, Any], items:
         ("getObject", {"Bucket": "b", "Key": "k"}, {"Body": "[1"}, "The object is not JSON."),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_fails_the_run(resource: str, arguments: Any, answer: Any, cause: str) -> None:
-    """Arguments without an address, listings that no bucket gives; they neither raise nor go on for ever."""
+def test_items_that_cannot_be_read_fail_the_map_run(resource: str, arguments: Any, answer: Any, cause: str) -> None:
+    """Arguments without an address and impossible listings are States.ItemReaderFailed; they neither raise nor loop."""
     config = {} if resource == "listObjectsV2" else {"ReaderConfig": {"InputType": "JSON"}}
     reader = {"Resource": f"arn:aws:states:::s3:{resource}", "Arguments": arguments, **config}
     failed = machine(("M", {**distributed(ItemReader=reader), "QueryLanguage": "JSONata"})).execute(
@@ -205,7 +205,7 @@ def test_what_cannot_be_read_fails_the_run(resource: str, arguments: Any, answer
 
 
 def lying(config: dict[str, Any], action: str = "s3:getObject", /, **objects: str | bytes) -> Any:
-    """Return the output of a Map over the bucket's content: each item's source and the item."""
+    """Return each item of the bucket with its source, or the execution's cause if it failed."""
     reader = reading({"Key": "k"} if action == "s3:getObject" else {}, action, **config)
     shown = {"from.$": "$$.Map.Item.Source", "item.$": "$$.Map.Item.Value"}
     execution = machine(("M", distributed(ItemReader=reader, ItemSelector=shown))).execute(
@@ -215,7 +215,7 @@ def lying(config: dict[str, Any], action: str = "s3:getObject", /, **objects: st
 
 
 def test_items_below_a_pointer_are_read() -> None:
-    """They are in one object, by RFC 6901; a value there that is no array gives no items."""
+    """ItemsPointer (RFC 6901) names the array of items within an object. A value that is no array fails the Map Run."""
     text = '{"a/b": {"c": [1, 2]}}'
     config = {"InputType": "JSON", "ItemsPointer": "/a~1b/c"}
     assert lying(config, k=text) == [("s3://b/k", 1), ("s3://b/k", 2)]
@@ -227,7 +227,7 @@ def test_items_below_a_pointer_are_read() -> None:
 
 
 def test_listed_objects_are_loaded_one_after_the_other() -> None:
-    """With LOAD_AND_FLATTEN the items are theirs; MaxItems counts all, and later objects are not requested."""
+    """LOAD_AND_FLATTEN reads each object's items. MaxItems counts them all, and later objects are not requested."""
     config = {"InputType": "JSONL", "Transformation": "LOAD_AND_FLATTEN"}
     listed = "s3:listObjectsV2"
     items = [("s3://b/a", 1), ("s3://b/a", 2), ("s3://b/z", 3)]
@@ -237,8 +237,8 @@ def test_listed_objects_are_loaded_one_after_the_other() -> None:
     assert lying({"Transformation": "NONE"}, listed, a="1")[0][0] == "s3://b"
 
 
-def test_a_manifest_of_the_inventory_is_read() -> None:
-    """Its columns name the fields of its files' rows, which S3 writes as gzip, in the bucket that it names."""
+def test_a_manifest_of_s3_inventory_is_read() -> None:
+    """The manifest's columns name the fields of its files' rows. It names their bucket, and they may be gzip."""
     manifest = {"destinationBucket": "arn:aws:s3:::lake", "fileFormat": "CSV", "fileSchema": "Bucket, Key, Size"}
     text = json.dumps({**manifest, "files": [{"key": "one"}, {"key": "two"}]})
     files: dict[str, Any] = {"one": gzip.compress(b'"b","x.json","3"\n'), "two": b'"b","y, z","4"\n'}
@@ -256,7 +256,7 @@ def test_a_manifest_of_the_inventory_is_read() -> None:
 
 
 def test_a_manifest_of_athena_is_read() -> None:
-    """It lists objects by address; InputType says what they hold."""
+    """Athena's manifest lists objects by address; InputType names their format."""
     config = {"InputType": "JSONL", "ManifestType": "ATHENA_DATA"}
     assert lying(config, k="s3://b/one\ns3://b/two\n", one="1\n", two=gzip.compress(b"2\n")) == [
         ("s3://b/one", 1),
@@ -266,7 +266,7 @@ def test_a_manifest_of_athena_is_read() -> None:
 
 
 def test_rows_of_parquet_are_read() -> None:
-    """They are objects; an instant, a decimal, bytes and NaN, which JSON cannot hold, are texts."""
+    """Rows of Parquet become objects. JSON cannot hold an instant, a decimal, bytes or NaN, so these become texts."""
     table = pyarrow.table(
         {"n": [float("nan"), None], "at": [datetime(2026, 1, 2, tzinfo=UTC)] * 2, "d": [Decimal("1.50")] * 2}
     )
@@ -280,8 +280,8 @@ def test_rows_of_parquet_are_read() -> None:
         assert lying(config, k=broken) == "The object is not PARQUET."
 
 
-def test_a_bucket_is_listed() -> None:
-    """Each object's entry is an item, page after page; times are seconds and the tag is called Etag."""
+def test_the_entries_of_a_listed_bucket_are_items() -> None:
+    """Each object's entry is an item, page after page. Times are seconds and the tag is named Etag."""
     reader = reading({}, "s3:listObjectsV2")
     execution = machine(("M", distributed(ItemReader=reader))).execute(perform=Bucket(a="x", b="y").perform)
     assert execution.output == [
@@ -290,7 +290,7 @@ def test_a_bucket_is_listed() -> None:
 
 
 def test_results_are_written_to_a_bucket() -> None:
-    """There are successes, failures, and a manifest that names both, whose place is the output."""
+    """ResultWriter writes successes, failures and a manifest that names both. The output is the manifest's address."""
     bucket = Bucket()
     writer = {"Resource": PUT, "Parameters": {"Bucket": "b", "Prefix": "out"}}
     state = distributed(*ODD, ResultWriter=writer, Label="Odd", ToleratedFailureCount=1)
@@ -318,8 +318,8 @@ def test_results_are_written_to_a_bucket() -> None:
         ({"Transformation": "FLATTEN", "OutputType": "JSONL"}, "0\n0\n2\n2"),
     ],
 )
-def test_results_have_another_form(config: dict[str, str], output: Any) -> None:
-    """Without a bucket they are the state's output, with one they are written."""
+def test_results_are_compacted_or_flattened(config: dict[str, str], output: Any) -> None:
+    """WriterConfig compacts or flattens the results, in the state's output or in a bucket."""
     twice = ("A", {"Type": "Pass", "Parameters": {"v.$": "States.Array($, $)"}, "OutputPath": "$.v"})
     assert machine(("M", distributed(twice, ResultWriter={"WriterConfig": config}))).execute([0, 2]).output == output
     bucket = Bucket()
@@ -330,8 +330,8 @@ def test_results_have_another_form(config: dict[str, str], output: Any) -> None:
     assert (name.endswith(".jsonl"), text if lines else json.loads(text)) == (lines, output)
 
 
-def test_a_full_or_failed_result_names_its_execution() -> None:
-    """NONE describes an execution in full, as every form does for a failed one."""
+def test_a_result_of_form_none_or_a_failed_one_describes_its_execution() -> None:
+    """NONE describes each execution in full. COMPACT does so only for a failed one."""
     for form, name in (("NONE", "Name"), ("COMPACT", None)):
         state = distributed(*ODD, ResultWriter={"WriterConfig": {"Transformation": form}}, ToleratedFailureCount=1)
         well, badly = machine(("M", state)).execute([0, 1]).output
@@ -340,8 +340,8 @@ def test_a_full_or_failed_result_names_its_execution() -> None:
         )  # fmt: skip
 
 
-def test_what_cannot_be_evaluated_fails_the_run() -> None:
-    """A selector that leads nowhere is States.Runtime, one in JSONata can be caught; the run has failed either way."""
+def test_an_item_selector_that_cannot_be_evaluated_fails_the_map_run() -> None:
+    """A path that leads nowhere is States.Runtime; a failed JSONata selector can be caught. The Map Run has failed."""
     pathed = machine(("M", distributed(ItemSelector={"v.$": "$.none"}))).execute([1])
     assert (pathed.error, pathed.map_runs[0].status) == ("States.Runtime", "FAILED")
     catch = [{"ErrorEquals": ["States.ALL"], "Next": "Z"}]
@@ -366,16 +366,16 @@ MOST = {"ItemReader": reading({"Key": "k"}, InputType="JSON", MaxItemsPath="$.n"
          'The ToleratedFailurePercentagePath field refers to value "{}" which is not a valid float: $.n'),
     ],
 )  # fmt: skip
-def test_a_number_that_is_none_fails_the_map(fields: dict[str, Any], number: Any, error: str, cause: str) -> None:
-    """The reader refuses a negative number; any other wrong value fails the execution before the run."""
+def test_a_wrong_number_from_a_path_fails_the_map(fields: dict[str, Any], number: Any, error: str, cause: str) -> None:
+    """A negative MaxItems fails the item reader; any other wrong number fails the execution before the Map Run."""
     data = {"l": [1], "n": number}
     execution = machine(("M", distributed(**fields))).execute(data, perform=Bucket(k="[1]").perform)
     assert (execution.error, (execution.cause or "").endswith(cause)) == (error, True)
     assert ("MapRunStarted" in types(execution)) is (error == "States.ItemReaderFailed")
 
 
-def test_what_a_redriven_run_cannot_do_yet_it_does_then() -> None:
-    """The same Map Run reads items that could not be read, and writes results that could not be written."""
+def test_a_redriven_map_run_reads_and_writes_again() -> None:
+    """A redrive of the Map Run reads items and writes results that could not be read or written before."""
     reader, writer = reading({"Key": "k"}, InputType="JSON"), {"Resource": PUT, "Parameters": {"Bucket": "b"}}
     bucket, full = Bucket(), True
 
@@ -396,8 +396,8 @@ def test_what_a_redriven_run_cannot_do_yet_it_does_then() -> None:
     assert [one.redrives for one in third.map_runs[0].executions] == [0, 0]
 
 
-def test_a_failure_of_the_definition_begins_another_run() -> None:
-    """States.Runtime leaves no Map Run to redrive, nor does a run that was redriven a thousand times."""
+def test_a_redrive_after_states_runtime_starts_a_new_map_run() -> None:
+    """States.Runtime leaves no Map Run to redrive. A Map Run redriven a thousand times fails with States.Runtime."""
     broken = machine(("M", distributed(ItemSelector={"x.$": "$.missing"})))
     first = broken.execute([1])
     again = redriven(broken, first, 1)
@@ -411,8 +411,8 @@ def test_a_failure_of_the_definition_begins_another_run() -> None:
     assert redriven(failing, last, 1).error == "States.Runtime"
 
 
-def test_an_execution_whose_history_is_full_counts_as_failed() -> None:
-    """It is not redriven, and an execution that ended more than 14 days ago is not either."""
+def test_a_child_execution_with_a_full_history_or_too_old_is_not_redriven() -> None:
+    """A child execution whose history is full, or that ended more than 14 days ago, counts as failed."""
     failing = machine(("M", distributed(("F", {"Type": "Fail", "Error": "Always"}), ToleratedFailureCount=1)))
     last = failing.execute([1, 2, 3])
     full, old, other = last.part["place"]["within"]["run"]["executions"]
@@ -425,7 +425,7 @@ def test_an_execution_whose_history_is_full_counts_as_failed() -> None:
 
 
 def redriven(failed: Machine, last: Execution, count: int, perform: Any = None) -> Execution:
-    """Return the execution after a redrive of the last one."""
+    """Return the execution that redrives `last`, whose redrive count becomes `count`."""
     before = Redriven(json.loads(json.dumps(last.part)), count, last.started_ms, last.event_count)
     again: Execution = failed.execute(last.input, perform=perform, redriven=before)
     return again
@@ -447,5 +447,5 @@ GIVEN = [{"k": "a", "v": 1, "i": 0, "s": "STATE_DATA"}, {"k": "b", "v": [2], "i"
     ],
 )  # fmt: skip
 def test_the_members_of_an_object_are_items(fields: dict[str, Any], output: Any) -> None:
-    """Each gets its key and its value, in the order of the object; their source is the state's data."""
+    """An object's members are items with Key and Value, in the object's order. Their source is STATE_DATA."""
     assert machine(("M", distributed(**fields))).execute({"o": {"a": 1, "b": [2]}}).output == output

@@ -1,4 +1,4 @@
-"""Behaviour that others measured on AWS and nobody recorded: templates, calls, retried branches, a failing Catcher."""
+"""Behaviour that others measured on AWS without a recording: templates, calls, retried branches, a failing Catcher."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def filled(template: Any) -> Execution:
 
 
 def test_an_element_past_the_end_of_an_array_is_null_in_a_template() -> None:
-    """The same path is an error as InputPath, and so is a path that leads on from the element."""
+    """The same path is an error in InputPath, and so is a path that leads on from such an element."""
     assert filled("$.items[5]").output == {"v": None}
     assert filled("$.items[5].x").error == "States.Runtime"
     assert filled("$.other[5]").error == "States.Runtime"
@@ -35,7 +35,7 @@ def test_an_element_past_the_end_of_an_array_is_null_in_a_template() -> None:
     ],
 )
 def test_a_call_whose_argument_is_missing_names_the_whole_call(call: str, argument: str) -> None:
-    """As it was written, and the path as it reads the data; the error is not the function's."""
+    """If an argument's path leads nowhere, the error is States.Runtime; the cause quotes the call and the path."""
     assert filled(call).error == "States.Runtime"
     assert (filled(call).cause or "").partition(". ")[2] == (
         f"The function '{call}' had the following error: The JsonPath argument for the field '{argument}' could not be "
@@ -44,7 +44,7 @@ def test_a_call_whose_argument_is_missing_names_the_whole_call(call: str, argume
 
 
 def test_a_parallel_state_that_is_retried_fails_once_in_its_history() -> None:
-    """Its branches begin again from where the failing one ended."""
+    """A retried Parallel has one ParallelStateFailed. The new branches' events follow the failed one's."""
     parallel = {"Type": "Parallel", "Branches": [BOOM], "Retry": [{"ErrorEquals": ["States.ALL"], "MaxAttempts": 1}]}
     execution = machine(("P", parallel)).execute()
     assert types(execution)[2:] == [
@@ -55,7 +55,7 @@ def test_a_parallel_state_that_is_retried_fails_once_in_its_history() -> None:
 
 
 def test_a_catcher_whose_output_fails_fails_the_state_again() -> None:
-    """The failure is the expression's, and names the Catcher's field."""
+    """If a Catcher's Output fails, the state fails with the expression's error, which names the Catcher's field."""
     catch = [
         {"ErrorEquals": ["Other"], "Next": "Z"},
         {"ErrorEquals": ["States.ALL"], "Output": {"v": "{% $states.input.missing %}"}, "Next": "Z"},
@@ -69,7 +69,7 @@ def test_a_catcher_whose_output_fails_fails_the_state_again() -> None:
 
 @pytest.mark.parametrize(("path", "limit"), [("nul", "null"), ("huge", str(1 << 63))])
 def test_a_time_limit_that_is_no_long_is_shown_as_json(path: str, limit: str) -> None:
-    """As the input has it."""
+    """A time limit that is not a long fails, and the cause shows it as JSON."""
     task = {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Parameters": {"FunctionName": "f"}}
     execution = machine(("A", {**task, "TimeoutSecondsPath": f"$.{path}"})).execute({**DATA, "huge": 1 << 63})
     assert (execution.cause or "").endswith(f"cannot be parsed as a positive long value: $.{path} == {limit}")

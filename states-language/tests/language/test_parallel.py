@@ -1,4 +1,4 @@
-"""Branches begin together, keep their own chains of events, and the first that fails ends the others."""
+"""The branches of a Parallel begin together and have their own event chains; the first failure ends the others."""
 
 import asyncio
 from typing import Any
@@ -26,7 +26,7 @@ PASS: dict[str, Any] = {"Type": "Pass"}
 
 
 def test_the_output_is_the_branches_outputs_in_the_order_of_the_definition() -> None:
-    """It does not matter which ends first; the chain goes on from the branch that ended last."""
+    """The output has the definition's order. The event chain goes on from the branch that ended last."""
     parallel = {"Type": "Parallel", "Branches": [line(("A", part(3))), line(("B", part(1)))]}
     execution = machine(("P", parallel)).execute(functions={"work": sleeping})
     assert execution.output == [{"slept": 3}, {"slept": 1}]
@@ -51,7 +51,7 @@ def test_the_output_is_the_branches_outputs_in_the_order_of_the_definition() -> 
 
 
 def test_the_first_failure_aborts_the_siblings_at_once() -> None:
-    """The branch's error is the Parallel's; open states are aborted, then ParallelStateFailed follows."""
+    """The first failure is the Parallel's error. Open states are aborted, then ParallelStateFailed follows."""
     inner = {"Type": "Parallel", "Branches": [line(("I", WAIT)), line(("J", PASS))]}
     branches = [line(("A", WAIT)), line(("B", part(3, "Broken"))), line(("C", part(60))), line(("D", inner))]
     execution = machine(("P", {"Type": "Parallel", "Branches": branches})).execute(functions={"work": sleeping})
@@ -69,8 +69,8 @@ def test_the_first_failure_aborts_the_siblings_at_once() -> None:
     assert at_ms(execution, "ExecutionFailed") == [3000]
 
 
-def test_a_branch_that_was_cut_off_never_runs_on() -> None:
-    """Nothing of the other branch happens after the failure, even a minute later; its function's answer is ignored."""
+def test_an_aborted_branch_never_runs_on() -> None:
+    """An aborted branch adds no events, even a minute later, and its function's answer is ignored."""
     clock = VirtualClock()
     answered: list[str] = []
 
@@ -97,7 +97,7 @@ def test_a_branch_that_was_cut_off_never_runs_on() -> None:
 
 
 def test_states_runtime_in_a_branch_fails_the_whole_execution() -> None:
-    """No Catcher of the Parallel catches it, not even States.ALL."""
+    """States.Runtime in a branch fails the execution. No Catcher of the Parallel takes it, not even States.ALL."""
     broken = {"Type": "Pass", "InputPath": "$.no"}
     catch = [{"ErrorEquals": ["States.ALL"], "Next": "After"}]
     branches = [line(("A", WAIT)), line(("B", broken))]

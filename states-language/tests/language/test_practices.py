@@ -1,4 +1,4 @@
-"""A definition may load and still earn warnings."""
+"""Warnings about definitions that load."""
 
 from typing import Any
 
@@ -20,13 +20,13 @@ def practices(definition: dict[str, Any]) -> list[tuple[str, str]]:
     return [(one.pointer, one.practice) for one in warnings(definition)]
 
 
-def test_a_missing_comment() -> None:
-    """The warning is for the machine and for each state, in branches too."""
+def test_a_missing_comment_is_a_warning() -> None:
+    """The machine and each state without a Comment get a warning, in branches too."""
     listed = practices(line(("A", {"Type": "Parallel", "Branches": [line(("B", {"Type": "Pass"}))]})))
     assert listed == [("/", "comment"), ("/States/A", "comment"), ("/States/A/Branches/0/States/B", "comment")]
 
 
-def test_an_error_that_nobody_catches() -> None:
+def test_an_uncaught_error_is_a_warning() -> None:
     """A Task gets the warning unless it, or a Parallel around it, catches everything."""
     some = [{"ErrorEquals": ["States.TaskFailed"], "Next": "Over"}]
     assert practices(commented(("A", task(Catch=some, Next="Over")), OVER)) == [("/States/A", "unhandled-error")]
@@ -38,8 +38,8 @@ def test_an_error_that_nobody_catches() -> None:
 
 
 @pytest.mark.parametrize(("most", "warned"), [(2000, False), (2100, True), (99_999_999, True)])
-def test_a_retrier_that_can_burn_the_history(most: int, warned: bool) -> None:
-    """Half of the 25,000 events in one visit is too much; MaxAttempts holds for each Error Name."""
+def test_a_retrier_that_can_fill_half_of_the_history_is_a_warning(most: int, warned: bool) -> None:
+    """A Retrier is warned of if one visit could use half of 25,000 events. MaxAttempts holds for each Error Name."""
     retry = [{"ErrorEquals": ["X", "Y"], "MaxAttempts": most}]
     listed = practices(commented(("A", task(Retry=retry, Catch=ALL, Next="Over")), OVER))
     assert listed == ([("/States/A/Retry/0", "history")] if warned else [])
@@ -55,8 +55,8 @@ def looping(rule: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("most", "warned"), [(700, False), (1100, True)])
-def test_retries_of_a_parallel_are_as_long_as_its_branches(most: int, warned: bool) -> None:
-    """An attempt has its start and, for each state within, entry, exit and work: 12 events here."""
+def test_an_attempt_of_a_parallel_counts_the_events_of_its_branches(most: int, warned: bool) -> None:
+    """An attempt counts its start and each inner state's entry, exit and work: 12 events here."""
     branch = commented(("B", task(Next="C")), ("C", task(Next="D")), ("D", {"Type": "Succeed"}))
     around = {"Type": "Parallel", "Branches": [branch], "Retry": [{"ErrorEquals": ["X"], "MaxAttempts": most}]}
     del branch["Comment"]
@@ -78,8 +78,8 @@ def test_retries_of_a_parallel_are_as_long_as_its_branches(most: int, warned: bo
         ({"Condition": "{% $states.input.status ~> $exists() /* > 9 */ %}"}, False),
     ],
 )
-def test_a_loop_with_no_bound(rule: dict[str, Any], bounded: bool) -> None:
-    """A Choice that compares a number or a time bounds a loop; a status may stay the same for ever."""
+def test_a_loop_without_a_bound_is_a_warning(rule: dict[str, Any], bounded: bool) -> None:
+    """A Choice that compares a number or a time bounds a loop. A comparison of a status does not."""
     assert practices(looping(rule)) == ([] if bounded else [("/States/Poll", "endless-loop")])
 
 
@@ -93,8 +93,8 @@ def test_a_loop_with_no_bound(rule: dict[str, Any], bounded: bool) -> None:
         ({"count": "$error( > "}, False),
     ],
 )
-def test_a_loop_that_a_task_refuses_to_go_on_with(payload: dict[str, Any], bounded: bool) -> None:
-    """The Task's Arguments raise an error if a count is too high, and its Catcher ends the loop."""
+def test_a_task_that_fails_at_a_high_count_bounds_a_loop(payload: dict[str, Any], bounded: bool) -> None:
+    """A loop is bounded if a Task's Arguments raise an error at a high count and its Catcher leaves the loop."""
     calls = {"Type": "Task", "QueryLanguage": "JSONata", "Resource": "arn:aws:states:::lambda:invoke"}
     again = {**calls, "Arguments": {"FunctionName": "f", "Payload": payload}, "Catch": ALL, "Next": "Poll"}
     listed = practices(commented(("Poll", {"Type": "Wait", "Seconds": 9, "Next": "Do"}), ("Do", again), OVER))
@@ -102,8 +102,8 @@ def test_a_loop_that_a_task_refuses_to_go_on_with(payload: dict[str, Any], bound
 
 
 def test_a_loop_is_found_among_thousands_of_states() -> None:
-    """A chain of 5,000 states ends in a loop, which is named by its states, beginning at the first in the definition;
-    the time grows with the states and not with their square.
+    """A loop after 5,000 states is found and named by its states, from the first in the definition. The time grows with
+    the states, not with their square.
     """
     states = {f"S{at}": {"Type": "Pass", "Next": f"S{at + 1}"} for at in range(5_000)}
     states["S5000"] = {"Type": "Pass", "Next": "S4999"}

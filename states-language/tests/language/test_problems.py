@@ -1,4 +1,4 @@
-"""Every problem of a definition is listed once, with a hint; what only follows from another problem is not."""
+"""Every problem of a definition is listed once, with a hint; consequences of another problem are left out."""
 
 import copy
 from typing import Any
@@ -68,21 +68,21 @@ def listed(definition: Any) -> list[tuple[str, str]]:
 
 
 def test_every_problem_is_listed_at_once() -> None:
-    """Twenty-three mistakes give twenty-three problems, without what only follows from a state without a Next."""
+    """Twenty-three mistakes give twenty-three problems. A state without a Next causes no further problem."""
     rules = listed(BROKEN)
     assert [pointer for pointer, _ in rules] == [pointer for pointer, _ in LISTED]
     assert [rule.startswith(start) for (_, rule), (_, start) in zip(rules, LISTED, strict=True)] == [True] * len(LISTED)
 
 
-def test_the_first_problem_is_the_loaders() -> None:
-    """The error of `load` comes first, and one mistake is one problem."""
+def test_the_only_problem_of_a_refused_definition_is_the_loaders() -> None:
+    """A definition with one mistake has one problem, which is the error that `load` raises."""
     refused = [case for case in REFUSED if isinstance(case[0], dict)]
     assert [listed(definition) for definition, *_ in refused] == [[(pointer, rule)] for _, pointer, rule in refused]
 
 
 @pytest.mark.parametrize("definition", [None, [], 5])
-def test_what_is_no_object_is_a_problem_of_the_whole(definition: Any) -> None:
-    """The problem says what it must be; nothing is raised."""
+def test_a_definition_that_is_not_an_object_has_one_problem(definition: Any) -> None:
+    """The problem says that it must be a JSON object; nothing is raised."""
     assert listed(definition) == [("/", "must be a JSON object")]
 
 
@@ -104,8 +104,8 @@ LOST: dict[str, Any] = {"B": {"Type": "Pass", "Next": "C"}, "C": {"Type": "Pass"
          [f"/States/A/Branches/{number}/States/{name}" for number in (1, 2) for name in "BC"]),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_problem(states: dict[str, Any], pointers: list[str]) -> None:
-    """And what only follows from it is none."""
+def test_a_mistake_is_listed_without_its_consequences(states: dict[str, Any], pointers: list[str]) -> None:
+    """A mistake is one problem; what follows from it is none."""
     assert sorted(pointer for pointer, _ in listed({"StartAt": "A", "States": states})) == sorted(pointers)
 
 
@@ -120,8 +120,8 @@ def test_a_mistake_is_one_problem(states: dict[str, Any], pointers: list[str]) -
         ("/States/G", "Write name: value pairs, in JSON within braces."),
     ],
 )
-def test_a_hint_says_what_to_do(pointer: str, advice: str) -> None:
-    """It names a similar name, and shows a missing field."""
+def test_a_hint_names_a_similar_name_or_shows_the_missing_field(pointer: str, advice: str) -> None:
+    """A hint suggests a similar name, or shows a missing field with a value."""
     assert [hint(BROKEN, problem) for problem in problems(BROKEN) if problem.pointer == pointer] == [advice]
 
 
@@ -139,8 +139,8 @@ def test_a_hint_says_what_to_do(pointer: str, advice: str) -> None:
         ({"Type": "Pass", "Assign": {"1a": 1}, "End": True}, "Choose a name such as count or last_seen."),
     ],
 )  # fmt: skip
-def test_a_hint_is_apt(state: dict[str, Any], advice: str) -> None:
-    """It never suggests the superfluous field itself, and mentions no number if there is none."""
+def test_a_hint_suggests_no_superfluous_field_and_no_absent_number(state: dict[str, Any], advice: str) -> None:
+    """A hint never suggests the superfluous field itself, and names no number if the rule has none."""
     definition = {"StartAt": "A", "States": {"A": state}}
     (problem,) = problems(definition)
     assert hint(definition, problem) == advice
@@ -162,14 +162,14 @@ def test_a_hint_is_apt(state: dict[str, Any], advice: str) -> None:
          "A placeholder is filled in at deployment: check the definition that it makes."),
     ],
 )  # fmt: skip
-def test_what_a_machine_must_have_is_advised(definition: dict[str, Any], advice: str) -> None:
-    """One problem each, with one sentence on what to do."""
+def test_a_hint_for_a_problem_of_the_whole_machine(definition: dict[str, Any], advice: str) -> None:
+    """A rule about the whole machine gives one problem, with one sentence that says what to do."""
     (problem,) = problems(definition, deployed=True)
     assert hint(definition, problem) == advice
 
 
-def test_a_state_of_another_branch_cannot_be_led_to() -> None:
-    """The hint says why a name that the definition has is not valid here."""
+def test_a_next_to_a_state_of_another_branch_has_a_hint() -> None:
+    """The hint says why a state's name that exists elsewhere in the definition is not valid here."""
     inner = {"StartAt": "Far away", "States": {"Far away": PASS}}
     states = {"A": {"Type": "Parallel", "Branches": [inner], "Next": "Far away"}}
     definition = {"StartAt": "A", "States": states}
@@ -203,8 +203,8 @@ GOOD: dict[str, Any] = {
 
 
 @given(st.lists(st.tuples(st.sampled_from(places(GOOD)), st.sampled_from([None, 1, "x", "$", {}, [], True]))))
-def test_any_damage_is_listed_and_nothing_else(damage: list[tuple[tuple[Any, ...], Any]]) -> None:
-    """However a definition is broken, the list ends, begins with the error of `load`, and repeats nothing."""
+def test_the_problems_of_any_damage_begin_with_the_loaders(damage: list[tuple[tuple[Any, ...], Any]]) -> None:
+    """However a definition is damaged, the list begins with the error of `load` and has no problem twice."""
     definition = copy.deepcopy(GOOD)
     for path, value in damage:
         owner = value_at(definition, path[:-1])
@@ -228,7 +228,7 @@ def first(definition: dict[str, Any]) -> list[tuple[str, str]]:
     return []
 
 
-def test_a_pointer_is_read_back() -> None:
-    """RFC 6901 has two escapes."""
+def test_keys_decodes_the_two_escapes_of_a_json_pointer() -> None:
+    """`keys` splits a JSON pointer and decodes the two escapes of RFC 6901."""
     assert keys("/States/a~1b~0c/Next") == ("States", "a/b~c", "Next")
     assert keys("/") == ()

@@ -1,4 +1,4 @@
-"""The pytest plugin: a machine in a test, in few lines, with failures that show what happened."""
+"""The pytest plugin: a machine in a test takes few lines, and a failure shows what happened."""
 
 import json
 from typing import Any
@@ -28,7 +28,7 @@ STORED: dict[str, Any] = {"dynamodb:putItem": {}}
 
 
 def test_answers_are_callables_values_failures_or_several_in_turn(run_machine: RunMachine) -> None:
-    """The run ends at once, and shows path, output, history, payloads and virtual time."""
+    """A run takes these answers and shows path, output, history, payloads and virtual time."""
     run = run_machine(
         ORDER,
         {"id": "7"},
@@ -55,7 +55,7 @@ def test_a_behaviour_takes_time_or_never_answers(run_machine: RunMachine) -> Non
 
 
 def test_a_task_that_waits_for_a_token_gets_its_answer(run_machine: RunMachine) -> None:
-    """The answer, or the failure, counts as that of the token's holder."""
+    """For a Task that waits for a token, the prepared answer or failure counts as the token holder's."""
     resource = "arn:aws:states:::sqs:sendMessage.waitForTaskToken"
     message = {"QueueUrl": "q", "MessageBody": {"token.$": "$$.Task.Token"}}
     waiting = line(("Ask", {"Type": "Task", "Resource": resource, "Parameters": message}))
@@ -63,8 +63,8 @@ def test_a_task_that_waits_for_a_token_gets_its_answer(run_machine: RunMachine) 
     run_machine(waiting, functions={"sqs:sendMessage": TaskFailure("No", "not today")}).assert_error("No", "not today")
 
 
-def test_an_arn_names_what_it_names(run_machine: RunMachine) -> None:
-    """It is a function's, with a qualifier too, an activity's, or the Resource of a service."""
+def test_an_answer_can_be_named_by_an_arn(run_machine: RunMachine) -> None:
+    """The ARN may be a function's with a qualifier, an activity's, or the Resource of a service."""
     activity = "arn:aws:states:us-east-1:111111111111:activity:approve"
     asking = line(("Ask", {"Type": "Task", "Resource": activity}))
     run_machine(asking, functions={activity: TaskFailure("No")}).assert_error("No", None)
@@ -74,14 +74,14 @@ def test_an_arn_names_what_it_names(run_machine: RunMachine) -> None:
 
 
 def test_a_call_without_an_answer_fails_the_test(run_machine: RunMachine) -> None:
-    """It does so even if the machine would catch it."""
+    """A call without an answer fails the test, even if the machine would catch it."""
     with pytest.raises(AssertionError) as failure:
         run_machine(ORDER, functions=STORED)
     assert str(failure.value) == "'Charge' calls 'charge', which has no answer; functions has 'dynamodb:putItem'"
 
 
 def test_an_assertion_within_a_function_fails_the_test(run_machine: RunMachine) -> None:
-    """It does so even if the machine catches the function's errors."""
+    """An AssertionError in a function fails the test, even if the machine catches the function's errors."""
 
     def charge(payload: Any, _context: Any) -> Any:
         assert payload["id"] == "8", "the wrong order"
@@ -97,7 +97,7 @@ def failure_of(run: MachineRun, *states: str) -> list[str]:
 
 
 def test_a_failure_names_the_difference_and_shows_the_history(run_machine: RunMachine) -> None:
-    """The first step that differs, how the execution ended, and each event with its virtual time."""
+    """A failure names the first different step and the execution's end, and lists each event with its virtual time."""
     run = run_machine(ORDER, {"id": "7"}, functions={"charge": TaskFailure("Declined", "no money")})
     assert failure_of(run, "Charge", "Store") == [
         "expected the path Charge → Store",
@@ -126,7 +126,7 @@ def test_a_failure_names_the_difference_and_shows_the_history(run_machine: RunMa
     ],
 )
 def test_every_assertion_can_fail(run_machine: RunMachine, method: str, expected: tuple[Any, ...], words: str) -> None:
-    """The failure says what was expected and what happened."""
+    """Each assertion method can fail, and says what was expected and how the execution ended."""
     run = run_machine(ORDER, {"id": "7"}, functions={"charge": TaskFailure("Declined", "no money")})
     with pytest.raises(AssertionError) as failure:
         getattr(run, method)(*expected)
@@ -134,17 +134,17 @@ def test_every_assertion_can_fail(run_machine: RunMachine, method: str, expected
     assert "The execution FAILED" in str(failure.value)
 
 
-def test_true_is_not_1(run_machine: RunMachine) -> None:
-    """Outputs are compared as JSON."""
+def test_outputs_are_compared_as_json_so_true_is_not_1(run_machine: RunMachine) -> None:
+    """Outputs are compared as JSON, so true does not equal 1."""
     run = run_machine("StartAt: A\nStates:\n  A: {Type: Pass, Result: true, End: true}\n")
     with pytest.raises(AssertionError, match="expected the output 1\n           it gave true"):
         run.assert_output(1)
 
 
 def test_pytest_finds_the_fixture_by_its_entry_point(pytester: pytest.Pytester) -> None:
-    """A test in another folder uses it without an import; a failure shows only the assertion.
+    """A test in another folder uses the fixture without an import; a failure shows only the assertion.
 
-    Without the fixture pytest starts as fast as without the plugin.
+    Without the fixture the plugin does not import states_language, so pytest starts fast.
     """
     pytester.makepyfile(
         """
@@ -175,8 +175,8 @@ def test_pytest_finds_the_fixture_by_its_entry_point(pytester: pytest.Pytester) 
     assert not any("testing.py" in line for line in result.outlines)
 
 
-def test_the_fixture_serves_boto3_and_waits_take_no_time(states_server: Any) -> None:
-    """Answers are given by state, as to run_machine."""
+def test_the_server_fixture_serves_boto3_in_virtual_time(states_server: Any) -> None:
+    """`states_server` takes answers by state, as run_machine does, and a Wait takes no real time."""
     states_server.functions["Charge"] = {"paid": True}
     definition = line(("Rest", {"Type": "Wait", "Seconds": 200, "Next": "Charge"}), ("Charge", CHARGE))
     states, role = states_server.client(), "arn:aws:iam::000000000000:role/any"

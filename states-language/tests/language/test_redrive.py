@@ -1,4 +1,4 @@
-"""A redrive goes on from any place: an execution with interruptions ends like one without."""
+"""A redrive goes on from any place: an interrupted execution ends like one without interruptions."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ ADD = {"Type": "Pass", "QueryLanguage": "JSONata"}
 
 
 def simple(kind: str, number: int) -> dict[str, Any]:
-    """A state that changes the data or a variable, or waits."""
+    """Return a state that changes the data or a variable, calls a function, or waits."""
     kinds: dict[str, dict[str, Any]] = {
         "pass": {**ADD, "Output": f"{{% $append($states.input, [{number}]) %}}"},
         "assign": {**ADD, "Assign": {"v": f"{{% $append($v, [{number}]) %}}"}},
@@ -33,7 +33,7 @@ SIMPLE = st.builds(simple, st.sampled_from(["pass", "assign", "read", "wait", "t
 
 
 def in_line(states: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the states one after the other; a scope of its own begins with its variable."""
+    """Return the states one after the other. The first state assigns the variable of this scope."""
     begun = [{**ADD, "Assign": {"v": []}}, *states]
     named = {f"S{at}": state | {"Next": f"S{at + 1}"} for at, state in enumerate(begun)}
     named[f"S{len(begun) - 1}"] = begun[-1] | {"End": True}
@@ -41,19 +41,19 @@ def in_line(states: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def parallel(branches: list[dict[str, Any]]) -> dict[str, Any]:
-    """A Parallel of these lines."""
+    """Return a Parallel of these branches."""
     return {"Type": "Parallel", "Branches": branches}
 
 
 def each(line: dict[str, Any], at_once: int, apart: bool) -> dict[str, Any]:
-    """Return a Map of four items over this line; apart: each item is an execution of its own."""
+    """Return a Map of four items over this line. If `apart`, each item is an execution of its own."""
     mapped = {"Type": "Map", "QueryLanguage": "JSONata", "Items": [[1], [2], [3], [4]], "MaxConcurrency": at_once}
     config = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}} if apart else {}
     return mapped | {"ItemProcessor": config | line}
 
 
 def deeper(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
-    """States whose lines are made of the inner ones."""
+    """Return a strategy of Parallels and Maps whose lines are made of the inner states."""
     lines = st.lists(inner, min_size=1, max_size=3).map(in_line)
     return st.builds(parallel, st.lists(lines, min_size=1, max_size=3)) | st.builds(
         each, lines, st.integers(0, 3), st.booleans()
@@ -83,7 +83,7 @@ LINES = st.lists(st.recursive(SIMPLE, deeper, max_leaves=5), min_size=1, max_siz
 
 
 def interrupted(machine: Machine, stops: list[int], failing: list[bool]) -> tuple[Execution, list[Event]]:
-    """Run to the end: each run but the last is stopped so many ms after its start, and the calls fail as told."""
+    """Run to the end. Each run but the last is stopped so many ms after its start; `failing` says which calls fail."""
     events: list[Event] = []
     left = iter(failing)
 
@@ -117,7 +117,7 @@ def interrupted(machine: Machine, stops: list[int], failing: list[bool]) -> tupl
 
 
 def maps(apart: bool) -> dict[str, Any]:
-    """A Map over a Map of one task at a time."""
+    """Return a line with a Map over a Map of one task at a time."""
     return unique(in_line([each(in_line([each(in_line([simple("task", 1)]), 1, False)]), 0, apart)]))
 
 
@@ -126,7 +126,7 @@ def maps(apart: bool) -> dict[str, Any]:
 @example(maps(apart=True), [], [False, False, False, True, True])  # an iteration fails while its Map Run does
 @given(LINES, st.lists(st.integers(0, 9_000), max_size=4), st.lists(st.booleans(), max_size=8))
 def test_interruptions_change_no_output(line: dict[str, Any], stops: list[int], failing: list[bool]) -> None:
-    """Stopped at any pass of the event loop, failed at any call, it has the same output and repeats nothing."""
+    """An execution stopped at any pass and failed at any call has the same output and repeats no state."""
     machine = load(line)
     whole, expected = interrupted(machine, [], [])
     broken, events = interrupted(machine, stops, failing)
@@ -144,8 +144,8 @@ def test_interruptions_change_no_output(line: dict[str, Any], stops: list[int], 
     assert entries(events) == entries(expected)
 
 
-def test_of_many_items_the_place_names_those_that_began() -> None:
-    """The first of a thousand failed; the redrive goes through all of them."""
+def test_the_place_of_many_items_lists_only_those_that_began() -> None:
+    """If the second of a thousand items ended, the place lists two items. A redrive goes through all open ones."""
     parts = Parts(1000, 7, None)
     parts.end(1, "one")
     left = parts.left()

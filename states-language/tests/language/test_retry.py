@@ -1,4 +1,4 @@
-"""Back-off against a model, and which Error Names a Retrier or Catcher meets."""
+"""Back-off compared with a model, and which Error Names a Retrier or Catcher matches."""
 
 import random
 
@@ -22,10 +22,8 @@ ERRORS = st.lists(st.sampled_from(["A", "B", "C", "States.Timeout"]), max_size=1
 
 
 @given(st.lists(RETRIERS, max_size=3), ERRORS)
-def test_the_waits_are_those_of_a_plain_reading_of_the_specification(
-    retriers: list[Retrier], errors: list[str]
-) -> None:
-    """Interval times rate to the power of the Retrier's uses, capped; the first Retrier that matches decides alone."""
+def test_the_back_off_equals_a_plain_model_of_the_specification(retriers: list[Retrier], errors: list[str]) -> None:
+    """The wait is interval times rate to the power of uses, capped. The first Retrier that matches decides alone."""
     attempts = Attempts(tuple(retriers))
     uses: list[list[str]] = [[] for _ in retriers]
     for error in errors:

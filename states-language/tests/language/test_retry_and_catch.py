@@ -1,4 +1,4 @@
-"""What AWS documents of Retry and Catch, to the millisecond in virtual time.
+"""AWS's documented rules of Retry and Catch, to the millisecond in virtual time.
 
 The published examples are run from files, in tests/workbench/test_attempts.py.
 """
@@ -16,7 +16,7 @@ def test_the_defaults_are_three_retries_after_1_2_and_4_s() -> None:
 
 
 def test_a_transition_back_resets_the_counts() -> None:
-    """A Catch that leads back to the same Task gives its Retrier all attempts again."""
+    """If a Catcher leads back to its own Task, the Task's Retrier has all attempts again."""
     retry = [{"ErrorEquals": ["States.ALL"], "IntervalSeconds": 1, "MaxAttempts": 1}]
     catch = [{"ErrorEquals": ["States.ALL"], "ResultPath": None, "Next": "T"}]
     execution = machine(("T", task(Retry=retry, Catch=catch))).execute(functions={"work": raising(*["E"] * 5)})
@@ -35,7 +35,7 @@ OF_SERVICES = {
 
 
 def oversized(name: str, resource: str, *error_equals: str) -> str | None:
-    """What an answer over the limit comes to: "caught", or the error of the execution."""
+    """Return "caught" if an answer over the limit is caught, or else the error of the execution."""
     catch = [{"ErrorEquals": [error], "Next": "Caught"} for error in error_equals]
     work = {**task(), "Resource": resource, "Catch": catch, "Next": "Done"}
     states = ("Work", work), ("Caught", {"Type": "Pass", "Result": "caught"}), ("Done", {"Type": "Succeed"})
@@ -44,7 +44,7 @@ def oversized(name: str, resource: str, *error_equals: str) -> str | None:
 
 
 @pytest.mark.parametrize(("name", "resource"), OF_SERVICES.items())
-def test_states_all_catches_no_other_oversized_result(name: str, resource: str) -> None:
-    """Neither does States.TaskFailed; a Catcher that names the error does."""
+def test_states_all_does_not_catch_an_oversized_result_of_a_service(name: str, resource: str) -> None:
+    """States.ALL and States.TaskFailed do not catch States.DataLimitExceeded. A Catcher that names it does."""
     assert oversized(name, resource, "States.TaskFailed", "States.ALL") == LIMIT
     assert oversized(name, resource, LIMIT, "States.ALL") == "caught"

@@ -1,4 +1,4 @@
-"""A state is compiled when it is loaded, or is sure to compile when an execution enters it."""
+"""A state is compiled when it is loaded, or when an execution enters it if it is certain to compile."""
 
 from typing import Any
 from unittest.mock import patch
@@ -58,7 +58,7 @@ def judged(definition: Any) -> Machine | tuple[str, str]:
 
 
 def compiled(definition: Any) -> Machine | tuple[str, str]:
-    """Return the same, with all states compiled."""
+    """Return the same, with every state compiled at once."""
     with patch("states_language.definition.load.ways", lambda *_: None):
         return judged(definition)
 
@@ -70,7 +70,7 @@ def of(state: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("state", SOUND, ids=str)
 def test_the_second_state_of_a_shape_is_compiled_when_it_is_entered(state: dict[str, Any]) -> None:
-    """It costs no more than a look at each of its values."""
+    """A state whose shape is known is not compiled while the machine is loaded."""
     load(of(state))
     machine = load(of(state))
     assert "A" not in list(machine.line.states)
@@ -79,7 +79,7 @@ def test_the_second_state_of_a_shape_is_compiled_when_it_is_entered(state: dict[
 
 @pytest.mark.parametrize(("field", "value"), [(field, value) for field in WRONG for value in WRONG[field]], ids=str)
 def test_a_wrong_value_in_a_known_shape_is_refused_in_the_same_words(field: str, value: Any) -> None:
-    """Of each state that has the field."""
+    """A wrong value in any state that has the field is refused with the same words as in a new shape."""
     for state in SOUND:
         load(of(state))
         if field in state:
@@ -89,8 +89,8 @@ def test_a_wrong_value_in_a_known_shape_is_refused_in_the_same_words(field: str,
 
 @given(mutated())
 @settings(max_examples=examples(200))
-def test_what_is_compiled_later_compiles(definition: Any) -> None:
-    """Wild definitions have the same problem as without a known shape, or all of their states compile."""
+def test_a_state_that_is_compiled_later_compiles(definition: Any) -> None:
+    """A wild definition has the same problem with a known shape as without, or all of its states compile."""
     for each in RECORDED[:3]:
         load(each)
     loaded, whole = judged(definition), compiled(definition)

@@ -1,4 +1,4 @@
-"""What `load` takes: JSON with all that JSON allows, templates of SAM, CloudFormation, CDK and Terraform, data."""
+"""The sources of `load`: any JSON, YAML, data, and templates of SAM, CloudFormation, CDK, Serverless and Terraform."""
 
 import json
 import re
@@ -21,7 +21,7 @@ PASS = '{\n\t"StartAt": "A",\n\t"States": {"A": {"Type": "Pass", "Result": "\x7f
 @pytest.mark.parametrize("name", ["m.json", "m.asl.yml", "m", "m.txt"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_json_is_json_whatever_the_files_name(tmp_path: Path, name: str, encoding: str) -> None:
-    """Tabs, U+007F, a byte-order mark; YAML takes none of the first two."""
+    """JSON is read under any file name, with tabs, U+007F and a byte-order mark. YAML has neither of the first two."""
     path = tmp_path / name
     path.write_text(PASS, encoding=encoding)
     assert load(path).execute().output == "\x7f"
@@ -42,7 +42,7 @@ def test_a_json_text_is_read_as_json_reads_it(value: Any) -> None:
 
 
 def test_problems_and_warnings_take_what_load_takes(tmp_path: Path) -> None:
-    """A path, a text, data and a template; a source that cannot be read has one problem."""
+    """`problems` and `warnings` take a path, a text, data and a template. An unreadable source is one problem."""
     template = {"Resources": {"M": {"Type": "AWS::Serverless::StateMachine", "Properties": {"Definition": ORDER}}}}
     path = tmp_path / "template.json"
     path.write_text(json.dumps(template), encoding="utf-8")
@@ -68,7 +68,7 @@ def test_the_problems_of_half_a_surrogate_pair_end() -> None:
 
 
 def test_a_placeholder_is_a_function_of_its_name_until_it_is_filled_in() -> None:
-    """A test answers it by this name, with or without its braces; AWS takes no placeholder."""
+    """A test answers a placeholder by its name, with or without its braces. AWS accepts no placeholder."""
     assert run_machine(ORDER, functions={"ChargeArn": {"paid": 1}}).output == {"paid": 1}
     assert run_machine(ORDER, functions={"${ChargeArn}": {"paid": 1}}).output == {"paid": 1}
     arn = "arn:aws:lambda:eu-west-1:123456789012:function:charge"
@@ -87,8 +87,10 @@ def test_a_placeholder_is_a_function_of_its_name_until_it_is_filled_in() -> None
         ("${Prefix}-charge:${Alias}", "Pay"),
     ],
 )
-def test_a_name_within_a_resource_stays_too(resource: str, name: str) -> None:
-    """As in AWS's examples; the state's name answers, and so does the service or function, if no name hides it."""
+def test_a_placeholder_within_a_resource_stays_too(resource: str, name: str) -> None:
+    """A placeholder may be a part of a Resource, as in AWS's examples. The state's name answers, and so does the
+    service or function if no placeholder hides it.
+    """
     definition = {"StartAt": "Pay", "States": {"Pay": {**CHARGE, "Resource": resource}}}
     assert run_machine(definition, functions={name: 7}).output == 7
     with pytest.raises(DefinitionError, match="is not recognized"):
@@ -96,7 +98,7 @@ def test_a_name_within_a_resource_stays_too(resource: str, name: str) -> None:
 
 
 def test_a_value_is_inserted_as_text() -> None:
-    """An object as JSON; $${ is no name, as in Terraform."""
+    """A substitution is inserted as text, an object as JSON. $${ is no placeholder, as in Terraform."""
     text = '{"StartAt": "A", "States": {"A": {"Type": "Pass", "Result": %s, "End": true}}}'
     text %= '["${n}", ${n}, ${o}, "<${s}>", "$${n}", "${unknown}"]'
     machine = load(text, substitutions={"n": 5, "o": {"a": None}, "s": "t\\n"})
@@ -114,7 +116,7 @@ def test_a_value_is_inserted_as_text() -> None:
     ],
 )
 def test_cloudformation_fills_in_the_text(start: str, result: str, value: Any, output: Any, tmp_path: Path) -> None:
-    """Of a file before it is read as JSON or YAML, of an object as JSON (the handler of its resource, public)."""
+    """It substitutes in a file before it is read, and in an object as JSON (the handler of its resource, public)."""
     text = start + '"States": {"A": {"Type": "Pass", "Result": %s, "End": true}}}'
     (tmp_path / "m.asl").write_text(text % result, encoding="utf-8")
     properties = {"DefinitionUri": "m.asl", "DefinitionSubstitutions": {"X": value, "Y": "y"}}
@@ -123,8 +125,8 @@ def test_cloudformation_fills_in_the_text(start: str, result: str, value: Any, o
     assert load(tmp_path / "t.json").execute().output == output
 
 
-def test_a_parameter_is_a_text() -> None:
-    """Even a number, wherever the template names it; so AWS refuses it as the Seconds of a Wait."""
+def test_a_template_parameter_is_a_text_even_if_it_is_a_number() -> None:
+    """A template's parameter is a text, even a number. So Seconds of a Wait refuses it, as on AWS."""
     template = """
         Parameters: {Rest: {Type: Number, Default: 5}}
         Conditions: {Five: !Equals [!Ref Rest, 5]}
@@ -166,7 +168,7 @@ ORDER_FILE = """{
 
 
 def test_a_sam_template_fills_its_machine_in(tmp_path: Path) -> None:
-    """What a resource's ARN will be nobody knows here: the function keeps its logical id. A default gives way."""
+    """A function's ARN is not known, so the function keeps its logical id. A given value replaces a default."""
     (tmp_path / "statemachine").mkdir()
     (tmp_path / "statemachine" / "order.asl.json").write_text(ORDER_FILE, encoding="utf-8")
     (tmp_path / "template.yaml").write_text(textwrap.dedent(SAM), encoding="utf-8")
@@ -179,7 +181,7 @@ def test_a_sam_template_fills_its_machine_in(tmp_path: Path) -> None:
 
 
 def test_the_definition_in_a_template_may_be_inline_or_a_text() -> None:
-    """SAM's Definition; DefinitionString by !Sub, and by Fn::Join as CDK writes it."""
+    """A template has the definition inline (SAM), or as DefinitionString by !Sub, or by Fn::Join as CDK writes it."""
     inline = """
         Resources:
           M:
@@ -222,7 +224,7 @@ SERVERLESS = """
 
 
 def test_the_machines_of_a_serverless_yml(tmp_path: Path) -> None:
-    """Serverless Framework's plugin has them by name, inline or in a file beside it."""
+    """A serverless.yml has its machines by name, inline or in a file beside it (Serverless Framework's plugin)."""
     (tmp_path / "serverless.yml").write_text(textwrap.dedent(SERVERLESS), encoding="utf-8")
     (tmp_path / "order.yml").write_text(json.dumps(ORDER), encoding="utf-8")
     path = tmp_path / "serverless.yml"
@@ -231,7 +233,7 @@ def test_the_machines_of_a_serverless_yml(tmp_path: Path) -> None:
 
 
 def test_cdk_puts_a_file_beside_its_template(tmp_path: Path) -> None:
-    """Its name is its hash; the construct's id is enough to choose the machine."""
+    """CDK puts the definition in a file beside the template, named by its hash; the construct's id selects it."""
     key, arn = f"{'9d' * 32}.json", {"Fn::GetAtt": ["ChargeEC431097", "Arn"]}
     properties = {"DefinitionS3Location": {"Bucket": "b", "Key": key}, "DefinitionSubstitutions": {"ChargeArn": arn}}
     other = {"Type": "AWS::StepFunctions::StateMachine", "Properties": {}}
@@ -258,7 +260,7 @@ def test_several_machines_are_chosen_by_their_logical_ids() -> None:
 
 
 def test_terraforms_templatefile_is_filled_in(tmp_path: Path) -> None:
-    """Names stand where numbers and objects stand, too; what has no value is named; what Terraform evaluates, too."""
+    """A placeholder may stand for a number or an object. One without a value is named, as is Terraform's own syntax."""
     path = tmp_path / "order.asl.json.tftpl"
     path.write_text(ORDER_FILE.replace("${Pause}", "${ pause }").replace('"${Put}"', "${jsonencode(put)}"), "utf-8")
     values = {"ChargeArn": "arn:aws:lambda:us-east-1:123456789012:function:charge", "pause": 9}
@@ -279,8 +281,8 @@ def test_terraforms_templatefile_is_filled_in(tmp_path: Path) -> None:
     assert load(path).execute().output == "%{a} ${b}"
 
 
-def test_a_key_appears_twice_in_a_template_but_not_in_its_machine() -> None:
-    """As in SAM and CloudFormation, where the last one counts."""
+def test_a_key_may_appear_twice_in_a_template_but_not_in_its_machine() -> None:
+    """In SAM and CloudFormation templates the last of two equal keys counts; in the machine both are refused."""
     state = "{Type: Succeed, Type: Succeed}"
     template = "Outputs: {A: 1, A: 2}\nResources:\n  M: {Type: 'AWS::StepFunctions::StateMachine', Properties: %s}"
     good = template % "{Definition: {StartAt: A, States: {A: {Type: Succeed}}}}"
@@ -290,6 +292,6 @@ def test_a_key_appears_twice_in_a_template_but_not_in_its_machine() -> None:
 
 
 def test_the_server_reads_no_template() -> None:
-    """A request names no file of the machine on which the server runs."""
+    """The server reads no template, so a request cannot name a file of the server's computer."""
     template = {"Resources": {"M": {"Type": "AWS::Serverless::StateMachine", "Properties": {"DefinitionUri": "x"}}}}
     assert [one.rule for one in problems(template, deployed=True)] == ["these fields are required: StartAt, States"]

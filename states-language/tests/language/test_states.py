@@ -1,4 +1,4 @@
-"""Pass, Wait, Task, Choice, Succeed and Fail, and the data that flows through them, beyond what was recorded."""
+"""Pass, Wait, Task, Choice, Succeed and Fail, and their data flow, beyond the recordings."""
 
 import ast
 import asyncio
@@ -77,18 +77,18 @@ DETAILS: list[tuple[dict[str, Any], Any, str]] = [
 ]  # fmt: skip
 
 
-def test_a_state_gives() -> None:
-    """What the fields of data make of an input."""
+def test_a_states_data_fields_make_the_output() -> None:
+    """The data fields of a state make this output of an input."""
     assert [(state, data, output(state, data)) for state, data, _ in OUTPUTS] == OUTPUTS
 
 
 def test_the_cause_of_states_runtime_names_what_is_missing() -> None:
-    """In AWS's words."""
+    """The cause of States.Runtime has AWS's words for the missing or wrong value."""
     assert [(state, data, detail(state, data)) for state, data, _ in DETAILS] == DETAILS
 
 
 def test_a_result_path_that_does_not_fit_is_an_error_of_its_own() -> None:
-    """States.ResultPathMatchFailure can be caught."""
+    """A ResultPath that does not fit the input is States.ResultPathMatchFailure, which can be caught."""
     catch = [{"ErrorEquals": ["States.ResultPathMatchFailure"], "ResultPath": None, "Next": "P"}]
     states = [("T", task(ResultPath="$.a.b", Catch=catch)), ("P", {"Type": "Pass"})]
     execution = machine(*states).execute({"a": 1}, functions={"work": raising()})
@@ -135,7 +135,7 @@ def test_a_value_that_is_not_a_timestamp(text: Any) -> None:
 
 
 def test_a_lambda_call_names_the_function_and_carries_its_payload() -> None:
-    """Both ways of calling give the same call; lambda:invoke wraps the answer."""
+    """lambda:invoke and a function's ARN make the same call; only lambda:invoke wraps the answer."""
     entered = {"execution_arn", "entered_ms"}
     invoke = {"Type": "Task", "Resource": INVOKE, "Parameters": {"FunctionName": ARN + ":live", "Payload.$": "$"}}
     call, execution = performed(invoke, {"ok": 1}, {"x": 2})
@@ -152,8 +152,8 @@ def test_a_lambda_call_names_the_function_and_carries_its_payload() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["", ".waitForTaskToken"])
-def test_a_service_that_cannot_be_asked_ends_the_execution(pattern: str) -> None:
-    """States.Runtime is not caught, and there is no TaskFailed."""
+def test_a_call_that_cannot_be_made_ends_the_execution(pattern: str) -> None:
+    """If a call fails with States.Runtime, no Catcher takes it and the history has no TaskFailed."""
 
     async def perform(_call: TaskCall) -> Any:
         raise TaskFailure("States.Runtime", "no such parameter")
@@ -166,8 +166,8 @@ def test_a_service_that_cannot_be_asked_ends_the_execution(pattern: str) -> None
     assert types(execution)[2:] == ["TaskScheduled", "TaskStarted", "ExecutionFailed"]
 
 
-def test_a_time_out_stops_listening_and_a_late_answer_is_not_heard() -> None:
-    """A call that waits for its answer sends no heartbeat, so the first that is missed is a time-out as well."""
+def test_a_late_answer_after_a_time_out_is_ignored() -> None:
+    """A function sends no heartbeats, so the first missed heartbeat is a time-out too. A late answer is ignored."""
 
     async def slow(_payload: Any, _lambda_context: Any) -> str:
         await asyncio.sleep(5)
@@ -228,9 +228,9 @@ def test_a_rule_holds() -> None:
 
 
 def test_no_module_of_the_interpreter_reads_time_or_chance() -> None:
-    """Both come from the clock alone: clock.py is the one module that may import time, random, secrets or uuid.
+    """Time and randomness come from the clock: only clock.py may import time, random, secrets or uuid.
 
-    The server is no part of it.
+    The server is exempt.
     """
     for path in Path(states_language.__file__).parent.rglob("*.py"):
         if path.name == "clock.py" or path.parent.name == "server":
@@ -252,12 +252,12 @@ def test_no_module_of_the_interpreter_reads_time_or_chance() -> None:
     ],
 )
 def test_the_role_of_a_task_is_in_its_scheduled_event(credentials: dict[str, Any]) -> None:
-    """Fixed, by a path or by an expression."""
+    """A Task's role is in its scheduled event, whether fixed, by a path or by an expression."""
     _, execution = performed({"Type": "Task", "Resource": ARN, **credentials}, 1, {"role": "arn:r"})
     assert execution.history[2]["lambdaFunctionScheduledEventDetails"]["taskCredentials"] == {"roleArn": "arn:r"}
 
 
 def test_a_role_that_is_not_a_text_fails_the_execution() -> None:
-    """It is refused when the state is entered."""
+    """A RoleArn that is not a text fails the execution with States.Runtime."""
     state = {"Type": "Task", "Resource": ARN, "Credentials": {"RoleArn.$": "$.role"}}
     assert machine(("S", state)).execute({"role": 5}).error == "States.Runtime"

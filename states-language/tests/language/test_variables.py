@@ -1,4 +1,4 @@
-"""Variables: who sees them, when they change and how much they may hold."""
+"""Variables: their scopes, when they change and how much they may hold."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ BIG = "x" * 200_000
 
 
 def assigned(execution: Any) -> list[dict[str, str]]:
-    """Return what each state's exit says was assigned."""
+    """Return the variables that each state's exit event says were assigned."""
     exits = (event.get("stateExitedEventDetails", {}) for event in execution.history)
     return [details["assignedVariables"] for details in exits if "assignedVariables" in details]
 
 
 def test_assignments_of_one_state_see_the_values_from_before_it() -> None:
-    """Two variables change places, and the state's own fields still see the old values."""
+    """Assign and the state's own fields read the values from before the state, so two variables can be swapped."""
     execution = machine(
         ("A", {"Type": "Pass", "Assign": {"x": 1, "y": 2}, "Next": "B"}),
         ("B", {"Type": "Pass", "Parameters": {"x.$": "$x"}, "Assign": {"x.$": "$y", "y.$": "$x"}, "Next": "C"}),
@@ -26,7 +26,7 @@ def test_assignments_of_one_state_see_the_values_from_before_it() -> None:
 
 
 def test_a_task_assigns_from_the_result_before_its_selector() -> None:
-    """In a Task, $ of Assign is the answer as it came; the output goes its own way."""
+    """In a Task's Assign, $ is the raw answer. ResultSelector affects only the output."""
     execution = machine(
         ("A", task(ResultSelector={"kept.$": "$.Payload.b"}, Assign={"a.$": "$.Payload.a"}, Next="B")),
         ("B", {"Type": "Pass", "ResultPath": "$.a", "InputPath": "$a"}),
@@ -35,7 +35,7 @@ def test_a_task_assigns_from_the_result_before_its_selector() -> None:
 
 
 def test_a_catcher_assigns_from_the_error_output() -> None:
-    """The state's own Assign is for its success; a Catcher has one of its own."""
+    """A Catcher's own Assign reads the error output. The state's Assign is for its success."""
     catcher = {"ErrorEquals": ["Broken"], "Assign": {"how.$": "$.Error"}, "ResultPath": "$.e", "Next": "B"}
     work = task(Assign={"how": "well"}, Catch=[catcher], Next="B")
     states = ("A", work), ("B", {"Type": "Pass", "InputPath": "$how"})
@@ -43,7 +43,7 @@ def test_a_catcher_assigns_from_the_error_output() -> None:
 
 
 def test_an_attempt_that_fails_after_its_assign_assigns_nothing() -> None:
-    """The Catcher, which takes over, has no Assign."""
+    """An attempt whose ResultSelector fails assigns nothing; the Catcher that takes over has no Assign."""
     fails: dict[str, Any] = {"ResultSelector": {"x.$": "States.ArrayGetItem($, 9)"}, "Assign": {"how": "badly"}}
     work = task(**fails, Catch=[{"ErrorEquals": ["States.ALL"], "Next": "B"}], Next="B")
     execution = machine(("A", work), ("B", {"Type": "Pass"})).execute(functions={"work": lambda *_: []})
@@ -52,7 +52,7 @@ def test_an_attempt_that_fails_after_its_assign_assigns_nothing() -> None:
 
 @pytest.mark.parametrize(("value", "how"), [(1, "rule"), (2, "default")])
 def test_a_choice_assigns_by_the_way_that_it_takes(value: int, how: str) -> None:
-    """A rule's Assign is its own; the state's is for Default."""
+    """A Choice Rule's Assign holds for that rule; the state's Assign holds for Default."""
     rule = {"Variable": "$.v", "NumericEquals": 1, "Assign": {"how": "rule"}, "Next": "B"}
     execution = machine(
         ("A", {"Type": "Choice", "Choices": [rule], "Assign": {"how": "default"}, "Default": "B"}),
@@ -62,7 +62,7 @@ def test_a_choice_assigns_by_the_way_that_it_takes(value: int, how: str) -> None
 
 
 def test_one_assign_holds_256_kib_and_an_execution_ten_mib() -> None:
-    """Both limits fail the execution with States.DataLimitExceeded and name the limit."""
+    """One Assign holds at most 256 KiB and an execution 10 MiB. Beyond that the error is States.DataLimitExceeded."""
     two = machine(("A", {"Type": "Pass", "Assign": {"a": BIG, "b": BIG}})).execute()
     assert (two.status, two.error) == ("FAILED", "States.DataLimitExceeded")
     many = [

@@ -19,7 +19,7 @@ WILD = settings(
 @given(mutated() | lines(), DATA, ANSWERS)
 @WILD
 def test_a_wild_definition_is_refused_or_runs_to_an_end(definition: Any, data: Any, answers: list[Any]) -> None:
-    """A defect would be reported to the event loop and raised by the clock."""
+    """`load` refuses the definition, or its execution ends. The clock would raise a defect of the interpreter."""
     try:
         loaded = load(definition)
     except DefinitionError:
@@ -48,13 +48,13 @@ def _nested(state: Any, wrap: Callable[[Any], Any]) -> Any:
     ],
 )  # fmt: skip
 def test_a_deeply_nested_definition_is_refused(state: Any) -> None:
-    """Nested Choice Rules, templates, filters, expressions, branches."""
+    """Choice Rules, templates, filters, expressions and branches nested 5,000 deep are refused."""
     with pytest.raises(DefinitionError, match="nested too deeply"):
         machine(("A", state), ("B", {"Type": "Pass"}))
 
 
 def test_data_that_nests_ever_deeper_ends_the_execution() -> None:
-    """A loop that wraps its input twenty times a round."""
+    """A loop that wraps its input twenty times a round fails with States.Runtime."""
     wrapped: dict[str, Any] = {"a.$": "$"}
     for _ in range(20):
         wrapped = {"a": wrapped}
@@ -67,7 +67,7 @@ def test_data_that_nests_ever_deeper_ends_the_execution() -> None:
 
 
 def test_an_input_that_is_not_json_is_not_started() -> None:
-    """A set, or arrays nested more deeply than any Python's JSON takes."""
+    """An input that is not JSON is refused: a set, or arrays nested too deeply for any Python's JSON."""
     nested: list[Any] = []
     for _ in range(100_000):
         nested = [nested]
@@ -85,7 +85,7 @@ def test_an_input_that_is_not_json_is_not_started() -> None:
     ],
 )
 def test_a_costly_field_is_bounded(field: str, value: Any, data: Any) -> None:
-    """Deep scans that multiply fail by name; the rest is linear."""
+    """A deep scan that multiplies fails with its bound; other costly fields take linear time."""
     execution = machine(("A", {"Type": "Pass", field: value})).execute(data)
     assert execution.status in ("SUCCEEDED", "FAILED")
     if field == "InputPath":
@@ -94,7 +94,7 @@ def test_a_costly_field_is_bounded(field: str, value: Any, data: Any) -> None:
 
 
 def test_wildcards_take_linear_time() -> None:
-    """A pattern of a thousand wildcards against a long text that does not end as it should."""
+    """A pattern of a thousand wildcards takes linear time on a long text that does not match at its end."""
     rule = {"Variable": "$", "StringMatches": "*a" * 1000 + "b", "Next": "A"}
     states = ("A", {"Type": "Choice", "Choices": [rule], "Default": "B"}), ("B", {"Type": "Succeed"})
     assert machine(*states).execute("a" * 200_000).status == "SUCCEEDED"

@@ -1,4 +1,4 @@
-"""What of a process the package could change, for a fresh process to compare before and after. It imports it in `work`.
+"""The parts of a process that the package could change, to compare before and after. `work` imports the package.
 
 before = watch.all(); watch.work(); watch.report(before)
 """
@@ -29,7 +29,7 @@ _MACHINE = {"StartAt": "A", "States": {"A": _STATE}}
 
 
 def answers() -> dict[str, str]:
-    """What the host's jsonata-python makes of a table of expressions."""
+    """Return what the host's jsonata-python returns for a table of expressions."""
     jsonata = importlib.import_module("jsonata")
     found = {}
     for text in EXPRESSIONS:
@@ -41,7 +41,7 @@ def answers() -> dict[str, str]:
 
 
 def members() -> dict[str, int]:
-    """The identities of all that its modules and classes define."""
+    """Return the identities of all names that jsonata's modules and classes define."""
     found = {}
     package = importlib.import_module("jsonata")
     for module in pkgutil.iter_modules(package.__path__, "jsonata."):
@@ -56,7 +56,7 @@ def members() -> dict[str, int]:
 
 
 def process() -> dict[str, Any]:
-    """What holds for all threads."""
+    """Return the settings that all threads share."""
     return {
         "recursion limit": sys.getrecursionlimit(),
         "switch interval": sys.getswitchinterval(),
@@ -70,12 +70,12 @@ def process() -> dict[str, Any]:
 
 
 def all() -> dict[str, Any]:
-    """The three together."""
+    """Return answers, members and process settings."""
     return {**answers(), **members(), **process()}
 
 
 def work() -> None:
-    """Import all modules, run a deep expression here, in threads and in a server."""
+    """Import all modules and run a deep expression here, in threads and in a server."""
     for name in ("states_language", "pytest_states_language"):
         package = importlib.import_module(name)
         for module in pkgutil.walk_packages(package.__path__, f"{name}."):
@@ -90,7 +90,7 @@ def work() -> None:
 
 
 def work_here() -> str:
-    """How a machine ends whose expression nests 200 functions."""
+    """Return the status of a machine whose expression nests 200 functions."""
     return str(importlib.import_module("states_language.testing").run_machine(_MACHINE).status)
 
 

@@ -1,4 +1,4 @@
-"""Definitions as nobody would write them: recorded ones with something changed, and ones made of the language's words.
+"""Strategies for wild definitions: recorded ones with changes, and ones made of the language's words.
 
 Each is either refused when it is loaded or runs to an end.
 """
@@ -54,7 +54,7 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
 
 @st.composite
 def mutated(draw: st.DrawFn) -> Any:
-    """A recorded definition with up to four things replaced, removed, added or moved."""
+    """Draw a recorded definition with up to four values replaced, removed, added or moved."""
     definition = json.loads(json.dumps(draw(st.sampled_from(RECORDED))))
     for _ in range(draw(st.integers(1, 4))):
         places = _places(definition)
@@ -86,7 +86,7 @@ def _ended(state: dict[str, Any], target: str | None) -> dict[str, Any]:
 
 @st.composite
 def lines(draw: st.DrawFn, depth: int = 2) -> dict[str, Any]:
-    """A line of one to three states of any types; some lead back."""
+    """Draw a line of one to three states of any types; some lead back."""
     names = ["A", "B", "C"][: draw(st.integers(1, 3))]
     kinds = ["Pass", "Wait", "Task", "Choice", "Succeed", "Fail", *(["Parallel", "Map"] if depth else [])]
     states: dict[str, Any] = {}
@@ -122,7 +122,7 @@ ANSWERS = st.lists(
 
 
 def ended(machine: Machine, data: Any, answers: list[Any]) -> Execution:
-    """Return the execution once it has ended; calls are answered in turn, the last answer again and again."""
+    """Return the ended execution. Calls are answered in turn; the last answer repeats."""
     left = list(answers)
 
     async def perform(_call: TaskCall) -> Any:
