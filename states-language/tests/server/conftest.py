@@ -11,7 +11,7 @@ from patience import in_thread
 
 @pytest.fixture(scope="module")
 def states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A client of one server for the whole module; tests use names of their own."""
+    """A client of one server for the whole module; each test creates machines under its own names."""
     folder = tmp_path_factory.mktemp("api")
     with in_thread(lambda: service(folder)) as url:
         yield states_client(url)

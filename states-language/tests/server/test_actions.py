@@ -46,16 +46,16 @@ _EXECUTION = PREFIX.replace("stateMachine", "execution") + "a:b"
          _CONSTRAINT.format(" 'é'", "traceHeader", r"satisfy regular expression pattern: \p{ASCII}*")),
     ],
 )  # fmt: skip
-def test_bad_requests_have_awss_names(
+def test_a_bad_request_is_refused_with_awss_error_name(
     states: Any, action: str, parameters: dict[str, Any], code: str, message: str | None
 ) -> None:
-    """These are a bad definition, role, ARN and input, and a value outside of its set or bounds."""
+    """A bad definition, role, ARN or input, or a value outside its bounds, is refused with AWS's error name."""
     refused = refusal(getattr(states, action), **parameters)
     assert refused == (code, refused[1] if message is None else message)
 
 
 def test_a_task_can_call_any_action_of_step_functions(states: Any) -> None:
-    """aws-sdk:sfn reaches this service: names in Pascal case, dates as texts, errors by the SDK's names."""
+    """aws-sdk:sfn calls this service: names in Pascal case, dates as texts, errors under the SDK's names."""
     listing = created(
         states, "lists", calling("arn:aws:states:::aws-sdk:sfn:listStateMachines", {"MaxResults": 1}, End=True)
     )
@@ -71,8 +71,8 @@ def test_a_task_can_call_any_action_of_step_functions(states: Any) -> None:
     assert ended["cause"].startswith(f"State Machine Does Not Exist: '{PREFIX}no' (Service: Sfn, Status Code: 400, ")
 
 
-def test_definitions_are_judged(states: Any) -> None:
-    """Every problem is listed in the order of places, at most as many as requested; nothing is created."""
+def test_validation_lists_every_problem_and_creates_nothing(states: Any) -> None:
+    """Problems are listed in the order of their places, at most as many as requested, and no machine is created."""
     good = states.validate_state_machine_definition(definition=json.dumps(PASS))
     assert (good["result"], good["diagnostics"], good["truncated"]) == ("OK", [], False)
     judged = states.validate_state_machine_definition(definition="{}", type="EXPRESS")
@@ -87,7 +87,7 @@ def test_definitions_are_judged(states: Any) -> None:
 
 
 def test_a_history_that_grows_is_read_backwards_without_a_shift(states: Any) -> None:
-    """A page continues after the last event that was shown, whatever was added meanwhile."""
+    """A page continues after the last event shown, whatever events were added in the meantime."""
     execution, token = handed_over(states, "grows")
     first = states.get_execution_history(executionArn=execution, reverseOrder=True, maxResults=2)
     assert [event["id"] for event in first["events"]] == [5, 4]
@@ -99,8 +99,8 @@ def test_a_history_that_grows_is_read_backwards_without_a_shift(states: Any) -> 
     assert ([event["id"] for event in rest["events"]], "nextToken" in rest) == ([3, 2, 1], False)
 
 
-def test_a_worker_asks_for_an_activitys_work(states: Any) -> None:
-    """A worker waits, gets the work once, and answers by its token; then the activity is deleted."""
+def test_a_worker_polls_an_activity_and_answers_by_its_token(states: Any) -> None:
+    """A worker polls, gets the work once and answers by its token. Then the activity is deleted."""
     activity = states.create_activity(name="dig")["activityArn"]
     assert states.create_activity(name="dig")["activityArn"] == activity
     assert states.describe_activity(activityArn=activity)["name"] == "dig"
@@ -126,10 +126,10 @@ def test_a_worker_asks_for_an_activitys_work(states: Any) -> None:
     assert ended["cause"].endswith(f" The activity {activity} does not exist.")
 
 
-def test_the_runs_of_a_distributed_map_are_described(states: Any) -> None:
-    """They are listed, described with their counts, and each item's execution is listed, even after the end.
+def test_map_runs_and_their_child_executions_are_listed_and_described(states: Any) -> None:
+    """Map Runs are listed and described with counts, and so is each child execution, even after the end.
 
-    The machine of an execution is that around the Map, with the label that names the Map in it (API reference).
+    A child execution's machine is the one around the Map, qualified by the Map's label (API reference).
     """
     choice = {"Type": "Choice", "Choices": [{"Variable": "$", "NumericEquals": 2, "Next": "F"}], "Default": "P"}
     mapped = distributed(at_once=2, C=choice, F={"Type": "Fail", "Error": "Bad"}, P={"Type": "Pass", "End": True})
@@ -162,8 +162,8 @@ def test_the_runs_of_a_distributed_map_are_described(states: Any) -> None:
     assert refusal(states.describe_map_run, mapRunArn=run["mapRunArn"] + "x")[0] == "ResourceNotFound"
 
 
-def test_half_a_request_is_none(states: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    """A client that leaves amid its body starts nothing, and the server says nothing; a body without end is refused."""
+def test_an_unfinished_or_too_long_request_starts_nothing(states: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    """If a client leaves within its body, nothing starts and nothing is printed. A body without end is refused."""
     address = states.meta.endpoint_url.removeprefix("http://").split(":")
     begun = created(states, "half")
     lines = ("POST / HTTP/1.1", "Host: x", "X-Amz-Target: AWSStepFunctions.StartExecution", f"Content-Length: {2**30}")

@@ -30,12 +30,12 @@ ACCOUNTED = LIKELY | TEXTS | {"name": "new", "stateName": "S", "roleArn": ROLE}
 
 
 def mostly(good: st.SearchStrategy[Any], other: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Draw the first nine times of ten."""
+    """Draw from the first strategy nine times of ten."""
     return st.integers(0, 9).flatmap(lambda chance: other if chance == 9 else good)
 
 
 def values(shape: Shape, name: str = "") -> st.SearchStrategy[Any]:
-    """Draw what a client could send for this shape; now and then something else."""
+    """Draw a value that a client could send for this shape, and now and then something else."""
     if isinstance(shape, StructureShape):
         members = {key: values(member, key) for key, member in shape.members.items()}
         required = {key: members.pop(key) for key in shape.required_members}
@@ -65,7 +65,7 @@ async def nothing(_: TaskCall) -> Any:
 
 
 async def answers(calls: list[tuple[str, Any]]) -> list[tuple[str, int, dict[str, Any]]]:
-    """Yield each call's action, status and answer, from one service with one machine and one execution."""
+    """Return each call's action, status and answer, from one service with one machine and one execution."""
     with tempfile.TemporaryDirectory() as name:
         answered = []
         async with stepfunctions(Path(name), ("one", PASS), perform=nothing) as states:
@@ -77,7 +77,7 @@ async def answers(calls: list[tuple[str, Any]]) -> list[tuple[str, int, dict[str
 
 
 def logging(**members: Any) -> list[tuple[str, Any]]:
-    """Return a request with this configuration."""
+    """Return an UpdateStateMachine request with this logging configuration."""
     return [("UpdateStateMachine", {"stateMachineArn": MACHINE, "loggingConfiguration": members})]
 
 
@@ -86,7 +86,7 @@ def logging(**members: Any) -> list[tuple[str, Any]]:
 @example(logging(destinations=[{}]))
 @given(st.lists(requests(), min_size=1, max_size=8))
 def test_every_request_is_answered_as_the_model_says(calls: list[tuple[str, Any]]) -> None:
-    """It is 200 and an answer of the action's shape, or 400 and an error's name; never a crash."""
+    """Any request gets 200 and an answer of the action's shape, or 400 and an error name; it never crashes."""
     for action, status, answer in asyncio.run(answers(calls)):
         if status == 400:
             assert answer["__type"].startswith("com.amazonaws.states#")
@@ -102,7 +102,7 @@ def test_every_request_is_answered_as_the_model_says(calls: list[tuple[str, Any]
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(mutated(), min_size=1, max_size=4), st.sampled_from(["INFO", "DEBUG", "TRACE"]))
 def test_a_wild_state_is_tested_or_refused(definitions: list[Any], level: str) -> None:
-    """TestState of each state of a mutated definition, alone, and of all of it; with a mock, and validated."""
+    """TestState answers 200 or 400 for each state of a mutated definition, alone and within it; so does validation."""
     calls: list[tuple[str, Any]] = []
     for definition in definitions:
         found = definition.get("States") if isinstance(definition, dict) else None

@@ -1,4 +1,4 @@
-"""Work that waits for a worker."""
+"""Activities: work that waits for a worker."""
 
 import asyncio
 import gc
@@ -25,7 +25,7 @@ def work(number: int) -> TaskCall:
 
 
 def test_an_activity_exists_after_a_restart(tmp_path: Path) -> None:
-    """It has its name, date and tags; a deleted one does not exist."""
+    """An activity keeps its name, date and tags over a restart; a deleted one stays deleted."""
     activities = Activities(tmp_path / "activities.json")
     activities.put(DIG)
     activities.put(Activity(DIG.arn + "2", "dig2", 6))
@@ -34,7 +34,7 @@ def test_an_activity_exists_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_work_is_given_out_once_and_in_its_order(tmp_path: Path) -> None:
-    """Work whose Task no longer waits is skipped; a worker that comes first waits for the next."""
+    """Work is given out once, in order. Work whose Task no longer waits is skipped; an early worker waits."""
 
     async def main() -> None:
         activities = Activities(tmp_path / "a")
@@ -62,7 +62,7 @@ def test_work_is_given_out_once_and_in_its_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["close", "remove"])
 def test_a_waiting_worker_is_answered_when_no_more_work_can_come(tmp_path: Path, end: str) -> None:
-    """The service ends, or the activity is deleted: the worker gets nothing, and new work is refused."""
+    """If the service ends or the activity is deleted, a polling worker gets nothing and new work is refused."""
 
     async def main() -> None:
         activities = Activities(tmp_path / "a")
@@ -78,7 +78,7 @@ def test_a_waiting_worker_is_answered_when_no_more_work_can_come(tmp_path: Path,
 
 
 def test_a_worker_that_is_gone_gets_no_work(tmp_path: Path) -> None:
-    """Its connection was closed while it polled; the next worker takes the work that comes."""
+    """If a worker disconnects while it polls, the next worker gets the work."""
     poll = {"type": "http.request", "body": json.dumps({"activityArn": DIG.arn}).encode()}
     received = [poll, {"type": "http.disconnect"}]
     scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"x-amz-target", b"GetActivityTask")]}
@@ -87,7 +87,7 @@ def test_a_worker_that_is_gone_gets_no_work(tmp_path: Path) -> None:
         return received.pop(0)
 
     async def send(_: Any) -> None:
-        """Nobody reads the answer."""
+        """Drop the answer."""
 
     async def main() -> None:
         async with stepfunctions(tmp_path) as states:

@@ -1,4 +1,4 @@
-"""`python -m states_language.server`: a process of its own, from its first line to Ctrl-C."""
+"""`python -m states_language.server` as a process of its own, from its first line to Ctrl-C."""
 
 import json
 import os
@@ -36,7 +36,7 @@ Resources:
 
 
 def started(folder: Path, *options: str) -> tuple["subprocess.Popen[str]", str]:
-    """Yield a server on any free port, and its address."""
+    """Return a server process on any free port, and its address."""
     command = [sys.executable, "-m", "states_language.server", "--port", "0", "--data", str(folder), *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -47,22 +47,21 @@ def started(folder: Path, *options: str) -> tuple["subprocess.Popen[str]", str]:
 
 
 def ended(process: "subprocess.Popen[str]", number: signal.Signals) -> str:
-    """Return what the server prints at its end."""
+    """Send the signal and return what the server prints at its end."""
     os.kill(process.pid, number)
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 0, said
     return said
 
 
-def test_it_answers_until_ctrl_c_and_knows_everything_when_it_is_started_again(
+def test_the_server_answers_until_ctrl_c_and_a_restart_keeps_its_executions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Functions answer as the file says, a service without an endpoint fails its Task; what ran is ABORTED.
+    """Functions answer as the file says; a service without an endpoint fails its Task; running executions are ABORTED.
 
-    A second server beside it would abort what it runs, and does not begin.
+    A second server does not begin, because it would abort what the first one runs.
 
-    The machine of a template, in virtual time, calls the function by its name; what ended first is forgotten as --keep
-    says.
+    In virtual time, a template's machine calls the function by name, and --keep removes the execution that ended first.
     """
     template = tmp_path / "template.yaml"
     template.write_text(TEMPLATE, encoding="utf-8")
@@ -88,8 +87,8 @@ def test_it_answers_until_ctrl_c_and_knows_everything_when_it_is_started_again(
     assert "Traceback" not in ended(process, signal.SIGTERM)
 
 
-def test_a_template_is_deployed_in_the_servers_account_with_the_type_that_it_refers_to(tmp_path: Path) -> None:
-    """Otherwise it would start nested executions in an account that nobody has, and an Express machine as another."""
+def test_a_template_is_deployed_in_the_servers_account_with_its_type(tmp_path: Path) -> None:
+    """AWS::AccountId is the server's account. A parameter may give the machine's type, and must have a value."""
     path = tmp_path / "template.yaml"
     quick = TEMPLATE.replace("Type: STANDARD", "Type: !Ref Kind").replace("!GetAtt Charge.Arn", "!Ref AWS::AccountId")
     path.write_text("Parameters: {Kind: {Type: String, Default: EXPRESS}}" + quick, encoding="utf-8")
@@ -103,7 +102,7 @@ def test_a_template_is_deployed_in_the_servers_account_with_the_type_that_it_ref
 
 @pytest.mark.parametrize(("stage", "created", "seconds"), [("prod", True, 600), ("dev", True, 5), ("test", False, 0)])
 def test_conditions_choose_what_a_template_deploys(tmp_path: Path, stage: str, created: bool, seconds: int) -> None:
-    """Resources, values and properties; a machine whose condition has no value yet is refused by its name."""
+    """Conditions choose resources, values and properties. A condition without a value yet is refused by name."""
     path = tmp_path / "template.yaml"
     text = CONDITIONS + TEMPLATE.replace("86400", "!If [Live, 600, 5]").replace(
         "Order:", "Order:\n    Condition: Wanted"
@@ -129,8 +128,8 @@ Conditions:
 """
 
 
-def test_what_cannot_begin_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A taken port, a folder that is none, an unusable file of functions or template: status 2."""
+def test_a_server_that_cannot_begin_prints_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A taken port, a bad folder or an unusable file of functions or template gives one sentence and status 2."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert main(["--port", port, "--data", str(tmp_path)]) == 2
@@ -164,7 +163,7 @@ def test_without_its_extra_the_server_says_what_to_install(program: str, status:
 
 
 def test_the_containers_command_is_one_that_the_server_takes() -> None:
-    """No container is built here: its file's entry point is parsed, and what it copies exists."""
+    """The server accepts the entry point of the Containerfile. No container is built here."""
     file = (Path(__file__).parents[2] / "Containerfile").read_text(encoding="utf-8")
     entry = json.loads(next(line for line in file.splitlines() if line.startswith("ENTRYPOINT")).partition(" ")[2])
     assert entry[:3] == ["python", "-m", "states_language.server"]

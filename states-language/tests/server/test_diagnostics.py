@@ -1,4 +1,4 @@
-"""A bad definition, and a text that is not valid JSON, are reported with AWS's codes, places and words."""
+"""A bad definition or invalid JSON is reported with AWS's codes, places and words."""
 
 import json
 from typing import Any
@@ -67,13 +67,13 @@ for text, kind, words in QUERIES:
 
 @pytest.mark.parametrize(("definition", "expected"), CASES)
 def test_a_problem_has_awss_code_words_and_place(definition: dict[str, Any], expected: Reports) -> None:
-    """Others measured them on AWS."""
+    """A problem has AWS's code, words and place, as others measured them."""
     reports = diagnostics(json.dumps(definition), "STANDARD")
     assert [(each["code"], each["message"], each.get("location")) for each in reports] == expected
 
 
 def test_a_refusal_names_every_problem() -> None:
-    """They follow each other, each with its place; a problem without a place has null."""
+    """A refusal lists every problem with its place, or null where it has none."""
     with pytest.raises(Refusal) as refusal:
         refuse_bad(json.dumps(CASES[1][0]), "STANDARD")
     assert str(refusal.value) == (
@@ -103,7 +103,7 @@ def test_a_refusal_names_every_problem() -> None:
     ],
 )  # fmt: skip
 def test_bad_json_has_jacksons_message(text: str, message: str, column: int) -> None:
-    """It names the unexpected token or character, and the place after it."""
+    """Jackson's message names the unexpected token or character, and the place after it."""
     with pytest.raises(ValueError) as problem:  # noqa: PT011
         parsed(text)
     worded, place = message_and_place(text, problem.value)
@@ -112,14 +112,14 @@ def test_bad_json_has_jacksons_message(text: str, message: str, column: int) -> 
     assert place == f'[Source: (String)"{text}"; line: 1, column: {column}]'
 
 
-def test_what_is_outside_of_texts_is_counted() -> None:
-    """Each text counts as one; escapes end none, and the rest of a text without an end belongs to it."""
+def test_outside_texts_counts_each_string_as_one_character() -> None:
+    """A string counts as one. An escaped quote ends no string, and an open string takes the rest."""
     texts = (rb'["\\", "\"]"]', rb'[1, "\\\"', b'""' * 99, b"[" * 99)
     assert [outside_texts(text, 9) for text in texts] == [6, 5, 10, 99]
 
 
 def test_a_member_that_appears_twice_is_refused() -> None:
-    """One of the two would be lost."""
+    """A repeated member is refused, because one of the two would be lost."""
     reports = diagnostics('{"StartAt": "A",\n "States": {"A": {"Type": "Succeed"}, "A": {"Type": "Fail"}}}', "STANDARD")
     assert [(one["code"], one["message"].partition("\n")[0]) for one in reports] == [
         ("INVALID_JSON_DESCRIPTION", "Duplicate field 'A'")

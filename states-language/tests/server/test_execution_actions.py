@@ -1,4 +1,4 @@
-"""Executions as an SDK uses them: start, describe, list, read the history, stop; and what is refused."""
+"""Executions as an SDK uses them: start, describe, list, read the history and stop; and the refusals."""
 
 import json
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ OF_A_RUN = PREFIX.replace("stateMachine", "execution") + "deployed/label:gone"
 
 
 def test_an_execution_from_start_to_stop(states: Any) -> None:
-    """StartExecution, DescribeExecution and StopExecution answer with what the SDK expects, dates as dates."""
+    """StartExecution, DescribeExecution and StopExecution return what the SDK expects, dates as dates."""
     machine = created(states, "waits", WAIT)
     started = states.start_execution(stateMachineArn=machine, name="life", input='{"a": 1}')
     arn = machine.replace(":stateMachine:", ":execution:") + ":life"
@@ -42,7 +42,7 @@ def test_an_execution_from_start_to_stop(states: Any) -> None:
 
 
 def test_lists_are_paged(states: Any) -> None:
-    """ListExecutions goes newest first, by status, page by page."""
+    """ListExecutions lists the newest first, filtered by status, page by page."""
     machine = created(states, "listed")
     for number in range(3):
         ran(states, machine, name=f"page-{number}")
@@ -55,7 +55,7 @@ def test_lists_are_paged(states: Any) -> None:
 
 
 def test_the_history_is_paged_and_can_be_reversed(states: Any) -> None:
-    """GetExecutionHistory answers in pages, backwards too, and without data on request."""
+    """GetExecutionHistory returns pages, backwards too, and omits data on request."""
     arn = states.start_execution(**DEPLOYED, input='{"a": 1}')["executionArn"]
     over(states, arn)
     paginator = states.get_paginator("get_execution_history")
@@ -70,7 +70,7 @@ def test_the_history_is_paged_and_can_be_reversed(states: Any) -> None:
 
 
 def test_a_page_of_a_history_ends_after_a_megabyte(states: Any) -> None:
-    """A page with more would keep everybody else waiting while it is written; the next goes on, in either order."""
+    """A larger page would delay all other clients while it is written. The next page goes on, in either order."""
     names = "ABCDE"
     passes = {name: {"Type": "Pass", "Next": then} for name, then in pairwise(names)}
     arn = created(states, "large-events", {"StartAt": "A", "States": {**passes, "E": {"Type": "Succeed"}}})
@@ -84,7 +84,7 @@ def test_a_page_of_a_history_ends_after_a_megabyte(states: Any) -> None:
 
 
 def test_a_machine_starts_an_execution(states: Any) -> None:
-    """states:startExecution answers with ARN and date and waits for nothing."""
+    """states:startExecution returns the ARN and the date and does not wait for the end."""
     begun = {"StateMachineArn": DEPLOYED["stateMachineArn"], "Name": "begun", "Input": {"by.$": "$$.Execution.Id"}}
     output = json.loads(ran(states, created(states, "starts", calling(START, begun, End=True)))["output"])
     arn = PREFIX.replace("stateMachine", "execution") + "deployed:begun"
@@ -94,8 +94,8 @@ def test_a_machine_starts_an_execution(states: Any) -> None:
     assert list(json.loads(states.describe_execution(executionArn=arn)["input"])) == ["by"]
 
 
-def test_a_start_that_is_refused_has_the_name_that_aws_gives_it(states: Any) -> None:
-    """A refusal of StartExecution fails the Task under the service's name for it; so does a missing function."""
+def test_a_refused_start_fails_the_task_with_awss_error_name(states: Any) -> None:
+    """A refused StartExecution fails the Task with the service's error name, and so does a missing function."""
     cases = {
         "starts-nowhere": ({"StateMachineArn": PREFIX + "nowhere"}, "StepFunctions.StateMachineDoesNotExistException"),
         "starts-badly": ({"StateMachineArn": PREFIX + "deployed", "Name": "a*"}, "StepFunctions.InvalidNameException"),
@@ -107,7 +107,7 @@ def test_a_start_that_is_refused_has_the_name_that_aws_gives_it(states: Any) -> 
 
 
 @pytest.mark.parametrize("name", ["a b", "a/b", "a:b", "a*", "a$", 'a"b', "a\\b", "a\x01", "malformed*"])
-def test_names_that_aws_refuses(states: Any, name: str) -> None:
+def test_a_name_that_aws_refuses_is_invalid_name(states: Any, name: str) -> None:
     """White space, brackets, wildcards, special and control characters are InvalidName, for executions and machines."""
     assert refusal(states.start_execution, **DEPLOYED, name=name)[0] == "InvalidName"
     machine = {"name": name, "definition": json.dumps(PASS), "roleArn": ROLE}
@@ -150,8 +150,8 @@ def test_names_that_aws_refuses(states: Any, name: str) -> None:
         ("MakeCoffee", {}, "UnknownOperationException"),
     ],
 )
-def test_a_bad_request_is_400_by_awss_name(states: Any, action: str, parameters: Any, error: str) -> None:
-    """Even a request that the SDK would never send gets 400, an error's name and a sentence."""
+def test_a_bad_request_is_400_with_awss_error_name(states: Any, action: str, parameters: Any, error: str) -> None:
+    """Even a request that the SDK would never send gets 400, an error name and a sentence."""
     headers = {"X-Amz-Target": f"AWSStepFunctions.{action}", "Content-Type": "application/x-amz-json-1.0"}
     with urllib3.PoolManager() as http:
         answer = http.request("POST", states.meta.endpoint_url, body=json.dumps(parameters), headers=headers)
@@ -160,7 +160,7 @@ def test_a_bad_request_is_400_by_awss_name(states: Any, action: str, parameters:
 
 
 def test_an_express_execution_is_answered_at_once(states: Any) -> None:
-    """StartSyncExecution gives output or error; a Standard machine has no such start."""
+    """StartSyncExecution returns output or error; it is refused for a Standard machine."""
     arn = created(states, "express", type="EXPRESS")
     answer = states.start_sync_execution(stateMachineArn=arn, input='{"a":1}', name="one")
     assert (answer["status"], answer["output"], answer["name"]) == ("SUCCEEDED", '{"a":1}', "one")

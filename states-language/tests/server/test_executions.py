@@ -1,4 +1,4 @@
-"""The registry of executions, in one life of the service and across several."""
+"""The registry of executions, within one run of the service and over several."""
 
 import asyncio
 import threading
@@ -27,18 +27,18 @@ DEMO = '{"pathParameters": {"streamId": "demo"}, "queryStringParameters": {}}'
 
 
 async def nothing(_: object) -> None:
-    """No machine of these tests has a Task that ends."""
+    """Do nothing: no machine of these tests has a Task that ends by this."""
 
 
 async def over(known: KnownExecution) -> None:
-    """Return once it has ended."""
+    """Return once the execution has ended."""
     async with asyncio.timeout(10):
         while known.closing is None:
             await asyncio.sleep(0)
 
 
 def in_service(folder: Path, body: Callable[[Executions], Awaitable[Any]], **options: Any) -> Any:
-    """Run `body` in one life of the service, and return its result."""
+    """Run `body` in one run of the service, and return its result."""
 
     async def run() -> Any:
         async with stepfunctions(folder, *MACHINES, **{"perform": nothing, **options}) as states:
@@ -48,7 +48,7 @@ def in_service(folder: Path, body: Callable[[Executions], Awaitable[Any]], **opt
 
 
 def test_a_running_execution_is_aborted_and_has_a_successor(tmp_path: Path) -> None:
-    """After an end of the service, clean or not, one execution continues the stream with the same input."""
+    """After the service ends, cleanly or not, its executions are ABORTED and one successor has the same input."""
     arns = []
 
     async def first(executions: Executions) -> None:
@@ -76,7 +76,7 @@ def test_a_running_execution_is_aborted_and_has_a_successor(tmp_path: Path) -> N
 
 
 def test_a_torn_line_is_skipped(tmp_path: Path) -> None:
-    """A kill in the middle of a write loses only that line, and what another version wrote stops no start."""
+    """A kill within a write loses only that line, and a line of another version does not stop the start."""
 
     async def first(executions: Executions) -> None:
         executions.start(WAITS, DEMO, "torn")
@@ -97,7 +97,7 @@ def test_a_torn_line_is_skipped(tmp_path: Path) -> None:
 
 
 def test_a_closed_registry_halts_its_machines(tmp_path: Path) -> None:
-    """A function that the end of the service killed is not retried, and the record is left as that of a running one."""
+    """After `close` a killed function is not retried, and the record on disk stays that of a running execution."""
     started: list[asyncio.Future[None]] = []
 
     async def perform(_: object) -> None:
@@ -118,7 +118,7 @@ def test_a_closed_registry_halts_its_machines(tmp_path: Path) -> None:
 
 
 def test_the_listener_is_called_at_each_start_and_end(tmp_path: Path) -> None:
-    """It is called once each, and not again for a second stop."""
+    """The listener is called once at each start and end, and not again for a second stop."""
     seen: list[str] = []
 
     async def body(executions: Executions) -> None:
@@ -131,8 +131,10 @@ def test_the_listener_is_called_at_each_start_and_end(tmp_path: Path) -> None:
     assert seen == ["RUNNING", "ABORTED"]
 
 
-def test_a_watcher_that_fails_reaches_no_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Executions start, stop and end; the failure is one line on standard error, once."""
+def test_a_failing_listener_is_reported_once_and_affects_no_execution(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """If a listener raises, executions still start, stop and end. The failure is one line on standard error, once."""
 
     class Broken(Exception):
         pass
@@ -158,8 +160,8 @@ def test_a_watcher_that_fails_reaches_no_request(tmp_path: Path, capsys: pytest.
     assert lines[0].endswith("Broken: no \\ud800\\x1b[2J")
 
 
-def test_what_ended_first_is_forgotten_and_what_runs_does_not_count(tmp_path: Path) -> None:
-    """The number counts; running ones are kept beside them, and a restart keeps the same."""
+def test_the_executions_that_ended_first_are_forgotten_and_running_ones_kept(tmp_path: Path) -> None:
+    """Retention counts only ended executions and forgets the oldest of them; so does a restart."""
 
     async def kept(executions: Executions) -> tuple[list[str], list[str]]:
         running = [executions.start(WAITS, name=f"w{number}") for number in range(5)]
@@ -180,8 +182,8 @@ def test_what_ended_first_is_forgotten_and_what_runs_does_not_count(tmp_path: Pa
     assert (len(again), set(again) <= {*waiting, "p5"}) == (3, True)
 
 
-def test_a_history_that_is_read_while_it_is_forgotten(tmp_path: Path) -> None:
-    """The file may go before a thread reads it: the execution no longer exists then, and nothing breaks."""
+def test_reading_a_history_that_is_deleted_meanwhile_is_refused(tmp_path: Path) -> None:
+    """If the file is deleted before a thread reads it, the answer is ExecutionDoesNotExist."""
     forgotten = threading.Event()
 
     async def read() -> None:
@@ -201,8 +203,8 @@ def test_a_history_that_is_read_while_it_is_forgotten(tmp_path: Path) -> None:
     asyncio.run(read())
 
 
-def test_what_is_too_old_is_forgotten(tmp_path: Path) -> None:
-    """This happens when the next one starts or ends."""
+def test_an_execution_that_is_too_old_is_forgotten(tmp_path: Path) -> None:
+    """An execution past its age is forgotten when the next one starts or ends."""
 
     async def names(executions: Executions) -> list[str]:
         for number in range(2):

@@ -1,4 +1,4 @@
-"""http:invoke with a real server: what reaches the endpoint, what comes back, what a connection adds."""
+"""http:invoke against a real server: the request, the answer, and what a connection adds."""
 
 import functools
 import json
@@ -35,8 +35,8 @@ class Seen(NamedTuple):
 
 
 class Endpoint(BaseHTTPRequestHandler):
-    """/token issues tokens, /token?brief ended ones, /binary is an image, /large a megabyte, /NNN this status; others
-    count the calls.
+    """An endpoint that counts its calls. /token issues tokens, /token?brief ended ones, /binary is an image, /large a
+    megabyte, and /NNN has this status.
     """
 
     seen: list[Seen]
@@ -82,7 +82,7 @@ def seen() -> list[Seen]:
 
 
 def asked(connection: dict[str, Any] | None, task: HttpTask | None = None, **parameters: Any) -> dict[str, Any]:
-    """Return the result of a Task with these parameters and this connection, or those that `task` has."""
+    """Return the result of a Task with these parameters and this connection, or with the connections of `task`."""
     given = {"Method": "GET", "InvocationConfig": {"ConnectionArn": ARN}, **parameters}
     arn = "arn:aws:states:eu-west-1:111111111111:execution:m:e"
     call = TaskCall("arn:aws:states:::http:invoke", "http", "invoke", False, None, given, None, arn, "S", 0, None)
@@ -113,11 +113,11 @@ def authorized(address: str, method: str = "POST") -> dict[str, Any]:
 
 
 class Held(dict[str, Any]):
-    """A connection that a weak reference follows."""
+    """A connection that a weak reference can follow."""
 
 
-def test_the_connection_goes_before_the_task(endpoint: str, seen: list[Seen]) -> None:
-    """Headers, query and body of both are merged, as in the Developer Guide's example."""
+def test_the_connections_values_precede_those_of_the_task(endpoint: str, seen: list[Seen]) -> None:
+    """Headers, query and body of both are merged; the connection's win, as in the Developer Guide's example."""
     answer = asked(
         keyed(**ADDED),
         ApiEndpoint=f"{endpoint}/path?a=1",
@@ -142,7 +142,7 @@ def test_the_connection_goes_before_the_task(endpoint: str, seen: list[Seen]) ->
     [("INDICES", "a[0]=x&a[1]=y"), ("REPEAT", "a=x&a=y"), ("COMMAS", "a=x,y"), ("BRACKETS", "a[]=x&a[]=y")],
 )
 def test_a_form_writes_arrays_in_four_ways(endpoint: str, seen: list[Seen], form: str, body: str) -> None:
-    """Keys are encoded, and an object's member is in brackets."""
+    """A form writes an array in the chosen format. Keys are encoded, and an object's member is in brackets."""
     transform = {"RequestBodyEncoding": "URL_ENCODED", "RequestEncodingOptions": {"ArrayFormat": form}}
     content = {"a": ["x", "y"], "metadata": {"order details": "b c", "n": 1}}
     asked(keyed(), ApiEndpoint=endpoint, Method="POST", RequestBody=content, Transform=transform)
@@ -150,8 +150,8 @@ def test_a_form_writes_arrays_in_four_ways(endpoint: str, seen: list[Seen], form
     assert seen[0].body == f"{encoded}&metadata%5Border%20details%5D=b%20c&metadata%5Bn%5D=1"
 
 
-def test_basic_and_oauth_authorize(endpoint: str, seen: list[Seen]) -> None:
-    """The OAuth token is requested with the client's credentials, at the connection's endpoint."""
+def test_a_basic_or_oauth_connection_authorizes_the_request(endpoint: str, seen: list[Seen]) -> None:
+    """The OAuth token is requested at the connection's endpoint with the client's credentials."""
     basic = {"BasicAuthParameters": {"Username": "u", "Password": "p"}}
     asked({"AuthorizationType": "BASIC", "AuthParameters": basic}, ApiEndpoint=endpoint)
     asked(authorized(f"{endpoint}/token"), ApiEndpoint=endpoint)
@@ -159,8 +159,8 @@ def test_basic_and_oauth_authorize(endpoint: str, seen: list[Seen]) -> None:
     assert seen[1].body == "grant_type=client_credentials&client_id=id&client_secret=s&scope=all"
 
 
-def test_a_token_that_has_ended_is_forgotten(endpoint: str, seen: list[Seen]) -> None:
-    """It and its connection are kept no longer than until the next token; the endpoint's own query is kept."""
+def test_an_expired_token_is_dropped_at_the_next_token(endpoint: str, seen: list[Seen]) -> None:
+    """The expired token and its connection are then freed. A token request keeps the endpoint's own query."""
     connections = {ARN[:-1] + end: Held(authorized(f"{endpoint}/token?brief", "GET")) for end in "ab"}
     held = [weakref.ref(connection) for connection in connections.values()]
     task = HttpTask(connections.pop)
@@ -171,8 +171,8 @@ def test_a_token_that_has_ended_is_forgotten(endpoint: str, seen: list[Seen]) ->
 
 
 @pytest.mark.usefixtures("seen")
-def test_what_is_no_success_fails_by_its_name(endpoint: str) -> None:
-    """A status, an answer that is no text or too large, or no server; no cause has a secret."""
+def test_each_failed_answer_has_its_error_name_and_no_secret(endpoint: str) -> None:
+    """A status, an answer that is no text or too large, and an absent server have error names and no secret."""
     assert failed(keyed(), ApiEndpoint=f"{endpoint}/404") == ("States.Http.StatusCode.404", '{"calls": 1}')
     assert failed(keyed(), ApiEndpoint=f"{endpoint}/302")[0] == "States.Http.StatusCode.302"
     assert failed(keyed(), ApiEndpoint=f"{endpoint}/binary")[0] == "States.Runtime"
@@ -182,8 +182,8 @@ def test_what_is_no_success_fails_by_its_name(endpoint: str) -> None:
     assert "secret" not in str(nobody)
 
 
-def test_no_request_is_sent_for_what_is_wrong(endpoint: str, seen: list[Seen]) -> None:
-    """An unknown connection, one without credentials, forbidden headers, or a body that cannot be merged."""
+def test_a_wrong_connection_or_request_fails_before_it_is_sent(endpoint: str, seen: list[Seen]) -> None:
+    """An unknown connection, one without credentials, a forbidden header or a wrong body fails without a request."""
     assert failed(None, ApiEndpoint=endpoint)[0] == "Events.ConnectionResource.ResourceNotFound"
     odd = keyed(HeaderParameters=[{"Name": "x"}])
     for bare in ({"AuthorizationType": "BASIC", "AuthParameters": {}}, {"AuthParameters": None}, odd):
@@ -204,8 +204,8 @@ def test_no_request_is_sent_for_what_is_wrong(endpoint: str, seen: list[Seen]) -
 
 
 @pytest.mark.usefixtures("seen")
-def test_a_machine_asks_the_endpoint(endpoint: str) -> None:
-    """It does so through the server, with named connections. The history has no credential."""
+def test_a_machine_calls_the_endpoint_through_the_server(endpoint: str) -> None:
+    """A Task uses a connection by its name. The history has no credential."""
     parameters = {"ApiEndpoint": endpoint, "Method": "GET", "Authentication": {"ConnectionArn": ARN}}
     with Server() as server:
         server.connections["Shop"] = keyed()
@@ -218,7 +218,7 @@ def test_a_machine_asks_the_endpoint(endpoint: str) -> None:
 
 @pytest.mark.usefixtures("seen")
 def test_a_trace_shows_request_and_response(endpoint: str) -> None:
-    """The form is that of the Developer Guide's example; what the connection adds is shown if it is asked for."""
+    """A trace has the form of the Developer Guide's example. The connection's values are shown only on request."""
     state = {"Type": "Task", "Resource": "arn:aws:states:::http:invoke", "End": True, "Parameters": {
         "ApiEndpoint": f"{endpoint}/201", "Method": "POST", "Headers": {"Own": "h", "header-param": "ours"},
         "QueryParameters": {"q": "ours", "n": 1}, "RequestBody": {"mode": "ours", "job": "j"},
@@ -249,8 +249,8 @@ def test_a_trace_shows_request_and_response(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["[1]", "Shop: API_KEY", "Shop: {AuthParameters: {}}"])
-def test_a_file_of_connections_says_what_is_missing(tmp_path: Path, text: str) -> None:
-    """It names the file and what each connection needs."""
+def test_a_wrong_file_of_connections_is_refused(tmp_path: Path, text: str) -> None:
+    """The message names the file and says what each connection needs."""
     file = tmp_path / "connections.yml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(Mistake, match=r"connections\.yml: each name needs what CreateConnection takes"):

@@ -1,4 +1,4 @@
-"""Executions on disk."""
+"""The journals: executions on disk."""
 
 import cProfile
 import os
@@ -14,7 +14,7 @@ WAITS = "arn:aws:states:us-east-1:000000000000:stateMachine:waits"
 
 
 def test_the_order_of_starts_outlives_the_service(tmp_path: Path) -> None:
-    """Starts within one millisecond, in two lives of the service, are read in order; older names remain."""
+    """Starts within one millisecond, in two runs of the service, are read in order, after files with older names."""
     old = [Opening(f"arn:old{number}", "old", WAITS, "{}", number) for number in range(2)]
     for opening, name in zip(old, ("0" * 15 + "-" + "f" * 16, "0" * 14 + "1-" + "1" * 16), strict=True):
         journal = Journal(tmp_path / f"{name}.jsonl", OrderedDict())
@@ -29,7 +29,7 @@ def test_the_order_of_starts_outlives_the_service(tmp_path: Path) -> None:
 
 
 def test_few_files_are_open_however_many_executions_run(tmp_path: Path) -> None:
-    """Each journal has all its lines, and a process with 1,024 descriptors has some left for connections."""
+    """At most MOST_OPEN files are open, so 1,024 descriptors leave some for connections. No line is lost."""
     records = Journals(tmp_path)
     before = len(os.listdir("/proc/self/fd"))
     journals = [records.journal(Opening(f"arn:{number}", "one", WAITS, "{}", 0)) for number in range(3 * MOST_OPEN)]
@@ -44,7 +44,7 @@ def test_few_files_are_open_however_many_executions_run(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_ends_no_execution(tmp_path: Path) -> None:
-    """An unwritten line is written with the next one that can be, and the record is whole."""
+    """A line that cannot be written is written with the next one that can, so the record is whole."""
     journal = Journals(tmp_path).journal(Opening("arn:full", "full", WAITS, "{}", 0))
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (journal.path.stat().st_size + 10, unlimited[1]))
@@ -60,7 +60,7 @@ def test_a_full_disk_ends_no_execution(tmp_path: Path) -> None:
 
 
 def test_a_journal_that_cannot_be_opened_refuses_no_execution(tmp_path: Path) -> None:
-    """It is written whole once its file can be created."""
+    """An execution starts although its file cannot be created. The journal is written whole once it can."""
     folder = tmp_path / "executions"
     records = Journals(folder)
     folder.rmdir()
@@ -74,8 +74,8 @@ def test_a_journal_that_cannot_be_opened_refuses_no_execution(tmp_path: Path) ->
     assert list(StoredEvents(path)) == [{"id": 1, "half": "?"}, {"id": 2}]
 
 
-def test_a_page_of_a_history_reads_that_page(tmp_path: Path) -> None:
-    """From either end it reads few other events, as a binary search does."""
+def test_a_page_of_a_history_reads_few_other_events(tmp_path: Path) -> None:
+    """From either end a page parses few other events, as a binary search does."""
     journal = Journals(tmp_path).journal(Opening("arn:long", "long", WAITS, "{}", 0))
     for number in range(1, 4001):
         journal.event({"id": number})

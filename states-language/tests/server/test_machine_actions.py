@@ -11,7 +11,7 @@ from patience import in_thread
 
 
 def test_a_machine_is_described_with_the_variables_that_its_states_read(states: Any) -> None:
-    """A variable of a literal, of an inner state or of a function within an expression is none of its own."""
+    """variableReferences lists each state's variables, without those of literals, inner states or inner functions."""
     query = "{% $map($list, function($x) { $x + $n + $states.input.y }) ~> $sum %}"
     inner = line(C={"Type": "Pass", "Parameters": {"a.$": "States.Format('{}', $n.m[0])", "b": "$no"}, "End": True})
     rule = {"Variable": "$n", "NumericEqualsPath": "$m", "Next": "B"}
@@ -34,7 +34,7 @@ def test_a_machine_is_described_with_the_variables_that_its_states_read(states: 
 
 
 def test_a_machine_from_creation_to_deletion(states: Any) -> None:
-    """Created, described, listed, run, deleted: then it is gone."""
+    """A machine is created, described, listed, run and deleted; then it does not exist."""
     arn = created(states, "life", tags=[{"key": "a", "value": "b"}])
     assert arn == PREFIX + "life"
     described = states.describe_state_machine(stateMachineArn=arn)
@@ -53,7 +53,7 @@ def test_a_machine_from_creation_to_deletion(states: Any) -> None:
 
 
 def test_creating_again_is_no_error_unless_something_differs(states: Any) -> None:
-    """Name, definition, type and configurations are compared; role and tags are not."""
+    """A repeated creation is refused if name, definition, type or configurations differ; role and tags may."""
     arn = created(states, "again")
     assert created(states, "again", tags=[{"key": "a", "value": "b"}]) == arn
     request = {"name": "again", "roleArn": ROLE}
@@ -64,7 +64,7 @@ def test_creating_again_is_no_error_unless_something_differs(states: Any) -> Non
 
 
 def test_a_running_execution_keeps_its_definition(states: Any) -> None:
-    """An update affects the next execution; DescribeStateMachineForExecution says what each one runs."""
+    """An update affects later executions only. DescribeStateMachineForExecution returns the one that each runs."""
     arn = created(states, "changes", WAIT)
     old = states.start_execution(stateMachineArn=arn)["executionArn"]
     updated = states.update_state_machine(stateMachineArn=arn, definition=json.dumps(PASS))
@@ -81,7 +81,7 @@ def test_a_running_execution_keeps_its_definition(states: Any) -> None:
 
 
 def test_tags_are_added_and_taken_away(states: Any) -> None:
-    """Of a machine and of an activity; a later value of a key replaces the earlier one."""
+    """Tags of a machine or an activity are added and removed; a later value of a key replaces the earlier one."""
     first = [{"key": "a", "value": "1"}, {"key": "b", "value": "2"}]
     activity = states.create_activity(name="tagged", tags=first)["activityArn"]
     for arn in (activity, created(states, "tagged", tags=first)):
@@ -94,7 +94,7 @@ def test_tags_are_added_and_taken_away(states: Any) -> None:
 
 
 def test_created_machines_exist_after_a_restart(tmp_path: Path) -> None:
-    """They have their tags and executions; a machine of the stack has the stack's definition again."""
+    """After a restart machines have tags and executions. A machine of the stack has the stack's definition again."""
     with in_thread(lambda: service(tmp_path)) as url:
         states = states_client(url)
         arn = created(states, "kept", tags=[{"key": "a", "value": "b"}])
@@ -143,14 +143,14 @@ def _to(*groups: str) -> list[dict[str, Any]]:
     ],
 )  # fmt: skip
 def test_a_bad_logging_configuration_is_refused(states: Any, logging: dict[str, Any], message: str) -> None:
-    """Several destinations, none where something is logged (recorded), and one that is not a log group."""
+    """Logging needs exactly one destination (recorded), and it must be a log group."""
     request = {"name": "logs", "definition": json.dumps(PASS), "roleArn": ROLE}
     refused = refusal(states.create_state_machine, **request, loggingConfiguration=logging)
     assert refused == ("InvalidLoggingConfiguration", message)
 
 
 def test_a_configuration_is_described_whole_and_compared_whole(states: Any) -> None:
-    """A configuration is completed with the defaults, so a machine with the defaults equals one without (recorded)."""
+    """Defaults complete a configuration, so a machine with them given equals one without (recorded)."""
     arn = created(states, "whole", loggingConfiguration={"level": "ALL", "destinations": _to(_GROUP)})
     whole = {"level": "ALL", "includeExecutionData": False, "destinations": _to(_GROUP)}
     assert states.describe_state_machine(stateMachineArn=arn)["loggingConfiguration"] == whole
@@ -170,7 +170,7 @@ def test_a_customers_key_needs_its_id(states: Any) -> None:
 
 @pytest.mark.parametrize("action", ["dynamodb:getItems", "nothing:getItem", "emrserverless:runAway"])
 def test_an_action_that_no_service_has_is_refused(states: Any, action: str) -> None:
-    """botocore's models decide, and the words are AWS's for an unknown resource."""
+    """botocore's models decide which actions exist. The words are AWS's for an unknown resource."""
     definition = calling(f"arn:aws:states:::aws-sdk:{action}", {}, End=True)
     request = {"name": "unknown", "definition": json.dumps(definition), "roleArn": ROLE}
     code, message = refusal(states.create_state_machine, **request)

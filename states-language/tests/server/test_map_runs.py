@@ -1,4 +1,4 @@
-"""UpdateMapRun changes the bounds of a Map Run that runs, and is refused for any other."""
+"""UpdateMapRun changes the bounds of a running Map Run and is refused for any other."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ BOUNDS = ("maxConcurrency", "toleratedFailureCount", "toleratedFailurePercentage
 
 
 def running(states: Any, name: str, **fields: Any) -> tuple[str, str]:
-    """Return the ARNs of an execution and of its Map Run, whose four executions wait."""
+    """Return the ARNs of an execution and its Map Run of four executions that wait."""
     mapped = distributed(W={"Type": "Wait", "Seconds": 600, "End": True})
     arn = created(states, name, line(M={**mapped, **fields}))
     execution = states.start_execution(stateMachineArn=arn, input="[1, 2, 3, 4]")["executionArn"]
@@ -34,13 +34,15 @@ def statuses(states: Any, run: str) -> list[str]:
 
 
 def stop_first(states: Any, run: str) -> None:
-    """End the oldest running execution without success."""
+    """Stop the oldest running execution."""
     listed = states.list_executions(mapRunArn=run, statusFilter="RUNNING")["executions"]
     states.stop_execution(executionArn=listed[-1]["executionArn"])
 
 
 def test_concurrency_and_tolerance_change_while_a_map_run_runs(states: Any) -> None:
-    """More executions begin at once; fewer take the place of those that ended; each failure is judged anew."""
+    """A higher concurrency starts more at once, a lower one waits for ends. Each failure is judged by the new
+    tolerance.
+    """
     execution, run = running(states, "bounds", MaxConcurrency=1)
     assert statuses(states, run) == ["RUNNING"]
     assert "ResponseMetadata" in states.update_map_run(mapRunArn=run, maxConcurrency=3, toleratedFailureCount=3)
@@ -59,10 +61,10 @@ def test_concurrency_and_tolerance_change_while_a_map_run_runs(states: Any) -> N
     assert statuses(states, run) == ["ABORTED"] * 4
 
 
-def test_no_bound_on_concurrency_and_a_percentage(states: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A maxConcurrency of 0 starts all; a percentage is kept as it was sent, and the other bounds too.
+def test_a_concurrency_of_0_starts_all_and_a_percentage_is_kept(states: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A maxConcurrency of 0 starts all executions, and DescribeMapRun returns the percentage as sent.
 
-    An execution after those that are listed can be stopped all the same.
+    An execution beyond those that are listed can be stopped all the same.
     """
     execution, run = running(states, "no-bound", MaxConcurrency=2)
     states.update_map_run(mapRunArn=run, maxConcurrency=0, toleratedFailurePercentage=49.5)
@@ -81,7 +83,7 @@ def test_no_bound_on_concurrency_and_a_percentage(states: Any, monkeypatch: pyte
 def test_an_ended_execution_keeps_a_bounded_amount_of_its_map_runs(
     states: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first executions keep their input and history; of the others, DescribeExecution says what is left out."""
+    """The first child executions keep input and history; DescribeExecution marks the data of others as not included."""
     arn = created(states, "bounded", line(M=distributed(P={"Type": "Pass", "End": True})))
     monkeypatch.setattr(map_runs, "MOST_KEPT", 10_000)
     items = json.dumps(["x" * 1000, "y" * 3000])
@@ -97,7 +99,7 @@ def test_an_ended_execution_keeps_a_bounded_amount_of_its_map_runs(
 
 
 def test_a_percentage_above_a_hundred_is_refused(states: Any) -> None:
-    """The message names the member and its bound (botocore refuses the lower ones itself)."""
+    """The message names the member and its bound (botocore itself refuses values that are too low)."""
     run = "arn:aws:states:us-east-1:000000000000:mapRun:m/l:n"
     assert refusal(states.update_map_run, mapRunArn=run, toleratedFailurePercentage=100.5) == (
         "ValidationException",
@@ -106,8 +108,8 @@ def test_a_percentage_above_a_hundred_is_refused(states: Any) -> None:
     )
 
 
-def test_only_a_map_run_that_runs_is_updated(states: Any) -> None:
-    """An unknown one, an ended one, and an ARN of another kind are refused by AWS's names."""
+def test_an_unknown_or_ended_map_run_is_not_updated(states: Any) -> None:
+    """An unknown Map Run, an ended one and an ARN of another kind are refused with AWS's error names."""
     execution, run = running(states, "ended")
     states.stop_execution(executionArn=execution)
     ended = refusal(states.update_map_run, mapRunArn=run, maxConcurrency=1)

@@ -1,4 +1,4 @@
-"""TestState's mocked results are checked against the models that botocore has."""
+"""TestState checks mocked results against botocore's models."""
 
 import json
 from typing import Any
@@ -62,7 +62,7 @@ def _answer(states: Any, state: Any, result: Any, mode: str | None) -> Any:
 def test_a_result_that_the_api_cannot_give_is_refused(
     states: Any, state: Any, result: Any, mode: str | None, reason: str
 ) -> None:
-    """STRICT is the default; others recorded AWS's texts for missing fields and types."""
+    """A mocked result outside the API's model is refused; STRICT is the default. Others recorded AWS's texts."""
     with pytest.raises(Exception, match="ValidationException") as refused:
         _answer(states, state, result, mode)
     assert str(refused.value).endswith(f"Mock result schema validation error: {reason}")
@@ -82,8 +82,8 @@ def test_a_result_that_the_api_cannot_give_is_refused(
         (_sync("eks:runJob"), "any", "STRICT"),
     ],
 )
-def test_a_result_that_it_can_give_is_taken(states: Any, state: Any, result: Any, mode: str | None) -> None:
-    """Others are in AWS's recordings; the result of a function and of a token's holder is any JSON value."""
+def test_a_result_that_the_api_can_give_is_accepted(states: Any, state: Any, result: Any, mode: str | None) -> None:
+    """A result within the model is accepted. A function's or a token holder's result may be any JSON value."""
     assert json.loads(_answer(states, state, result, mode)["output"]) == result
 
 

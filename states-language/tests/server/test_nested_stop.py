@@ -1,4 +1,4 @@
-"""Stopping a `.sync` Task stops what it has started, at any depth, and what a Map Run has started."""
+"""The end of a `.sync` Task or a Map Run stops the executions that it started, at any depth."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def beside_a_failure(state: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def parents(middle: str) -> dict[str, dict[str, Any]]:
-    """Return machines that start the middle one, whose executions start the leaf."""
+    """Return machines that start the middle machine, which starts the leaf."""
     mapped = {"Type": "Map", "ItemProcessor": line(Nest=nest(middle)), "End": True}
     apart = distributed(Nest=nest(middle))
     caught = beside_a_failure(nest(middle), Catch=[{"ErrorEquals": ["States.ALL"], "Next": "Wait"}], Next="Wait")
@@ -38,8 +38,8 @@ def parents(middle: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("case", parents("arn"))
-def test_the_executions_below_are_aborted_however_deep(states: Any, case: str) -> None:
-    """Child and grandchild; each history ends with the ExecutionAborted of a StopExecution without error and cause."""
+def test_nested_executions_are_aborted_at_any_depth(states: Any, case: str) -> None:
+    """Child and grandchild are ABORTED. Each history ends with ExecutionAborted, without error and cause."""
     name = case.replace(" ", "-")
     leaf = created(states, f"leaf-{name}", LEAF)
     middle = created(states, f"middle-{name}", line(Nest=nest(leaf)))
@@ -73,7 +73,7 @@ def test_the_executions_below_are_aborted_however_deep(states: Any, case: str) -
 
 
 def test_one_execution_of_a_map_run_is_stopped_by_its_arn(states: Any) -> None:
-    """What it waits for ends with it, and an item that was aborted fails the run; the error and the cause are kept."""
+    """A stopped child execution keeps error and cause; its nested execution is aborted and its Map Run fails."""
     leaf = created(states, "leaf-of-run", LEAF)
     parent = created(states, "runs", line(Map=distributed(Nest=nest(leaf))))
     execution = states.start_execution(stateMachineArn=parent, input="[1]")["executionArn"]
@@ -90,8 +90,8 @@ def test_one_execution_of_a_map_run_is_stopped_by_its_arn(states: Any) -> None:
 
 
 @pytest.mark.parametrize("version", ["", ":2"])
-def test_nobody_waits_for_an_express_execution(states: Any, version: str) -> None:
-    """It cannot be described, so the Task fails by Step Functions' name for that, and none is started."""
+def test_a_sync_task_cannot_start_an_express_machine(states: Any, version: str) -> None:
+    """An Express execution cannot be described, so the Task fails with Step Functions' error name and starts none."""
     express = created(states, f"express{version[1:]}", LEAF, type="EXPRESS")
     arn = created(states, f"waits-for-express{version[1:]}", line(Nest=nest(express, version)))
     ended = ran(states, arn)

@@ -1,4 +1,4 @@
-"""Definitions are read beside the event loop, once each; histories are kept as texts."""
+"""Definitions are read once each, off the event loop; histories are kept as texts."""
 
 import asyncio
 import gc
@@ -24,12 +24,12 @@ from states_language.server.stored_events import StoredEvents
 
 
 def failing(comment: str) -> str:
-    """Return a definition that no other test has, of a machine that fails."""
+    """Return a definition of a machine that fails, with a comment of its own."""
     return json.dumps({"StartAt": "A", "Comment": comment, "States": {"A": {"Type": "Fail"}}})
 
 
-def test_a_thread_that_reads_gives_way_and_no_other_does() -> None:
-    """Otherwise one that loses its core while it holds Python's lock would stop the event loop too."""
+def test_only_a_reading_thread_yields_pythons_lock() -> None:
+    """A reading thread that loses its core while it holds Python's lock would stop the event loop too, so it pauses."""
 
     async def rests() -> list[bool]:
         reader = Reader()
@@ -41,8 +41,8 @@ def test_a_thread_that_reads_gives_way_and_no_other_does() -> None:
     assert beside.rest is None
 
 
-def test_a_definition_is_read_once_with_a_rest_after_every_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a megabyte, a copy and a look at all states would each take Python's lock for many milliseconds."""
+def test_a_definition_is_read_once_with_a_pause_after_every_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copying a megabyte or walking all its states at once would hold Python's lock for many milliseconds."""
     states = {f"S{number}": {"Type": "Pass", "Next": f"S{number + 1}"} for number in range(2_000)}
     text = json.dumps({"StartAt": "S0", "States": {**states, "S2000": {"Type": "Succeed"}}})
     since, most, texts = 0, 0, 0
@@ -66,7 +66,7 @@ def test_a_definition_is_read_once_with_a_rest_after_every_few_calls(monkeypatch
 
 
 def test_a_request_after_the_end_is_refused(tmp_path: Path) -> None:
-    """Its answer is 400, as of any other refusal."""
+    """A request after the service's end gets 400, as any other refusal."""
 
     async def late() -> Any:
         async with stepfunctions(tmp_path) as api:
@@ -78,7 +78,7 @@ def test_a_request_after_the_end_is_refused(tmp_path: Path) -> None:
 
 
 def test_no_definition_is_read_on_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not to create or update a machine, to start a version or an alias, to redrive, or to test a state."""
+    """Creating, updating, starting a version or alias, redriving and TestState read no definition on the event loop."""
     monkeypatch.setattr("states_language.server.diagnostics._examined", Remembered(1))
     here = []
 
@@ -116,8 +116,8 @@ def test_no_definition_is_read_on_the_event_loop(tmp_path: Path, monkeypatch: py
     assert here == []
 
 
-def test_the_history_of_what_runs_is_no_work_for_the_collector(tmp_path: Path) -> None:
-    """Of a thousand events the garbage collector walks through a few objects; each event reads as it was written."""
+def test_the_history_of_a_running_execution_is_few_objects(tmp_path: Path) -> None:
+    """A thousand events are few objects for the garbage collector, and each reads as it was written."""
     wait = {"Type": "Wait", "Seconds": 0, "Next": "B"}
     more = {"Type": "Choice", "Choices": [{"Variable": "$", "IsNull": True, "Next": "C"}], "Default": "A"}
     loop = {"StartAt": "A", "States": {"A": wait, "B": more, "C": {"Type": "Succeed"}}}
@@ -149,7 +149,7 @@ def test_the_history_of_what_runs_is_no_work_for_the_collector(tmp_path: Path) -
     ],
 )
 def test_an_ended_execution_leaves_nothing_to_the_collector(tmp_path: Path, state: dict[str, Any]) -> None:
-    """However it ends: to free what earlier ones left once took the collector 100 ms, in which nobody was answered."""
+    """An ended execution leaves no cycles. Freeing them once took 100 ms, in which no request was answered."""
 
     async def main() -> list[int]:
         async with stepfunctions(tmp_path, ("m", line(M=state))) as api:
@@ -173,8 +173,8 @@ def test_an_ended_execution_leaves_nothing_to_the_collector(tmp_path: Path, stat
         gc.enable()
 
 
-def test_a_thread_writes_where_a_large_map_run_stood_and_one_of_two_redrives_reads_it(tmp_path: Path) -> None:
-    """The event loop does not wait for it; the executions go on with their inputs."""
+def test_a_thread_writes_the_place_of_a_large_map_run_and_one_redrive_reads_it(tmp_path: Path) -> None:
+    """The event loop does not wait for the write. Of two redrives one succeeds, with the executions' inputs."""
     selector = {"text.$": "$$.Execution.Input.text", "at.$": "$$.Map.Item.Value"}
     definition = line(M={**distributed(W=WAIT["States"]["S"]), "ItemsPath": "$.items", "ItemSelector": selector})
     request = {"stateMachineArn": PREFIX + "m", "input": json.dumps({"text": "é" * 2_000, "items": list(range(100))})}
@@ -203,8 +203,8 @@ def test_a_thread_writes_where_a_large_map_run_stood_and_one_of_two_redrives_rea
     asyncio.run(main())
 
 
-def test_a_running_history_is_read_as_a_stored_one(tmp_path: Path) -> None:
-    """Whole, by pages, and from the end."""
+def test_a_running_history_reads_like_a_stored_one(tmp_path: Path) -> None:
+    """The history in memory equals the stored one: whole, by slices, and from the end."""
 
     async def main() -> None:
         async with stepfunctions(tmp_path, ("m", WAIT)) as api:
@@ -219,8 +219,8 @@ def test_a_running_history_is_read_as_a_stored_one(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_of_a_very_large_definition_the_first_problems_are_listed() -> None:
-    """Each needs another reading of all of it, so their number is bounded."""
+def test_a_very_large_definition_lists_only_its_first_problems() -> None:
+    """Each problem needs another reading of the whole text, so their number is bounded."""
     states = {f"S{number}": {"Type": "Pass", "No": 1, "Next": f"S{number + 1}"} for number in range(100)}
     definition = {"StartAt": "S0", "States": {**states, "S100": {"Type": "Succeed", "Comment": "x" * 900_000}}}
     text = json.dumps(definition)
@@ -230,8 +230,8 @@ def test_of_a_very_large_definition_the_first_problems_are_listed() -> None:
     assert examine(small) is examine(small)
 
 
-def test_the_texts_that_are_remembered_are_bounded() -> None:
-    """Their length is; recently used ones stay longest, and the newest whatever its length."""
+def test_remembered_keeps_texts_up_to_a_total_length() -> None:
+    """Recently used texts stay longest. The newest text is kept whatever its length."""
     kept: Remembered[int] = Remembered(10)
     kept.put("a" * 4, 1)
     kept.put("b" * 4, 2)
@@ -243,7 +243,7 @@ def test_the_texts_that_are_remembered_are_bounded() -> None:
 
 
 def test_no_cache_grows_for_ever() -> None:
-    """Those without a bound remember what the package itself names, and nothing of a definition or a request."""
+    """Caches without a bound hold only what the package itself names, nothing of a definition or a request."""
     unbounded = set()
     for found in pkgutil.walk_packages(states_language.__path__, "states_language."):
         for cache in vars(importlib.import_module(found.name)).values():

@@ -1,4 +1,4 @@
-"""RedriveExecution goes on from where an execution ended without success, after its history."""
+"""RedriveExecution continues an unsuccessful execution from where it ended, and its history too."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ Shape = list[tuple[str, int]]
 
 @pytest.fixture(scope="module")
 def worker(states: Any) -> str:
-    """The ARN of an activity; the tests answer its tasks, so each decides which fails."""
+    """The ARN of an activity. The tests answer its tasks, so each test decides which task fails."""
     return str(states.create_activity(name="redriven")["activityArn"])
 
 
@@ -31,13 +31,13 @@ def the_run(states: Any, execution: str) -> str:
 
 
 def executions_of(states: Any, run: str, **wanted: str) -> list[dict[str, Any]]:
-    """The executions of a Map Run described, oldest first."""
+    """Return the executions of a Map Run as DescribeExecution returns them, oldest first."""
     listed = states.list_executions(mapRunArn=run, **wanted)["executions"]
     return [states.describe_execution(executionArn=one["executionArn"]) for one in reversed(listed)]
 
 
 def answer(states: Any, activity: str, *, failing: str | None = None) -> Any:
-    """Takes the next task and ends it, with its input as the result, or without success where that is `failing`."""
+    """Take the next task, and return its input after sending it as the result, or failing if it equals `failing`."""
     task = states.get_activity_task(activityArn=activity)
     data = json.loads(task["input"])
     if data == failing:
@@ -61,7 +61,7 @@ def started(states: Any, machine: str, data: Any = None) -> str:
 
 
 def test_the_failed_task_is_scheduled_again_with_its_input_and_variables(states: Any, worker: str) -> None:
-    """What succeeded is not repeated; the history goes on, a second redrive counts, and success ends it."""
+    """States that succeeded are not repeated, the history continues, and each redrive is counted until success."""
     first = {"Type": "Pass", "Result": "kept", "Assign": {"seen": "a variable"}, "Next": "B"}
     last = {"Type": "Pass", "Parameters": {"data.$": "$", "seen.$": "$seen", "now.$": "$$.Execution"}}
     definition = line(A=first, B=work(worker, Next="C"), C={**last, "End": True})
@@ -101,7 +101,7 @@ def test_the_failed_task_is_scheduled_again_with_its_input_and_variables(states:
 
 
 def test_only_the_unsuccessful_executions_of_a_map_run_run_again(states: Any, worker: str) -> None:
-    """The Map Run and each execution of it keep their ARNs; the failed one goes on where it stood, the last begins."""
+    """ARNs stay the same. The failed child execution continues where it stood, and the unstarted one begins."""
     mapped = distributed(at_once=1, A={"Type": "Pass", "Next": "T"}, T=work(worker))
     execution = started(states, created(states, "redrive-run", line(M=mapped)), ["a", "b", "c"])
     assert [answer(states, worker, failing="b") for _ in range(2)] == ["a", "b"]
@@ -136,7 +136,7 @@ def test_only_the_unsuccessful_executions_of_a_map_run_run_again(states: Any, wo
 
 
 def test_an_express_execution_of_a_map_run_starts_afresh(states: Any, worker: str) -> None:
-    """It has its ARN and begins at its first state; while it waits its status is PENDING_REDRIVE."""
+    """An Express child keeps its ARN and begins at its first state. While it waits it is PENDING_REDRIVE."""
     mapped = distributed("EXPRESS", 1, T=work(worker, Next="U"), U=work(worker)) | {"ToleratedFailureCount": 1}
     execution = started(states, created(states, "redrive-express", line(M=mapped)), ["a", "b"])
     assert [answer(states, worker, failing="b"), answer(states, worker, failing="a")] == ["a", "a"]
@@ -159,8 +159,8 @@ def test_an_express_execution_of_a_map_run_starts_afresh(states: Any, worker: st
         assert kinds == ["ExecutionStarted", *task, *task, "ExecutionSucceeded"]
 
 
-def test_the_next_service_redrives_too(tmp_path: Path) -> None:
-    """The disk has where an execution and its Map Runs stood, its redrives with tokens, and its events."""
+def test_a_redrive_works_after_a_restart_of_the_service(tmp_path: Path) -> None:
+    """The disk has the place of an execution and its Map Runs, its redrives with their tokens, and its events."""
     wait = {"Type": "Wait", "SecondsPath": "$", "End": True}
     of_run = line(M=distributed(at_once=1, A={"Type": "Pass", "Next": "W"}, W=wait))
     alone = line(A={"Type": "Pass", "Result": 1, "Next": "W"}, W={"Type": "Wait", "Seconds": 600, "End": True})
@@ -206,7 +206,7 @@ def test_the_next_service_redrives_too(tmp_path: Path) -> None:
 
 
 def test_retries_start_anew_and_a_map_within_a_parallel_goes_on(states: Any, worker: str) -> None:
-    """A Task with one retry has it again after a redrive, however deep it lies."""
+    """After a redrive a Task has its retry again, also in a Map within a Parallel."""
     retried = work(worker, Retry=[{"ErrorEquals": ["Broken"], "MaxAttempts": 1, "IntervalSeconds": 1}])
     inner = {"Type": "Map", "ItemProcessor": line(T=retried), "End": True}
     machine = created(states, "redrive-deep", line(P={"Type": "Parallel", "Branches": [line(M=inner)], "End": True}))
@@ -220,8 +220,8 @@ def test_retries_start_anew_and_a_map_within_a_parallel_goes_on(states: Any, wor
     assert json.loads(over(states, execution)["output"]) == [["x"]]
 
 
-def test_what_was_stopped_or_timed_out_goes_on_with_the_definition_it_began_with(states: Any) -> None:
-    """The machine is updated in between; the machine's time-out begins again; a Fail state is entered again."""
+def test_a_stopped_or_timed_out_execution_is_redriven_with_its_first_definition(states: Any) -> None:
+    """An update in between has no effect. The machine's time-out begins again, and a Fail state is entered again."""
     wait = line(W={"Type": "Wait", "Seconds": 600, "End": True})
     machine = created(states, "redrive-stopped", wait)
     execution = started(states, machine)
@@ -249,7 +249,7 @@ def test_what_was_stopped_or_timed_out_goes_on_with_the_definition_it_began_with
 
 
 def test_a_client_token_makes_a_request_repeatable(states: Any) -> None:
-    """The same token returns the same date, and redrives once; lists say what was redriven."""
+    """A repeated clientToken returns the same date and redrives once. redriveFilter selects redriven executions."""
     machine = created(states, "redrive-token", line(F={"Type": "Fail"}))
     execution, other = started(states, machine), started(states, machine)
     over(states, execution), over(states, other)
@@ -264,8 +264,8 @@ def test_a_client_token_makes_a_request_repeatable(states: Any) -> None:
     assert (listed["executionArn"], listed["redriveCount"], "redriveDate" in listed) == (other, 0, False)
 
 
-def test_what_cannot_go_on_is_refused_with_the_reason_that_its_description_gives(states: Any) -> None:
-    """A success, a running one, one of a caught Map Run, an unknown one, one of an Express machine."""
+def test_a_redrive_is_refused_with_the_reason_that_describe_execution_gives(states: Any) -> None:
+    """Refused are: a success, a running, an unknown and an Express execution, and the child of a caught Map Run."""
     done = started(states, created(states, "redrive-done", line(P={"Type": "Pass", "End": True})))
     running = started(states, created(states, "redrive-running", line(W={"Type": "Wait", "Seconds": 600, "End": True})))
     mapped = {**distributed(F={"Type": "Fail"}), "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "Y"}]}
@@ -301,8 +301,8 @@ DAY = redrives.DAY_MS
         (0, {"open_runs": None}, redrives.NOT_KEPT),
     ],
 )
-def test_the_limits_of_a_redrive(now_ms: int, change: dict[str, Any], reason: str | None) -> None:
-    """14 days after the end, a year after the start, and 24,998 events."""
+def test_a_redrive_has_limits_of_age_and_events(now_ms: int, change: dict[str, Any], reason: str | None) -> None:
+    """A redrive needs an end within 14 days, a start within a year, and at most 24,998 events."""
     it: dict[str, Any] = {"stopped_ms": 0, "events": 5, "deleting": False, "open_runs": frozenset()} | change
     closing = redrives.Closing("FAILED", it["stopped_ms"], events=it["events"])
     opening = redrives.Opening("arn", "name", "machine", "{}", 0)
@@ -311,7 +311,7 @@ def test_the_limits_of_a_redrive(now_ms: int, change: dict[str, Any], reason: st
 
 
 def test_a_token_is_known_for_fifteen_minutes_and_for_ten_redrives() -> None:
-    """A later request is a new one."""
+    """After fifteen minutes or ten later redrives, the same clientToken counts as a new request."""
     made = [redrives.Redrive(at_ms, str(at_ms)) for at_ms in range(11)]
     assert redrives.repeated(made, "10", 10 + redrives.TOKEN_MS) == made[10]
     assert redrives.repeated(made, "10", 11 + redrives.TOKEN_MS) is None

@@ -1,4 +1,4 @@
-"""TestState as an SDK uses it: one state, run on its own."""
+"""TestState as an SDK uses it: one state, run alone."""
 
 import json
 import threading
@@ -26,8 +26,8 @@ from patience import in_thread
 from states_language.scheduling.pool import processes
 
 
-def test_what_cannot_run_is_refused(states: Any) -> None:
-    """A bad definition, an input that is not valid JSON, a missing state name, an unknown state."""
+def test_teststate_refuses_a_bad_definition_input_or_state_name(states: Any) -> None:
+    """A bad definition, invalid JSON as input, and a missing or unknown state name are refused."""
     passes = json.dumps({"Type": "Pass", "End": True})
     assert refusal(states.test_state, definition="no")[0] == "InvalidDefinition"
     assert refusal(states.test_state, definition='{"Type": "Pass"}')[0] == "InvalidDefinition"
@@ -96,7 +96,7 @@ def seen(context: str) -> dict[str, Any]:
 def test_a_mock_that_a_state_cannot_have_is_refused(
     states: Any, state: dict[str, Any], more: dict[str, Any], message: str
 ) -> None:
-    """As AWS recorded by localstack (tests of TestState); _WAITS and _CAUSE are in our words."""
+    """The messages are AWS's as localstack recorded them (its tests of TestState); _WAITS and _CAUSE are ours."""
     code = "InvalidDefinition" if message in (_UNMOCKED, _WAITS) else "ValidationException"
     message = message.format("Invalid Context object provided: " if message[0] == "{" else "supported when")
     assert refusal(states.test_state, definition=json.dumps(state), **more) == (code, message)
@@ -104,7 +104,7 @@ def test_a_mock_that_a_state_cannot_have_is_refused(
 
 @pytest.mark.parametrize(("state", "inner"), [(_MAP, next(iter(PASS["States"]))), (_PARALLEL, "T")])
 def test_a_mocked_error_comes_from_a_state_within(states: Any, state: dict[str, Any], inner: str) -> None:
-    """The Catcher of the Map or Parallel around it takes it as in an execution (Developer Guide, TestState)."""
+    """The Catcher of a Map or Parallel takes an inner state's mocked error (Developer Guide, TestState)."""
     catch = [{"ErrorEquals": ["States.TaskFailed"], "Next": "N"}]
     answer = states.test_state(
         definition=json.dumps({"StartAt": "M", "States": {"M": state | {"Catch": catch}, "N": {"Type": "Succeed"}}}),
@@ -113,15 +113,15 @@ def test_a_mocked_error_comes_from_a_state_within(states: Any, state: dict[str, 
     assert (answer["status"], answer["nextState"]) == ("CAUGHT_ERROR", "N")
 
 
-def test_a_tested_task_has_the_account_of_all_others(states: Any) -> None:
-    """A missing function is named by an ARN of the account of this service's machines."""
+def test_a_tested_task_names_the_servers_account(states: Any) -> None:
+    """The ARN of a missing function has the account of this service's machines."""
     state = {**calling("arn:aws:states:::lambda:invoke", {"FunctionName": "none"})["States"]["S"], "End": True}
     cause = states.test_state(definition=json.dumps(state), roleArn=ROLE)["cause"]
     assert cause.startswith("Function not found: arn:aws:lambda:us-east-1:000000000000:function:none:$LATEST ")
 
 
-def test_states_that_wait_for_an_expression_keep_nobody_from_a_history(tmp_path: Path) -> None:
-    """Of clients whose state's expression has no end there are as many as expressions are evaluated at once.
+def test_endless_expressions_delay_no_other_request(tmp_path: Path) -> None:
+    """As many clients as there are evaluators test a state whose expression has no end.
 
     A history and another test are answered meanwhile.
     """
@@ -147,7 +147,7 @@ def test_states_that_wait_for_an_expression_keep_nobody_from_a_history(tmp_path:
 
 
 def test_an_inspection_shows_the_variables_after_the_state(states: Any) -> None:
-    """Those of the request and those that the state, or its Catcher, assigns (API reference, InspectionData)."""
+    """They are those of the request and those that the state or its Catcher assigns (API reference, InspectionData)."""
     task = {"Type": "Task", "QueryLanguage": "JSONata", "Resource": "arn:aws:states:::aws-sdk:sfn:listActivities"}
     catch = [{"ErrorEquals": ["Bad"], "Assign": {"why": "{% $states.errorOutput.Cause %}"}, "Next": "N"}]
     state = {**task, "Assign": {"n": "{% $old + 1 %}"}, "Catch": catch, "End": True}
@@ -162,7 +162,7 @@ def test_an_inspection_shows_the_variables_after_the_state(states: Any) -> None:
 
 
 def test_an_inspection_shows_what_each_iteration_gets(states: Any) -> None:
-    """After an ItemSelector, and after an ItemBatcher; of an ItemReader, the text that the request says it has read."""
+    """It shows the items after ItemSelector, ItemBatcher and ItemsPointer; the request gives the ItemReader's text."""
     selected = {**_MAP, "ItemsPath": "$.items", "ItemSelector": {"n.$": "$$.Map.Item.Value", "of.$": "$.name"}}
     batched = {**_RUN, **selected, "ItemBatcher": {"MaxItemsPerBatch": 2}, "ItemProcessor": _RUN["ItemProcessor"]}
     from_s3 = {name: value for name, value in batched.items() if name != "ItemsPath"}
@@ -182,7 +182,7 @@ def test_an_inspection_shows_what_each_iteration_gets(states: Any) -> None:
 
 
 def inspected(states: Any, state: dict[str, Any], read: str = "", failed: int = 0) -> Any:
-    """Return the inspection of a mocked Map of the input's three items."""
+    """Return the inspection of a mocked Map over three items."""
     settings = {"mapItemReaderData": read, "mapIterationFailureCount": failed}
     answer = states.test_state(
         definition=json.dumps(state), input='{"items": [1, 2, 3], "name": "x", "share": 50}',
@@ -196,7 +196,7 @@ _BELOW_A = {"InputType": "JSON", "ItemsPointer": "/a"}
 
 
 def test_a_maps_bounds_are_read_from_its_input(states: Any) -> None:
-    """By an expression, and by a path after InputPath; a percentage counts the items."""
+    """A Map's bounds come from expressions, or from paths after InputPath. A percentage is of the items."""
     queried = {"QueryLanguage": "JSONata", "Items": "{% $states.input.items %}", "MaxConcurrency": "{% 2 + 3 %}"}
     share = {"ToleratedFailurePercentage": "{% $states.input.share %}"}
     pathed = {"InputPath": "$", "ItemsPath": "$.items", "ToleratedFailurePercentagePath": "$.share"}
@@ -218,7 +218,7 @@ def test_a_maps_bounds_are_read_from_its_input(states: Any) -> None:
     [("states:startExecution", "{% 5 %}"), ("sqs:sendMessage", "{% [1] %}"), ("events:putEvents", {"Entries": [5]})],
 )
 def test_arguments_that_make_no_request_fail_the_task(states: Any, resource: str, arguments: Any) -> None:
-    """The cause names them."""
+    """Arguments that make no request fail the Task with States.Runtime, and the cause names them."""
     task = {"Type": "Task", "QueryLanguage": "JSONata", "Resource": f"arn:aws:states:::{resource}", "End": True}
     answer = states.test_state(definition=json.dumps({**task, "Arguments": arguments}), roleArn=ROLE)
     assert answer["error"] == "States.Runtime"
@@ -226,15 +226,15 @@ def test_arguments_that_make_no_request_fail_the_task(states: Any, resource: str
 
 
 def test_a_state_within_a_map_has_an_item(states: Any) -> None:
-    """It is the first one, and the input (Developer Guide, TestState)."""
+    """$$.Map.Item of an inner state has index 0 and the input as its value (Developer Guide, TestState)."""
     inner = {"StartAt": "I", "States": {"I": {"Type": "Pass", "Parameters": {"i.$": "$$.Map.Item"}, "End": True}}}
     outer = {"StartAt": "M", "States": {"M": {**_MAP, "ItemProcessor": inner}}}
     item = states.test_state(definition=json.dumps(outer), stateName="I", input="7")["output"]
     assert json.loads(item) == {"i": {"Index": 0, "Value": 7}}
 
 
-def test_a_map_of_a_jsonata_machine_is_tested_in_it(states: Any) -> None:
-    """The states within it have the machine's query language."""
+def test_inner_states_of_a_tested_map_have_the_machines_query_language(states: Any) -> None:
+    """The states within a tested Map have the machine's query language."""
     inner = {"StartAt": "I", "States": {"I": {"Type": "Pass", "Output": "{% $states.input %}", "End": True}}}
     outer = {"QueryLanguage": "JSONata", "StartAt": "M", "States": {"M": {**_MAP, "ItemProcessor": inner}}}
     answer = states.test_state(definition=json.dumps(outer), stateName="M", input="[1]", mock={"result": "[2]"})

@@ -1,4 +1,4 @@
-"""Tasks as services perform them: by a token's holder, until the service stops, and in an SDK's words."""
+"""Tasks that services perform: token holders, stops, hanging services, and the errors of an SDK."""
 
 import asyncio
 import gzip
@@ -31,7 +31,7 @@ TASK = {
 
 
 def test_the_holder_of_a_token_ends_the_task(states: Any) -> None:
-    """A function gets the token; SendTaskSuccess sets the result, once. It checks the token before the output."""
+    """SendTaskSuccess with the function's token sets the result, once. The token is checked before the output."""
     execution, token = handed_over(states, "token-success")
     states.send_task_heartbeat(taskToken=token)
     assert refusal(states.send_task_success, taskToken=token, output="{")[0] == "InvalidOutput"
@@ -47,14 +47,14 @@ def test_the_holder_of_a_token_ends_the_task(states: Any) -> None:
 
 
 def test_the_tokens_of_a_stopped_execution_are_closed(states: Any) -> None:
-    """SendTaskSuccess is refused."""
+    """After a stop, SendTaskSuccess is refused with TaskTimedOut."""
     execution, token = handed_over(states, "token-stopped")
     states.stop_execution(executionArn=execution)
     assert until(lambda: refusal(states.send_task_success, taskToken=token, output="1")[0] == "TaskTimedOut")
 
 
 def test_a_stop_at_any_moment_of_a_task_is_quiet(tmp_path: Path) -> None:
-    """Before, during or after the call, or while it waits for a thread: no exception is unhandled."""
+    """A stop before, during or after the call leaves no unhandled exception, also while a call waits for a thread."""
     machine = load({"StartAt": "Ask", "States": {"Ask": TASK}})
     problems: list[dict[str, Any]] = []
 
@@ -75,10 +75,10 @@ def test_a_stop_at_any_moment_of_a_task_is_quiet(tmp_path: Path) -> None:
     assert problems == []
 
 
-def test_a_service_that_hangs_keeps_no_task_from_another(tmp_path: Path) -> None:
-    """Eight requests to it wait, and another service is asked meanwhile; a service that AWS does not have is not.
+def test_a_hanging_service_delays_no_task_of_another(tmp_path: Path) -> None:
+    """While eight requests to one service hang, another service answers. A service that AWS does not have fails.
 
-    Of http:invoke, each connection is such a service.
+    Each connection of http:invoke counts as a service.
     """
     free, silent = threading.Event(), socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -121,7 +121,7 @@ def test_a_service_that_hangs_keeps_no_task_from_another(tmp_path: Path) -> None
 
 
 def test_an_item_reader_gets_the_bytes_of_an_object(tmp_path: Path) -> None:
-    """The object is no text; a Task that asks for it gets a text. A ResultWriter puts what it writes there."""
+    """An ItemReader gets an object's bytes, such as gzip, and a Task a text. A ResultWriter writes to the bucket."""
     ask = {"Resource": "arn:aws:states:::s3:getObject", "Parameters": {"Bucket": "bucket", "Key": "manifest.txt"}}
     config = {"InputType": "JSONL", "ManifestType": "ATHENA_DATA"}
     run = {"StartAt": "P", "States": {"P": {"Type": "Pass", "End": True}}}
@@ -152,10 +152,10 @@ def test_an_item_reader_gets_the_bytes_of_an_object(tmp_path: Path) -> None:
         assert bucket.get_object(Bucket="bucket", Key=written["Key"])["Body"].read() == b"[[1],[2]]"
 
 
-def test_a_function_fails_by_the_name_of_what_its_endpoint_answers(
+def test_a_function_fails_with_an_error_name_for_each_answer_of_its_endpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No endpoint is named, nobody listens there, Lambda throttles, no JSON comes: each can be retried by its name."""
+    """No endpoint, no connection, throttling and invalid JSON each have an error name that a Retrier can match."""
     call = TaskCall("", "lambda", "invoke", False, "f", {}, {}, "arn:aws:states:us-east-1:000000000000:x", "S", 0, None)
 
     async def odd(*_: Any) -> Answered:

@@ -1,4 +1,4 @@
-"""Versions and aliases of state machines, the regions they lie in, and what goes with them."""
+"""Versions and aliases of state machines, regions, and the deletion of machines."""
 
 import functools
 import json
@@ -31,7 +31,7 @@ def route(*weights: tuple[str, int]) -> list[dict[str, Any]]:
 
 
 def test_a_version_stays_what_it_was(states: Any) -> None:
-    """It is described and started as it was published, and its executions are listed by its ARN."""
+    """A version is described and started as published, and its ARN lists its executions."""
     arn, first, second = published(states, "versioned")
     assert (first, second) == (f"{arn}:1", f"{arn}:2")
     described = states.describe_state_machine(stateMachineArn=first)
@@ -48,7 +48,7 @@ def test_a_version_stays_what_it_was(states: Any) -> None:
 
 
 def test_a_revision_is_published_once(states: Any) -> None:
-    """Publishing it again answers with its version; a number that was deleted is not given again."""
+    """Publishing a revision again returns its version. The number of a deleted version is not used again."""
     arn = created(states, "publishes")
     publish: Callable[..., Any] = functools.partial(states.publish_state_machine_version, stateMachineArn=arn)
     assert publish(description="one")["stateMachineVersionArn"] == f"{arn}:1"
@@ -64,7 +64,7 @@ def test_a_revision_is_published_once(states: Any) -> None:
 
 
 def test_an_alias_leads_to_its_versions(states: Any) -> None:
-    """Their weights decide; an execution names its alias, and a version in use is not deleted."""
+    """The alias's weights choose the version. An execution names its alias, and a version in use is not deleted."""
     arn, first, second = published(states, "aliased")
     alias = states.create_state_machine_alias(name="live", routingConfiguration=route((first, 100)))
     alias_arn = alias["stateMachineAliasArn"]
@@ -97,7 +97,7 @@ def test_an_alias_leads_to_its_versions(states: Any) -> None:
     ],
 )  # fmt: skip
 def test_an_alias_that_leads_nowhere_is_refused(states: Any, routes: list[tuple[str, int]], message: str) -> None:
-    """In AWS's words, as localstack recorded them."""
+    """A wrong routing configuration is refused in AWS's words, as localstack recorded them."""
     made = states.create_state_machine(name="leads", definition=json.dumps(PASS), roleArn=ROLE, publish=True)
     machine = made["stateMachineArn"]
     configuration = route(*((machine + suffix, weight) for suffix, weight in routes))
@@ -107,7 +107,7 @@ def test_an_alias_that_leads_nowhere_is_refused(states: Any, routes: list[tuple[
 
 
 def test_a_key_of_an_activity_is_described_and_compared(states: Any) -> None:
-    """Creating it again is refused; without a key of one's own it is no error."""
+    """Creating an activity with a customer's key again is refused; without a key it returns the activity."""
     key = {"type": "CUSTOMER_MANAGED_KMS_KEY", "kmsKeyId": "mine"}
     arn = states.create_activity(name="keyed", encryptionConfiguration=key)["activityArn"]
     assert states.describe_activity(activityArn=arn)["encryptionConfiguration"] == key
@@ -120,7 +120,7 @@ def test_a_key_of_an_activity_is_described_and_compared(states: Any) -> None:
 
 
 def test_regions_versions_and_aliases_outlive_the_service(tmp_path: Path) -> None:
-    """Machines lie in the region for which a request is signed; a version's number is not given again."""
+    """Machines belong to the region for which a request is signed. Version numbers are not reused after a restart."""
     with in_thread(lambda: service(tmp_path)) as url:
         for region, partition in (("eu-west-1", "aws"), ("cn-northwest-1", "aws-cn")):
             states = Session().create_client(
@@ -148,8 +148,8 @@ def test_regions_versions_and_aliases_outlive_the_service(tmp_path: Path) -> Non
         assert json.loads(states.describe_state_machine(stateMachineArn=arn)["definition"]) == FAIL
 
 
-def test_a_machines_executions_go_with_it(states: Any) -> None:
-    """Until the running one ends the machine is DELETING and starts nothing; one of its name then begins anew."""
+def test_a_deleted_machine_is_deleting_until_its_last_execution_ends(states: Any) -> None:
+    """While it is DELETING it starts nothing; then its executions are gone and its name can be used again."""
     arn = created(states, "goes")
     ended = states.start_execution(stateMachineArn=arn, name="once")["executionArn"]
     over(states, ended)
@@ -171,8 +171,8 @@ def test_a_machines_executions_go_with_it(states: Any) -> None:
     assert ran(states, arn, name="once")
 
 
-def test_what_runs_ends_at_the_next_state_of_a_deleted_machine(states: Any) -> None:
-    """It goes on where it is; when it would enter another state it is terminated, and all is gone."""
+def test_an_execution_of_a_deleted_machine_ends_at_its_next_state(states: Any) -> None:
+    """The current state goes on. Before the next state the execution is terminated, and the machine is gone."""
     activity = states.create_activity(name="last")["activityArn"]
     work = {"Type": "Task", "Resource": activity, "Next": "Long"}
     long = {"Type": "Wait", "Seconds": 600, "End": True}
@@ -188,7 +188,7 @@ def test_what_runs_ends_at_the_next_state_of_a_deleted_machine(states: Any) -> N
 
 
 def test_a_token_of_another_filter_is_refused(states: Any) -> None:
-    """A page continues only its own list."""
+    """A page token continues only the list that it came from."""
     arn = created(states, "filters")
     for _ in range(2):
         states.start_execution(stateMachineArn=arn)

@@ -1,4 +1,4 @@
-"""A server in which Waits take no time, in a thread of the test's process and as a command."""
+"""A server in which Waits take no real time, in a thread of the test's process."""
 
 import time
 from typing import Any
@@ -22,7 +22,7 @@ def _run(states: Any, definition: dict[str, Any], name: str = "m") -> tuple[dict
 
 
 def test_waits_of_branches_end_in_their_order_and_take_no_time() -> None:
-    """Two branches of two days, one of seconds: each state leaves at its own millisecond, or soon after it."""
+    """Two branches wait two days and ten seconds. Each state leaves at its virtual time, in order, within a minute."""
     slow = line(A=_wait(DAY_S, Next="B"), B=_wait(DAY_S, End=True))
     quick = line(C=_wait(3, Next="D"), D=_wait(7, End=True))
     definition = line(P={"Type": "Parallel", "Branches": [slow, quick], "End": True})
@@ -37,8 +37,8 @@ def test_waits_of_branches_end_in_their_order_and_take_no_time() -> None:
     assert time.monotonic() - begun < 60
 
 
-def test_a_function_that_works_and_a_token_that_is_held_hold_time() -> None:
-    """A time-out is as long as it says while somebody is asked; retries are at once."""
+def test_virtual_time_stands_while_a_function_or_a_token_holder_works() -> None:
+    """So a time-out is as long as it says. Retries take no real time."""
     task = {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Parameters": {"FunctionName": "f"}}
     retry = [{"ErrorEquals": ["Busy"], "IntervalSeconds": 3600, "MaxAttempts": 2}]
     asks = {"Resource": "arn:aws:states:::sqs:sendMessage.waitForTaskToken", "Parameters": {"QueueUrl": "q"}}

@@ -32,7 +32,7 @@ from states_language.server.map_runs import described
 
 
 class Worker:
-    """Runs one execution; it is moto's worker, and the environment that moto asks for what came of it."""
+    """Runs one execution in moto's place: its worker, and the environment that moto reads the result from."""
 
     def __init__(self, evaluation_details: Any, exec_comm: Any, **_: Any) -> None:
         self._details, self._done = evaluation_details, exec_comm
@@ -49,7 +49,7 @@ class Worker:
 
     @property
     def env(self) -> "Worker":
-        """This worker; its execution has begun."""
+        """Return this worker once its execution has begun."""
         self._ready.wait()
         return self
 
@@ -57,11 +57,11 @@ class Worker:
         threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True).start()
 
     def stop(self, error: str | None, cause: str | None, **_: Any) -> None:
-        """Abort it."""
+        """Abort the execution."""
         self._called(lambda: self._execution.stop(error, cause))
 
     def program_state(self) -> Any:
-        """Return how it ended, as moto's interpreter says it."""
+        """Return the execution's result in moto's types."""
         ended = self._execution
         if ended.status == "FAILED":
             return ProgramError({"error": ended.error, "cause": ended.cause})
@@ -110,7 +110,7 @@ class Worker:
         return True
 
     def _map_runs(self) -> list[Any]:
-        """Return the Map Runs, as moto asks for them."""
+        """Return the Map Runs in the form that moto reads."""
         pairs = zip(self._execution.map_runs, described(self._execution), strict=True)
         return [MapRun(run, _dated(one)) for run, one in pairs]
 
@@ -118,7 +118,7 @@ class Worker:
         return next((run for run in self._map_runs() if run.arn == arn), None)
 
     def _called(self, call: Callable[[], object]) -> None:
-        """Call in the loop's thread, and return when it has been."""
+        """Call in the loop's thread and wait for the end of the call."""
         self._ready.wait()
 
         async def called() -> None:
@@ -129,7 +129,7 @@ class Worker:
 
 @dataclass
 class MapRun:
-    """A Map Run, as moto asks for it."""
+    """A Map Run in the form that moto reads."""
 
     report: MapRunReport
     described: dict[str, Any]
@@ -139,7 +139,7 @@ class MapRun:
         return self.report.arn
 
     def describe(self) -> dict[str, Any]:
-        """DescribeMapRun's answer, which has what ListMapRuns says."""
+        """Return DescribeMapRun's answer, which has the members of ListMapRuns too."""
         return self.described
 
     list_item = describe
@@ -149,7 +149,7 @@ class MapRun:
 
 
 class SyncWorker(Worker):
-    """Runs an Express execution before StartSyncExecution is answered."""
+    """Runs an Express execution to its end before StartSyncExecution returns."""
 
     def start(self) -> None:
         asyncio.run(self._run())
@@ -172,7 +172,7 @@ def _check(definition: str) -> None:
 
 @contextmanager
 def swapped() -> Iterator[None]:
-    """Has moto execute machines by this interpreter."""
+    """Have moto execute machines by this interpreter within the context."""
     places: list[tuple[Any, str, Any]] = [
         (backend, "ExecutionWorker", Worker),
         (backend, "SyncExecutionWorker", SyncWorker),
@@ -192,10 +192,10 @@ _SWAPPED = swapped()
 
 
 def pytest_configure() -> None:
-    """Swaps it in for a whole run."""
+    """Replace moto's interpreter for a whole run."""
     _SWAPPED.__enter__()
 
 
 def pytest_unconfigure() -> None:
-    """Swaps it out."""
+    """Restore moto's interpreter."""
     _SWAPPED.__exit__(None, None, None)

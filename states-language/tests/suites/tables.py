@@ -42,7 +42,7 @@ from suites.reasons import REASONS
 
 
 class Result(NamedTuple):
-    """One case: its name, and what differs; "" where nothing does."""
+    """The result of one case: its name and its difference, which is "" if there is none."""
 
     name: str
     differs: str = ""

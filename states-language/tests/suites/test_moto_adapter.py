@@ -35,7 +35,7 @@ def begun(states: Any, definition: dict[str, Any], data: Any = None) -> str:
 
 
 def test_a_task_stores_in_motos_dynamodb_and_the_history_is_ours() -> None:
-    """A Choice, an optimised integration, and an event for each."""
+    """A Choice and an optimised integration store in moto's DynamoDB; the history has this interpreter's events."""
     states, table = boto3.client("stepfunctions"), boto3.client("dynamodb")
     key = [{"AttributeName": "id", "KeyType": "HASH"}]
     types = [{"AttributeName": "id", "AttributeType": "S"}]
@@ -58,7 +58,7 @@ def test_a_task_stores_in_motos_dynamodb_and_the_history_is_ours() -> None:
 
 
 def test_the_holder_of_a_token_answers_through_motos_api() -> None:
-    """A queue gets the token; SendTaskSuccess ends the Task, and a second one is refused."""
+    """A queue gets the token, and SendTaskSuccess through moto's API ends the Task."""
     states, queues = boto3.client("stepfunctions"), boto3.client("sqs")
     url = queues.create_queue(QueueName="q")["QueueUrl"]
     send = {
@@ -74,7 +74,7 @@ def test_the_holder_of_a_token_answers_through_motos_api() -> None:
 
 
 def test_a_distributed_map_reads_motos_s3_and_can_be_described() -> None:
-    """Its Map Run is listed with its counts; an execution that waits is stopped."""
+    """Its Map Run is listed and described with its counts. A waiting execution can be stopped."""
     states, store = boto3.client("stepfunctions"), boto3.client("s3")
     store.create_bucket(Bucket="items")
     store.put_object(Bucket="items", Key="k", Body="a,b\n1,2\n3,4\n")

@@ -1,4 +1,4 @@
-"""The published examples of Retry and Catch, run and drawn by the command."""
+"""AWS's published examples of Retry and Catch, run and drawn by the command."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ FILES = sorted(FOLDER.glob("*.asl.yml"))
 
 
 def ran(path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
-    """Return the exit status and the output."""
+    """Return the command's exit status and standard output."""
     answers = path.with_name(path.name.replace(".asl.", ".answers."))
     status = main(["run", str(path), "--functions", str(answers), "--virtual", *options])
     return status, capsys.readouterr().out
@@ -32,14 +32,14 @@ def history_of(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str
 
 
 def test_every_published_example_has_a_file() -> None:
-    """The first line of each names its example."""
+    """Each published example has a file, whose first line names it."""
     titles = [path.read_text().splitlines()[0].removeprefix("# ").removesuffix(".").lower() for path in FILES]
     assert sorted(titles) == sorted(SCENARIOS)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_an_example_comes_out_as_published(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its attempts, the waits between, its end, and where the error went are the published ones."""
+    """The attempts, waits, end and caught error of an example are the published ones."""
     said = SCENARIOS[path.read_text().splitlines()[0].removeprefix("# ").removesuffix(".").lower()]
     result, found = history_of(path, capsys)
     waits_s = [(later.from_ms - (earlier.to_ms or 0)) / 1000 for earlier, later in itertools.pairwise(found)]
@@ -54,8 +54,8 @@ def test_an_example_comes_out_as_published(path: Path, capsys: pytest.CaptureFix
     assert found[-1].then == (f"caught: {caught[0]}" if caught else "nobody caught it")
 
 
-def test_the_lines_say_what_followed(capsys: pytest.CaptureFixture[str]) -> None:
-    """A line for each attempt: a bar, its length, its error, and the rest or the state that came next."""
+def test_the_timeline_has_a_line_for_each_attempt(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each attempt's line has a bar, its length, its error, and the wait or the state that followed."""
     _, said = ran(FOLDER / "two-retriers.asl.yml", capsys, "--timeline")
     lines = [line for line in said.splitlines() if line.startswith("Work #")]
     assert [re.split(r"\s{2,}", line)[-1] for line in lines] == [
@@ -67,14 +67,14 @@ def test_the_lines_say_what_followed(capsys: pytest.CaptureFixture[str]) -> None
     ]
 
 
-def test_what_runs_still_is_drawn_to_the_end() -> None:
-    """An attempt without an end has no error and no successor."""
+def test_a_running_attempt_is_drawn_to_the_end() -> None:
+    """An attempt without an end is drawn as running, without error and successor."""
     running = [Attempt("Work", 1, 0, None, "", "", 0)]
     assert draw(running, 1000, 10) == [f"{'Work #1':<28} {'━' * 10} {1:>9.3f} s  running"]
 
 
 def test_each_iteration_waits_for_its_own_retrier() -> None:
-    """The same state may be tried in several iterations at once."""
+    """If several iterations try the same state at once, each waits by its own Retrier."""
     waits = {"Type": "Wait", "SecondsPath": "$", "Next": "Do"}
     tried = task(Retry=[{"ErrorEquals": ["X"], "IntervalSeconds": 4}])
     each = {"Type": "Map", "ItemProcessor": line(("Wait", waits), ("Do", tried))}
@@ -83,8 +83,8 @@ def test_each_iteration_waits_for_its_own_retrier() -> None:
     assert found == [(1, 1000, 1000), (1, 2000, 2000), (2, 1000, 5000), (2, 2000, 6000)]
 
 
-def test_a_redriven_execution_is_followed_to_its_end() -> None:
-    """The redriven attempt follows the state's entry, and no state is marked as the one that failed."""
+def test_a_redriven_attempt_counts_and_no_state_is_marked_as_failed() -> None:
+    """The redriven attempt follows the state's entry, and the graph marks no state as the failed one."""
     kinds = ("TaskStateEntered", "TaskScheduled", "TaskFailed", "ExecutionFailed", "ExecutionRedriven")
     history: Any = [
         {"id": number, "previousEventId": before, "type": kind, "timestamp": number}

@@ -1,4 +1,4 @@
-"""`check`: what it prints and its exit status."""
+"""`check`: its output and its exit status."""
 
 import json
 from pathlib import Path
@@ -18,15 +18,17 @@ BAD = {"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "C", "InputPath"
     ("definition", "options", "status"),
     [(GOOD, [], 0), (GOOD, ["--strict"], 0), (PLAIN, [], 0), (PLAIN, ["--strict"], 1), (BAD, [], 1)],
 )
-def test_the_exit_status(tmp_path: Path, definition: Any, options: list[str], status: int) -> None:
-    """It is 0 if the definition loads, 1 if not; --strict counts warnings."""
+def test_check_exits_with_1_if_a_definition_does_not_load(
+    tmp_path: Path, definition: Any, options: list[str], status: int
+) -> None:
+    """The status is 0 if the definition loads, 1 if not; --strict counts warnings too."""
     assert main(["check", *options, written(tmp_path, "a.json", definition)]) == status
 
 
 def test_every_problem_is_printed_with_its_pointer_rule_and_hint(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each has three lines under the file's name on standard error; a file that loads is on standard output."""
+    """A problem has three lines on standard error, under the file's name. A file that loads is on standard output."""
     path = written(tmp_path, "a.json", BAD)
     good = written(tmp_path, "good.json", GOOD)
     assert main(["check", path, good]) == 1
@@ -43,8 +45,8 @@ def test_every_problem_is_printed_with_its_pointer_rule_and_hint(
     ]
 
 
-def test_several_files_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each file has its place in the object; one that cannot be read makes the status 2 and hides no other."""
+def test_json_output_of_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each file has an entry. A file that cannot be read gives status 2, and the other files are still listed."""
     good, bad = written(tmp_path, "good.json", GOOD), written(tmp_path, "bad.yml", "StartAt: A\nStartAt: B\n")
     missing = str(tmp_path / "none.yml")
     assert main(["check", "--json", good, missing, str(tmp_path), bad]) == 2

@@ -1,4 +1,4 @@
-"""`graph`: the three formats, and the way of an execution through the picture."""
+"""`graph`: the three formats, and the path of an execution in the picture."""
 
 import re
 from datetime import UTC, datetime
@@ -62,22 +62,22 @@ def history() -> list[Event]:
     return load(MACHINE).execute(functions={"work": raising("X", "Y")}).history
 
 
-def test_mermaid_with_the_way_of_an_execution(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Branches are subgraphs; what was visited, each way taken and the state that failed are marked."""
+def test_mermaid_marks_the_path_of_an_execution(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Branches are subgraphs. Visited states, the transitions taken and the failed state are marked."""
     machine, path = written(tmp_path, "a.json", MACHINE), written(tmp_path, "h.json", {"events": history()})
     assert main(["graph", machine, "--format", "mermaid", "--path", path]) == 0
     assert capsys.readouterr().out == MERMAID
 
 
 def test_dot_names_every_arrow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each way out of a state is an arrow; a branch that ends meets the others at the join."""
+    """DOT has an arrow for each way out of a state. Branches that end meet at the join."""
     assert main(["graph", written(tmp_path, "a.json", MACHINE), "--format", "dot"]) == 0
     arrows = re.findall(r"(\w+) -> (\w+)", capsys.readouterr().out)
     assert arrows == re.findall(r"(\w+) -->(?:\S+)? (\w+)", MERMAID)
 
 
 def test_a_history_of_aws_gives_the_same_marks() -> None:
-    """Times are not read, so boto3's datetimes do no harm, nor does reverseOrder."""
+    """Marks need no timestamps, so boto3's datetimes and reverseOrder change nothing."""
     ours = history()
     theirs = [{**event, "timestamp": datetime.now(UTC)} for event in ours]
     assert marks(theirs) == marks(theirs[::-1]) == marks(ours)
@@ -101,20 +101,19 @@ def test_a_history_of_aws_gives_the_same_marks() -> None:
     ],
 )
 def test_a_name_is_not_markup_in_mermaid(name: str, shown: str) -> None:
-    """Neither its Markdown, in which a list, an address or emphasis is not shown as it is, nor an entity, HTML or
-    mathematics, which stands between $$."""
+    """Mermaid shows a state's name as it is: no Markdown, address, entity, HTML or mathematics between $$."""
     assert f'  s0["{shown}"]' in picture(line((name, {"Type": "Pass"})), "mermaid").splitlines()
 
 
-def test_the_end_is_marked_only_for_what_ended() -> None:
-    """A state whose error was caught did not end there."""
+def test_the_end_is_marked_only_at_the_state_that_ended_the_execution() -> None:
+    """A state whose error was caught is not marked as the end."""
     states = ("Do", task(Catch=[{"ErrorEquals": ["X"], "Next": "Over"}])), ("Over", {"Type": "Pass"})
     taken = marks(load(line(*states)).execute(functions={"work": raising("X")}).history)
     assert (taken.ended, taken.ways["Do", "Over"]) == ({"Do": 0, "Over": 1}, 1)
 
 
 def test_jsonata_and_map_are_drawn() -> None:
-    """A condition stands at its arrow without brackets; what a Map runs stands in its frame."""
+    """A JSONata condition labels its arrow without brackets. A Map's inner states are within its frame."""
     choice = {"Type": "Choice", "Choices": [{"Condition": "{% $n > 1 %}", "Next": "Each"}], "Default": "Each"}
     each = {"Type": "Map", "ItemProcessor": line(("One", {"Type": "Pass"}))}
     drawn = picture(line(("Look", choice), ("Each", each)), "mermaid")
@@ -123,7 +122,7 @@ def test_jsonata_and_map_are_drawn() -> None:
 
 
 def test_each_way_out_of_a_state_is_an_arrow() -> None:
-    """Rules, Default, Catchers and Next are drawn in the order in which they are tried, of this one line of states."""
+    """Rules, Default, Catchers and Next are arrows, in the order in which they are tried."""
     rule = {"Variable": "$.n", "NumericGreaterThanEquals": "${self:custom.settings.most}", "Next": "Rest"}
     branches = [line(("One", {"Type": "Pass"}))]
     machine = line(
@@ -140,8 +139,8 @@ def test_each_way_out_of_a_state_is_an_arrow() -> None:
     ]
 
 
-def test_too_large_a_result_is_any_error() -> None:
-    """States.ALL does not match it, so Catchers name both; if they lead to one state that is one arrow."""
+def test_catchers_of_data_limit_and_all_errors_are_one_arrow_any_error() -> None:
+    """States.ALL does not match States.DataLimitExceeded. Catchers of both to the same state are one arrow."""
     both = [{"ErrorEquals": [name], "Next": "Over"} for name in ("States.DataLimitExceeded", "States.ALL")]
     assert list(targets({"Catch": both})) == [("Over", "any error")]
     apart = [both[0] | {"Next": "Large"}, both[1]]
@@ -163,13 +162,13 @@ def test_too_large_a_result_is_any_error() -> None:
          "($.a = 1 or not ($.a = 1 and $.a = 1)) and $.a = 1"),
     ],
 )  # fmt: skip
-def test_rules_in_words(rule: dict[str, Any], label: str) -> None:
-    """Every form of rule can be read at its arrow."""
+def test_every_form_of_rule_has_a_label(rule: dict[str, Any], label: str) -> None:
+    """Each form of Choice Rule has readable words at its arrow."""
     assert words(rule) == label
 
 
 def test_a_program_that_takes_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Instead of its picture the user gets a sentence."""
+    """If the drawing program exceeds its time limit, the message names it."""
     monkeypatch.setattr(files, "DRAW_LIMIT_S", 0.1)
     with pytest.raises(Mistake, match=r"`sleep` took more than 0.1 s"):
         files.drawn("", ("sleep", "9"))
@@ -179,7 +178,7 @@ def test_a_program_that_takes_too_long_is_named(monkeypatch: pytest.MonkeyPatch)
 def test_a_file_that_is_not_a_history_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: Any
 ) -> None:
-    """Status 2 and what it should have been."""
+    """A file that is not a history gives status 2, and the message says what it must be."""
     machine, path = written(tmp_path, "a.json", MACHINE), written(tmp_path, "h.json", content)
     assert main(["graph", machine, "--path", path]) == 2
     assert "must be a list of events" in capsys.readouterr().err

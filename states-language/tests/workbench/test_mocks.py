@@ -15,7 +15,7 @@ CONFIG, DEFINITION = FOLDER / "MockConfigFile.json", FOLDER / "lambda-sqs.asl.js
 
 
 def test_a_test_case_answers_by_state_and_attempt() -> None:
-    """The example of AWS's page has a failure, two more, and a whole response of lambda:invoke."""
+    """AWS's example has one failure, then two others, then a whole response of lambda:invoke."""
     config = read_mocks(CONFIG)
     run = run_machine(DEFINITION, {}, functions=config.answers("LambdaSQSIntegration", "RetryPath"))
     run.assert_output({"MD5OfMessageBody": "abc", "MessageId": "1"})
@@ -60,7 +60,7 @@ def test_a_broken_configuration_is_refused_with_the_place(responses: Any, senten
 
 
 def test_the_command_shows_and_runs_the_test_cases(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a definition it shows each state's answers, with one how each test case ends."""
+    """Without a definition the command prints each state's answers; with one, how each test case ends."""
     assert main(["mocks", str(CONFIG)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "LambdaSQSIntegration#HappyPath"
@@ -74,8 +74,10 @@ def test_the_command_shows_and_runs_the_test_cases(capsys: pytest.CaptureFixture
     assert "does not name sqs:sendMessage" in printed.err
 
 
-def test_a_test_case_that_does_not_fit_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The definition lacks a state, or an attempt has no response: status 1; of `run` it is 2 in either time."""
+def test_a_test_case_that_does_not_fit_the_definition_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A missing state or attempt gives status 1. `run` exits with 2, in real and in virtual time."""
     config = json.loads(CONFIG.read_text(encoding="utf-8"))
     config["MockedResponses"]["Late"] = {"1": {"Return": {}}}
     responses = {"A": ("Nowhere", "MockedSQSSuccess"), "C": ("LambdaState", "Late")}

@@ -1,4 +1,4 @@
-"""What is shipped: the metadata, a README that stands alone, and a wheel and an sdist that work somewhere else."""
+"""The package as shipped: its metadata, its pages, and a wheel and an sdist that work in an empty environment."""
 
 import re
 import subprocess
@@ -21,8 +21,8 @@ README = (FOLDER / "README.md").read_text(encoding="utf-8")
 PAGES = [FOLDER / "README.md", FOLDER / "CHANGELOG.md", *(FOLDER / "docs").glob("*.md")]
 
 
-def test_no_page_leads_out_of_the_folder() -> None:
-    """Each relative link is a file of this folder, which the sdist has too."""
+def test_each_relative_link_of_a_page_is_a_file_of_this_folder() -> None:
+    """The sdist has this folder only, so a relative link out of it would be broken."""
     for page in PAGES:
         for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
             if "://" not in link:
@@ -32,7 +32,7 @@ def test_no_page_leads_out_of_the_folder() -> None:
 
 
 def test_the_readmes_example_runs_as_it_is_shown(tmp_path: Path) -> None:
-    """It has the definition, and the test beside it."""
+    """The README's definition and the test beside it run as shown."""
     shown = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     (tmp_path / "order.asl.yml").write_text(shown[0], encoding="utf-8")
     functions = {"charge": in_turn(TaskFailure("Busy"), {"paid": True}), "dynamodb:putItem": {}}
@@ -61,7 +61,7 @@ def _run(*command: str | Path, cwd: Path) -> str:
 @pytest.mark.long
 @pytest.mark.cpu(400)
 def test_wheel_and_sdist_work_in_an_empty_environment(tmp_path: Path) -> None:
-    """Built, checked by twine, the wheel installed alone, and the sdist's own tests run. Needs a package index."""
+    """twine checks wheel and sdist, the wheel runs alone and the sdist's tests pass. Needs a package index."""
     tools, dist = tmp_path / "tools", tmp_path / "dist"
     _run(sys.executable, "-m", "venv", tools, cwd=tmp_path)
     _run(tools / "bin" / "pip", "install", "--quiet", "build", "twine", cwd=tmp_path)

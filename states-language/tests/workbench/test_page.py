@@ -1,4 +1,4 @@
-"""docs/command.md says what the commands take."""
+"""docs/command.md shows what the commands accept."""
 
 import textwrap
 from pathlib import Path
@@ -9,7 +9,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "command.md").read_text(encoding="u
 
 
 def test_the_example_of_functions_can_be_read(tmp_path: Path) -> None:
-    """What the page shows is a file that `run` takes."""
+    """`run` accepts the file of functions that the page shows."""
     text = "    resize-image:" + PAGE.partition("    resize-image:")[2].partition("\n\n")[0]
     (tmp_path / "f.yml").write_text(textwrap.dedent(text))
     given = functions.read(str(tmp_path / "f.yml"))

@@ -25,8 +25,10 @@ def ran(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
     return main(["run", "--json", *arguments]), json.loads(capsys.readouterr().out)
 
 
-def test_answers_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A sequence is used in turn; two hours of waiting take no time; the path has every visit; a date is a text."""
+def test_a_file_of_answers_is_used_in_turn_and_waits_take_no_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The path has every visit of two hours in virtual time; a date in the file is a text."""
     answers = "work: {sequence: [{error: Busy, delay_s: 1.5}, {answer: {n: 2, on: 2026-01-31}}]}"
     functions = written(tmp_path, "f.yml", answers)
     status, result = ran(capsys, written(tmp_path, "a.json", WORK), "--virtual", "--functions", functions)
@@ -37,7 +39,7 @@ def test_answers_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_what_a_function_prints_is_not_the_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It goes to standard error, as a function's log does."""
+    """A function's prints go to standard error, as its log does."""
     functions = written(
         tmp_path, "f.py", "print('loaded')\ndef work(payload, context):\n    print('hello')\n    return 1"
     )
@@ -47,10 +49,8 @@ def test_what_a_function_prints_is_not_the_result(tmp_path: Path, capsys: pytest
     assert printed.err.splitlines() == ["loaded", "hello"]
 
 
-def test_functions_of_a_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A function has its name, and its name with - for _; the class of what it raises is the error's name. The file is
-    a module like any other, so its dataclasses find it.
-    """
+def test_functions_come_from_a_module_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A name may have - for _; an exception's class is the error. The file is a normal module with its dataclasses."""
     code = """
 from __future__ import annotations
 from dataclasses import dataclass
@@ -70,8 +70,10 @@ def do_work(payload, context):
     assert [event["id"] for event in result["history"]] == list(range(1, result["history_events"] + 1))
 
 
-def test_a_function_that_is_not_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It returns its input, a service {}; each is reported once on standard error."""
+def test_a_function_that_the_file_does_not_name_returns_its_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A service that is not named returns {}. Each is reported once on standard error."""
     get = {"Type": "Task", "Resource": "arn:aws:states:::dynamodb:getItem", "Parameters": {"TableName": "t"}}
     machine = written(tmp_path, "a.json", line(("A", task(OutputPath="$.Payload", Next="B")), ("B", get)))
     assert main(["run", machine, "--virtual", "--input", "[1]"]) == 0
@@ -83,8 +85,8 @@ def test_a_function_that_is_not_named(tmp_path: Path, capsys: pytest.CaptureFixt
     assert shown.out.splitlines() == ["SUCCEEDED after 0.000 s, 2 transitions, 12 events", "path: A → B", "output: {}"]
 
 
-def test_the_history_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each event in a line: its id, the one before it, seconds from the start, what it is about."""
+def test_history_prints_a_line_for_each_event(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line has the event's id, the id before it, seconds from the start, its type and its state."""
     machine = written(tmp_path, "a.json", line(("A", {"Type": "Wait", "Seconds": 2})))
     assert main(["run", machine, "--virtual", "--history"]) == 0
     assert capsys.readouterr().out.splitlines()[-5:] == [
@@ -111,10 +113,10 @@ def test_the_history_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ("a: {", "is neither YAML nor JSON"),
     ],
 )
-def test_a_mistake_in_the_file_of_functions(
+def test_a_mistake_in_the_file_of_functions_gives_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], functions: str, error: str
 ) -> None:
-    """It gives status 2 and one sentence that names the place."""
+    """The message is one sentence that names the place."""
     machine = written(tmp_path, "a.json", DIRECT)
     assert main(["run", machine, "--functions", written(tmp_path, "f.yml", functions)]) == 2
     assert error in capsys.readouterr().err
@@ -131,16 +133,16 @@ def test_a_mistake_in_the_file_of_functions(
         (["--functions", "no_such_file.py"], "no_such_file.py: there is no such file"),
     ],
 )
-def test_a_mistake_on_the_command_line(
+def test_a_mistake_on_the_command_line_gives_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], error: str
 ) -> None:
-    """It gives status 2 and says what would be right."""
+    """The message names the option or file and says what is wrong with it."""
     assert main(["run", written(tmp_path, "a.json", DIRECT), *arguments]) == 2
     assert error in capsys.readouterr().err
 
 
-def test_a_definition_that_does_not_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It gives status 2, the first problem, and the command that lists all."""
+def test_a_definition_that_does_not_load_gives_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The message has the first problem, and the command that lists all."""
     path = written(tmp_path, "a.json", {})
     assert main(["run", path]) == 2
     assert f"`python -m states_language check {path}` lists all." in capsys.readouterr().err
@@ -149,7 +151,7 @@ def test_a_definition_that_does_not_load(tmp_path: Path, capsys: pytest.CaptureF
 def test_real_time_reports_progress(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Wait of a second is waited for, and reported on standard error."""
+    """In real time a Wait of a second takes a second, and standard error reports it."""
     monkeypatch.setattr(command, "PROGRESS_EVERY_MS", 300)
     assert main(["run", written(tmp_path, "a.json", line(("A", {"Type": "Wait", "Seconds": 1})))]) == 0
     shown = capsys.readouterr()
@@ -158,7 +160,7 @@ def test_real_time_reports_progress(
 
 
 def test_ctrl_c_ends_a_run_without_a_trace(tmp_path: Path) -> None:
-    """The exit status is 130, and standard error has nothing of Python's."""
+    """Ctrl-C gives exit status 130, and no traceback."""
     machine = written(tmp_path, "a.json", line(("A", {"Type": "Wait", "Seconds": 600})))
     code = """
 import states_language.workbench.run
