@@ -60,14 +60,14 @@ def replayed(definition: dict[str, Any], data: Any, case: dict[str, Any], perfor
 
 
 def storage(call: TaskCall) -> Any:
-    """Return S3's answer: it accepts writes, and has nothing to read, because no object was recorded."""
+    """Return S3's answer: it accepts writes and has nothing to read, because no object was recorded."""
     if call.action == "putObject":
         return {}
     raise TaskFailure("S3.NoSuchKeyException", "The specified key does not exist.")
 
 
 async def behave(lambdas: Mapping[str, dict[str, Any]], call: TaskCall) -> Any:
-    """Return what the case's function answers; raises TaskFailure as AWS does."""
+    """Return the answer of the case's function; raises TaskFailure as AWS does."""
     behaviour = lambdas.get(call.function or "")
     if behaviour is None:
         raise missing(call, "00000000-0000-0000-0000-000000000000")
@@ -90,7 +90,7 @@ async def behave(lambdas: Mapping[str, dict[str, Any]], call: TaskCall) -> Any:
 
 
 def flattened(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an event as the recordings have it: id, prev, type and the members of its details, JSON texts parsed."""
+    """Return an event in the recordings' form: id, prev, type and its details' members, with JSON texts parsed."""
     flat: dict[str, Any] = {"id": event["id"], "prev": event["previousEventId"], "type": event["type"]}
     for name, details in event.items():
         if name.endswith("EventDetails"):

@@ -1,14 +1,14 @@
-"""A pytest plugin: each test has a budget of CPU seconds, and one that passes it is printed at the end of the run.
+"""A pytest plugin: each test has a budget of CPU seconds, and the run's summary prints each test that exceeds it.
 
-`@pytest.mark.cpu(seconds)` gives a test another budget than `DEFAULT_S`, a `long` test has none, and `--cpu 10` prints
-the ten dearest. The tests of the interpreter use it, and those of the product beside it.
+`@pytest.mark.cpu(seconds)` gives a test another budget than `DEFAULT_S`. A `long` test has none. `--cpu 10` prints the
+ten dearest tests. The tests of the interpreter use this plugin, and so do those of the product beside it.
 
-The CPU is that of the process and of its children that were reaped. A fixture that several tests share (of a module, a
-session) belongs to none of them: its set-up and its end count for the file in which they happen, and what ends with the
-last test of a process for the session: a service that all its files shared is reaped there. Budgets are seconds of a
-machine that makes ten million small additions in `REFERENCE_S`; a slower one has more.
+The CPU seconds are those of the process and of its reaped children. A fixture that several tests share (of a module or
+a session) counts for none of them: its set-up and end count for the file in which they happen. The end of a process's
+last test counts for the session, because services that all files shared are reaped there. Budgets are seconds of a
+machine that makes ten million small additions in `REFERENCE_S`; on a slower machine they are longer.
 
-Invariant: no test fails by its time alone, unless it takes `TOO_MUCH` times its budget; what is shared never fails.
+Invariant: no test fails by its time alone, unless it takes `TOO_MUCH` times its budget; shared work never fails.
 """
 
 import math
@@ -34,7 +34,7 @@ _TRIES, _PART = 3, 40
 
 @dataclass
 class Spent:
-    """The CPU seconds of a test, or of what the tests of a file share, and its budget; both as measured here."""
+    """The CPU seconds of a test, or of the work that a file's tests share, and its budget on this machine."""
 
     name: str
     spent_s: float
@@ -43,7 +43,7 @@ class Spent:
 
     @property
     def line(self) -> str:
-        """One line of the summary."""
+        """Return the line of the summary."""
         return f"{self.name}{' (shared)' if self.is_shared else ''} {self.spent_s:.1f} s of {self.budget_s:.1f} s"
 
 
@@ -56,7 +56,7 @@ def loop_s(additions: int = _ADDITIONS) -> float:
 
 
 def slowness() -> float:
-    """Return how many times as slow as the reference this machine is at the moment, and 1 where it is quicker."""
+    """Return how many times slower than the reference this machine is now; at least 1."""
     best_s = min(loop_s(_ADDITIONS // _PART) for _ in range(_TRIES))
     return max(1.0, best_s * _PART / REFERENCE_S)
 
@@ -79,12 +79,12 @@ class Meter:
         self._depth = 0
 
     def all(self) -> list[Spent]:
-        """What was measured."""
+        """Return all measurements of this process."""
         return [*self.tests, *self._files.values()]
 
     @contextmanager
     def _sharing(self) -> Iterator[None]:
-        """Counts what happens inside as shared; within another, once."""
+        """Count the CPU seconds of this context as shared; nested contexts count once."""
         begun_s, self._depth = cpu_s(), self._depth + 1
         try:
             yield
@@ -97,7 +97,7 @@ class Meter:
     def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Generator[None, object, object]:
-        """Measures a test from the set-up of its fixtures to their end."""
+        """Measure a test from the set-up of its fixtures to their end."""
         begun_s, self._shared_s, self._ended_s = cpu_s(), 0.0, 0.0
         # pytest ends the fixtures of a test before it calls this, and those that are shared after it.
         item.teardown = self._ends  # type: ignore[method-assign]
@@ -116,7 +116,7 @@ class Meter:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
-        """Counts the set-up of a fixture of several tests apart."""
+        """Count the set-up of a shared fixture apart from the test."""
         if fixturedef.scope == "function":
             return (yield)
         with self._sharing():
@@ -131,7 +131,7 @@ def _budget_s(item: pytest.Item) -> float:
 
 
 class Report:
-    """Gathers what the processes of a run have measured, and prints it where there is something to say."""
+    """Gathers the measurements of a run's processes, and prints those over budget."""
 
     def __init__(self, meter: Meter, shown: int) -> None:
         self._meter, self._shown = meter, shown
@@ -139,12 +139,12 @@ class Report:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Takes the measurements of a process of xdist."""
+        """Take the measurements of a process of xdist."""
         self._spent += [Spent(*one) for one in getattr(node, "workeroutput", {}).get("cpu", [])]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Hands the measurements of this process over, or judges those of all."""
+        """Pass the measurements of this process on, or judge those of all processes."""
         if hasattr(session.config, "workeroutput"):
             measured = [(one.name, one.spent_s, one.budget_s, one.is_shared) for one in self._meter.all()]
             session.config.workeroutput["cpu"] = measured
@@ -154,16 +154,16 @@ class Report:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def over(self) -> list[Spent]:
-        """Those that have passed their budget, the dearest first."""
+        """Return the measurements over their budget, the dearest first."""
         over = [one for one in self._spent if one.spent_s > one.budget_s]
         return sorted(over, key=lambda one: -one.spent_s)
 
     def too_dear(self) -> list[Spent]:
-        """Those for which the run fails."""
+        """Return the measurements that fail the run."""
         return [one for one in self.over() if not one.is_shared and one.spent_s > TOO_MUCH * one.budget_s]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Prints each that has passed its budget, and as many of the dearest as `--cpu` asks for."""
+        """Print each measurement over its budget, and as many of the dearest as `--cpu` requests."""
         if self._shown:
             total_s = sum(one.spent_s for one in self._spent)
             terminalreporter.write_sep("=", f"CPU: {total_s:.1f} s in tests, the dearest {self._shown}")
@@ -176,12 +176,12 @@ class Report:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the option."""
+    """Add the option `--cpu`."""
     parser.addoption("--cpu", type=int, default=0, metavar="N", help="print the N tests that take most CPU seconds")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measures in each process."""
+    """Measure in each process."""
     config.addinivalue_line("markers", "cpu(seconds): how much CPU the test may take, 2 s where it is not marked")
     meter = Meter()
     config.pluginmanager.register(meter)

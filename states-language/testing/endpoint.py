@@ -1,4 +1,4 @@
-"""Step Functions' API for tests: the server on a socket, two functions that run here, and a client."""
+"""Step Functions' API for tests: the server on a socket, a function that runs here, and a client."""
 
 import contextlib
 import functools
@@ -36,12 +36,12 @@ async def invoke(name: str, payload: bytes) -> Answered:
 
 @functools.cache
 def session() -> Session:
-    """Return one session for all clients, so that the models of services are read once."""
+    """Return one session for all clients, so that botocore reads its models once."""
     return Session()
 
 
 def client(service: str, url: str | None = "http://127.0.0.1:9") -> Any:
-    """Return a botocore client of an endpoint: of AWS for None; by default of one where nobody listens."""
+    """Return a botocore client of an endpoint. None is AWS; the default endpoint refuses connections."""
     return session().create_client(
         service,
         endpoint_url=url,
@@ -53,7 +53,7 @@ def client(service: str, url: str | None = "http://127.0.0.1:9") -> Any:
 
 
 def deployed(*machines: tuple[str, dict[str, Any]]) -> Any:
-    """Return the machines of a host, in the form that StepFunctions takes."""
+    """Return a host's machines in the form that StepFunctions accepts."""
     stack = (Deployed(name, PREFIX + name, json.dumps(definition), "STANDARD") for name, definition in machines)
     return loaded_stack(stack)
 
@@ -84,18 +84,18 @@ async def service(folder: Path) -> AsyncIterator[str]:
             try:
                 yield address
             finally:
-                # Before the serving, which would give a second to whoever waits for an expression or for work.
+                # Close these before serving ends, which would give waiting requests another second.
                 states.executions.close()
                 states.close()
 
 
 def states_client(url: str) -> Any:
-    """Return a botocore client; StartSyncExecution and TestState go to the same host as all else."""
+    """Return a botocore client that sends every action to this host, StartSyncExecution and TestState too."""
     return client("stepfunctions", url)
 
 
 def refusal(call: Callable[..., Any], **parameters: Any) -> tuple[str, str]:
-    """Return the code and the message with which the call is refused."""
+    """Return the error's code and message of a refused call."""
     with pytest.raises(ClientError) as refused:
         call(**parameters)
     error = refused.value.response["Error"]
@@ -109,7 +109,7 @@ def created(states: Any, name: str, definition: Any = PASS, **more: Any) -> str:
 
 
 def over(states: Any, execution_arn: str) -> dict[str, Any]:
-    """Return the description of an execution that has ended."""
+    """Return the description of the execution once it has ended."""
     description: dict[str, Any] = {}
 
     def has_ended() -> bool:
@@ -121,7 +121,7 @@ def over(states: Any, execution_arn: str) -> dict[str, Any]:
 
 
 def ran(states: Any, machine_arn: str, **request: Any) -> dict[str, Any]:
-    """Return the description of a new execution that has ended."""
+    """Start an execution and return its description once it has ended."""
     return over(states, states.start_execution(stateMachineArn=machine_arn, **request)["executionArn"])
 
 
@@ -131,7 +131,7 @@ def line(**states: dict[str, Any]) -> dict[str, Any]:
 
 
 def distributed(kind: str = "STANDARD", at_once: int = 0, **inner: dict[str, Any]) -> dict[str, Any]:
-    """Return a Map whose items are executions of their own, of this line."""
+    """Return a distributed Map whose items run these states."""
     config = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": kind}}
     return {"Type": "Map", "MaxConcurrency": at_once, "ItemProcessor": {**config, **line(**inner)}, "End": True}
 
@@ -142,7 +142,7 @@ def calling(resource: str, parameters: dict[str, Any], **more: Any) -> dict[str,
 
 
 def handed_over(states: Any, name: str, **more: Any) -> tuple[str, str]:
-    """Return the ARN of an execution that waits for a token, and the token."""
+    """Return the ARN of an execution that waits for a token, and that token."""
     arn = created(states, name, calling(SEND, HANDED, End=True, **more))
     execution = states.start_execution(stateMachineArn=arn)["executionArn"]
 

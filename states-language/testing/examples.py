@@ -1,6 +1,6 @@
-"""How many examples a generated test draws: all of its number where the long tests run too, else a tenth.
+"""How many examples a generated test draws: its full number if the long tests run too, or else a tenth.
 
-Invariant: a test names one number, that of the long run. What `conftest.py` chooses holds before a test is imported.
+Invariant: a test names one number, that of the long run. `conftest.py` calls `choose` before tests are imported.
 """
 
 from hypothesis import HealthCheck, settings
@@ -9,7 +9,7 @@ ALL, SOME, LEAST = 100, 10, 3
 
 
 def choose(markers: str, derandomize: bool) -> None:
-    """Draw all examples, or a tenth where `markers` leave out the long tests.
+    """Draw all examples, or a tenth if `markers` leave out the long tests.
 
     Examples have no time limit, and slow generation is no failure: a busy machine is not a counterexample.
     """
@@ -25,5 +25,5 @@ def choose(markers: str, derandomize: bool) -> None:
 
 
 def examples(number: int) -> int:
-    """Returns how many examples to draw of the `number` that the long run draws."""
+    """Return how many of the long run's `number` of examples to draw."""
     return max(min(number, LEAST), number * settings().max_examples // ALL)

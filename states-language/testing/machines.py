@@ -12,12 +12,12 @@ ERROR_NAMES: dict[str, type[Exception]] = {}
 
 
 def machine(*states: tuple[str, Mapping[str, Any]], **fields: Any) -> Machine:
-    """Return the machine of these states; it starts at the first, and a state without a Next ends it."""
+    """Return the machine of these states. It starts at the first; a state without a Next ends it."""
     return load({"StartAt": states[0][0], "States": {name: ended(state) for name, state in states}, **fields})
 
 
 def ended(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state with End: true, unless it says where to go on or cannot."""
+    """Return the state with End: true, unless it has a Next or its type ends by itself."""
     if "Next" in state or state["Type"] in ("Choice", "Succeed", "Fail"):
         return dict(state)
     return {**state, "End": True}
@@ -35,7 +35,7 @@ def line(*states: tuple[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def distributed(*states: tuple[str, Mapping[str, Any]], **fields: Any) -> dict[str, Any]:
-    """Return a Map whose items are executions of their own, of this line; without one, of a Pass."""
+    """Return a distributed Map whose items run these states; without any, a Pass."""
     config = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
     return {"Type": "Map", "ItemProcessor": config | line(*(states or (("A", {"Type": "Pass"}),))), **fields}
 

@@ -1,7 +1,7 @@
 """The services that a recorded execution called, with their recorded answers.
 
-A service's answers, and how a task token was sent back, are no rules of the language, so they come from the recording;
-functions do not: a case says how they behave. Events of the same resource are used up in order.
+A service's answers and the use of a task token are not rules of the language, so they come from the recording.
+Functions do not: a case says how they behave. Events of the same resource are used up in order.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ class Outside:
         self._events = [event for event in events if event["type"] in (*_ENDS, "TaskSubmitted", "TaskSubmitFailed")]
 
     async def perform(self, call: TaskCall) -> Any:
-        """Return the recorded answer; a call without one is not answered."""
+        """Return the recorded answer; a call without one never returns."""
         if call.service == ACTIVITY:
             return self._hand(call)
         if call.pending is None:
@@ -44,7 +44,7 @@ class Outside:
         asyncio.get_running_loop().call_later(0.001, _work, call.pending, following)
 
     async def settle(self, call: TaskCall, pending: Pending) -> None:
-        """Return nothing; the Task that waits gets its recorded answer."""
+        """Give the waiting Task its recorded answer."""
         event = self._take(call, _ENDS)
         if event is not None and event["type"] == "TaskSucceeded":
             pending.succeed(event["output"])

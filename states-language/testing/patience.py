@@ -45,10 +45,10 @@ def in_thread(service: Callable[[], contextlib.AbstractAsyncContextManager[T]]) 
 
 
 def until(condition: Callable[[], T], within_s: float = 10.0) -> T:
-    """Ask until the condition is true, and return its value, or its last answer when time is up.
+    """Call the condition until it is true, and return its value, or its last value when time is up.
 
-    `within_s` is the most that it takes on an idle machine; it gets PATIENCE times as long. It asks less and less
-    often, because asking slows down what it waits for.
+    `within_s` is the most that it takes on an idle machine; the limit is PATIENCE times as long. The pauses between the
+    calls grow, because each call slows down the work that the test waits for.
     """
     began_s = time.monotonic()
     pause = threading.Event()

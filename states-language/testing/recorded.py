@@ -1,4 +1,4 @@
-"""Compares an answer with a recorded one, in which everything that differs between runs was masked."""
+"""Compares an answer with a recorded one, in which every value that differs between runs is masked."""
 
 import json
 import re
@@ -34,7 +34,7 @@ def cases(name: str) -> list[dict[str, Any]]:
 
 
 def by_recording(cases: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Return the cases by the file of tests that recorded them: 900 tests take longer than what they ask."""
+    """Return the cases by the test file that recorded them: 900 separate tests would take longer than the cases."""
     recordings: dict[str, list[dict[str, Any]]] = {}
     for case in cases:
         recordings.setdefault(case["id"].partition("::")[0], []).append(case)
@@ -42,7 +42,7 @@ def by_recording(cases: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, An
 
 
 def equal(expected: Any, actual: Any) -> bool:
-    """Return whether the answer is the recorded one; JSON texts compare as values."""
+    """Return whether the answer equals the recorded one; JSON texts are compared as values."""
     return _equal(_parsed(expected), _parsed(actual))
 
 

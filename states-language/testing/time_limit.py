@@ -1,10 +1,10 @@
-"""A pytest plugin: no test waits without a bound, and Ctrl-C reaches what a test starts.
+"""A pytest plugin: every test has a time limit, and Ctrl-C reaches the processes that a test starts.
 
-A test that takes longer than `--time-limit` seconds of the clock fails where it stands, and four times as long where it
-is marked `long`. Where it then waits for a process (`with Popen(…)` does), those that this one has started are killed
-after GRACE_S. The bound is no budget: it is there so that a run ends.
+A test that takes longer than `--time-limit` seconds of real time fails where it stands; a `long` test has four times as
+long. If it then waits for a process (as `with Popen(…)` does), the processes that it started are killed after GRACE_S.
+The limit is no budget: it makes sure that a run ends.
 
-A shell starts what runs in the background of a script (`make test &`) with SIGINT ignored, and so would be every child.
+A shell starts a script's background commands (`make test &`) with SIGINT ignored, and children would inherit that.
 """
 
 import contextlib
@@ -22,19 +22,19 @@ GRACE_S = 30.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Has the option."""
+    """Add the option `--time-limit`."""
     parser.addoption("--time-limit", type=float, default=LIMIT_S, help="seconds of the clock that a test may take")
 
 
 def pytest_configure() -> None:
-    """Has SIGINT interrupt this process and all that it starts."""
+    """Let SIGINT interrupt this process and all processes that it starts."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Fails a test that takes too long."""
+    """Fail a test that takes too long."""
     limit_s: float = item.config.getoption("--time-limit")
     limit_s *= LONG if item.get_closest_marker("long") else 1
     calls = 0

@@ -14,7 +14,7 @@ for name in [name for name in os.environ if name.startswith("AWS_")]:
 
 pytest_plugins = ["cpu_budget", "time_limit"]
 
-# Some tests start processes: each module is compiled for the first of them, whatever the shell says of that.
+# Some tests start processes. The first one stores the compiled modules for the others, whatever the shell sets.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 

@@ -21,20 +21,20 @@ ABORTABLE = frozenset({"Task", "Wait", "Parallel", "Map"})
 
 
 class Child(Protocol):
-    """What runs within a state: a branch, an iteration, a Map Run."""
+    """A line of work within a state: a branch, an iteration or a Map Run."""
 
     def abort_state(self, previous_id: int) -> None: ...
     def kill(self) -> None: ...
 
 
 class Open(Protocol):
-    """What runs within a state and can say where it stands, so that a redrive goes on from there."""
+    """A part of a state that knows its place, so that a redrive goes on from there."""
 
     def left(self) -> Within: ...
 
 
 class RunnableState(EnteredState, Protocol):
-    """What a branch asks of a state, which `State` describes."""
+    """The methods of a state that a branch calls; `State` describes them."""
 
     async def run(self, branch: "Branch", data: Any) -> tuple[str | None, Any]: ...
 
@@ -100,7 +100,7 @@ class Branch(Chain):
     ) -> Any:
         """Run the states from `start_at` on and return the output of the last; raises StateError or Fatal.
 
-        place: where to go on instead, with the data and variables of then. text: that of the data, where it is known.
+        place: where a redrive goes on, with its data and variables. text: the data's JSON text, if it is known.
         """
         name: str | None = start_at
         self.place = place
@@ -151,9 +151,9 @@ class Branch(Chain):
         self.execution.transitions += 1
 
     def _enter_again(self, state: RunnableState, place: Place) -> bool:
-        """Return whether a redrive opens this state again without an event; it was open when the execution ended.
+        """Return whether a redrive opens this state again without an event, because it was open at the end.
 
-        What comes next names the event at which the state was entered, not the redrive (measured by others).
+        The next event names the event at which the state was entered, not the redrive (measured by others).
         """
         entered_id = place["entered_id"]
         # "Fail: Reenters the Fail state and fails again" (Developer Guide, redriving executions)
@@ -166,7 +166,7 @@ class Branch(Chain):
         return True
 
     def take_within(self) -> Within | None:
-        """Return what the state's first attempt goes on from; only the first call returns it."""
+        """Return the place within the state from which its first attempt goes on; only the first call returns it."""
         within, self.within = self.within, None
         return within
 
@@ -190,7 +190,7 @@ class Branch(Chain):
     # ---- abortion ----
 
     def abort_state(self, previous_id: int) -> None:
-        """Add the events that say that the open state, what runs within it and the iteration were aborted."""
+        """Add the aborted events of the open state, of the work within it and of the iteration."""
         if self.dead:
             return
         if self.state is not None and self.state.type in ABORTABLE:

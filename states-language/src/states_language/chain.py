@@ -21,7 +21,7 @@ from states_language.variables import Store
 
 
 class EnteredState(Protocol):
-    """What a history tells of a state. type: as in the definition."""
+    """The data of a state that its history events have. type: as in the definition."""
 
     name: str
     type: str

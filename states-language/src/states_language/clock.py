@@ -88,9 +88,9 @@ class VirtualClock:
         return self._loop.call_at_ms(at_ms - self.start_ms, callback)
 
     def skip_to(self, at_ms: int) -> bool:
-        """Move the time to at_ms and return True if nothing else runs before it or at it; otherwise return False.
+        """Move the time to at_ms and return True if nothing else runs before or at it; otherwise return False.
 
-        It replaces a timer whose callback would run next anyway, without the cost of the timer.
+        This replaces a timer whose callback would run next anyway, without the timer's cost.
         """
         return self._loop.skip_to(at_ms - self.start_ms)
 
@@ -166,10 +166,10 @@ _runs: list[int] = []
 
 @contextlib.contextmanager
 def few_collections() -> Iterator[None]:
-    """Look through all objects for garbage rarely, until the last of the runs that overlap has ended.
+    """Search for garbage among all objects rarely, until the last of the overlapping runs has ended.
 
-    Nearly all that a run makes is a history, which is kept: to look through all of it again and again would cost more
-    than half of the time. The young are still looked at.
+    A run makes mostly a history, which is kept. Searching through all of it repeatedly would cost more than half of the
+    time. Young objects are still searched.
     """
     with _collections:
         young, middle, old = gc.get_threshold()
@@ -181,7 +181,7 @@ def few_collections() -> Iterator[None]:
         with _collections:
             old = _runs.pop()
             young, middle, now = gc.get_threshold()
-            # Somebody else may have set another meanwhile.
+            # Other code may have set another threshold in the meantime.
             if not _runs and now == max(old, _RARELY):
                 gc.set_threshold(young, middle, old)
 

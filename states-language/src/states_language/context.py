@@ -1,4 +1,6 @@
-"""Provides what an expression may read besides its data: variables and the Context Object ($$, $states.context)."""
+"""Provides the values that an expression may read besides its data: variables and the Context Object ($$,
+$states.context).
+"""
 
 import functools
 from collections.abc import Callable

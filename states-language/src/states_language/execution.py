@@ -135,13 +135,13 @@ class Execution:
         return self
 
     def stop(self, error: str | None = None, cause: str | None = None, *, unwinds: bool = True) -> None:
-        """Abort the execution at once, unless it has ended; unwinds: whether to do now what `unwind` does."""
+        """Abort the execution at once, unless it has ended. unwinds: whether to call `unwind` now too."""
         if self.status == "RUNNING":
             error, cause = (None if text is None else well_formed(text) for text in (error, cause))
             self._end("ABORTED", "ExecutionAborted", 0, failure(error, cause), error, cause, unwinds=unwinds)
 
     def unwind(self) -> None:
-        """Let go of what an execution that has ended holds, which takes 0.1 s for ten thousand of them."""
+        """Release the objects of an ended execution, which takes 0.1 s for ten thousand executions."""
         root, self._root = self._root, None  # each knows the other, so only the garbage collector would free them
         if root is not None:
             if self.status != "SUCCEEDED":
@@ -150,7 +150,7 @@ class Execution:
             self.complete()
 
     def left(self) -> dict[str, Any]:
-        """Return as JSON what a redrive of its Map Run goes on from, once it has ended."""
+        """Return the JSON from which a redrive of its Map Run goes on, once it has ended."""
         return {
             "name": self.name,
             "arn": self.arn,
@@ -237,7 +237,7 @@ class Execution:
         self._end("FAILED", "ExecutionFailed", previous_id, failure(error, cause), error, cause)
 
     def complete(self) -> None:
-        """Complete `ended` if the execution has ended, and so have those of its Map Runs."""
+        """Complete `ended` once the execution and the executions of its Map Runs have ended."""
         if self._root is None and not any(run.running for run in self.map_runs):
             self.ended.set_result(None)
 

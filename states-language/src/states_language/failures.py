@@ -17,9 +17,9 @@ class _Failed(Exception):
 
 
 class StateError(_Failed):
-    """A state failed, and its Retriers and Catchers are asked. `error` and `cause` may be absent, as in a bare Fail.
+    """A state failed, and its Retriers and Catchers are tried. `error` and `cause` may be absent, as in a bare Fail.
 
-    terminal: whether only those are asked that name the error, and not States.ALL or States.TaskFailed.
+    terminal: whether only Retriers and Catchers that name the error match, not States.ALL or States.TaskFailed.
     """
 
     @property
@@ -69,7 +69,7 @@ class TaskFailure(_Failed):
     """A Task's work failed. `error` and `cause` may be absent, as SendTaskFailure allows."""
 
     def of_state(self) -> StateError:
-        """Return the failure of the Task's state; this one forgets its traceback, whose frames hold it."""
+        """Return the failure as the state's own, and drop this one's traceback, whose frames refer to it."""
         self.__traceback__ = None
         return StateError(self.error, self.cause, terminal=self.terminal)
 
@@ -102,9 +102,9 @@ class ResultPathFailure(EvaluationError):
 
 
 class QueryFailure(EvaluationError):
-    """A JSONata expression has no value, or one of the wrong type. location: the field, None where AWS names none.
+    """A JSONata expression has no value, or one of the wrong type. location: the field, None if AWS names none.
 
-    after_entry: whether the state refused the value, which AWS records after the state was entered.
+    after_entry: whether the state refused the value, which AWS records after the state's entry.
     """
 
     name = "States.QueryEvaluationError"

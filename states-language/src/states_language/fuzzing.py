@@ -100,7 +100,7 @@ def fuzz(
 
 
 def unhandled(machine: Machine, execution: Execution) -> str | None:
-    """Return the error that ended an execution, None where there is none or a Fail state of the machine raised it."""
+    """Return the error that ended an execution; None if there is none or a Fail state of the machine raised it."""
     if execution.status in ("SUCCEEDED", "ABORTED"):
         return None
     fails = {path[-1] for path, state in states_of(machine.definition) if state["Type"] == "Fail"}
@@ -110,7 +110,7 @@ def unhandled(machine: Machine, execution: Execution) -> str | None:
 
 
 def _ran(execution: Execution) -> bool:
-    """Whether the state entered last is what failed: States.Runtime there is the interpreter's, not the state's."""
+    """Return whether the state entered last failed: its States.Runtime is the interpreter's, not the state's."""
     return not (execution.cause or "").startswith("An error occurred while executing the state")
 
 
@@ -222,7 +222,7 @@ def _behaviours(seen: _Seen, answers: "SearchStrategy[Any]", name: str) -> "Sear
 
     delays = st.sampled_from([0, 0, 1, 1_000, 60_000, LONGEST_DELAY_MS])
     always = set(SERVICE_ERRORS if ":" in name else ALWAYS)
-    # Errors that its callers distinguish lead elsewhere than any other; they are as likely as all others together.
+    # Errors that its callers distinguish lead to other states, so they are as likely as all other errors together.
     errors = st.sampled_from(sorted(seen.errors_of[name] | always)) | st.sampled_from(sorted(seen.errors | always))
     return st.one_of(
         st.builds(Behaviour, answer=answers, delay_ms=delays),

@@ -1,9 +1,9 @@
-"""Says where an execution stands, as JSON that a redrive goes on from.
+"""Describes where an execution stands, as JSON from which a redrive goes on.
 
-A part describes one line of states: `{"output": …}` once the line has ended, `{}` before its first state, or
-`{"began_id": …}` if it is an iteration that has started, otherwise `{"place": …}`. A place names the open state; its
-`within` has the parts of the state's branches or iterations, or the executions of its Map Run. Invariant: a place
-refers to data and never copies it.
+A part describes one line of states: `{"output": …}` once the line has ended, `{}` before its first state, `{"began_id":
+…}` for an iteration that has started, and otherwise `{"place": …}`. A place names the open state; its `within` has the
+parts of the state's branches or iterations, or the executions of its Map Run. Invariant: a place refers to data and
+never copies it.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ PERIOD_MS = 14 * 86_400_000
 
 @dataclass(frozen=True)
 class Redriven:
-    """What a redrive goes on from. count: redrives so far, this one included. events: how many came before it."""
+    """The place from which a redrive goes on. count: redrives, this one included. events: how many came before it."""
 
     part: Part
     count: int
@@ -39,9 +39,9 @@ class Line(Protocol):
 
 
 class Parts:
-    """The branches or iterations of one attempt by their numbers, and the outputs of those that ended.
+    """The branches or iterations of one attempt by number, and the outputs of the ended ones.
 
-    began_id: the event after which they began. resumed: the parts of an earlier attempt that they go on from.
+    began_id: the event after which they began. resumed: the parts of an earlier attempt, which continue.
     """
 
     def __init__(self, count: int, began_id: int, within: Within | None) -> None:
@@ -55,16 +55,16 @@ class Parts:
 
     @property
     def open(self) -> list[int]:
-        """Return the numbers of those that have not ended, in their order."""
+        """Return the numbers of the parts that have not ended, in order."""
         return [number for number in range(len(self.outputs)) if number not in self._done]
 
     @property
     def complete(self) -> bool:
-        """Return whether all have ended."""
+        """Return whether all parts have ended."""
         return len(self._done) == len(self.outputs)
 
     def begin(self, number: int, line: Line) -> Place | None:
-        """Record that this line runs, and return the place that it goes on from."""
+        """Record that this line runs, and return the place from which it goes on."""
         self._lines[number] = line
         place: Place | None = self.resumed[number].get("place")
         return place
@@ -80,7 +80,7 @@ class Parts:
         self._frozen = self._parts()
 
     def left(self) -> Within:
-        """Return what a redrive goes on from."""
+        """Return the parts from which a redrive goes on."""
         return {"last_id": self.began_id, "parts": self._parts() if self._frozen is None else self._frozen}
 
     def _parts(self) -> list[Part]:
@@ -96,7 +96,7 @@ class Parts:
 
 
 def open_map_runs(part: Part) -> Iterator[str]:
-    """Yield the ARNs of the Map Runs that are open in this part, which a redrive of the execution redrives."""
+    """Yield the ARNs of the Map Runs that are open in this part; a redrive of the execution redrives them."""
     within = part.get("place", {}).get("within") or {}
     if MAP_RUN in within:
         yield within[MAP_RUN]["arn"]

@@ -15,12 +15,12 @@ from typing import Any
 from states_language.scheduling.lanes import beside
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
-# What `_ENCODER.encode` makes anew each time. Without a table of containers it finds no circle, but nests too deeply.
+# `_ENCODER.encode` would make this anew each time. Without a table of containers, a circular value nests too deeply.
 _encode = c_make_encoder(None, _ENCODER.default, encode_basestring, None, ":", ",", False, False, True)
 _PLAIN = frozenset({int, float, bool, type(None)})
 _HALF = re.compile("[\ud800-\udfff]")
-# A half of a surrogate pair, alone or in a pair, as JSON spells it.
 _WIDE = re.compile("[\U00010000-\U0010ffff]")
+# A half of a surrogate pair, alone or in a pair, as JSON spells it.
 _SPELLED_HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 MISSING: Any = object()

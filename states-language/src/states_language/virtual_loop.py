@@ -74,7 +74,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self.elapsed_ms / 1000
 
-    # What asyncio's own methods do where nobody debugs, for each future and each task.
+    # These do what asyncio's methods do without debug mode; each future and each task calls them.
     get_debug: Any = bool
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -167,4 +167,4 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Do nothing: there is no selector to wake."""
 
     def __del__(self) -> None:
-        """Do nothing: there is no resource to let go."""
+        """Do nothing: there is no resource to release."""

@@ -110,7 +110,7 @@ def test_a_function_is_killed_at_its_time_limit_with_awss_message() -> None:
     ("function", "error", "message"),
     [
         (raises(SystemExit(3)), "Runtime.ExitError", "Runtime exited with error: exit status 3"),
-        # What is beyond Exception does not leave the caller to wait for the function's limit.
+        # A BaseException fails the caller at once, and not only at the function's time limit.
         (raises(asyncio.CancelledError()), "Runtime.ExitError", "Runtime exited with error: exit status 1"),
         (raises(GeneratorExit()), "Runtime.ExitError", "Runtime exited with error: exit status 1"),
         (lambda *_: [float("nan")], "Runtime.MarshalError", "Unable to marshal response: Out of range float values"),

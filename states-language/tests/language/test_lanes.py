@@ -109,7 +109,7 @@ def test_no_pass_of_the_event_loop_takes_more_than_a_turn() -> None:
     counted, many, scanned, *small = executions
     assert (counted.output, len(many.output), scanned.status) == (200_000, 500, "SUCCEEDED")
     assert [each.output for each in small] == [2] * 50
-    # The step that is one too many is counted; the other parts of an evaluation are charged when they are known.
+    # The step beyond the limit counts too. The other parts of an evaluation are charged once they are known.
     assert max(seen) <= TURN + STATE + 2 * HERE.steps
 
 
@@ -245,9 +245,9 @@ def test_the_pool_replaces_a_killed_fork_server_and_leaves_no_process() -> None:
 @pytest.mark.parametrize(
     ("state", "count", "most"),
     [
-        # Two turns, of entering the state and of its expression; while ten large ones run they come within four.
+        # A turn to enter the state and one for its expression; beside ten large executions they come within four.
         ({"Type": "Pass", "QueryLanguage": "JSONata", "Output": ["{% $sum([1..100]) %}"] * 500}, 10, 5),
-        # Each of the two is behind those of the four Maps of forty iterations at a time.
+        # Each of the two turns comes after those of four Maps, which run forty iterations at a time.
         ({"Type": "Map", "ItemsPath": "$.a", "ItemProcessor": line(("B", {"Type": "Pass"}))}, 4, 2 * 5 + 2),
     ],
 )

@@ -57,7 +57,7 @@ def test_a_running_execution_is_aborted_and_has_a_successor(tmp_path: Path) -> N
 
     async def second(executions: Executions) -> None:
         left = executions.restore()
-        # In the order of their start, though that may be the same millisecond.
+        # In the order of their starts, even within the same millisecond.
         assert [known.opening.arn for known in left] == arns
         for known in left:
             assert known.closing is not None

@@ -96,7 +96,7 @@ def test_no_definition_is_read_on_the_event_loop(tmp_path: Path, monkeypatch: py
             execution = (await api.call("StartExecution", {"stateMachineArn": started}))["executionArn"]
             while api.executions.running():
                 await asyncio.sleep(0.01)
-            # Of all that was read the last is remembered here.
+            # Only the last text that was read is remembered here.
             await api.call("ValidateStateMachineDefinition", {"definition": failing("three")})
             await api.call("RedriveExecution", {"executionArn": execution})
         await api.call("DescribeStateMachine", {"stateMachineArn": f"{arn}:1"})

@@ -140,7 +140,7 @@ def _loops(line: Definition) -> Iterator[list[str]]:
         for name, state in states.items()
         if not _bounds(state)
     }
-    # Leaves out the states that lead to no loop, then those that no loop leads to; a search from each would take long.
+    # Drop the states that lead to no loop, then those that no loop leads to; a search from every state is slow.
     leading = _turned(_without_ends(following))
     leading = _without_ends(leading)
     following = {name: [target for target in following[name] if target in leading] for name in following}

@@ -238,7 +238,7 @@ class _Repairs:
 
 
 def _leading(state: Any) -> dict[str, Any]:
-    """Return a Task that leads wherever the state leads; its own Next stays, so that a wrong one is still found."""
+    """Return a Task that leads wherever the state leads. The state's Next stays, so a wrong one is still found."""
     targets = {way: target for target, way in ways(state)}
     end = {"Next": targets.pop(("Next",))} if ("Next",) in targets else {"End": True}
     others = dict.fromkeys(targets.values())

@@ -1,10 +1,10 @@
-"""Tells which states are surely sound, so that they need not be compiled before an execution enters them.
+"""Finds the states that are certainly sound, so they need not be compiled before an execution enters them.
 
-A state has the shape of another one with the same Type and the same fields. What a shape decides (a field is missing,
-unknown, or excludes another) was checked when the first state of the shape was compiled; `ways` checks the values of
-the fields, each by itself. Invariant: a state that is found sound compiles, and in few steps; any doubt means no.
-It repeats checks of the compilation for its speed: where every state is compiled at once, loading 430 KB takes two to
-three times as long (`python -m bench.interpreter`). test_shapes.py holds both against each other.
+A state has the shape of another one with the same Type and the same fields. Rules of the shape (a field is missing,
+unknown, or excludes another) are checked when the first state of the shape is compiled. `ways` checks the values of the
+fields, each alone. Invariant: a state that is found sound compiles, and in few steps; any doubt means no. This repeats
+checks of the compilation for its speed: if every state is compiled at once, loading 430 KB takes two to three times as
+long (`python -m bench.interpreter`). test_shapes.py compares both.
 """
 
 import re
@@ -196,7 +196,7 @@ _SHAPES: dict[tuple[Any, ...] | None, tuple[tuple[str, Check], ...]] = {}
 
 
 def ways(state: Any, language: str) -> list[str] | None:
-    """Return the names of the states to which a sound state leads; None if the state must be compiled to know."""
+    """Return the names of the states to which a sound state leads; None if only compiling it can show that."""
     try:
         checks = _SHAPES.get(_key(state, language))
     except (AttributeError, TypeError):  # no object, or an array in place of a text

@@ -1,4 +1,4 @@
-"""Takes the items out of an object: CSV, JSON, JSON Lines, Parquet, and what a manifest of S3 or Athena lists.
+"""Reads the items of an object: CSV, JSON, JSON Lines, Parquet, and the files of a manifest of S3 Inventory or Athena.
 
 Invariant: any problem of the object raises States.ItemReaderFailed.
 """
@@ -33,7 +33,7 @@ NOT_ITERABLE = "Attempting to map over non-iterable node."
 
 
 class Format:
-    """The fields of a ReaderConfig that say what an object holds; `kind` is its InputType, None if it has none."""
+    """The fields of a ReaderConfig that describe an object's content. `kind` is its InputType, None if it has none."""
 
     def __init__(self, config: Fields) -> None:
         self.kind = config.string("InputType")
@@ -58,11 +58,11 @@ class Format:
             raise DefinitionError(config.at("CSVHeaders"), "is required where CSVHeaderLocation is GIVEN")
 
     def check(self) -> None:
-        """Raise StateError for column names that no row can have; AWS does so before it asks for an object."""
+        """Raise StateError for column names that no row can have; AWS does so before it requests an object."""
         _check_headers(self.names)
 
     def items(self, body: Any) -> list[Any]:
-        """Return the items of the object that S3's answer holds."""
+        """Return the items of the object in S3's answer."""
         if self.kind == "PARQUET":
             return _parquet(content(body))
         whole = text(body)
@@ -121,7 +121,7 @@ def listed_by_athena(body: Any) -> list[tuple[str, str]]:
 
 
 def content(answer: Any) -> bytes:
-    """Return the bytes that S3 answered, or what a test gave in their place: a text, or any other value as JSON."""
+    """Return the bytes of S3's answer, or of a test's answer in its place: a text, or any other value as JSON."""
     body: Any = answer["Body"] if isinstance(answer, dict) and "Body" in answer else answer
     if hasattr(body, "read"):
         body = body.read()

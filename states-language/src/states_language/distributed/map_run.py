@@ -224,7 +224,7 @@ class MapRun:
         if execution.status != "SUCCEEDED":
             assert self._batches is not None
             were_too_many, report.failed = report.too_many, report.failed + self._batches[index][1]
-            # Those that it ends come here, too: they end nobody again.
+            # The executions that `kill` stops come here too, and must not call it again.
             if report.too_many and not were_too_many:
                 self.kill()
         if not report.running:

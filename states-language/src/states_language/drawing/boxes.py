@@ -40,7 +40,7 @@ def targets(state: Definition) -> Iterator[tuple[str, str]]:
 
 
 def _catchers(catchers: Sequence[Definition]) -> Iterator[Definition]:
-    """Yield the Catchers, without one for too large a result that leads where a wildcard leads too."""
+    """Yield the Catchers, without one for an oversized result if a wildcard leads to the same state."""
     for catcher, following in pairwise([*catchers, {"ErrorEquals": [], "Next": None}]):
         too_large = catcher["ErrorEquals"] == ["States.DataLimitExceeded"]
         if not (too_large and following["ErrorEquals"] == ["States.ALL"] and following["Next"] == catcher["Next"]):

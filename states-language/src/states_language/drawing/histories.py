@@ -1,4 +1,4 @@
-"""Reads each attempt of a Task, and the way of the execution, from its history alone.
+"""Reads each attempt of a Task, and the path of the execution, from its history alone.
 
 Call #1  ━━━━━                     2.000 s  States.Timeout, tried again after 1.000 s
 Call #2       ···━━━━━             2.000 s  States.Timeout, caught: Fallback
@@ -22,9 +22,9 @@ _LABEL = 28
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt of a Task; times count from the execution's start, `to_ms` is None while it lasts.
+    """One attempt of a Task. Times count from the execution's start; `to_ms` is None while the attempt runs.
 
-    `error` is "" if it did not fail; `then` says what followed; from `rest_ms` on it was waited for.
+    `error` is "" if it did not fail; `then` describes the next step; the wait before the attempt began at `rest_ms`.
     """
 
     state: str
@@ -63,7 +63,7 @@ def _visit(entered: Event, after: dict[int, list[Event]], start_ms: int) -> Iter
 
 
 def _ended(begun: Event, after: dict[int, list[Event]]) -> Event | None:
-    """Return the event that ended an attempt: None while it lasts."""
+    """Return the event that ended an attempt; None while it runs."""
     event = _next(begun, after)
     while event is not None and event["type"].startswith(_OF_A_TASK) and not event["type"].endswith(_ENDS):
         event = _next(event, after)
@@ -99,7 +99,7 @@ def _error(over: Event) -> str:
 
 
 def draw(found: Sequence[Attempt], until_ms: int, width: int) -> list[str]:
-    """Return a line for each attempt: its bar of `width` columns, its length, and what followed."""
+    """Return a line for each attempt: its bar of `width` columns, its length, and the next step."""
     lines = []
     for attempt in found:
         label = f"{attempt.state} #{attempt.number}"

@@ -41,7 +41,7 @@ _LEAVES: dict[str, Callable[[Any, Any], Run | None]] = {
 
 
 def _general(machine: Any, node: Any) -> Run:
-    """Return what has the library evaluate a node, until that has happened often."""
+    """Return the function by which the library evaluates a node, until the node has been evaluated often."""
     seen, often = 0, _OFTEN if generates(node) else math.inf
 
     def work(bounds: Bounds, input: Any, frame: Any) -> Any:
@@ -56,7 +56,7 @@ def _general(machine: Any, node: Any) -> Run:
             node.run = _written(machine, node, work)
             return node.run(bounds, input, frame)
         seen += 1
-        # It goes on on a new stack where this one may have too little room left.
+        # If this stack may have too little room left, a new one takes over.
         if bounds.depth + bounds.nested >= bounds.reach and not bounds.reaches():
             return machine.on_new_stack(work, bounds, input, frame)
         return work(bounds, input, frame)
@@ -80,7 +80,7 @@ _boolize = library.Jsonata.boolize
 
 
 def truth(value: Any) -> bool:
-    """Return whether a value counts as true; a function does, for it is an object with members, but to $boolean."""
+    """Return whether a value counts as true. A function does, as an object with members, except to $boolean."""
     if value is True or value is False:
         return bool(value)
     if isinstance(value, float) and not Utils.is_numeric(value):  # raises D1001 for Infinity

@@ -49,7 +49,7 @@ def _arity(function: Any) -> Any:
 
 
 def _call(function: Any, _input: Any, arguments: Any) -> Any:
-    """Return what a function of the library makes of its arguments; those that are left out are undefined."""
+    """Return the result of a library function; arguments that are left out are undefined."""
     missing = function.nargs - len(arguments)
     result = function.method(*arguments, *[None] * missing) if missing > 0 else function.method(*arguments)
     if type(result) in _AS_IT_IS or (type(result) is int and -_SMALL < result < _SMALL):
@@ -140,7 +140,7 @@ class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no type
         return Frame(enclosing)
 
     def evaluate_binary(self, expr: Any, input: Any, environment: Any) -> Any:
-        """Return the result of an operator; what ends an evaluation is no failure of `and` and `or`."""
+        """Return the result of an operator. `and` and `or` do not absorb an error that ends the evaluation."""
         if expr.value not in ("and", "or"):
             return super().evaluate_binary(expr, input, environment)
         left = truth(self.eval(expr.lhs, input, environment))

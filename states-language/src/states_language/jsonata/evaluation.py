@@ -51,7 +51,7 @@ class Query:
         self._names = sorted(named - {"states"})
         self.free = named - bound - {"states", "$"}
         self._binds = any(node.type == "bind" for node in every)
-        # Of literals and operators alone the value is always the same one.
+        # An expression of literals and operators alone always has the same value.
         self._is_fixed = all(node.type in _FIXED for node in every)
         self.fixed: Any = None
 

@@ -98,7 +98,7 @@ class Writer:
             run = self.run_of(node)
             self.count()
             self.line(f"bounds.depth = depth + {self.level}")
-            # The function of a node that can be written is another one once it has been evaluated often.
+            # A node that can be written gets another function once it has been evaluated often.
             place = f"{self.constant(node)}.run" if generates(node) else self.constant(run)
             name = self.set(f"{place}(bounds, input, {self.frame})")
         self.level -= 1

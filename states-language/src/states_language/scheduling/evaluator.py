@@ -7,8 +7,8 @@
 A refusal is {"failure": its message}, with the location of an expression. Invariants: an evaluator ends when its socket
 closes; one job cannot use more memory than MOST_BYTES.
 
-`python -m states_language.scheduling.evaluator FD` is a fork server: it forks an evaluator for each socket that it is
-sent. A new Python would import for half a second; a fork answers after some milliseconds. The process that asks does
+`python -m states_language.scheduling.evaluator FD` is a fork server: it forks an evaluator for each socket that it
+receives. A new Python would import for half a second; a fork answers after some milliseconds. The calling process does
 not fork itself, because a fork stops a process with much memory and many threads for a while. A packet with a socket
 requests an evaluator that serves this socket; a packet with a process id ends that evaluator. The fork server ends when
 its own socket closes, and no evaluator outlives it.
@@ -82,7 +82,7 @@ def _evaluated(job: Job) -> Job:
 
 
 def packed(message: Job) -> bytes:
-    """Return a message in the form that is sent: its length and its value, for a fifth of the work of writing JSON.
+    """Return a message as its length and its value, for a fifth of the work of writing JSON.
 
     Raises RecursionError for a value that is nested too deeply.
     """
@@ -94,7 +94,7 @@ def packed(message: Job) -> bytes:
 
 
 def unpacked(body: bytes) -> Job:
-    """Return the message that has this value."""
+    """Return the message of this packed value."""
     message: Job = marshal.loads(body)
     return message
 
@@ -122,7 +122,7 @@ PACKET_BYTES = 64
 
 
 class ForkServer:
-    """The forked evaluators that have not been seen to end."""
+    """The forked evaluators that have not been reaped."""
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests

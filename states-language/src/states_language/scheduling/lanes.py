@@ -37,7 +37,7 @@ class Costly(Exception):
 
 
 class Evaluators(Protocol):
-    """The processes that evaluate elsewhere."""
+    """The processes to which lanes pass costly evaluations."""
 
     async def ask(self, job: Job) -> Job:
         """Return the answer to a job."""
@@ -72,7 +72,7 @@ class Lanes:
             asyncio.get_running_loop().call_soon(self._renew)
 
     def soon(self, work: Callable[[], object]) -> None:
-        """Do this soon, a few in each pass of the event loop: to end ten thousand lanes takes half a second."""
+        """Call this soon, a few in each pass of the event loop: ending ten thousand lanes takes half a second."""
         self._ending.append(work)
         if len(self._ending) == 1:
             asyncio.get_running_loop().call_soon(self._go_on)
@@ -110,7 +110,7 @@ class Lanes:
             self.spend(0)
 
     def _next(self) -> "asyncio.Future[None]":
-        """Return whose turn is next: all that began in one lane, such as a Map's forty iterations, counts as one."""
+        """Return whose turn is next. The lines of one lane, such as a Map's forty iterations, count as one."""
         # Every second turn goes to the lane that used least, so that small work ends soon; the others take turns.
         self._least = not self._least
         first = self._least_used() if self._least else next(iter(self._waiting))
@@ -158,7 +158,7 @@ class Lane(greenlet):  # type: ignore[misc]  # the library has no types
             _first.reset(token)
 
     def turn(self) -> None:
-        """Return as soon as it is this lane's turn."""
+        """Return once it is this lane's turn."""
         turn = self._lanes.wait(_first.get())
         if turn is not None:
             self._pass_on(turn.__await__())
@@ -260,12 +260,12 @@ beside = Beside()
 
 
 def give_way() -> None:
-    """Let the event loop go on, if this thread works beside it."""
+    """Let the event loop go on if this thread works beside it."""
     if beside.rest is not None:
         beside.rest()
 
 
 def here() -> Lane | None:
-    """Return the lane of the running code; None if nobody else waits."""
+    """Return the lane of the running code; None if no other execution waits."""
     lane = getcurrent()
     return lane if isinstance(lane, Lane) else None

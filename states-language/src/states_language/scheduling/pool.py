@@ -1,6 +1,6 @@
-"""Runs costly evaluations in a few processes, so that nobody waits for them on the event loop.
+"""Runs costly evaluations in a few processes, so that they do not block the event loop.
 
-Invariants: a job has at most LONGEST_S of CPU time, so its answer does not depend on what else the machine does; a
+Invariants: a job has at most LONGEST_S of CPU time, so its answer does not depend on the machine's other work; a
 process has one job at a time; no process outlives `close` or this process.
 """
 
@@ -26,7 +26,7 @@ DIED: Job = {"ended": "memory"}
 
 
 def processes() -> int:
-    """Return how many processes evaluate at once."""
+    """Return how many processes evaluate at the same time."""
     return max(2, min(4, os.cpu_count() or 2))
 
 
@@ -89,7 +89,7 @@ class Pool:
 
 
 class _Server:
-    """The process that forks the others (see `evaluator`)."""
+    """The process that forks the evaluators (see `evaluator`)."""
 
     def __init__(self) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -126,7 +126,7 @@ class _Server:
         self._end.start()
 
     def wait(self) -> None:
-        """Return once all are gone, after `close`."""
+        """Return once all processes are gone, after `close`."""
         self._end.join()
 
 

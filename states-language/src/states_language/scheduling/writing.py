@@ -1,4 +1,4 @@
-"""Writes large JSON values part by part, so that others have turns meanwhile.
+"""Writes large JSON values part by part, so that other executions have turns in between.
 
 Invariant: it writes about FEW parts between two turns.
 """
@@ -16,7 +16,7 @@ STEPS = 100
 
 
 def text_in_turns(value: Any, most: int) -> str:
-    """Return a value as JSON text; of a text over `most` characters, only a beginning that is longer than `most`."""
+    """Return a value as JSON text; for more than `most` characters, only a beginning that is longer than `most`."""
     host = here()
     if host is None or not exceeds(value, FEW):
         return compact(value)

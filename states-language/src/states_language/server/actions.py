@@ -61,26 +61,27 @@ _LITTLE_S, _LEFT = 0.1, 50
 
 
 def settle() -> None:
-    """Prepares a process that does nothing but serve; it changes settings of all threads.
+    """Prepares a process that only serves: it changes settings of all threads.
 
-    It loads what the first request would wait for; the objects that exist now are never searched for garbage again.
+    It loads the modules that the first request would wait for. The garbage collector never searches the present objects
+    again.
     """
     model()
     prefix({})
-    # Otherwise each full collection walks through all modules again, for some 30 ms in which nobody is answered.
+    # Otherwise each full collection walks through all modules, some 30 ms in which no request is answered.
     gc.collect()
     gc.freeze()
     gc.enable()
-    # The event loop waits at most so long for a thread that reads definitions.
+    # The event loop waits at most this long for a thread that reads definitions.
     sys.setswitchinterval(0.001)
-    # JSON has no cycles, so old objects are collected while nobody waits; young ones, some milliseconds' worth at a
-    # time.
+    # JSON has no cycles, so old objects are collected while no request waits, and young ones for some milliseconds
+    # at a time.
     gc.set_threshold(5_000, 3, 10_000)
     _collect_at_rest(time.process_time())
 
 
 def _collect_at_rest(spent_s: float) -> None:
-    """Collects old garbage after a second of little work, if collections of the young have left enough."""
+    """Collects old garbage after a second of little work, if collections of young objects have left enough."""
     now_s = time.process_time()
     if now_s - spent_s < _LITTLE_S and gc.get_count()[2] >= _LEFT:
         gc.collect()
@@ -203,7 +204,7 @@ def application(states: StepFunctions) -> Starlette:
 
 
 async def _unless_gone(request: Request, answering: Coroutine[Any, Any, Response]) -> Response:
-    """Return the answer to a worker; one that goes away first is given no work, which would be lost."""
+    """Return the answer to a worker. A worker that disconnects first gets no work, because the work would be lost."""
     answer, gone = asyncio.ensure_future(answering), asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,7 @@
-"""Says why a text is not valid JSON, in AWS's words, and how much of it is outside its strings.
+"""Returns the reason why a text is not valid JSON, in AWS's words, and how much of it is outside its strings.
 
-Python's decoder finds the problem. AWS's parser is Jackson: it names the token or the character that it did not expect,
-and the place after it. The message for an unrecognized token is recorded; the others are Jackson's.
+Python's decoder finds the problem. AWS's parser is Jackson: it names the unexpected token or character, and the place
+after it. The message for an unrecognized token is recorded; the others are Jackson's.
 """
 
 import json

@@ -89,7 +89,7 @@ class Retention:
 
 
 class Registry:
-    """All executions by ARN: those that run, and the ended ones that the retention keeps."""
+    """All executions by ARN: the running ones, and the ended ones that the retention keeps."""
 
     def __init__(self, records: Journals, clock: Clock, retention: Retention | None) -> None:
         self._records = records
@@ -118,7 +118,7 @@ class Registry:
         return self._known[arn]
 
     def history(self, known: KnownExecution) -> Sequence[dict[str, Any]]:
-        """Returns the history events of an execution, as far as they are stored."""
+        """Returns the stored history events of an execution."""
         if known.journal is None or known.redrives:
             return StoredEvents(known.path)
         return known.journal.events
@@ -152,7 +152,7 @@ class Registry:
             del self._known[known.opening.arn]
 
     def _prune(self) -> None:
-        """Forgets the executions that ended first, until only those to keep are left; running ones do not count."""
+        """Forgets the executions that ended first, beyond those to keep; running executions do not count."""
         oldest_ms = self._clock.now_ms() - self._retention.age_s * 1000
         while self._finished:
             arn = next(iter(self._finished))

@@ -45,9 +45,9 @@ def _live(executions: Executions) -> Iterator[MapRunReport]:
 def _all(
     executions: Executions, wanted: Callable[[MapRunReport], bool]
 ) -> Iterator[tuple[KnownExecution, dict[str, Any]]]:
-    """Yields each execution with the description of each of its Map Runs; one that runs, if it has a wanted Map Run.
+    """Yields each execution with its Map Runs' descriptions; a running execution, only if it has a wanted Map Run.
 
-    The description of all Map Runs that run, with a thousand executions each, would keep the event loop too long.
+    Describing all running Map Runs, with a thousand executions each, would block the event loop too long.
     """
     for known in executions.all():
         if known.live is None or known.earlier_runs or any(map(wanted, known.live.map_runs)):

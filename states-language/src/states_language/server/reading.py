@@ -1,8 +1,8 @@
 """Reads definitions beside the event loop: the large ones in one thread, the small ones in another.
 
-More threads that calculate would take the interpreter's lock in turns, and the event loop would wait for each of them.
+More threads would take Python's lock in turns, and the event loop would wait for each of them.
 
-The results are remembered by the definitions' texts, up to a number of characters of all texts together.
+The results are remembered by the definitions' texts, up to a total number of characters.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class Reader:
 
 
 class Remembered(Generic[T]):
-    """Values by text; `most` bounds the sum of the texts' lengths. Any thread may use it."""
+    """Values by text. `most` bounds the sum of the texts' lengths. Any thread may use it."""
 
     def __init__(self, most: int) -> None:
         self._most = most

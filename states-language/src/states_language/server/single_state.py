@@ -1,6 +1,6 @@
-"""Runs one state on its own, as TestState does: with a mock in place of its work, and with each step of its data.
+"""Runs one state alone, as TestState does: with a mock in place of its work, and with each step of its data.
 
-It evaluates nothing itself: the interpreter runs each step as a small machine. Invariant: it asks the state's own
+It evaluates nothing itself: the interpreter runs each step as a small machine. Invariant: it tries the state's own
 Retriers and Catchers once and never waits for them. The members that each type of state shows are recorded.
 """
 
@@ -267,7 +267,7 @@ class StateTest:
         return next(iter(exits[self._before :]), {})
 
     def _kept(self, *names: str) -> dict[str, Any]:
-        """Returns those of the state's fields that it has."""
+        """Return those of these fields that the state has."""
         return {name: self.state[name] for name in names if name in self.state}
 
 

@@ -1,8 +1,8 @@
-"""Gives each execution of a server a time of its own, which its Waits and pauses skip.
+"""Gives each execution of a server its own time, in which Waits and pauses are skipped.
 
-While nothing of an execution runs and it waits for nobody outside, its time jumps to its next timer. While it waits for
-a function, a service, a worker or the holder of a token, its time goes on with the server's, and time-outs take as long
-as they say. Invariants: time never goes back; timers fire in their order, each at its own millisecond.
+While no code of an execution runs and it waits for nothing outside, its time jumps to its next timer. While it waits
+for a function, a service, a worker or the holder of a token, its time runs with the server's, so time-outs take their
+full length. Invariants: time never goes back; timers fire in their order, each at its own millisecond.
 """
 
 import asyncio
@@ -100,7 +100,7 @@ class SkippingClock:
         self.stir()
 
     def _watch(self) -> None:
-        """Jump when all has been quiet for a while; sleep if only time or somebody outside can go on."""
+        """Jump once the execution has been quiet for a while; sleep if only time or an outside event can wake it."""
         if self._asked or not self._sleeping:
             self._watching = False
         elif self._busy():
@@ -115,7 +115,7 @@ class SkippingClock:
             self._fire()
 
     def _earliest(self) -> int | None:
-        """Drop the timers that were cancelled, and return when the next one is due."""
+        """Drop the cancelled timers, and return the due time of the next one."""
         while self._timers and self._timers[0][2].callback is None:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None

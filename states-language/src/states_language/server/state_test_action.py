@@ -157,7 +157,7 @@ def _text(value: Any) -> str:
 
 
 def _state(parameters: Parameters) -> tuple[dict[str, Any], bool]:
-    """Return the state that is tested, and whether it stands within a Map."""
+    """Return the state under test, and whether it is within a Map."""
     text, name = parameters["definition"], parameters.get("stateName")
     try:
         definition = parse_json(text, members=once())

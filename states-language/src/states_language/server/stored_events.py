@@ -1,7 +1,7 @@
 """Reads the history of an execution part by part: from its journal, or from memory while the execution runs.
 
 The places of the events in a journal are found once and remembered for the histories that were read last, so a page
-costs only what it holds. Invariant: a line that a kill has torn is no event.
+costs only its own events. Invariant: a line that a kill has torn is no event.
 """
 
 import functools
@@ -42,7 +42,7 @@ class _Events(Sequence[dict[str, Any]]):
 
 
 class StoredEvents(_Events):
-    """The events in a journal, in their order; each is read only when it is asked for."""
+    """The events in a journal, in order; each is read only when it is needed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -68,8 +68,8 @@ class StoredEvents(_Events):
 class WrittenEvents(_Events):
     """The events of a running execution, in one text.
 
-    The garbage collector would walk through dictionaries again and again, and to free 25,000 texts takes it 10 ms, in
-    which nobody is answered.
+    The garbage collector would walk through dictionaries repeatedly. Freeing 25,000 texts takes it 10 ms, in which no
+    request is answered.
     """
 
     def __init__(self) -> None:

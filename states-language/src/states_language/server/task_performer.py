@@ -103,7 +103,7 @@ class TaskPerformer:
         return answer
 
     def _api(self, call: TaskCall) -> str:
-        """Returns a name that the calls by one connection share; "http" without a connection that exists."""
+        """Return the name of the threads that all calls by a connection share; "http" if the connection is unknown."""
         named = invocation(call.parameters or {})
         arn = named.get("ConnectionArn") if isinstance(named, dict) else None
         return f"http {arn}" if isinstance(arn, str) and self._connections(arn) is not None else "http"
@@ -159,7 +159,7 @@ class TaskPerformer:
         return result if call.sdk else result | http_metadata({}, 200, str(uuid.uuid4()))
 
     async def _require_standard(self, arguments: dict[str, Any]) -> None:
-        """Raises Refusal for an Express machine, for its executions cannot be described and so not be waited for."""
+        """Raise Refusal for an Express machine: its executions cannot be described, so a Task cannot wait for them."""
         machine_arn = {"stateMachineArn": arguments.get("stateMachineArn")}
         if (await self._states.call("DescribeStateMachine", machine_arn))["type"] == "EXPRESS":
             message = "This operation is not supported by this type of state machine"

@@ -1,6 +1,6 @@
-"""Defines what state types have in common: a name, a type, where they lead, and attempts with Retry and Catch.
+"""Defines the common parts of state types: a name, a type, transitions, and attempts with Retry and Catch.
 
-Catchers are asked once the Retriers are used up; each new visit of the state begins with fresh Retriers.
+Catchers are tried once the Retriers are used up. Each new visit of the state begins with fresh Retriers.
 """
 
 import functools
@@ -57,9 +57,9 @@ class Flowing(State):
 
 
 class States(dict[str, State]):
-    """The compiled states of a line by name; `compile` makes one that is missing when it is first asked for.
+    """The compiled states of a line by name. `compile` makes a missing one when it is first needed.
 
-    Those that the loader left out lead where `ways` says; they assign no variables and have no lines within them.
+    The states that the loader left out have the targets in `ways`. They assign no variables and have no inner lines.
     """
 
     def __init__(self, compile: Callable[[str], State]) -> None:
@@ -74,7 +74,7 @@ class States(dict[str, State]):
 
 @dataclass(frozen=True)
 class Line:
-    """A line of states, of a whole machine or of one branch: states by name, and the one to begin with.
+    """A line of states, of a whole machine or of one branch: the states by name, and the first one.
 
     pointer: that of `States` in the definition.
     """

@@ -38,7 +38,7 @@ class Grouping(Retrying):
         branch.add(f"{self.type}StateFailed")
 
     async def outcome(self, branch: Branch, group: Awaitable[Any]) -> Any:
-        """Return the outputs of the group; raises the StateError that it ends with."""
+        """Return the outputs of the group, or raise its StateError."""
         try:
             outcome = await group
         finally:
@@ -51,7 +51,7 @@ class Grouping(Retrying):
 
 
 class Lines:
-    """The lines of one attempt. within: where they stood before a redrive."""
+    """The lines of one attempt. within: their places before a redrive."""
 
     def __init__(self, parent: Branch, count: int, within: Within | None) -> None:
         self.parent = parent

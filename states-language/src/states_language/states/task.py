@@ -178,7 +178,8 @@ class Task(Retrying):
     def _fitting(self, result: Any) -> tuple[Any, str]:
         """Return the result and its text; a result over the limit fails the Task.
 
-        States.ALL catches it for a Lambda function (recorded), and for no other (Developer Guide, "Error names").
+        States.ALL catches this failure for a Lambda function (recorded), and for no other Task (Developer Guide, "Error
+        names").
         """
         result, text = written(result.value if isinstance(result, Whole) else result)
         if not fits(text):

@@ -12,14 +12,14 @@ from states_language.tasks.callbacks import Pending
 
 @dataclass(frozen=True)
 class Whole:
-    """An answer that becomes the Task's result unchanged; a function's is not wrapped as lambda:invoke's response."""
+    """An answer that becomes the Task's result unchanged: a function's is not wrapped as lambda:invoke's response."""
 
     value: Any
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """What http:invoke sent and received, in `shown`; without `reveal` it lacks what the connection adds."""
+    """The request and response of http:invoke, in `shown`. Without `reveal` the connection's additions are left out."""
 
     reveal: bool
     shown: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -63,16 +63,16 @@ Perform = Callable[[TaskCall], Awaitable[Any]]
 
 
 class Latencies(Protocol):
-    """The times in milliseconds that AWS takes and its documents do not promise."""
+    """The latencies of AWS in milliseconds, which its documents do not promise."""
 
     def start_ms(self) -> int:
         """Return the time from the start of an execution to its first state; asked once an execution."""
 
     def wait_overshoot_ms(self) -> int:
-        """Return how late a Wait state ends; asked once for each Wait that ends."""
+        """Return how late a Wait state ends; called once for each Wait that ends."""
 
     def wait_to_task_ms(self) -> int:
-        """Return the time from the end of a Wait state to the start of the Task state after it; asked once for each."""
+        """Return the time from the end of a Wait state to the start of the next Task state; called once for each."""
 
 
 class NoLatencies:

@@ -1,4 +1,4 @@
-"""Words the answers and failures of Lambda functions as AWS's runtime and service do, and has Lambda's limits."""
+"""Words the answers and failures of Lambda functions as AWS's runtime and service do, and applies Lambda's limits."""
 
 import json
 import traceback
@@ -17,7 +17,7 @@ TOO_LARGE = "Function.ResponseSizeTooLarge"
 
 
 def marshalled(result: Any, request_id: str) -> Any:
-    """Return a function's result as it comes out of JSON, or the TaskFailure of one that is too large or no JSON."""
+    """Return a function's result as read from its JSON, or the TaskFailure of one that is too large or not JSON."""
     try:
         text = json.dumps(result, allow_nan=False)
         if len(text) > RESPONSE_LIMIT_BYTES:
@@ -73,7 +73,7 @@ def _folded(raised: Exception) -> list[str]:
 
 
 def throttled(request_id: str) -> TaskFailure:
-    """Return the failure of a call for a function that already runs as often as it may.
+    """Return the failure of a call for a function that has reached its reserved concurrency.
 
     Source: the AWS Lambda API reference, Invoke: TooManyRequestsException, 429. We assume that Step Functions words it
     like Lambda's other errors.
@@ -97,6 +97,6 @@ def missing(call: TaskCall, request_id: str) -> TaskFailure:
 
 
 def too_large() -> str:
-    """Return as JSON text the error payload of a function whose answer is longer than Lambda takes."""
+    """Return the error payload, as JSON text, of a function whose answer exceeds Lambda's limit."""
     message = f"Response payload size exceeded maximum allowed payload size ({RESPONSE_LIMIT_BYTES} bytes)."
     return compact({"errorType": TOO_LARGE, "errorMessage": message})

@@ -98,7 +98,7 @@ def key_of(call: TaskCall) -> str:
 
 
 def event_of(call: TaskCall) -> Any:
-    """Return what a call sends: a function's payload, or the parameters of another service."""
+    """Return the data of a call: a function's payload, or the parameters of another service."""
     return call.payload if call.function else call.parameters
 
 

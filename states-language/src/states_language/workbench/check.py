@@ -1,4 +1,4 @@
-"""`check`: prints every problem of definitions on standard error, and all else on standard output.
+"""`check`: prints the problems of definitions on standard error, and everything else on standard output.
 
 The exit status is 0 if every file loads, 1 if one does not (or, with --strict, has a warning), 2 if one cannot be read.
 Invariant: every file gets its report, whatever is wrong with the files before it.

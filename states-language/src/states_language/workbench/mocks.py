@@ -70,7 +70,7 @@ def _name(config: MockConfig, name: str | None) -> str:
 
 
 def _result(machine: Machine, data: Any, states: Mapping[str, Mock], host: Host) -> dict[str, Any]:
-    """Return how an execution ends with the responses of a test case, or the problem of the test case."""
+    """Return the execution's result with the responses of a test case, or the problem of the test case."""
     there = {path[-1] for path, _ in states_of(machine.definition)}
     for state in states:
         if state not in there:

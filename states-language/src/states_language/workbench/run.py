@@ -1,7 +1,7 @@
-"""`run`: runs a definition once, with functions that run here or answer as a file says.
+"""`run`: runs a definition once, with functions that run here or with the answers of a file.
 
-The exit status is 0 if the execution succeeded, 1 if it did not, 2 for a mistake of the user.
-Invariant: standard output holds only the result; progress and the functions' own output go to standard error.
+The exit status is 0 if the execution succeeded, 1 if it did not, 2 for a mistake of the user. Invariant: standard
+output holds only the result; progress and the functions' own output go to standard error.
 """
 
 import argparse
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_input(text: str) -> Any:
-    """Return the input that was typed: JSON, or @FILE; raises Mistake."""
+    """Return the input of the command line: JSON, or @FILE; raises Mistake."""
     if text.startswith("@"):
         return files.data(Path(text[1:]), "The input")
     try:
@@ -86,7 +86,7 @@ def read_input(text: str) -> Any:
 
 
 def outside(clock: Clock, answers: Mapping[str, Answer], host: Host) -> StandIns:
-    """Return the functions that perform the machine's Tasks by the answers; they report each name without one."""
+    """Return the functions that perform the machine's Tasks by these answers, and report each name without one."""
 
     def unknown(name: str) -> None:
         answer = "{}" if ":" in name else "its input"
