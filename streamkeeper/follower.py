@@ -1,7 +1,7 @@
 """Follows a stream: each event at least once, as it is stored, from a checkpoint that survives a kill.
 
 Invariants: a saved place is never after an event that the consumer has not finished, and the consumer has finished an
-event once it requests the next; an API that has answered before is asked again however long it is away; a checkpoint
+event once it requests the next; an API that has answered before is tried again however long it is away; a checkpoint
 file is replaced as a whole and written through to the disk, so a kill leaves the former file or the new one.
 """
 

@@ -152,7 +152,7 @@ def _corrected(instants: Sequence[tuple[str | None, bool]]) -> Steps[list[str | 
 def polling(following: Following, path: Callable[[str], str], every_s: float) -> Steps[list[dict[str, Any]]]:
     """The steps to the next page; returns its new events. `path` makes a path from the position after which to read.
 
-    An API that has answered before is asked again however long it is away. A stream that was started a moment ago does
+    An API that has answered before is tried again however long it is away. A stream that was started a moment ago does
     not exist until its execution has claimed it, so the follower waits for it.
     """
     if not following.is_behind:

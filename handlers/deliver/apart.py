@@ -29,7 +29,7 @@ class Refused:
     _since_ms: dict[Name, int] = field(default_factory=dict)
 
     def passed(self, page: Page, outcomes: Outcomes, finished: Container[Name], now_ms: int) -> list[Message]:
-        """Returns the first events that the sink refused during all short rests, while it took later ones.
+        """Returns the first events that the sink refused in all short back-offs, while it took later ones.
 
         `finished` are those that it took. In a replay, which a person watches, none is passed. A sink that refuses more
         than it takes may have too much to do, so there more of them wait.

@@ -116,7 +116,7 @@ def are_numbers(keys: Collection[str]) -> bool:
 
 
 def passed(bounds: Collection[str], earlier: Repair, repair: Repair, keys: Collection[str]) -> bool:
-    """Returns whether a page has passed the far edge, beyond which an address bounded at one edge goes on to the end.
+    """Returns whether a page has passed the far edge, beyond which an address bounded at one edge continues to the end.
 
     `repair` is the repair with the page, which has these keys, and `earlier` without it.
     """
