@@ -34,6 +34,8 @@ MOST_READ = 20_000
 MOST_LATER = 100
 # How many gaps of a stream are read; and how many at most, if these do not reach back far enough.
 MOST_GAPS, FARTHEST = 500, 20_000
+# A long poll ends with its events. They count from when they were handled, and the end from when it came.
+HANDLED_MS = 1_000
 
 
 def gaps_since(records: StreamRecords, stream_id: str, since_ms: int) -> list[Gap]:
@@ -93,7 +95,8 @@ def edges(
 def _good(one: Connection) -> Interval | None:
     """Returns the interval in which the connection is known to be good, after its backlog; None if there is none."""
     live_ms = one.live_ms if one.resumed else one.opened_ms
-    return None if live_ms is None else (live_ms, one.last_ms)
+    handled_ms = HANDLED_MS if one.ended_by == "ended_by_upstream" else 0
+    return None if live_ms is None else (live_ms, one.last_ms + handled_ms)
 
 
 def _is_after(event: StoredEvent, after_ms: int, good: Mapping[int, Interval | None]) -> bool:

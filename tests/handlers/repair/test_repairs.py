@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from handlers.connection.effects import Progress
 from handlers.connection.epochs import Epoch
 from handlers.connection.gap_record import DELIVERED, FAILED, LOST, OPEN, PARTLY, REPAIRED, Gap, Repair
 from handlers.connection.inputs import Layout
@@ -19,7 +20,8 @@ from handlers.repair.pages import Fetched
 from handlers.repair.proof import NO_EVENT_AFTER, NO_EVENT_BEFORE, RESTARTED
 from handlers.segments import known
 from handlers.store import control_record
-from handlers.store.ledger_records import gap_item
+from handlers.store.ledger_records import connection_item, connection_key, gap_item
+from handlers.store.typed_values import key
 from local.simulation.virtual_rest import RestWays
 from tests.examples import one_in
 from tests.handlers.context import Killed
@@ -305,6 +307,24 @@ def test_an_event_of_an_older_connection_is_no_edge() -> None:
     rig.run()
     assert rig.repaired.state == REPAIRED
     assert brought(rig) == MISSED
+
+
+@pytest.mark.parametrize(
+    ("ended_by", "before_ms", "state"),
+    [("ended_by_upstream", 2, REPAIRED), ("ended_by_upstream", 1_001, OPEN), ("reset", 2, OPEN)],
+)
+def test_the_events_with_which_a_long_poll_ends_are_edges(ended_by: str, before_ms: int, state: str) -> None:
+    """They are handled a moment after the end came. After a standstill, or a break, they may have come earlier."""
+    rig = Rig(RestWays(limit=100, is_inclusive=True), events=16)
+    over_ms = rig.at(15) - before_ms
+    progress = Progress(
+        2, over_ms, opened_ms=over_ms, seen_ms=over_ms, live_ms=over_ms, closed_ms=over_ms, ended_by=ended_by
+    )
+    record = connection_item(progress, lane="A", execution="e", request_id="r2")
+    rig.tables.put_item(TableName="control", Item=key("s", connection_key(2)) | record)
+    rig.now += 5_000
+    rig.run(left_ms=3_000)
+    assert (rig.repaired.state, rig.repaired.reason) == (state, "" if state == REPAIRED else NO_EVENT_AFTER)
 
 
 def test_a_notice_without_a_key_is_no_edge() -> None:
