@@ -17,11 +17,12 @@ at which a connection without an end was known to be good.
 from collections.abc import Iterator
 from dataclasses import replace
 
+from handlers.api.figures import length_ms
 from handlers.connection.evidence import KEPT_MS, Record
 from handlers.connection.gap_record import DELIVERED, LOST, OPEN, Gap
 from handlers.connection.ledger import gaps
 from handlers.store import ledger_records
-from local.chaos.facts import last_good_ms, lease_ttl_ms, ledger, noticed_ms, open_gaps, rows_of, uncovered
+from local.chaos.facts import last_good_ms, lease_ttl_ms, ledger, noticed_ms, open_gaps, rows_of, standstills, uncovered
 from local.chaos.restarts import former, is_doubtful, starts_over, untrue
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
@@ -190,7 +191,11 @@ def _stayed(world: World, records: list[Record], link: Link, gap: Gap) -> bool:
     end_ms = min(last_good_ms(world, records, link), gap.to_ms)
     # The function noticed the answer later, and was behind by as much more.
     late_ms = noticed_ms(world, link.opened_ms) - link.opened_ms
-    return end_ms - link.opened_ms - 2 * late_ms > _takes_ms(world, records, link, gap.from_ms)
+    lived_ms = end_ms - link.opened_ms - 2 * late_ms
+    if link.function.was_frozen:
+        # What came while it stood still proves nothing if the connection is stopped right afterwards.
+        lived_ms -= length_ms((max(at_ms, link.opened_ms), min(to_ms, end_ms)) for at_ms, to_ms in standstills(world))
+    return lived_ms > _takes_ms(world, records, link, gap.from_ms)
 
 
 def _is_catching_up(world: World, records: list[Record], fence: int = 0) -> bool:
