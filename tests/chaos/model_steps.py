@@ -89,7 +89,7 @@ class Model(explorer.Model[World]):
         self.machine = Machine(policy, self.rules)
         self._intern: dict[Any, int] = {}
         self.most_connected_ticks = PROVED_TICKS if policy == "forbids" and self.budget.keys() <= PROVED else 0
-        # A function that is connected when another one is told the stream's end, or that the machine lost, stays to its
+        # A function that is connected when another one gets the stream's end, or that the machine lost, stays to its
         # end.
         stays = sum(self.budget.get(fault, 0) for fault in ("orphan", "end"))
         self.most_stable_ticks = (HOT_REST_TICKS if policy == "hot" else REST_TICKS) + FUNCTION_TICKS * stays

@@ -6,22 +6,17 @@ from typing import Any
 
 import pytest
 
-from handlers.connection.effects import Progress
-from handlers.connection.epochs import Epoch
-from handlers.connection.gap_record import DELIVERED, FAILED, LOST, OPEN, PARTLY, REPAIRED, Gap, Repair
+from handlers.connection.gap_record import DELIVERED, FAILED, LOST, PARTLY, REPAIRED, Gap, Repair
 from handlers.connection.inputs import Layout
-from handlers.framing.events import StreamEvent, hashed
+from handlers.framing.events import hashed
 from handlers.framing.frames import Frame
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference
 from handlers.repair import gap_edges, gap_ports
 from handlers.repair.gap_ports import TURN_MS
 from handlers.repair.pages import Fetched
-from handlers.repair.proof import NO_EVENT_AFTER, NO_EVENT_BEFORE, RESTARTED
 from handlers.segments import known
-from handlers.store import control_record
-from handlers.store.ledger_records import connection_item, connection_key, gap_item
-from handlers.store.typed_values import key
+from handlers.store.ledger_records import gap_item
 from local.simulation.virtual_rest import RestWays
 from tests.examples import one_in
 from tests.handlers.context import Killed
@@ -68,17 +63,6 @@ def test_an_answer_without_an_overlap_proves_nothing(lie: str, missed: range) ->
     rig.run(request=False)
     assert rig.repaired.state == REPAIRED
     assert sorted(brought(rig)) == list(missed)
-
-
-def test_an_event_of_the_backlog_is_no_edge() -> None:
-    """Events that came while the connection caught up belong to the gap, so the edge is the first event after them."""
-    rig = Rig(RestWays(limit=100), live=18)
-    rig.run()
-    assert [address.partition("?")[2] for address in rig.rest.addresses] == ["after=9&before=18", "after=8&before=19"]
-    assert (rig.repaired.state, brought(rig)) == (REPAIRED, MISSED)
-    behind = Rig(RestWays(limit=100), live=30)
-    behind.run(left_ms=1_000)
-    assert (behind.repaired.state, behind.repaired.reason, behind.rest.addresses) == (OPEN, NO_EVENT_AFTER, [])
 
 
 def test_an_address_that_lags_is_asked_until_it_has_the_event_after_the_gap() -> None:
@@ -234,29 +218,6 @@ def test_a_secret_that_no_header_can_carry_is_named() -> None:
     assert rig.repaired.reason == "the secret in headers.X-Key contains characters that a header cannot carry"
 
 
-def test_items_of_an_edges_own_time_are_on_either_side_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Items of one second have no order, so items with an edge's time may be missing too, and are stored."""
-    rig = Rig(named=lambda one: f"k{one}", time="$.at")
-    seconds = zip((7, 12, 15, 10, 9, 14, 11, 13, 16), (1, 2, 2, 2, 2, 2, 2, 2, 3), strict=True)
-    items = ",".join(f'{{"id":"k{one}","at":{at}}}' for one, at in seconds)
-    monkeypatch.setattr(rig.rest, "fetch", lambda _: Fetched(200, {}, f'{{"events":[{items}]}}'.encode()))
-    rig.run()
-    assert (rig.repaired.state, rig.repaired.stored) == (REPAIRED, len(MISSED))
-
-
-@pytest.mark.parametrize(
-    ("since", "seen", "state"), [(15, 19, PARTLY), (7, 8, REPAIRED), (7, 12, PARTLY), (16, 18, REPAIRED)]
-)
-def test_ids_that_started_over_prove_nothing(since: int, seen: int, state: str) -> None:
-    """If the ids started over within the gap, both edges prove nothing, because most new ids were dropped as known."""
-    rig = Rig(RestWays(is_inclusive=True))
-    epoch = {"epoch": control_record.epoch(Epoch(0, rig.at(since), rig.at(seen)))}
-    rig.tables.put_item(TableName="control", Item=item(rig.tables, "s", "lease") | epoch)
-    rig.run(left_ms=1_000)
-    assert (rig.repaired.state, brought(rig)) == (state, MISSED)
-    assert rig.repaired.reason == ("" if state == REPAIRED else RESTARTED)
-
-
 def test_an_address_that_reaches_less_far_repairs_a_part() -> None:
     """If the address does not reach back far enough, the record names the open part; an alert follows the last try."""
     rig = Rig(RestWays(limit=100, keeps_ms=8_500), reach_s=60, time="$.at")
@@ -275,87 +236,6 @@ def test_an_address_that_reaches_less_far_repairs_a_part() -> None:
     # A repair on request keeps the counts, even if the address has fewer events by now.
     tried = gap_edges.again(rig.records.newest_gaps("s", 1)[0], rig.now)
     assert (tried.stored, tried.first_ms, tried.last_ms, tried.next_ms) == (3, rig.at(12), rig.at(14), rig.now)
-
-
-def test_a_gap_without_an_event_before_it_cannot_be_repaired() -> None:
-    """Without an event before the gap there is no key to request from; the repair fails with that reason."""
-    rig = Rig(missed=range(5))
-    rig.gap = replace(rig.gap, from_ms=rig.at(-1))
-    rig.run(left_ms=1_000)
-    assert (rig.repaired.state, rig.repaired.reason) == (FAILED, NO_EVENT_BEFORE)
-    assert rig.rest.asked == []
-
-
-def test_a_gap_without_an_event_after_it_waits_for_one() -> None:
-    """Until the connection after the gap brings an event, the gap stays open, which is no failure."""
-    rig = Rig(RestWays(limit=100), missed=range(10, 15), events=15)
-    rig.now += 5_000
-    rig.run(left_ms=1_000)
-    assert (rig.repaired.state, rig.repaired.reason) == (OPEN, NO_EVENT_AFTER)
-    rig.emitted_ms.extend(rig.at(number) for number in (15, 16))
-    rig.connected(2, range(15, 17))
-    rig.now = rig.repaired.next_ms
-    rig.run(request=False)
-    assert rig.repaired.state == REPAIRED
-    assert brought(rig) == MISSED
-
-
-def test_an_event_of_an_older_connection_is_no_edge() -> None:
-    """Events that a frozen function stores after the gap's end belong before the gap, so they are no edge."""
-    rig = Rig(RestWays(limit=100), before=range(9))
-    rig.store.write("s", 1, 90, [StreamEvent("9", body(9), None, None, None, rig.at(15))])
-    rig.run()
-    assert rig.repaired.state == REPAIRED
-    assert brought(rig) == MISSED
-
-
-@pytest.mark.parametrize(
-    ("ended_by", "before_ms", "state"),
-    [("ended_by_upstream", 2, REPAIRED), ("ended_by_upstream", 1_001, OPEN), ("reset", 2, OPEN)],
-)
-def test_the_events_with_which_a_long_poll_ends_are_edges(ended_by: str, before_ms: int, state: str) -> None:
-    """They are handled a moment after the end came. After a standstill, or a break, they may have come earlier."""
-    rig = Rig(RestWays(limit=100, is_inclusive=True), events=16)
-    over_ms = rig.at(15) - before_ms
-    progress = Progress(
-        2, over_ms, opened_ms=over_ms, seen_ms=over_ms, live_ms=over_ms, closed_ms=over_ms, ended_by=ended_by
-    )
-    record = connection_item(progress, lane="A", execution="e", request_id="r2")
-    rig.tables.put_item(TableName="control", Item=key("s", connection_key(2)) | record)
-    rig.now += 5_000
-    rig.run(left_ms=3_000)
-    assert (rig.repaired.state, rig.repaired.reason) == (state, "" if state == REPAIRED else NO_EVENT_AFTER)
-
-
-def test_a_notice_without_a_key_is_no_edge() -> None:
-    """A notice is stored by its hash, which no address has, so it is no edge."""
-    rig = Rig(RestWays(limit=100), address="https://rest.example/events?from={from}&to={to}")
-    for fence, at_ms in ((1, rig.gap.from_ms), (2, rig.gap.to_ms - 1)):
-        notice = Frame(f'{{"type":"status","of":{fence}}}', name="status")
-        rig.store.write("s", fence, 90, [StreamEvent(hashed(notice), notice.data, None, "status", None, at_ms)])
-    rig.gap = replace(rig.gap, to_ms=rig.gap.to_ms - 1)
-    rig.tables.put_item(TableName="control", Item=gap_item("s", rig.gap))
-    rig.run(left_ms=1_000)
-    assert (rig.repaired.state, rig.repaired.stored) == (REPAIRED, len(MISSED))
-
-
-def test_an_event_with_a_late_clock_is_no_edge_before_the_gap() -> None:
-    """An event of the next connection came after the gap, even if its function's clock was late."""
-    rig = Rig(RestWays(limit=100))
-    rig.store.write("s", 2, 90, [StreamEvent("99", body(99), None, None, None, rig.gap.from_ms)])
-    rig.run()
-    assert rig.rest.addresses[0].partition("?")[2] == "after=9&before=15"
-
-
-def test_each_try_that_proves_nothing_begins_earlier_and_ends_later() -> None:
-    """Each try without proof begins earlier and ends later, as the edges may be in the gap if clocks differ."""
-    rig = Rig(RestWays(limit=100, lie="is empty", lies_ms=10**9))
-    for _ in range(2):
-        rig.run(request=not rig.rest.asked, left_ms=1_000)
-        rig.now = rig.repaired.next_ms
-    asked = [address.partition("?")[2] for address in rig.rest.addresses]
-    literal = "after=9&before=15"
-    assert asked == [literal, "after=8&before=16", literal, "after=6&before=18"]
 
 
 def test_a_profile_may_name_why_no_overlap_is_possible() -> None:
@@ -492,15 +372,6 @@ def test_an_announced_loss_is_repaired_as_well(live: int, before: int) -> None:
     assert gap.repair.state == REPAIRED
     assert rig.rest.addresses[0].partition("?")[2] == f"after=9&before={before}"
     assert brought(rig) == MISSED
-
-
-def test_the_event_before_an_announced_loss_may_be_of_the_same_connection() -> None:
-    """The edge before an announced loss may be of the same connection, which was connected all the time."""
-    rig = Rig(RestWays(limit=100), events=30)
-    rig.tables.put_item(TableName="control", Item=gap_item("s", replace(rig.gap, state=DELIVERED)))
-    rig.store.ledger._table.put(gap_item("s", Gap(2, rig.at(20), rig.at(21), "announced_by_upstream", LOST, 1, 5)))
-    rig.run()
-    assert rig.rest.addresses[0].partition("?")[2] == "after=20&before=22"
 
 
 def test_an_address_by_time_is_requested_around_the_gap() -> None:
