@@ -100,10 +100,10 @@ class JsonSeqDecoder(Decoder):
     def _is_whole_after_line(self) -> bool:
         """Returns whether the text may end here; counts the brackets that were not counted before."""
         # A text may have 16 MB, so one that is a single line is not copied.
-        rest = _STRING.sub(rb"\1", self._text[self._counted :] if self._counted else self._text)
+        opened, is_broken = brackets(self._text[self._counted :] if self._counted else self._text)
         self._counted = len(self._text)
-        self._depth += rest.count(b"{") + rest.count(b"[") - rest.count(b"}") - rest.count(b"]")
-        self._is_broken = self._is_broken or b'"' in rest
+        self._depth += opened
+        self._is_broken = self._is_broken or is_broken
         return self._depth <= 0 and not self._is_broken
 
     def _end(self, frames: list[Body]) -> None:
@@ -135,3 +135,9 @@ class JsonSeqDecoder(Decoder):
         self._text.clear()
         self._counted = self._depth = 0
         self._is_broken = False
+
+
+def brackets(lines: bytes | bytearray) -> tuple[int, bool]:
+    """Returns how many more brackets the lines of a JSON text open than close, and whether a string is not closed."""
+    rest = _STRING.sub(rb"\1", lines)
+    return rest.count(b"{") + rest.count(b"[") - rest.count(b"}") - rest.count(b"]"), b'"' in rest

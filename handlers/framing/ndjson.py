@@ -1,11 +1,15 @@
 """Decodes JSON lines: a line ends with LF or CRLF; a line of JSON's blanks is a heartbeat and not a frame.
 
-A line is returned as it came, without parsing its JSON. The invariant is that of handlers/framing/frames.py.
+A line is returned as it came, without parsing its JSON. If the first line is the beginning of a JSON text, as of a long
+poll that indents its answer, each frame of the connection is a whole text: it ends at the end of the line that closes
+its last bracket. The invariant is that of handlers/framing/frames.py.
 """
 
+import json
 from collections.abc import Sequence
 
 from handlers.framing.frames import BLANK, LONG, Body, Decoder, Head
+from handlers.framing.json_seq import brackets
 
 
 class NdjsonDecoder(Decoder):
@@ -18,6 +22,9 @@ class NdjsonDecoder(Decoder):
         # The unfinished line: bytes as they came; a bytearray from the second piece on.
         self._line: bytes | bytearray = b""
         self._failed = False
+        self._has_begun = False  # whether a first line has shown whether a text may have several
+        self._joins = False  # whether it may; then _line is the text so far
+        self._depth = self._counted = 0  # how many brackets its first _counted bytes leave open
 
     @property
     def held_bytes(self) -> int:
@@ -85,18 +92,38 @@ class NdjsonDecoder(Decoder):
             data = self._head.strip(data)
         lines: list[Body] = []
         first, *rest = data.split(b"\n")
-        if self._skipped is None:
-            self._hold(first)
-        else:
-            self._skip(first)
+        self._add(first)
         for piece in rest:
             self._check(lines)
-            lines += self._ended()
-            self._line = piece
+            if self._continues():
+                self._add(b"\n" + piece)
+            else:
+                lines += self._ended()
+                self._line = piece
         self._check(lines)
-        is_free = self._head.is_passed and self._skipped is None
+        is_free = self._has_begun and self._skipped is None and not self._joins
         self._free_bytes = self._max_frame_bytes - len(self._line) if is_free else -1
         return lines
+
+    def _add(self, piece: bytes) -> None:
+        if self._skipped is None:
+            self._hold(piece)
+        else:
+            self._skip(piece)
+
+    def _continues(self) -> bool:
+        """Returns whether the text goes on after the line that has just ended."""
+        if self._skipped is not None:
+            # The brackets of a text that is too long are not counted, so it lasts as long as the connection.
+            self._has_begun = True
+            return self._joins
+        if not self._has_begun and self._line.strip(BLANK):
+            self._has_begun, self._joins = True, _begins_text(self._line)
+        if self._joins:
+            self._depth += brackets(self._line[self._counted :])[0]
+            self._counted = len(self._line) if self._depth > 0 else 0
+            self._depth = max(0, self._depth)
+        return self._depth > 0
 
     def _check(self, lines: list[Body]) -> None:
         # A CR at the end may be half of a CRLF: it counts only when something other than LF has followed it.
@@ -122,6 +149,20 @@ class NdjsonDecoder(Decoder):
         if skipped is None:
             return _visible(self._line)
         return [] if self._is_blank else [skipped.result(is_whole=True)]
+
+
+def _begins_text(line: bytes | bytearray) -> bool:
+    """Returns whether a JSON object or list begins on the line and is correct so far, but ends on a later line."""
+    text = line.strip(BLANK)
+    if not text.startswith((b"{", b"[")) or not text.endswith((b"{", b"[", b",", b"}", b"]")):
+        return False
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as problem:
+        return problem.pos == len(problem.doc)
+    except (UnicodeDecodeError, RecursionError):
+        pass
+    return False
 
 
 def _lines(data: bytes, begin: int, end: int) -> Sequence[Body]:

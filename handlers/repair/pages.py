@@ -9,7 +9,7 @@ from base64 import b64decode
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 from urllib.parse import unquote, urljoin
 
 from handlers.connection.gap_record import Repair as Walk
@@ -29,6 +29,9 @@ from handlers.values import dataclass
 _LINK = re.compile(r"<([^>]*)>((?:\s*;\s*[^;,=\s]+(?:\s*=\s*(?:\"[^\"]*\"|[^;,\s]*))?)*)")
 # RFC 9110, section 14.4, in any unit: the first item, the last one, and how many there are.
 _RANGE = re.compile(r"(\d+)-(\d+)/(\d+)\s*$")
+# How answers name the next page, or say that there is one, and how many items there are: the letters of the names.
+_MORE = re.compile(r"(x|odata)?next(page|cursor|token|link|url|uri|key|offset)*|has(more|next).*|(is)?truncated|more")
+_TOTAL = re.compile(r"x?total(count|items|results|records|elements|hits)?")
 # A part of a path, or a value of a query.
 _VALUE = re.compile(r"(?<=[/=])[^/&;?#]+")
 _INSTANT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:]+)?|[0-9]+(?:\.[0-9]+)?")
@@ -90,12 +93,28 @@ def is_end(repair: Repair, pages: int, answer: Fetched) -> bool:
 
 
 def is_part(repair: Repair, answer: Fetched) -> bool:
-    """Returns whether the answer itself says that there are more items, and no next page has them."""
+    """Returns whether the last answer of a walk says itself that there are more items."""
     headers = answer.headers or {}
     if said := _RANGE.search(headers.get("content-range", "")):
         first, last, total = map(int, said.groups())
         return last - first + 1 < total
-    return answer.status == PARTIAL or (repair.next is None and linked(headers.get("link", ""), "next") != "")
+    is_one = repair.next is None
+    if answer.status == PARTIAL or (is_one and linked(headers.get("link", ""), "next") != ""):
+        return True
+    body, steps = parse_json(answer.body.decode("utf-8-sig")), repair.split.path.steps
+    # The objects around the list, and those beside it, such as "paging".
+    around = [at(body, JsonPath("", steps[:length]))[1] for length in range(len(steps))]
+    beside = [value for one in around for value in one.values() if isinstance(value, dict)]
+    says: list[tuple[str, Any]] = [(name, int(text)) for name, text in headers.items() if text.isdecimal()]
+    says += [member for one in (*around, *beside) for member in one.items()]
+    count = len(at(body, repair.split.path)[1] or ())
+    for name, value in says:
+        letters = "".join(filter(str.isalpha, name.lower()))
+        if value and _MORE.fullmatch(letters):
+            return True
+        if is_one and type(value) is int and value > count and _TOTAL.fullmatch(letters):
+            return True
+    return False
 
 
 def page(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int) -> Page:

@@ -51,6 +51,12 @@ NDJSON: list[Example] = [
     (b"1\n\xef\xbb\xbf2\n", ["1", "\ufeff2"]),
     (b"\xff\n\xc3\xa9\n", [b"\xff", "é"]),
     ("\u2028 \x85\n".encode(), ["\u2028 \x85"]),
+    # If the first line begins a JSON text, as of a long poll that indents it, frames are whole texts.
+    (b'\n{\r\n "a": [\r\n  "]{"\r\n ]\r\n}\r\n\n[]\n', ['{\r\n "a": [\r\n  "]{"\r\n ]\r\n}', "[]"]),
+    (b'[{"a":1}\n,{"b":\n"\xff"}]\n', [b'[{"a":1}\n,{"b":\n"\xff"}]']),
+    (b'{"a":[\n1,', [], "", 9),
+    # It may be no JSON, or not the first line.
+    (b'[INFO] {\n{"a"},\n{"b":1}}\n{\n', ["[INFO] {", '{"a"},', '{"b":1}}', "{"]),
     # A last line without its end is not a frame; its bytes are counted, those of half a heartbeat are not.
     (b"1\n23", ["1"], "", 2),
     (b"1\n \r", ["1"], "", 0),
@@ -101,6 +107,7 @@ AT_MOST_4: list[Example] = [
     (b"ab\nabcde\n", ["ab"], "frame_too_long", 0),
     (b"abcd\rx", [], "frame_too_long", 0),
     (b"abcde", [], "frame_too_long", 0),
+    (b"[\n1\r\n]", [], "frame_too_long", 0),
     # Which error it is does not depend on whether the markup came with the blanks or after them.
     (b"    <html>\n", [], "bad_frame", 0),
     (b"     <html>\n", [], "frame_too_long", 0),

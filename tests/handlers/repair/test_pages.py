@@ -33,20 +33,36 @@ def test_an_address_without_an_order_hides_nothing(address: str, limit: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("status", "headers", "state"),
+    ("status", "headers", "said", "state"),
     [
-        (206, {}, PARTLY), (206, {"content-range": "0-9/10"}, REPAIRED), (200, {"content-range": "0-9/*"}, REPAIRED),
-        (200, {"content-range": "items 0-9/11"}, PARTLY), (200, {"link": '<?page=2>; rel="next"'}, PARTLY),
+        (206, {}, {}, PARTLY),
+        (206, {"content-range": "0-9/10"}, {}, REPAIRED),
+        (200, {"content-range": "0-9/*"}, {}, REPAIRED),
+        (200, {"content-range": "items 0-9/11"}, {}, PARTLY),
+        (200, {"link": '<?page=2>; rel="next"'}, {}, PARTLY),
+        (200, {"x-total-count": "7", "content-length": "900"}, {"total": 7, "next": None, "has_more": False}, REPAIRED),
+        (200, {"x-total-count": "8"}, {}, PARTLY),
+        (200, {"x-next-page": "2"}, {}, PARTLY),
+        (200, {}, {"has_more": True}, PARTLY),
+        (200, {}, {"paging": {"nextPageToken": "x"}}, PARTLY),
+        (200, {}, {"@odata.nextLink": "https://rest.example/2"}, PARTLY),
+        (200, {}, {"meta": {"totalCount": 8}}, PARTLY),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("is_shuffled", [True, False])
 def test_a_partial_answer_without_an_order_proves_nothing(
-    status: int, headers: dict[str, str], state: str, is_shuffled: bool
+    status: int, headers: dict[str, str], said: dict[str, Any], state: str, is_shuffled: bool
 ) -> None:
     """Without an order a partial answer may lack any item; in order it has all items between the edges."""
     rig = Rig(RestWays(limit=100, is_inclusive=True, is_shuffled=is_shuffled), next=None)
     fetch = rig.rest.fetch
-    rig.rest.fetch = lambda request: replace(fetch(request), status=status, headers=headers)  # type: ignore[method-assign]
+
+    def answers(request: UpstreamRequest) -> Fetched:
+        answer = fetch(request)
+        text = json.dumps(json.loads(answer.body) | said)
+        return replace(answer, status=status, headers=headers, body=text.encode())
+
+    rig.rest.fetch = answers  # type: ignore[method-assign]
     rig.run(left_ms=1_000)
     assert rig.repaired.state == (state if is_shuffled else REPAIRED)
 
