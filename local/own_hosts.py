@@ -52,9 +52,11 @@ def more(environment: Mapping[str, str]) -> tuple[str, ...]:
 
     `name` allows any port, `name:port` only that one, `.name` all names with that ending.
     """
-    names = tuple(name.strip().lower() for name in environment.get(VARIABLE, "").split(",") if name.strip())
+    listed = environment.get(VARIABLE, "")
+    names = tuple(name.strip().lower() for name in listed.split(",")) if listed else ()
     for name in names:
-        if not _HOST.fullmatch(name.removeprefix(".")):
+        found = _HOST.fullmatch(name.removeprefix("."))
+        if found is None or not 0 < int(found[2] or 1) <= 65535:
             raise UserError(
                 f"{VARIABLE} must be names separated by commas, with or without a port, such as devbox.example:3000."
             )

@@ -4,10 +4,11 @@ Invariant: the rules and the files are those of the function, so it accepts the 
 passes.
 """
 
+import contextlib
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from handlers.api import known_profiles
 from handlers.api.problems import Problem
 from handlers.profile.addresses import ProfileError, check_stream_id, part_ids
 from handlers.profile.parse import parse
+from local.settings_schema import schema
 from local.user_error import UserError, os_errors
 
 # A variable is an address that the function knows; a file is valid even if it is not set here.
@@ -45,6 +47,20 @@ def named(stream: str) -> tuple[str, Path | None]:
 def placeholders(text: str) -> dict[str, str]:
     """Returns an address for each variable in a profile's text, to check it without them."""
     return dict.fromkeys(_VARIABLE.findall(text), "https://upstream.invalid")
+
+
+def check_upstreams(paths: Iterable[Path], environment: Mapping[str, str]) -> None:
+    """Raises UserError if a variable that one of these profiles begins with is set, but is not an address."""
+    (rules,) = schema()["properties"]["upstreams"]["patternProperties"].values()
+    used: set[str] = set()
+    for path in paths:
+        # A file that cannot be read is reported when its stream is started; others run meanwhile.
+        with contextlib.suppress(UserError):
+            used.update(_VARIABLE.findall(profile_text(path)))
+    for name in sorted(used):
+        value = environment.get(name)
+        if value and not re.search(rules["pattern"], value):
+            raise UserError(f"{name} must be {rules['mustBe']}.")
 
 
 def sinks_of(stream_id: str, folder: Path) -> frozenset[str]:

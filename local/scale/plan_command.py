@@ -23,7 +23,7 @@ from local.scale.planning import MOST_FLUSH_S, Asked, Plan, plan
 from local.user_error import UserError
 
 PER_S = {"s": 1, "min": 60, "h": 3_600, "day": 86_400}
-_RATE = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?)(?:/(s|min|h|day))?")
+_RATE = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?)/(s|min|h|day)")
 EXAMPLES = """examples:
   streamkeeper plan --rate 100/s
   streamkeeper plan --rate 6/min --event-bytes 2000 --streams 1000 --wait-s 60
@@ -109,9 +109,9 @@ def in_parts(named: str) -> dict[str, Any]:
 
 
 def rate(text: str) -> float:
-    """Returns the events per second of `100/s`, `6/min`, `50/h` or `1000/day`; a plain number is per second."""
+    """Returns the events per second of `100/s`, `6/min`, `50/h` or `1000/day`; raises UserError without a unit."""
     found = _RATE.fullmatch(text)
-    events = float(re.sub("[_,]", "", found[1])) / PER_S[found[2] or "s"] if found else 0
+    events = float(re.sub("[_,]", "", found[1])) / PER_S[found[2]] if found else 0
     if not 0 < events <= MOST_EVENTS_PER_S:
         given = f", not {text!r}" if text else ""
         raise UserError(

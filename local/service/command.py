@@ -20,7 +20,7 @@ from local.listener import HOST, bind, port_of
 from local.metrics import export
 from local.options import read_port
 from local.permissions.guard import RECORD
-from local.profiles import folders
+from local.profiles import folders, profile_files
 from local.service import capacity, embedded_dynamodb, osls
 from local.service.backend import Sockets
 from local.service.embedded_aws import lock, try_lock
@@ -52,6 +52,7 @@ def read_options(environment: Mapping[str, str]) -> Options:
     capacity.read(environment)
     own_hosts.more(environment)
     export.read(environment)
+    profile_files.check_upstreams(folders.known(environment).values(), environment)
     return Options(
         stage=environment.get("STREAMKEEPER_STAGE") or "local",
         port=port,

@@ -31,8 +31,8 @@ NAMES = list(SCHEMA["properties"])
 GOOD = {name: value for name, value in stages.load("local").items() if name not in stages.DERIVED}
 UPSTREAMS = {"UPSTREAM_ETCD": "https://etcd.example.org:2379"}
 MAIL = "alert_email must be an e-mail address, or '' for none"
-VARIABLES = "upstreams must be a table of variables, each UPSTREAM_... with an http or https address, or {} for none"
-ADDRESS = "upstreams.UPSTREAM_ETCD must be an http:// or https:// address, in ASCII without spaces and braces"
+VARIABLES = "upstreams must be a table of variables, each UPSTREAM_... with an address (http, https, ws, wss), or {} for none"
+ADDRESS = "upstreams.UPSTREAM_ETCD must be an http, https, ws or wss address, in ASCII without spaces and braces"
 LEVELS = "log_level must be one of DEBUG, INFO, WARNING, ERROR"
 DAYS = (
     "log_retention_days must be one of 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192,"

@@ -1,5 +1,7 @@
 """The choice of each service's endpoint."""
 
+from pathlib import Path
+
 import pytest
 
 from local.aws_endpoints import Endpoints, needs_dynamodb, needs_embedded, plain_session
@@ -48,6 +50,15 @@ def test_an_endpoint_that_does_not_listen_is_refused_at_once() -> None:
         read_options({"AWS_ENDPOINT_URL": url})
     sentence = f"AWS_ENDPOINT_URL is {url}, and nothing can be reached there (Connection refused): "
     assert str(refusal.value) == sentence + "`unset AWS_ENDPOINT_URL` and start again."
+
+
+def test_an_upstreams_variable_that_is_no_address_is_refused(tmp_path: Path) -> None:
+    """`run` names it at once, if a profile begins with it; another tool's variable and a bad file stop nothing."""
+    (tmp_path / "bad.toml").write_bytes(b"\xff")
+    given = {"STREAMKEEPER_PROFILES": str(tmp_path), "UPSTREAM_HOST": "web"}
+    assert read_options(given | {"UPSTREAM_COUCHDB": "wss://a.example/b"}).profiles == tmp_path
+    with pytest.raises(UserError, match=r"^UPSTREAM_COUCHDB must be an http, https, ws or wss address, in ASCII"):
+        read_options(given | {"UPSTREAM_COUCHDB": "ftp://a.example"})
 
 
 def test_no_aws_profile_of_the_users_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,13 +50,13 @@ def test_a_function_holds_what_it_can_read_hold_and_hand_over(asked: Asked, expe
 
 
 def test_a_rate_is_read_in_any_of_four_units(capsys: pytest.CaptureFixture[str]) -> None:
-    """A plain number is per second; an invalid rate is one sentence."""
-    said = {text: plan_command.rate(text) for text in ("100/s", "7", "6/min", "36/h", "86,400/day")}
-    assert said == {"100/s": 100, "7": 7, "6/min": 0.1, "36/h": 0.01, "86,400/day": 1}
-    for text in ("x", "-1/s", "0/s", "1/week", "1e9/s", "100001/s"):
+    """A rate without a unit is refused, because a stream of 5 events an hour would be planned for 5 a second."""
+    said = {text: plan_command.rate(text) for text in ("100/s", "6/min", "36/h", "86,400/day")}
+    assert said == {"100/s": 100, "6/min": 0.1, "36/h": 0.01, "86,400/day": 1}
+    for text in ("x", "7", "-1/s", "0/s", "1/week", "1e9/s", "100001/s"):
         assert main(["plan", "--rate", text]) == 2
         assert re.fullmatch(rf"streamkeeper: --rate must be .+ at most, not '{text}'\.\n", capsys.readouterr().err)
-    assert main(["plan", "--rate", "1", "--profile", "nobody"]) == 2
+    assert main(["plan", "--rate", "1/s", "--profile", "nobody"]) == 2
     assert capsys.readouterr().err.endswith("its file, and there is no profile 'nobody'.\n")
     assert (main(["plan"]), capsys.readouterr().err.endswith("100000/s at most.\n")) == (2, True)
 

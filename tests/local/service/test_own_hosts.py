@@ -78,7 +78,7 @@ def test_more_names_are_served_by_setting() -> None:
     at_proxies = [(b"host", b"a.localhost:8080"), (b"origin", b"http://a.localhost:8080")]
     assert own_hosts.refusal(at_proxies[:1], PORT, (), own_hosts.LOOPBACK) == ""
     assert "another Origin" in own_hosts.refusal(at_proxies, PORT, (), own_hosts.LOOPBACK)
-    for text in ("http://devbox", "a b", "*", "devbox:port"):
+    for text in ("http://devbox", "a b", "*", "devbox:port", " ,", "a,,b", "devbox:0", "devbox:65536"):
         with pytest.raises(UserError, match=r"^STREAMKEEPER_HOSTS must be names "):
             own_hosts.more({own_hosts.VARIABLE: text})
 
