@@ -171,7 +171,9 @@ class StreamView:
         return sum(gap.to_ms - gap.from_ms for gap in coverage.gaps(self.connections(now_ms), now_ms))
 
     def _end_ms(self, one: Connection, now_ms: int) -> int:
-        return now_ms if self._is_open(one) else one.last_ms
+        # While its events wait to be stored, a connection is not known good, and yet it is open.
+        written_ms = one.wrote_ms if one.closed_ms is None else one.closed_ms
+        return now_ms if self._is_open(one) else written_ms
 
     def _is_open(self, one: Connection) -> bool:
         """Whether it was answered and is known to be open now."""

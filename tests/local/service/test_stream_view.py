@@ -129,6 +129,16 @@ def test_a_connection_without_a_last_record_ends_as_its_function_did(
     assert news == f"demo: lane B is closed after 0.4 s: {words}; 0 stored, 0 duplicates turned away"
 
 
+def test_a_killed_connection_lasted_until_its_record_was_last_written() -> None:
+    """Its time counts although events waited to be stored, so that the record calls no later instant good."""
+    view = StreamView("demo", 0)
+    opened = connection(1, "B", opened_ms=500, seen_ms=500, saved_ms=9_500, stored=37)
+    killed = Failure("B", 0, 10_000, "Sandbox.Timedout", "Task timed out")
+    assert view.update(records(opened), 10_100, [killed])[1] == (
+        "demo: lane B is closed after 9.0 s: its function was killed; 37 stored, 0 duplicates turned away"
+    )
+
+
 @pytest.mark.parametrize(("ended_by", "said"), [("stopped", ""), ("reset", " after a gap of 5000 ms")])
 def test_the_time_of_a_deliberate_stop_is_no_gap(ended_by: str, said: str) -> None:
     """The time of a stop appears neither in the line of the next connection nor in the sum of gaps; that of a drop
