@@ -91,12 +91,15 @@ ATTACKS: dict[str, tuple[dict[str, Any], Any]] = {
     ),
     "definitions": (_jsonata("1"), {}),
     "histories": ({"Type": "Pass", "Next": "A"}, {}),
+    "endings": (_jsonata("1"), {}),
 }
-"""The states that attack, and their inputs; "definitions" creates machines of LARGEST states instead."""
+"""The states that attack, and their inputs; "definitions" creates machines of LARGEST states instead, and "endings"
+stops executions in which MANY others wait."""
 UNTESTED = ("loop", "maps")
 """What TestState does not run."""
 LOOPING = ("loop", "histories")
 LARGEST = 11_000
+MANY = 10_000
 
 
 def loop() -> str:
@@ -151,6 +154,7 @@ def _alone(state: dict[str, Any]) -> str:
 def _attack(url: str, attack: str, arn: str, count: int, port: Connection) -> None:
     """Attack until told to stop; send how long each execution took, and how it ended."""
     state, input_ = ATTACKS[attack]
+    running = [_run_many(client(url)) for _ in range(count)] if attack == "endings" else []
     over, outcomes, spent_s = threading.Event(), [], []
 
     def attacks(at: int) -> None:
@@ -161,6 +165,8 @@ def _attack(url: str, attack: str, arn: str, count: int, port: Connection) -> No
                 answer = _create(own, f"{at}-{begun_s}")
             elif attack == "histories":
                 answer = _fill(own)
+            elif attack == "endings":
+                answer = _stop(own, running.pop() if running else _run_many(own))
             elif at % 2 and attack not in UNTESTED:
                 answer = own.test_state(definition=json.dumps(state), roleArn=ROLE, input=json.dumps(input_))
             else:
@@ -196,6 +202,27 @@ def _fill(made: Any) -> dict[str, Any]:
     while (answer := made.describe_execution(executionArn=arn))["status"] == "RUNNING":
         time.sleep(0.2)
     return dict(answer)
+
+
+def _run_many(made: Any) -> str:
+    """Start an execution of a Map Run, and return its ARN once its MANY executions wait."""
+    wait = {"StartAt": "W", "States": {"W": {"Type": "Wait", "Seconds": 86_400, "End": True}}}
+    processor = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}, **wait}
+    text = _alone({"Type": "Map", "ItemProcessor": processor, "End": True})
+    machine = made.create_state_machine(name="many", definition=text, roleArn=ROLE)["stateMachineArn"]
+    arn = made.start_execution(stateMachineArn=machine, input=json.dumps([0] * MANY))["executionArn"]
+    while not (runs := made.list_map_runs(executionArn=arn)["mapRuns"]) or _running(made, runs[0]["mapRunArn"]) < MANY:
+        time.sleep(0.2)
+    return str(arn)
+
+
+def _running(made: Any, run: str) -> int:
+    return int(made.describe_map_run(mapRunArn=run)["executionCounts"]["running"])
+
+
+def _stop(made: Any, arn: str) -> dict[str, Any]:
+    made.stop_execution(executionArn=arn)
+    return dict(made.describe_execution(executionArn=arn))
 
 
 def _times(made: Any, arn: str, seconds: float) -> list[float]:

@@ -105,8 +105,8 @@ class Execution:
             self.record.add("ExecutionRedriven", self.record.count, {"redriveCount": redriven.count})
         # "the state machine level timeout, if defined, is reset to 0" (Developer Guide, redriving executions)
         deadline_ms = min(now_ms + (timeout_s or YEAR_S) * 1000, self.started_ms + YEAR_S * 1000)
-        over = ("TIMED_OUT", "ExecutionTimedOut", 0, None, None, None)
-        self._deadline = clock.call_at(deadline_ms, lambda: self._end(*over))
+        self._deadline = clock.call_at(deadline_ms, self._expire)
+        self._last_event: tuple[str, int, dict[str, Any] | None] | None = None  # until it is added
         self._root.work = self.task(self._run(self._root, self.input_text, self.part.get("place")))
 
     @functools.cached_property
@@ -117,12 +117,13 @@ class Execution:
     @property
     def history(self) -> list[Event]:
         """Return the events so far; the list grows while the execution runs. It is empty if none are kept."""
+        self._add_last_event()
         return self.record.events
 
     @property
     def event_count(self) -> int:
         """Return how many events the execution has, those from before a redrive too."""
-        return self.record.count
+        return self.record.count + (self._last_event is not None)
 
     @property
     def path(self) -> list[str]:
@@ -135,13 +136,17 @@ class Execution:
         return self
 
     def stop(self, error: str | None = None, cause: str | None = None, *, unwinds: bool = True) -> None:
-        """Abort the execution at once, unless it has ended. unwinds: whether to call `unwind` now too."""
+        """Abort the execution at once, unless it has ended. unwinds: whether to call `unwind` now too.
+
+        Without it, ten thousand executions take 5 ms.
+        """
         if self.status == "RUNNING":
             error, cause = (None if text is None else well_formed(text) for text in (error, cause))
             self._end("ABORTED", "ExecutionAborted", 0, failure(error, cause), error, cause, unwinds=unwinds)
 
     def unwind(self) -> None:
-        """Release the objects of an ended execution, which takes 0.1 s for ten thousand executions."""
+        """Add the last event of an ended execution and release its objects: 0.2 s for ten thousand executions."""
+        self._add_last_event()
         root, self._root = self._root, None  # each knows the other, so only the garbage collector would free them
         if root is not None:
             if self.status != "SUCCEEDED":
@@ -233,12 +238,17 @@ class Execution:
             self.output, self.output_text = output, text
             self._end("SUCCEEDED", "ExecutionSucceeded", root.last_id, payload("output", text), None, None)
 
+    def _expire(self) -> None:
+        if self.status == "RUNNING":
+            self._end("TIMED_OUT", "ExecutionTimedOut", 0, None, None, None)
+
     def _fail(self, previous_id: int, error: str | None, cause: str | None) -> None:
         self._end("FAILED", "ExecutionFailed", previous_id, failure(error, cause), error, cause)
 
     def complete(self) -> None:
         """Complete `ended` once the execution and the executions of its Map Runs have ended."""
-        if self._root is None and not any(run.running for run in self.map_runs):
+        over = self._root is None and not self.ended.done()
+        if over and all(run.placed and not run.running for run in self.map_runs):
             self.ended.set_result(None)
 
     def _end(
@@ -254,13 +264,18 @@ class Execution:
     ) -> None:
         self.status, self.error, self.cause = status, error, cause
         self.stopped_ms = self.clock.now_ms()
-        self._deadline.cancel()
-        self.record.add(kind, previous_id, details)
+        self._last_event = (kind, previous_id, details)
         for run in self.map_runs:
             for execution in run.running.values():
                 execution.stop(unwinds=False)
         if unwinds:
             self.unwind()
+
+    def _add_last_event(self) -> None:
+        last, self._last_event = self._last_event, None
+        if last is not None:
+            self._deadline.cancel()
+            self.record.add(*last, at_ms=self.stopped_ms)
 
 
 def _as_json(data: Any) -> Document:

@@ -91,11 +91,23 @@ class History:
         self._keep = keep
         self._on_event = on_event
 
-    def add(self, kind: str, previous_id: int, details: dict[str, Any] | None = None, key: str | None = None) -> int:
-        """Add an event and return its id. `key` names its details if their name is not the type in lower camel case."""
+    def add(
+        self,
+        kind: str,
+        previous_id: int,
+        details: dict[str, Any] | None = None,
+        key: str | None = None,
+        *,
+        at_ms: int | None = None,
+    ) -> int:
+        """Add an event and return its id. `key` names its details if their name is not the type in lower camel case.
+
+        at_ms: when it happened, None for now.
+        """
         self.count = event_id = self.count + 1
         self.room -= 1
-        event: Any = {"timestamp": self._now_ms(), "type": kind, "id": event_id, "previousEventId": previous_id}
+        at_ms = self._now_ms() if at_ms is None else at_ms
+        event: Any = {"timestamp": at_ms, "type": kind, "id": event_id, "previousEventId": previous_id}
         if details is not None:
             event[key or _key(kind)] = details
         if self._keep:

@@ -123,7 +123,7 @@ def test_each_item_of_a_map_run_counts_before_it_begins_and_when_it_is_written()
 
 def test_a_stopped_map_run_ends_at_once_and_unwinds_a_few_executions_at_a_time() -> None:
     """A stop aborts all executions of a Map Run at once, nested ones too. Each pass of the event loop unwinds only a
-    few.
+    few, and only then is the last event written, unless somebody reads the history before.
 
     The stopped execution's place names where each of them stood.
     """
@@ -136,6 +136,7 @@ def test_a_stopped_map_run_ends_at_once_and_unwinds_a_few_executions_at_a_time()
         while sum(one.path == ["W"] for one in below(execution)) < 100:
             await asyncio.sleep(0)
         execution.stop()
+        assert [one.event_count - one.record.count for one in below(execution)] == [1] * 101
         statuses = [f"{one.status} {one.history[-1]['type']}" for one in below(execution)]
         left = [len(asyncio.all_tasks())]
         while left[-1] > 1:
@@ -154,6 +155,30 @@ def test_a_stopped_map_run_ends_at_once_and_unwinds_a_few_executions_at_a_time()
     (child,) = execution.part["place"]["within"]["run"]["executions"]
     stood = [one["part"]["place"]["state"] for one in child["part"]["place"]["within"]["run"]["executions"]]
     assert (execution.ended.done(), stood) == (True, ["W"] * 100)
+
+
+@pytest.mark.parametrize("tokens", [True, False], ids=["token", "Map Run"])
+def test_a_task_is_over_once_its_execution_is_stopped(tokens: bool) -> None:
+    """A Task's Pending refuses an answer from the moment of the stop, though its lane ends some passes later."""
+    calls: list[TaskCall] = []
+
+    async def perform(call: TaskCall) -> Any:
+        calls.append(call)
+        return {}
+
+    task = {"Type": "Task", "Resource": "arn:aws:states:::sqs:sendMessage.waitForTaskToken", "Parameters": {}}
+    waiting = machine(("T", task)) if tokens else machine(("M", distributed(("T", task))))
+
+    async def main() -> list[bool]:
+        execution = waiting.start([0] * 3, clock=RealClock(), perform=perform, lanes=Lanes(Pool()))
+        while len(calls) < (1 if tokens else 3):
+            await asyncio.sleep(0)
+        execution.stop()
+        answered = [call.pending is not None and call.pending.succeed({}) for call in calls]
+        await execution.wait()
+        return answered
+
+    assert not any(asyncio.run(main()))
 
 
 def test_a_deeply_nested_expression_is_evaluated_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:

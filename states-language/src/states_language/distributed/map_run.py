@@ -8,25 +8,25 @@ of its executions runs on.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from states_language.branch import Branch
 from states_language.clock import uuid4
-from states_language.distributed.item_reader import Batcher, Reader
+from states_language.distributed.distribution import Distribution
 from states_language.distributed.report import FormerExecution, MapRunReport
-from states_language.distributed.result_writer import Writer
 from states_language.execution import Execution
 from states_language.failures import EvaluationError, StateError
 from states_language.history import failure
-from states_language.machine import Machine
 from states_language.place import MAP_RUN, Redriven, Within
 from states_language.scheduling.lanes import FEW, take_turn
-from states_language.states.amounts import Amount
 from states_language.states.iterations import Items, item_environment
 
 MOST_AT_ONCE = 10_000
 """How many executions of one run go on at a time at most, whatever MaxConcurrency says (Developer Guide)."""
+
+PLACED_AT_ONCE = 200
+"""Of how many executions a stopped run notes in one pass of the event loop where they stand: a millisecond."""
 
 MOST_REDRIVES = 1000
 """How often one run can be redriven (Developer Guide)."""
@@ -40,23 +40,6 @@ KEPT = ("name", "arn", "machine_name", "machine_arn", "started_ms", "total", *BO
 
 THRESHOLD = "States.ExceedToleratedFailureThreshold"
 THRESHOLD_CAUSE = "The specified tolerated failure threshold was exceeded"
-
-
-@dataclass(frozen=True)
-class Distribution:
-    """The fields of a distributed Map. machine: what each execution runs. express: whether each is an Express one.
-
-    tolerated_count, tolerated_share: how many items, or how many percent of them, may fail; none if both are absent.
-    """
-
-    machine: Machine
-    express: bool
-    label: str | None
-    tolerated_count: Amount
-    tolerated_share: Amount
-    reader: Reader | None
-    batcher: Batcher | None
-    writer: Writer | None
 
 
 class MapRun:
@@ -228,9 +211,7 @@ class MapRun:
             if report.too_many and not were_too_many:
                 self.kill()
         if not report.running:
-            if self._left is not None:
-                self._left[:] = [one.left() for one in report.executions]
-            self.branch.execution.complete()
+            self._place_executions()
         if not self._goes_on:
             self._begin()
 
@@ -269,14 +250,30 @@ class MapRun:
     def left(self) -> Within:
         """Abort the executions that still run, as the caller does next with the Map Run, and return where all stand.
 
-        What is said of the executions is complete once all of them have ended.
+        The list of the executions is complete once all of them have ended and `report.placed` is true.
         """
-        report = self.report
+        report, lanes = self.report, self.branch.execution.lanes
         self.kill()
-        self._left = [] if self._unwinds else [execution.left() for execution in report.executions]
+        self._left, report.placed = [], False
+        if lanes is None:
+            self._place_executions()
+        elif not report.running:
+            lanes.soon(self._place_executions)
         run = {"redrives": report.redrives, "batches": self._batches, "executions": self._left}
         within = {"last_id": self._began_id, MAP_RUN: run | {name: getattr(report, name) for name in KEPT}}
         return within if self._batches is None else {**within, "items": []}
+
+    def _place_executions(self) -> None:
+        """Add where the executions stand, in lanes a few at a time; then the parent's end is complete."""
+        report, left, lanes = self.report, self._left, self.branch.execution.lanes
+        if left is not None:
+            few = None if lanes is None else len(left) + PLACED_AT_ONCE
+            left.extend(execution.left() for execution in report.executions[len(left) : few])
+            report.placed = len(left) == len(report.executions)
+            if lanes is not None and not report.placed:
+                lanes.soon(self._place_executions)
+                return
+        self.branch.execution.complete()
 
     # ---- abortion, as a child of the branch ----
 
