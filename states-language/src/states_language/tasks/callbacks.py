@@ -37,10 +37,14 @@ def is_token(text: str) -> bool:
 
 
 class Pending:
-    """One attempt of a Task that completes later; `token` is $$.Task.Token, if it waits for one."""
+    """One attempt of a Task that completes later; `token` is $$.Task.Token, if it waits for one.
 
-    def __init__(self, token: str | None) -> None:
+    goes_on: returns whether the Task's line of states goes on; a stopped execution closes its Tasks some passes later.
+    """
+
+    def __init__(self, token: str | None, goes_on: Callable[[], bool] = lambda: True) -> None:
         self.token = token
+        self._goes_on = goes_on
         self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.on_heartbeat: Callable[[], object] | None = None
         self._on_start: Callable[[str | None], object] | None = None
@@ -49,7 +53,7 @@ class Pending:
     @property
     def open(self) -> bool:
         """Return whether the Task still waits for its result."""
-        return not self.outcome.done()
+        return not self.outcome.done() and self._goes_on()
 
     def succeed(self, result: Any) -> bool:
         """Complete the Task with a JSON value; return False if it was completed before."""
