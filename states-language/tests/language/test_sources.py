@@ -140,6 +140,20 @@ def test_a_template_parameter_is_a_text_even_if_it_is_a_number() -> None:
         load(textwrap.dedent(template))
 
 
+def test_sub_keeps_an_escaped_name() -> None:
+    """Fn::Sub makes ${Name} of ${!Name} and never its value, also within Fn::Join, which fills in nothing itself."""
+    template = """
+        Parameters: {Name: {Type: String, Default: x}}
+        Resources:
+          M:
+            Type: AWS::Serverless::StateMachine
+            Properties: {Definition: {StartAt: A, States: {A: {Type: Pass, End: true, Result: [
+                !Sub "${!Name} ${Name}", !Join ["-", [!Sub "${!Name}", !Ref Name, "${Name}"]],
+                !Sub ["${!A}${A}${Name}", {A: 1}]]}}}}
+    """
+    assert load(textwrap.dedent(template)).execute().output == ["${Name} x", "${Name}-x-${Name}", "${A}1x"]
+
+
 SAM = """
     Transform: AWS::Serverless-2016-10-31
     Parameters:

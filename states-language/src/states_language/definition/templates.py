@@ -166,7 +166,11 @@ class Template:
                         return self._resolved(yes if held else no)
                 if name == "Ref" or name.startswith("Fn::"):
                     result = _placeholder(name, self._resolved(argument))
-                    return filled(result, self._values, in_template=True) if isinstance(result, str) else result
+                    # Fn::Join fills in no name, and the ${Name} that Fn::Sub makes of ${!Name} is none.
+                    if not isinstance(result, str) or name == "Fn::Join":
+                        return result
+                    result = filled(result, self._values, in_template=True)
+                    return result.replace("${!", "${") if name == "Fn::Sub" else result
             members = ((key, self._resolved(member)) for key, member in value.items())
             return {key: member for key, member in members if member != NO_VALUE}
         if isinstance(value, list):
@@ -178,9 +182,9 @@ def _placeholder(name: str, argument: Any) -> Any:
     """Return the result of an intrinsic function, with a placeholder for what only a deployment knows."""
     match name.removeprefix("Fn::"), argument:
         case "Sub", str():
-            return argument.replace("${!", "${")
+            return argument
         case "Sub", [str(text), dict(values)]:
-            return filled(text, values, in_template=True).replace("${!", "${")
+            return filled(text, values, in_template=True)
         case "Join", [str(between), list(texts)]:
             return between.join(map(str, texts))
         case "Equals", [one, other] if not any(PLACEHOLDER.search(str(each)) for each in argument):
