@@ -5,6 +5,7 @@ Invariant: the same run and plan give the same deliveries.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from handlers.deliver import contract
@@ -95,7 +96,7 @@ class Lambda:
         for at_ms in redeployed_ms:
             self.virtual.at(at_ms, self.virtual.restart)
         for fault in self._of.plan.faults:
-            self.virtual.at(self._of.origin_ms + fault.at_ms, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
+            self.virtual.at(self._of.origin_ms + fault.at_ms, partial(self._begin, fault))
         self._sinks.now_ms = self._of.origin_ms
         for shard in self._of.shards:
             if shard.parent is None:

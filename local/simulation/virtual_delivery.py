@@ -9,6 +9,7 @@ unanswered.
 import heapq
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from handlers.connection.inputs import Layout, Order
@@ -171,7 +172,7 @@ class VirtualDelivery:
 
     def _call(self, out: Sequence[Bell]) -> None:
         for bell in () if out and self.loses() else out:
-            self.at(self.clock.now_ms + START_MS, lambda bell=bell: self.delivery.answer(bell), bell.place)  # type: ignore[misc]
+            self.at(self.clock.now_ms + START_MS, partial(self.delivery.answer, bell), bell.place)
 
     def _sweep(self) -> None:
         self.behind = self.delivery.sweep()

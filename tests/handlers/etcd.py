@@ -22,6 +22,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -227,10 +228,13 @@ class Gateway:
                     watch.lines.append((self._step, line.decode()))
                 _send(client, line)
 
+    def _may_send(self, step: int, client: socket.socket) -> bool:
+        return self._step >= step or client not in self._open
+
     def _play(self, client: socket.socket, watch: Watch) -> None:
         for step, line in watch.lines:
             with self._changed:
-                self._changed.wait_for(lambda step=step: self._step >= step or client not in self._open)  # type: ignore[misc]
+                self._changed.wait_for(partial(self._may_send, step, client))
                 if client not in self._open:
                     return
             _send(client, line.encode())

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 from urllib.parse import quote as percent_encode
 
@@ -116,7 +117,7 @@ def test_both_lanes_read_a_played_provider_without_a_loss(local_run: LocalRun) -
     come late.
     """
     for stream in PLAYED:
-        assert until(lambda of=stream: handovers(local_run, of), 30), local_run.log  # type: ignore[misc]
+        assert until(partial(handovers, local_run, stream), 30), local_run.log
         local_run.ask("DELETE", quote(stream))
     for stream in PLAYED:
         assert local_run.reaches("stopped", quote(stream), within_s=10)

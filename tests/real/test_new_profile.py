@@ -41,7 +41,8 @@ def test_a_running_function_connects_streams_of_later_profiles(tmp_path: Path) -
         assert service.ask("POST", MENDED)[0] == 422
         for name in ("mine", "worse"):
             (profiles / f"{name}.toml").write_text(sound)
-            assert until(lambda name=name: f"profile {name} is usable" in service.log, 30), service.log  # type: ignore[misc]
+        usable = [f"profile {name} is usable" for name in ("mine", "worse")]
+        assert until(lambda: all(line in service.log for line in usable), 30), service.log
         for stream in (NEW, MENDED):
             service.post(stream)
         assert until(lambda: all(len(service.numbers(stream)) > 5 for stream in (NEW, MENDED)), 60), service.log

@@ -6,6 +6,7 @@ execution ends, no stream is orphaned, and each connects once there is room.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -61,7 +62,7 @@ class Stream(World):
         end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         for other, older in self.open:
             why = "StreamTakenOver" if other == execution else "superseded"
-            self.clock.call_at(now_ms + OVERLAP_MS, lambda older=older, why=why: setter(older)(why))  # type: ignore[misc]
+            self.clock.call_at(now_ms + OVERLAP_MS, partial(setter(older), why))
         self.open.append((execution, end))
         deadline = self.clock.call_at(now_ms + LIFE_MS, lambda: setter(end)("ConnectionExpired"))
         number = len(self.spans)

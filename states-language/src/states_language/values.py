@@ -135,7 +135,8 @@ def once() -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
         table = dict(members)
         if len(table) < len(members):
             seen: set[str] = set()
-            raise Duplicate(next(name for name, _ in members if name in seen or seen.add(name)))  # type: ignore[func-returns-value]
+            name = next(n for n, _ in members if n in seen or seen.add(n))  # type: ignore[func-returns-value]
+            raise Duplicate(name)
         return table
 
     return table_of

@@ -1,6 +1,7 @@
 """A stage's delivery in virtual time, to a sink that answers as the test defines."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from handlers.connection import inputs
@@ -103,7 +104,7 @@ class Stage:
             key = (item["PK"]["S"], item["SK"]["S"])
             one = record(item, number, begin_ms + after_ms, "MODIFY" if key in known else "INSERT")
             known.add(key)
-            self.virtual.at(begin_ms + after_ms, lambda one=one: self.virtual.delivery.note([one]))  # type: ignore[misc]
+            self.virtual.at(begin_ms + after_ms, partial(self.virtual.delivery.note, [one]))
 
     def run(self, for_s: float = 10) -> None:
         """Let this time pass."""

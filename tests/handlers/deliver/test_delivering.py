@@ -428,4 +428,6 @@ def test_a_record_that_only_arrivals_have_moved_is_written_each_hour() -> None:
     for n in range(1, 10):
         stage.come("a", event(str(n), at_ms=stage.clock.now_ms))
         stage.run(600)
-    assert (of(stage).delivered, of(stage).number) == (8, stage.virtual.delivery.arrivals.end("a").number - 2)  # type: ignore[union-attr]
+    end = stage.virtual.delivery.arrivals.end("a")
+    assert end is not None
+    assert (of(stage).delivered, of(stage).number) == (8, end.number - 2)

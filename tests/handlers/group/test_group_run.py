@@ -3,6 +3,8 @@
 Planted defects are caught here (`tests/planted/group.toml`).
 """
 
+from functools import partial
+
 from tests.handlers.group.test_group_functions import check
 from tests.handlers.group.world import World
 
@@ -20,7 +22,7 @@ def test_a_run_with_every_failure_keeps_the_groups_rules() -> None:
     for number in [*range(1, 27), *range(43, 100)]:
         # Each stream has its own pace, so no two cursors are equal. No stream has an event while r2 takes over, so only
         # a heartbeat shows that it has.
-        world.at(700 * number, lambda number=number: world.emit(*streams[: number % 3 + 1]))  # type: ignore[misc]
+        world.at(700 * number, partial(world.emit, *streams[: number % 3 + 1]))
     world.at(5_000, lambda: world.upstreams[streams[1]].drop(world.upstreams[streams[1]].links[0]))
     world.at(19_000, lambda: is_down(True))
     # Between two heartbeats of r1.

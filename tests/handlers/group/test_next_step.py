@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from handlers.connection import ends
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.steps import Invocation
-from handlers.group.next_step import BROKEN, Delays, Keeps, Kept, NextStep, kept, next_step, rest_bounds_s
+from handlers.group.next_step import BROKEN, Delays, Kept, NextStep, kept, next_step, rest_bounds_s
 from handlers.profile.parse import parse
 from handlers.run.performer import Performer
 from handlers.store.event_items import partition_keys
@@ -58,9 +59,11 @@ class Group(World):
         self.performer: Performer[Kept] = Performer(self.ports(), openings.__len__)
         for name in openings:
             who = Invocation(f"demo:{name}", "A", "", "r1", LIFE_MS, 2_000, 1_000, 2_000, overlap_max_ms=0)
-            keeps: Keeps = lambda now_ms, name=name: now_ms < self.kept_until.get(name, 10**12)  # type: ignore[misc]  # noqa: E731
-            steps = kept(self.profile, who, 0, DELAYS, keeps, self.draw)
+            steps = kept(self.profile, who, 0, DELAYS, partial(self._is_kept, name), self.draw)
             self.performer.begin(self.profile, who, steps, self.requests(self.profile, who))
+
+    def _is_kept(self, name: str, now_ms: int) -> bool:
+        return now_ms < self.kept_until.get(name, 10**12)
 
     def _plays(self, stream: str) -> Script:
         script = next(self.openings[stream.removeprefix("demo:")], None)

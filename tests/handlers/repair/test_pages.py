@@ -229,12 +229,22 @@ def test_items_without_the_streams_keys_are_not_stored(one: str, reason: str) ->
     assert len(rest.addresses) == 1
 
 
+def replace_in_answers(rest: VirtualRest, old: bytes, new: bytes) -> None:
+    """Puts another text into the body of each answer."""
+    fetch = rest.fetch
+
+    def changed(request: UpstreamRequest) -> Fetched:
+        answer = fetch(request)
+        return replace(answer, body=answer.body.replace(old, new))
+
+    rest.fetch = changed  # type: ignore[method-assign]
+
+
 @pytest.mark.parametrize("last", ["false", "0", "null", '""'])
 def test_an_empty_cursor_ends_the_walk(last: str) -> None:
     """A cursor of false, 0, null or "" means that there is no next page."""
     rig, rest = linked("", next_={"cursor": "$.next", "query": "page"})
-    fetch = rest.fetch
-    rest.fetch = lambda request: replace(fetch(request), body=fetch(request).body.replace(b'""', last.encode()))  # type: ignore[method-assign]
+    replace_in_answers(rest, b'""', last.encode())
     rig.run(left_ms=1_000)
     assert {urlsplit(one).query.partition("page=")[1] for one in rest.addresses} == {""}
 
@@ -242,8 +252,7 @@ def test_an_empty_cursor_ends_the_walk(last: str) -> None:
 def test_an_empty_list_may_be_null() -> None:
     """An empty list may be null, as Go writes it; the second walk shows both edges, so the gap is repaired."""
     rig = Rig(missed=range(10, 10))
-    fetch = rig.rest.fetch
-    rig.rest.fetch = lambda request: replace(fetch(request), body=fetch(request).body.replace(b"[]", b"null"))  # type: ignore[method-assign]
+    replace_in_answers(rig.rest, b"[]", b"null")
     rig.run(left_ms=1_000)
     assert (rig.repaired.state, rig.repaired.stored) == (REPAIRED, 0)
 
