@@ -89,9 +89,12 @@ def unaskable(field: Field, borders: Borders) -> str:
 
 def proves(field: Field, repair: Repair) -> bool:
     """Returns whether the walk has shown both events at the edges, or the profile states why none can."""
+    return _shows_edges(repair) or bool(field.unproved)
+
+
+def _shows_edges(repair: Repair) -> bool:
     # Pages without an order may change between two requests, and an event may move to a page that was read.
-    is_sure = repair.way != NO_ORDER or repair.pages == 1
-    return (repair.saw_before and repair.saw_after and is_sure) or bool(field.unproved)
+    return repair.saw_before and repair.saw_after and (repair.way != NO_ORDER or repair.pages == 1)
 
 
 def foreign(own: Collection[str], items: Collection[str]) -> bool:
@@ -180,11 +183,10 @@ def judged(field: Field, repair: Repair, borders: Borders, problem: str, retry_s
     else:
         done = replace(done, walk=LITERAL, at="", pages=0)
     if not problem and proves(field, repair):
-        is_seen = repair.saw_before and repair.saw_after
         # Everything between the two edges is stored, even beyond the gap, whose ends may be known better later.
         came = [border.came_ms for border in (*borders.before[:1], *borders.after[:1])]
         done = replace(done, from_ms=min([done.from_ms, *came]), to_ms=max([done.to_ms, *came]))
-        return replace(done, state=REPAIRED, reason="" if is_seen else field.unproved, next_ms=0)
+        return replace(done, state=REPAIRED, reason="" if _shows_edges(repair) else field.unproved, next_ms=0)
     done = replace(done, rest_until_ms=now_ms + round(retry_s * 1000) if retry_s else 0)
     rest_ms = min(LONGEST_REST_MS, FIRST_REST_MS << min(fails, 16))
     next_ms = now_ms + max(rest_ms, round(retry_s * 1000))
