@@ -178,7 +178,24 @@ def test_a_room_is_small_enough_to_know() -> None:
     assert not long, f"{long}: at most {MOST_LINES} lines"
 
 
-# Of Python ruff holds it.
+# A function with its signature, up to the next line that is not indented further.
+FUNCTION = re.compile(r"^( *)(?:async )?def (\w+).*\n(?:(?:\1[ )].*)?\n)*", re.MULTILINE)
+LONGEST_FUNCTION = 60
+
+
+def test_a_function_is_short_enough_to_read() -> None:
+    """No function of the product, the benches and the tests has more than 60 lines."""
+    lengths = {
+        f"{name}.{found[2]}": found[0].rstrip().count("\n") + 1
+        for name, path in ALL.items()
+        for found in FUNCTION.finditer(path.read_text(encoding="utf-8"))
+    }
+    long = {name: lines for name, lines in lengths.items() if lines > LONGEST_FUNCTION}
+    assert max(lengths.values()) > 50
+    assert not long, f"{long}: at most {LONGEST_FUNCTION} lines"
+
+
+# Ruff keeps it in Python.
 MOST_COLUMNS = 120
 
 
