@@ -129,6 +129,7 @@ def _parameters(schema: Template, stage: Mapping[str, Any], descriptions: Mappin
         },
         "Stage": {
             "Type": "String", "Default": "prod", "AllowedPattern": "^[a-z][a-z0-9-]{0,14}$",
+            "ConstraintDescription": "must be at most 15 lowercase letters, digits and hyphens, a letter first",
             "Description": "Is part of every name: streamkeeper-<stage>-events, the secrets in /streamkeeper/<stage>/",
         },
         "HttpSinks": {

@@ -2,7 +2,7 @@
 // the same in Python; a test compares what the two synthesize.
 import * as fs from 'node:fs';
 import * as path from 'node:path';
-import { CfnStack, Tags } from 'aws-cdk-lib';
+import { CfnStack, Tags, Token } from 'aws-cdk-lib';
 import { BlockPublicAccess, Bucket, type IBucket } from 'aws-cdk-lib/aws-s3';
 import { Asset } from 'aws-cdk-lib/aws-s3-assets';
 import { BucketDeployment, Source } from 'aws-cdk-lib/aws-s3-deployment';
@@ -11,6 +11,19 @@ import { Construct } from 'constructs';
 const TEMPLATE = /^streamkeeper-(.+)\.template\.json$/;
 const NAMES = 'The name of a profile must be letters, digits, dots, hyphens and underscores, 64 at most.';
 const OWN = ['Stage', 'CodeBucket', 'CodeKey', 'ProfilesBucket', 'ProfilesFolder'];
+
+// What the rules of a parameter demand instead of this text; '' if CloudFormation takes it.
+function mustBe(rules: Record<string, any>, text: string): string {
+  if (rules.AllowedValues) {
+    const allowed = rules.AllowedValues.map(String);
+    return allowed.includes(text) ? '' : `must be one of ${allowed.join(', ')}`;
+  }
+  if (rules.Type === 'Number') {
+    const isWithin = /^[0-9]+$/.test(text) && Number(text) >= rules.MinValue && Number(text) <= rules.MaxValue;
+    return isWithin ? '' : `must be a whole number from ${rules.MinValue} to ${rules.MaxValue}`;
+  }
+  return new RegExp(`^(?:${rules.AllowedPattern})$`).test(text) ? '' : rules.ConstraintDescription;
+}
 
 export interface StreamkeeperProps {
   /** The folder with the files of a release: streamkeeper-VERSION.zip and its template. */
@@ -45,6 +58,11 @@ export class Streamkeeper extends Construct {
     const known = Object.keys(Parameters).filter((name) => !OWN.includes(name)).sort();
     const wrong = Object.keys(settings).find((name) => !known.includes(name));
     if (wrong !== undefined) throw new Error(`settings: ${wrong} is none of ${known.join(', ')}`);
+    for (const [name, value] of Object.entries({ Stage: stage, ...settings })) {
+      // The value of another resource is only known once that exists.
+      const problem = Token.isUnresolved(value) ? '' : mustBe(Parameters[name], String(value));
+      if (problem) throw new Error(`${name} ${problem}`);
+    }
     const code = new Asset(this, 'Code', { path: path.join(props.release, `streamkeeper-${this.version}.zip`) });
     const definition = new Asset(this, 'Template', { path: path.join(props.release, template) });
     // Versioning keeps a profile's former version in use if a new one is wrong.

@@ -7,8 +7,9 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from aws_cdk import CfnStack, Tags
+from aws_cdk import CfnStack, Tags, Token
 from aws_cdk.aws_s3 import BlockPublicAccess, Bucket, IBucket
 from aws_cdk.aws_s3_assets import Asset
 from aws_cdk.aws_s3_deployment import BucketDeployment, Source
@@ -16,6 +17,18 @@ from constructs import Construct
 
 _NAMES = "The name of a profile must be letters, digits, dots, hyphens and underscores, 64 at most."
 _OWN = {"Stage", "CodeBucket", "CodeKey", "ProfilesBucket", "ProfilesFolder"}
+
+
+def _must_be(rules: Mapping[str, Any], text: str) -> str:
+    """What the rules of a parameter demand instead of this text; "" if CloudFormation takes it."""
+    if "AllowedValues" in rules:
+        allowed = [str(one) for one in rules["AllowedValues"]]
+        return "" if text in allowed else f"must be one of {', '.join(allowed)}"
+    if rules["Type"] == "Number":
+        least, most = rules["MinValue"], rules["MaxValue"]
+        is_within = re.fullmatch("[0-9]+", text) is not None and least <= int(text) <= most
+        return "" if is_within else f"must be a whole number from {least} to {most}"
+    return "" if re.fullmatch(rules["AllowedPattern"], text) else str(rules["ConstraintDescription"])
 
 
 class Streamkeeper(Construct):
@@ -46,9 +59,15 @@ class Streamkeeper(Construct):
         (template,) = found
         self.version = template.name.removeprefix("streamkeeper-").removesuffix(".template.json")
         said = settings or {}
-        known = sorted(json.loads(template.read_text())["Parameters"].keys() - _OWN)
+        parameters = json.loads(template.read_text())["Parameters"]
+        known = sorted(parameters.keys() - _OWN)
         if wrong := [name for name in said if name not in known]:
             raise ValueError(f"settings: {wrong[0]} is none of {', '.join(known)}")
+        texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in said.items()}
+        for name, text in {"Stage": stage, **texts}.items():
+            # The value of another resource is only known once that exists.
+            if not Token.is_unresolved(text) and (must_be := _must_be(parameters[name], text)):
+                raise ValueError(f"{name} {must_be}")
         code = Asset(self, "Code", path=str(template.parent / f"streamkeeper-{self.version}.zip"))
         definition = Asset(self, "Template", path=str(template))
         # Versioning keeps a profile's former version in use if a new one is wrong.
@@ -65,7 +84,6 @@ class Streamkeeper(Construct):
             destination_key_prefix=folder,
             sources=[Source.data(f"{name}.toml", text) for name, text in (profiles or {}).items()],
         )
-        texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in said.items()}
         self.stack = CfnStack(
             self,
             "Stack",

@@ -1,11 +1,20 @@
 # Streamkeeper as a nested CloudFormation stack: the release's template and zip, and profiles as values.
 
 locals {
-  bucket   = var.bucket == "" ? aws_s3_bucket.own[0].id : var.bucket
-  prefix   = "streamkeeper/${var.stage}/"
-  template = one(fileset(var.release, "streamkeeper-*.template.json"))
-  version  = trimsuffix(trimprefix(local.template, "streamkeeper-"), ".template.json")
-  zip      = "${var.release}/streamkeeper-${local.version}.zip"
+  bucket     = var.bucket == "" ? aws_s3_bucket.own[0].id : var.bucket
+  prefix     = "streamkeeper/${var.stage}/"
+  template   = one(fileset(var.release, "streamkeeper-*.template.json"))
+  version    = trimsuffix(trimprefix(local.template, "streamkeeper-"), ".template.json")
+  zip        = "${var.release}/streamkeeper-${local.version}.zip"
+  parameters = jsondecode(file("${var.release}/${local.template}")).Parameters
+  numbers    = { for name, value in var.settings : name => try(tonumber(regex("^[0-9]+$", value)), -1) }
+  # The settings that CloudFormation would refuse. Go cannot compile the longest patterns, which are left to it.
+  refused = [for name, value in var.settings : name if !try(
+    contains([for one in local.parameters[name].AllowedValues : tostring(one)], value),
+    local.parameters[name].MinValue <= local.numbers[name] && local.numbers[name] <= local.parameters[name].MaxValue,
+    length(regexall("^(?:${local.parameters[name].AllowedPattern})$", value)) > 0,
+    true,
+  )]
   # A bucket with a dot in its name has no certificate under its own host.
   templates = "https://${data.aws_service.s3.dns_name}"
 }
@@ -84,8 +93,16 @@ resource "aws_cloudformation_stack" "streamkeeper" {
 
   lifecycle {
     precondition {
-      condition     = length(setsubtract(keys(var.settings), keys(jsondecode(file("${var.release}/${local.template}")).Parameters))) == 0
+      condition     = length(setsubtract(keys(var.settings), keys(local.parameters))) == 0
       error_message = "settings has a name that is no parameter of the release; env/README.md lists them, as keep_days for KeepDays."
+    }
+    precondition {
+      condition = length(local.refused) == 0
+      error_message = join(" ", [for name in local.refused : "settings: ${name} ${try(
+        local.parameters[name].ConstraintDescription,
+        "must be one of ${join(", ", local.parameters[name].AllowedValues)}",
+        "must be a whole number from ${local.parameters[name].MinValue} to ${local.parameters[name].MaxValue}",
+      )}."])
     }
   }
 }

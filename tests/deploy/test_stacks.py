@@ -50,6 +50,13 @@ BROKEN = (
     ("  stage   =", "  stages =", "module.streamkeeper: stages is no variable"),
     ("streamkeeper.endpoint", "streamkeeper.address", "module.streamkeeper.address is nowhere declared"),
 )
+# What a construct says of a folder, a profile's name, a setting and its value.
+WRONG = {
+    "app": "files of one release",
+    "named": "of a profile must",
+    "other": "is none of",
+    "value": "KeepDays must be a whole number from 0 to 3650",
+}
 pytestmark = pytest.mark.long
 
 
@@ -99,8 +106,8 @@ def test_both_constructs_synthesize_the_same(project: Path, parameters: dict[str
     """In TypeScript and Python they make one nested stack of the release's template, with the profile as an object.
 
     The profiles are in a folder of the stage, because an upload removes every other file from its folder. A folder with
-    two releases is refused, because it does not show which one is meant; so are a name that Terraform refuses, and a
-    setting that the release does not have.
+    two releases is refused, because it does not show which one is meant; so are a name that Terraform refuses, a
+    setting that the release does not have, and a value that CloudFormation refuses.
     """
     python = python_with(tmp_path, f"aws-cdk-lib=={CDK}", f"constructs=={CONSTRUCTS}")
     wanted = (f"aws-cdk-lib@{CDK}", f"constructs@{CONSTRUCTS}", "typescript@5", "@types/node@20")
@@ -115,9 +122,10 @@ def test_both_constructs_synthesize_the_same(project: Path, parameters: dict[str
     second = project / "release" / "streamkeeper-0.0.9.template.json"
     for app in (project / "build" / "examples" / "cdk" / "app.js", examples / "app.py"):
         app.with_stem("named").write_text(app.read_text().replace("prices", "größe", 1))
+        app.with_stem("value").write_text(re.sub(": 7\\b", ": 3651", app.read_text()))
         app.with_stem("other").write_text(app.read_text().replace("KeepDays", "KeepDay", 1))
     for command in apps.values():
-        for stem, words in (("app", "files of one release"), ("named", "of a profile must"), ("other", "is none of")):
+        for stem, words in WRONG.items():
             second.touch() if stem == "app" else second.unlink(missing_ok=True)
             own = [part.replace("app.", f"{stem}.") for part in command]
             with pytest.raises(AssertionError, match=words):
