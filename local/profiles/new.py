@@ -23,12 +23,11 @@ from handlers.api.verdict import counted
 from handlers.errors import StreamkeeperError
 from handlers.framing.decoders import FRAMINGS, Framing, framing_of, refuses
 from handlers.framing.events import parse_json
-from handlers.framing.frames import Frame
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.parse import parse
 from handlers.upstream.socket_response import SWITCHED
 from local.printable import printable, saying
-from local.profiles import certificates, folders, places, probing
+from local.profiles import certificates, folders, heartbeats, places, probing
 from local.profiles.probing import Address, Probe, probe, seconds
 from local.profiles.profile_files import quoted, toml
 from local.user_error import UserError, os_errors
@@ -44,8 +43,6 @@ _ADVICE = {
 _TEXT_LINE = re.compile(rb"[^\s\[\]{}<\x00-\x1f][^\x00-\x08\x0e-\x1f]*")
 UNAUTHORIZED = 401
 _SCHEMA = "#:schema ../profile.schema.json"
-# The names that upstreams give to heartbeats.
-_HEARTBEATS = re.compile(r"ping|heart-?beat|keep-?alive", re.IGNORECASE)
 # Safe for counted ids: with "first", events of a restarted server would be taken for earlier ones.
 _COUNTED = 'on_conflict = "epoch"  # the ids are counted: if they begin with 1 again, all is stored, as a new epoch'
 _COUNT_DIGITS = 9
@@ -155,7 +152,7 @@ def _refusal(seen: Probe, framing: Framing) -> str | None:
         return f"the answer is {seen.status}, not a {'WebSocket' if framing == 'websocket' else 'stream'}{advice}"
     if framing == "raw" and seen.has_ended:
         kind = printable(seen.content_type) or "no content type"
-        return f"the answer ({kind}) is a document that ends, not a stream of events"
+        return f"the answer ({kind}) is a document that ends, not a stream of events; docs/not-read.md has long polls"
     # A function would refuse it, and nothing in a profile changes that.
     what = refuses(framing, seen.content_type or None)
     return f"the answer has {what}" if what else None
@@ -204,8 +201,7 @@ def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: fl
     lines += _said_first(address, seen, answers)
     answered = {one[0] for one in answers if one is not None}
     seen.frames = [frame for place, frame in enumerate(seen.frames) if place not in answered]
-    heartbeats = sorted({mark for frame in seen.frames if (mark := _heartbeat(frame))})
-    seen.frames = [frame for frame in seen.frames if not _heartbeat(frame)]
+    marks, why_heartbeats, seen.frames = heartbeats.found(seen.frames)
     has_ids = FRAMINGS[framing].has_ids  # type: ignore[index]
     if not seen.frames:
         lines.append("# No event came, so key and cursor are the defaults. Read for longer (--seconds) to learn more.")
@@ -217,22 +213,11 @@ def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: fl
         if has_ids and seen.ids:
             lines.append(f"# {len(seen.ids)} of the events have an id, but the ids are not all different.")
         lines += places.written(address, framing, seen, seconds_)
-    if heartbeats:
-        marks = ", ".join(heartbeats)
-        lines.append(f"heartbeat = {marks if len(heartbeats) == 1 else f'[{marks}]'}  # by its name")
+    if marks:
+        listed = marks[0] if len(marks) == 1 else f"[{', '.join(marks)}]"
+        lines.append(f"heartbeat = {listed}  # {why_heartbeats}")
     lines.append(_stall(seen, seconds_))
     return "\n".join(lines) + "\n"
-
-
-def _heartbeat(frame: Frame) -> str:
-    """The mark of a frame that is a heartbeat by its name or by a member's value, or ""."""
-    if frame.name:
-        return f"{{ event = {quoted(frame.name)} }}" if _HEARTBEATS.fullmatch(frame.name) else ""
-    body = parse_json(frame.data)
-    for name, value in body.items() if isinstance(body, dict) else ():
-        if isinstance(value, str) and probing.MEMBER.fullmatch(name) and _HEARTBEATS.fullmatch(value):
-            return f'{{ json = {{ "$.{name}" = {quoted(value)} }} }}'
-    return ""
 
 
 def _said_first(address: Address, seen: Probe, answers: list[tuple[int, str] | None]) -> list[str]:

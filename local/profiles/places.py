@@ -34,7 +34,7 @@ def written(address: Address, framing: str, seen: Probe, seconds: float) -> list
     if not found:
         return ['key = "hash"  # no value is unique: equal bodies are one event']
     names = {place: place.rpartition(".")[2] for place in found}
-    increasing = [place for place in found if _increases([_at(body, place) for body in seen.bodies])]
+    increasing = [place for place in found if _increases([at(body, place) for body in seen.bodies])]
     likely = sorted(found, key=lambda one: _LIKELY.index(names[one]) if names[one] in _LIKELY else len(_LIKELY))
     for place in [one for one in likely if one in increasing or names[one] in _LIKELY][:2]:
         if (parameter := _resumes(address, framing, seen, place, min(seconds, _WAIT_S))) is not None:
@@ -56,10 +56,10 @@ def written(address: Address, framing: str, seen: Probe, seconds: float) -> list
 def _batched(bodies: list[Mapping[str, Any]]) -> list[str]:
     """The lines for messages that each have a list of objects, among which a value is unique; none for others."""
     for path in _places(bodies[0] if bodies else {}, "$", 0, list):
-        lists = [_at(body, path) for body in bodies]
+        lists = [at(body, path) for body in bodies]
         elements: list[Any] = [one for each in lists for one in (each if isinstance(each, list) else [None])]
         if len(elements) > 1 and all(isinstance(one, dict) for one in elements) and (found := unique(elements)):
-            key = next((one for one in found if _increases([_at(body, one) for body in elements])), found[0])
+            key = next((one for one in found if _increases([at(body, one) for body in elements])), found[0])
             return [
                 f'split = {{ path = "{path}" }}  # each message has a list there, whose elements are the events',
                 f'key = "{path}[*]{key[1:]}"  # it was different in each event that came',
@@ -71,7 +71,7 @@ def _batched(bodies: list[Mapping[str, Any]]) -> list[str]:
 def unique(bodies: list[Mapping[str, Any]]) -> list[str]:
     """The places whose values are present and different in all bodies."""
     first = bodies[0] if bodies else {}
-    return [place for place in _places(first, "$", 0) if _is_unique([_at(body, place) for body in bodies])]
+    return [place for place in _places(first, "$", 0) if _is_unique([at(body, place) for body in bodies])]
 
 
 def _places(body: Mapping[str, Any], above: str, depth: int, kind: Any = str | int) -> Iterator[str]:
@@ -84,7 +84,8 @@ def _places(body: Mapping[str, Any], above: str, depth: int, kind: Any = str | i
             yield f"{above}.{name}"
 
 
-def _at(body: Any, place: str) -> Any:
+def at(body: Any, place: str) -> Any:
+    """The value at a place of a body; None if it has none."""
     for name in place.split(".")[1:]:
         body = body.get(name) if isinstance(body, dict) else None
     return body
@@ -112,7 +113,7 @@ def _resumes(address: Address, framing: str, seen: Probe, place: str, seconds: f
     if len(seen.frames) < 3 or address.body is not None:
         return None
     middle = (len(seen.bodies) - 1) // 2
-    value = _at(seen.bodies[middle], place)
+    value = at(seen.bodies[middle], place)
     name = place.rpartition(".")[2]
     asked = re.findall(r"[?&]([^=&#]+)", address.url)
     for parameter in [one for one in dict.fromkeys((*_PARAMETERS, name)) if one not in asked][:_QUESTIONS]:

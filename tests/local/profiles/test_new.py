@@ -102,6 +102,13 @@ def block(number: int, id_: str = "", name: str = "", data: str = "") -> bytes:
             b"".join(block(n, id_=f"{n}") + block(n, name="ping", data="now") for n in range(4)),
             {"on_conflict": "epoch", "heartbeat": {"event": "ping"}},
         ),
+        # What repeats without the place that names the others is a heartbeat, whatever it is called.
+        (
+            b"".join(block(n, data=f'{{"op": "t", "n": {n}}}') + block(n, data='{"op": "ka"}') for n in range(4)),
+            {"key": "$.n", "on_conflict": "both", "heartbeat": {"json": {"$.op": "ka"}}},
+        ),
+        # A tick that repeats has the place too, and may be an event that came twice.
+        (b"".join(block(0, data=f'{{"n": {n % 3}, "op": "t{n % 3}"}}') for n in range(4)), {"key": "each"}),
         # Instants are no count, nor is what leaves numbers out.
         (b"".join(block(n, id_=f"{n + 10**9}") for n in range(4)), {}),
         (b"".join(block(n, id_=f"{n * n}") for n in range(4)), {}),
