@@ -2,8 +2,11 @@
 
 import random
 from collections import Counter
+from itertools import pairwise
 
-from handlers.fleet.turns import AT_ONCE, TRIES, Ask, Asking, Outcome, Rate, most_per_s
+import pytest
+
+from handlers.fleet.turns import AT_ONCE, LEAST_AT_ONCE, TRIES, Ask, Asking, Outcome, Rate, most_per_s
 
 NAMES = [f"s:{number:04d}" for number in range(400)]
 
@@ -76,13 +79,40 @@ def stretch(draws: random.Random, now_ms: int, after: str, done: Counter[str]) -
 
 
 def test_a_stream_that_is_refused_too_often_is_left_with_the_reason() -> None:
-    """A stream that is refused too often is left with the reason for the next round; the others are done."""
-    asks, now_ms = Asking(iter([Ask("a", True), Ask("b", False)]), Rate(1000, 0), lambda: 0.0), 0
+    """A refused request is repeated after up to 1, 2, 4 ... 30 s, more slowly each time, and after eight tries its
+    stream is left with the reason for the next round. The other streams are done meanwhile.
+    """
+    asks, now_ms = Asking(iter([Ask("a", True), Ask("b", False)]), Rate(1000, 0), lambda: 1.0), 0
+    tried_ms, per_s = list[int](), list[float]()
     while (due := asks.due(now_ms)) is not None:
-        if isinstance(due, Ask):
-            outcome = Outcome.REFUSED if due.stream_id == "a" else Outcome.DONE
-            asks.answered(due, outcome, f"no {due.tries}", now_ms)
-        else:
+        if not isinstance(due, Ask):
             now_ms += due
+        elif due.stream_id == "a":
+            tried_ms.append(now_ms)
+            before = asks.per_s
+            asks.answered(due, Outcome.REFUSED, f"no {due.tries}", now_ms)
+            per_s.append(asks.per_s / before)
+        else:
+            asks.answered(due, Outcome.DONE, "", now_ms)
     assert (asks.left, asks.counts) == ({"a": f"no {TRIES - 1}"}, {"refused": TRIES, "stopped": 1})
+    assert [later - earlier for earlier, later in pairwise(tried_ms)] == [1000, 2000, 4000, 8000, 16000, 30000, 30000]
+    # The second refusal comes within two seconds of the first, so both have one cause.
+    assert per_s == [0.5, 1, *[0.5] * (TRIES - 2)]
     assert asks.position == "b"
+
+
+@pytest.mark.parametrize(("per_s", "most"), [(1, LEAST_AT_ONCE), (5, 5), (400, AT_ONCE)])
+def test_as_many_requests_are_under_way_as_may_be_sent_in_a_second(per_s: float, most: int) -> None:
+    """While no request is answered, as many are sent as the rate allows in a second, but at least 3 and at most 48."""
+    rate, sent = Rate(per_s, 0), list[Ask]()
+    for now_ms in range(0, 60_000, 100):
+        rate.take(now_ms)
+    asks = Asking((Ask(name, True) for name in NAMES), rate, lambda: 1.0)
+    for _ in range(200):
+        due = asks.due(now_ms)
+        if isinstance(due, Ask):
+            sent.append(due)
+        else:
+            assert due is not None
+            now_ms += due
+    assert len(sent) == most
