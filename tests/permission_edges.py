@@ -71,7 +71,7 @@ def begin() -> None:
     for tables, operation in itertools.product((MemoryDynamoDB, UnreliableDynamoDB), _VIRTUAL):
         _record(tables, xform_name(operation), functools.partial(_of_call, "dynamodb", operation))
     _record(UnreliableQueue, "send_message", functools.partial(_of_call, "sqs", "SendMessage"))
-    _record(Execution, "ask", lambda _branch, call: add((TASK, call.state, call.resource), of_task(call)))
+    _record(Execution, "start_call", lambda _branch, call: add((TASK, call.state, call.resource), of_task(call)))
 
 
 def _record(edge: type, name: str, note: Callable[..., None]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from states_language.chain import Chain, EnteredState, RunningExecution
 from states_language.context import state_context
 from states_language.failures import EvaluationError
-from states_language.history import ENTERED, EXITED, payload
+from states_language.history import ENTERED, EXITED, payload_details
 from states_language.place import Part, Place, Within
 from states_language.scheduling.lanes import STATE, charge, take_turn
 from states_language.values import compact
@@ -27,10 +27,10 @@ class Child(Protocol):
     def kill(self) -> None: ...
 
 
-class Open(Protocol):
+class Resumable(Protocol):
     """A part of a state that knows its place, so that a redrive goes on from there."""
 
-    def left(self) -> Within: ...
+    def resume_point(self) -> Within: ...
 
 
 class RunnableState(EnteredState, Protocol):
@@ -51,7 +51,7 @@ class Branch(Chain):
         self.data: Any = None
         self.entered = False
         self.place: Place | None = None
-        self.group: Open | None = None
+        self.group: Resumable | None = None
         self.within: Within | None = None
         self.entered_ms = 0
         self.retries: int | None = None
@@ -124,11 +124,11 @@ class Branch(Chain):
             try:
                 name, output = await state.run(self, data)
             except EvaluationError as problem:
-                raise self.refused(problem) from None
+                raise self.record_failure(problem) from None
             if output is not data:
                 # A state's data is never written to, so the same object has the same text.
-                data, text = output, self.text(output)
-            details = {"name": state.name, **payload("output", text)}
+                data, text = output, self.payload_text(output)
+            details = {"name": state.name, **payload_details("output", text)}
             if self.staged and self.alive:  # a redrive finds the variables as they were when the execution ended
                 details["assignedVariables"] = self.scope.assign(self.staged)
                 details["assignedVariablesDetails"] = {"truncated": False}
@@ -146,7 +146,7 @@ class Branch(Chain):
     def _enter(self, state: RunnableState, text: str) -> None:
         self.state, self.retries, self.staged, self.before_id = state, None, None, self.last_id
         self.entered_ms, self.within = self.clock.now_ms(), None
-        self.add(f"{state.type}StateEntered", {"name": state.name, **payload("input", text)}, key=ENTERED)
+        self.add(f"{state.type}StateEntered", {"name": state.name, **payload_details("input", text)}, key=ENTERED)
         self.entered_id, self.entered = self.last_id, True
         self.execution.transitions += 1
 
@@ -183,7 +183,7 @@ class Branch(Chain):
             "entered_id": self.entered_id if self.entered else None,
             "entered_ms": self.entered_ms,
             "variables": self.scope.values(),
-            "within": self.within if self.group is None else self.group.left(),
+            "within": self.within if self.group is None else self.group.resume_point(),
         }
         return {"place": place}
 
@@ -194,11 +194,11 @@ class Branch(Chain):
         if self.dead:
             return
         if self.state is not None and self.state.type in ABORTABLE:
-            self.aside(f"{self.state.type}StateAborted", previous_id=previous_id)
+            self.add_side_event(f"{self.state.type}StateAborted", previous_id=previous_id)
         for child in self.children:
             child.abort_state(previous_id)
         if self.iteration is not None:
-            self.aside("MapIterationAborted", self.iteration, previous_id=previous_id)
+            self.add_side_event("MapIterationAborted", self.iteration, previous_id=previous_id)
 
     def kill(self) -> None:
         """Stop this branch and those below it for good, without an event."""

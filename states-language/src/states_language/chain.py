@@ -12,7 +12,7 @@ from states_language.clock import Clock
 from states_language.context import Identity
 from states_language.distributed.report import MapRunReport
 from states_language.failures import EvaluationError, Fatal, Halted, Oversized, QueryFailure, StateError
-from states_language.history import PAYLOAD_LIMIT_BYTES, History, fits
+from states_language.history import PAYLOAD_LIMIT_BYTES, History, is_within_limit
 from states_language.scheduling.lanes import Lanes
 from states_language.scheduling.writing import text_in_turns
 from states_language.tasks.calls import Latencies, Perform, TaskCall
@@ -49,12 +49,12 @@ class RunningExecution(Protocol):
 
     @property
     def functions(self) -> Any: ...
-    def overflow(self, previous_id: int) -> None: ...
+    def fail_full_history(self, previous_id: int) -> None: ...
     def fail(self, branch: "Chain", problem: Fatal | StateError) -> None: ...
     def crash(self, branch: "Chain", problem: Exception) -> None: ...
-    def task(self, line: Coroutine[Any, Any, None]) -> "asyncio.Task[None]": ...
-    def ask(self, branch: "Chain", call: TaskCall) -> "asyncio.Future[Any]": ...
-    def complete(self) -> None: ...
+    def create_line_task(self, line: Coroutine[Any, Any, None]) -> "asyncio.Task[None]": ...
+    def start_call(self, branch: "Chain", call: TaskCall) -> "asyncio.Future[Any]": ...
+    def complete_if_ended(self) -> None: ...
 
 
 class Chain:
@@ -62,7 +62,7 @@ class Chain:
 
     def __init__(self, execution: RunningExecution, last_id: int) -> None:
         self.execution = execution
-        self.last_id = self.before_id = last_id
+        self.last_id = self.before_entry_id = last_id
         self.entered_id = 0
         self.state: EnteredState | None = None
         self.dead = False
@@ -79,10 +79,10 @@ class Chain:
 
     def add(self, kind: str, details: dict[str, Any] | None = None, *, key: str | None = None) -> int:
         """Add the next event of this branch's chain and return its id; raises Halted after the end."""
-        self.last_id = self.aside(kind, details, key=key)
+        self.last_id = self.add_side_event(kind, details, key=key)
         return self.last_id
 
-    def aside(
+    def add_side_event(
         self,
         kind: str,
         details: dict[str, Any] | None = None,
@@ -96,46 +96,46 @@ class Chain:
         execution = self.execution
         if previous_id is None:
             previous_id = self.last_id
-        if not execution.record.room:
-            execution.overflow(previous_id)
+        if not execution.record.events_left:
+            execution.fail_full_history(previous_id)
             raise Halted
         return execution.record.add(kind, previous_id, details, key)
 
-    def text(self, value: Any) -> str:
+    def payload_text(self, value: Any) -> str:
         """Return a state's data as JSON text; raises Fatal if it is larger than the payload limit."""
-        return self.fitting(text_in_turns(value, PAYLOAD_LIMIT_BYTES))
+        return self.check_size(text_in_turns(value, PAYLOAD_LIMIT_BYTES))
 
-    def fitting(self, text: str) -> str:
+    def check_size(self, text: str) -> str:
         """Return the JSON text unchanged; raises Fatal if it is larger than the payload limit."""
-        if not fits(text):
+        if not is_within_limit(text):
             raise Fatal("States.DataLimitExceeded", too_large(self.state_name))
         return text
 
     def fatal(self, error: str, detail: str) -> Fatal:
         """Return the failure with a cause that names this state and the event at which it was entered."""
-        return Fatal(error, self.cause(detail))
+        return Fatal(error, self.cause_with_place(detail))
 
-    def cause(self, detail: str) -> str:
+    def cause_with_place(self, detail: str) -> str:
         """Return `detail` after the sentence with which AWS begins the causes that it writes itself (recorded)."""
         place = f"the state '{self.state_name}' (entered at the event id #{self.entered_id})"
         return f"An error occurred while executing {place}. {detail}"
 
-    def refused(self, problem: EvaluationError) -> Exception:
+    def record_failure(self, problem: EvaluationError) -> Exception:
         """Return the exception for an expression's failure: Fatal for States.Runtime and for a value that is far too
         large; StateError, which can be caught, for any other failure."""
         if problem.name == "States.Runtime":
             return self.fatal(problem.name, str(problem))
         if isinstance(problem, Oversized):
             return Fatal(problem.name, too_large(self.state_name))
-        cause = self.cause(str(problem))
+        cause = self.cause_with_place(str(problem))
         if isinstance(problem, QueryFailure):
-            self._evaluation_failed(problem, cause)
+            self._add_evaluation_failed(problem, cause)
         return StateError(problem.name, cause)
 
-    def _evaluation_failed(self, problem: QueryFailure, cause: str) -> None:
+    def _add_evaluation_failed(self, problem: QueryFailure, cause: str) -> None:
         details = {"error": problem.name, "cause": cause, "state": self.state_name}
         if problem.location is not None:
             details["location"] = problem.location
         # An expression's failure points to what came before the state (recorded).
-        previous_id = self.last_id if problem.after_entry else self.before_id
-        self.last_id = self.aside("EvaluationFailed", details, previous_id=previous_id)
+        previous_id = self.last_id if problem.after_entry else self.before_entry_id
+        self.last_id = self.add_side_event("EvaluationFailed", details, previous_id=previous_id)

@@ -21,7 +21,7 @@ from states_language.virtual_loop import VirtualLoop
 
 T = TypeVar("T")
 
-_RARELY = 1000
+_RARE_THRESHOLD = 1000
 """How many collections of the middle generation come before one of the oldest: about seven million objects."""
 
 EPOCH_2026_MS = 1_767_225_600_000
@@ -100,7 +100,7 @@ class VirtualClock:
         A later call goes on from there. Raises Deadlock when nothing can ever happen again, and the exception of a
         callback or of a task that was never awaited. Within another event loop, such as a notebook's, it blocks.
         """
-        if not _in_a_loop():
+        if not _is_loop_running():
             return self._run(main)
         # A thread runs one loop at a time.
         with ThreadPoolExecutor(1) as beside:
@@ -159,8 +159,8 @@ def uuid4(random: Callable[[], float]) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-_collections = threading.Lock()
-_runs: list[int] = []
+_threshold_lock = threading.Lock()
+_thresholds_before: list[int] = []
 """The threshold of the oldest generation before each run that goes on, of whichever thread."""
 
 
@@ -171,18 +171,18 @@ def few_collections() -> Iterator[None]:
     A run makes mostly a history, which is kept. Searching through all of it repeatedly would cost more than half of the
     time. Young objects are still searched.
     """
-    with _collections:
+    with _threshold_lock:
         young, middle, old = gc.get_threshold()
-        _runs.append(_runs[0] if _runs else old)
-        gc.set_threshold(young, middle, max(old, _RARELY))
+        _thresholds_before.append(_thresholds_before[0] if _thresholds_before else old)
+        gc.set_threshold(young, middle, max(old, _RARE_THRESHOLD))
     try:
         yield
     finally:
-        with _collections:
-            old = _runs.pop()
+        with _threshold_lock:
+            old = _thresholds_before.pop()
             young, middle, now = gc.get_threshold()
             # Other code may have set another threshold in the meantime.
-            if not _runs and now == max(old, _RARELY):
+            if not _thresholds_before and now == max(old, _RARE_THRESHOLD):
                 gc.set_threshold(young, middle, old)
 
 
@@ -195,7 +195,7 @@ def calculated_s(process: int) -> float:
         return 0.0
 
 
-def _in_a_loop() -> bool:
+def _is_loop_running() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:

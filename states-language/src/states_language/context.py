@@ -69,7 +69,7 @@ class Environment(Protocol):
         """Return the next random number, 0 <= x < 1."""
 
 
-class Surroundings(NamedTuple):
+class ComposedEnvironment(NamedTuple):
     """An environment that is made of four functions."""
 
     context: Callable[[], dict[str, Any]]

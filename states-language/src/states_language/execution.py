@@ -15,7 +15,7 @@ from states_language.clock import Clock
 from states_language.context import Identity, execution_context
 from states_language.distributed.report import MapRunReport
 from states_language.failures import Fatal, Halted, StateError, TaskFailure
-from states_language.history import ENTERED, LIMIT, Event, History, failure, payload
+from states_language.history import ENTERED, LIMIT, Event, History, failure_details, payload_details
 from states_language.jsonata.functions import frame
 from states_language.place import Part, Place, Redriven
 from states_language.scheduling.lanes import Lanes
@@ -66,7 +66,7 @@ class Execution:
         perform: Perform,
         options: Options,
     ) -> None:
-        document = _as_json(data)
+        document = _copy_as_document(data)
         self.input_text, self.input = document.text, document.value
         self.identity = identity
         self.name, self.arn = identity.name, identity.arn
@@ -91,7 +91,7 @@ class Execution:
         self.whole_context = context
         before = 0 if redriven is None else redriven.events
         limit, keep = options.get("history_limit", LIMIT), options.get("keep_history", True)
-        self.record = History(clock.now_ms, options.get("on_event"), limit=limit, keep=keep, before=before)
+        self.record = History(clock.now_ms, options.get("on_event"), limit=limit, keep=keep, events_before=before)
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.store = Store()
         self.map_runs: list[MapRunReport] = []
@@ -99,7 +99,9 @@ class Execution:
         self._line = line
         self.lanes = options.get("lanes")
         if redriven is None:
-            self.record.add("ExecutionStarted", 0, {**payload("input", self.input_text), "roleArn": self.role_arn})
+            self.record.add(
+                "ExecutionStarted", 0, {**payload_details("input", self.input_text), "roleArn": self.role_arn}
+            )
         else:
             self.transitions += 1
             self.record.add("ExecutionRedriven", self.record.count, {"redriveCount": redriven.count})
@@ -107,7 +109,7 @@ class Execution:
         deadline_ms = min(now_ms + (timeout_s or YEAR_S) * 1000, self.started_ms + YEAR_S * 1000)
         self._deadline = clock.call_at(deadline_ms, self._expire)
         self._last_event: tuple[str, int, dict[str, Any] | None] | None = None  # until it is added
-        self._root.work = self.task(self._run(self._root, self.input_text, self.part.get("place")))
+        self._root.work = self.create_line_task(self._run(self._root, self.input_text, self.part.get("place")))
 
     @functools.cached_property
     def functions(self) -> Any:
@@ -142,7 +144,7 @@ class Execution:
         """
         if self.status == "RUNNING":
             error, cause = (None if text is None else well_formed(text) for text in (error, cause))
-            self._end("ABORTED", "ExecutionAborted", 0, failure(error, cause), error, cause, unwinds=unwinds)
+            self._end("ABORTED", "ExecutionAborted", 0, failure_details(error, cause), error, cause, unwinds=unwinds)
 
     def unwind(self) -> None:
         """Add the last event of an ended execution and release its objects: 0.2 s for ten thousand executions."""
@@ -152,7 +154,7 @@ class Execution:
             if self.status != "SUCCEEDED":
                 self.part = root.part() or self.part
             root.kill()
-            self.complete()
+            self.complete_if_ended()
 
     def left(self) -> dict[str, Any]:
         """Return the JSON from which a redrive of its Map Run goes on, once it has ended."""
@@ -173,7 +175,7 @@ class Execution:
 
     # ---- for branches and states ----
 
-    def overflow(self, previous_id: int) -> None:
+    def fail_full_history(self, previous_id: int) -> None:
         """Fail the execution because its history is full."""
         self._fail(previous_id, "States.Runtime", HISTORY_FULL)
 
@@ -191,11 +193,11 @@ class Execution:
         message = f"state '{branch.state_name}' broke"
         asyncio.get_running_loop().call_exception_handler({"message": message, "exception": problem})
 
-    def task(self, line: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    def create_line_task(self, line: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Return the task that runs a line of states, in a lane if the execution has lanes."""
         return asyncio.get_running_loop().create_task(line if self.lanes is None else self.lanes.run(line))
 
-    def ask(self, branch: Chain, call: TaskCall) -> asyncio.Future[Any]:
+    def start_call(self, branch: Chain, call: TaskCall) -> asyncio.Future[Any]:
         """Start the call and return the future of its answer: a JSON value, a Whole or a TaskFailure.
 
         The future may be cancelled; the call itself runs on. Raises Halted after the end of the branch.
@@ -203,22 +205,22 @@ class Execution:
         if not branch.alive:
             raise Halted
         loop = asyncio.get_running_loop()
-        answered: asyncio.Future[Any] = loop.create_future()
+        answer: asyncio.Future[Any] = loop.create_future()
         asked = self.perform(call)
         work = loop.create_task(asked) if asyncio.iscoroutine(asked) else asyncio.ensure_future(asked)
         self.background.add(work)
-        work.add_done_callback(functools.partial(self._deliver, branch, answered))
-        return answered
+        work.add_done_callback(functools.partial(self._deliver, branch, answer))
+        return answer
 
-    def _deliver(self, branch: Chain, answered: asyncio.Future[Any], work: asyncio.Future[Any]) -> None:
+    def _deliver(self, branch: Chain, answer: asyncio.Future[Any], work: asyncio.Future[Any]) -> None:
         self.background.discard(work)
         problem = asyncio.CancelledError() if work.cancelled() else work.exception()
         if isinstance(problem, Exception) and not isinstance(problem, TaskFailure):
             self.crash(branch, problem)
-        elif not answered.done():
+        elif not answer.done():
             if isinstance(problem, asyncio.CancelledError):
                 problem = TaskFailure("States.TaskFailed", "The work was cancelled.")
-            answered.set_result(problem or work.result())
+            answer.set_result(problem or work.result())
 
     # ---- from the beginning to the end ----
 
@@ -227,7 +229,7 @@ class Execution:
         try:
             await root.pause_ms(self.latencies.start_ms())
             output = await root.run(line.states, line.start_at, self.input, place, text)
-            text = root.fitting(root.output_text)
+            text = root.check_size(root.output_text)
         except (StateError, Fatal) as problem:
             self.fail(root, problem)
         except Halted:
@@ -236,16 +238,16 @@ class Execution:
             self.crash(root, problem)
         else:
             self.output, self.output_text = output, text
-            self._end("SUCCEEDED", "ExecutionSucceeded", root.last_id, payload("output", text), None, None)
+            self._end("SUCCEEDED", "ExecutionSucceeded", root.last_id, payload_details("output", text), None, None)
 
     def _expire(self) -> None:
         if self.status == "RUNNING":
             self._end("TIMED_OUT", "ExecutionTimedOut", 0, None, None, None)
 
     def _fail(self, previous_id: int, error: str | None, cause: str | None) -> None:
-        self._end("FAILED", "ExecutionFailed", previous_id, failure(error, cause), error, cause)
+        self._end("FAILED", "ExecutionFailed", previous_id, failure_details(error, cause), error, cause)
 
-    def complete(self) -> None:
+    def complete_if_ended(self) -> None:
         """Complete `ended` once the execution and the executions of its Map Runs have ended."""
         over = self._root is None and not self.ended.done()
         if over and all(run.placed and not run.running for run in self.map_runs):
@@ -278,7 +280,7 @@ class Execution:
             self.record.add(*last, at_ms=self.stopped_ms)
 
 
-def _as_json(data: Any) -> Document:
+def _copy_as_document(data: Any) -> Document:
     """Return a copy of an input that no caller can write to: keys are strings, arrays are lists."""
     if isinstance(data, Document):
         return data

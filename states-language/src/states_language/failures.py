@@ -6,7 +6,7 @@ Invariants: only a StateError can be retried or caught; Error and Cause are well
 from states_language.values import well_formed
 
 
-class _Failed(Exception):
+class _NamedFailure(Exception):
     def __init__(self, error: str | None, cause: str | None = None, *, terminal: bool = False) -> None:
         self.error = None if error is None else well_formed(error)
         self.cause = None if cause is None else well_formed(cause)
@@ -16,7 +16,7 @@ class _Failed(Exception):
         return f"{self.error}: {self.cause}"
 
 
-class StateError(_Failed):
+class StateError(_NamedFailure):
     """A state failed, and its Retriers and Catchers are tried. `error` and `cause` may be absent, as in a bare Fail.
 
     terminal: whether only Retriers and Catchers that name the error match, not States.ALL or States.TaskFailed.
@@ -65,7 +65,7 @@ class Halted(Exception):
     """The execution has ended while this branch was running; nothing more is recorded."""
 
 
-class TaskFailure(_Failed):
+class TaskFailure(_NamedFailure):
     """A Task's work failed. `error` and `cause` may be absent, as SendTaskFailure allows."""
 
     def of_state(self) -> StateError:

@@ -81,16 +81,18 @@ def fuzz(
     from hypothesis import strategies as st
 
     loaded = machine if isinstance(machine, Machine) else load(machine)
-    seen = _Seen(loaded.definition)
-    values = _values(seen)
+    vocabulary = _Vocabulary(loaded.definition)
+    values = _json_strategy(vocabulary)
     promised = answers or {}
 
     def turns(name: str) -> "SearchStrategy[list[Behaviour]]":
-        drawn = st.lists(_behaviours(seen, promised.get(name, values), name), min_size=1, max_size=MOST_CALLS)
+        drawn = st.lists(
+            _behaviour_strategy(vocabulary, promised.get(name, values), name), min_size=1, max_size=MOST_CALLS
+        )
         ends = [last[name]] if last is not None and name in last else []
         return drawn.map(lambda behaviours: behaviours + ends)
 
-    drawn = {name: turns(name) for name in sorted(seen.names)}
+    drawn = {name: turns(name) for name in sorted(vocabulary.names)}
     return st.builds(
         Case,
         input=values if inputs is None else inputs,
@@ -104,17 +106,17 @@ def unhandled(machine: Machine, execution: Execution) -> str | None:
     if execution.status in ("SUCCEEDED", "ABORTED"):
         return None
     fails = {path[-1] for path, state in states_of(machine.definition) if state["Type"] == "Fail"}
-    if execution.status == "FAILED" and execution.path and execution.path[-1] in fails and _ran(execution):
+    if execution.status == "FAILED" and execution.path and execution.path[-1] in fails and _is_own_failure(execution):
         return None
     return execution.error or execution.status
 
 
-def _ran(execution: Execution) -> bool:
+def _is_own_failure(execution: Execution) -> bool:
     """Return whether the state entered last failed: its States.Runtime is the interpreter's, not the state's."""
     return not (execution.cause or "").startswith("An error occurred while executing the state")
 
 
-class _Seen:
+class _Vocabulary:
     """What a definition names: functions, the paths that it reads, constants that it compares with, and errors.
 
     errors_of: the errors that the Tasks that call a function distinguish.
@@ -131,26 +133,26 @@ class _Seen:
             known = {error for handler in handlers for error in handler["ErrorEquals"]} - {"States.ALL"}
             self.errors |= known
             if state["Type"] == "Task":
-                self.names.add(_called(state))
-                self.errors_of.setdefault(_called(state), set()).update(known)
-            self._look(state.get("Choices", []))
-            self.paths.update(_paths(state))
+                self.names.add(_called_name(state))
+                self.errors_of.setdefault(_called_name(state), set()).update(known)
+            self._collect_constants(state.get("Choices", []))
+            self.paths.update(_paths_read(state))
 
-    def _look(self, rules: Any) -> None:
+    def _collect_constants(self, rules: Any) -> None:
         if isinstance(rules, list):
             for rule in rules:
-                self._look(rule)
+                self._collect_constants(rule)
         elif isinstance(rules, dict):
             for name, value in rules.items():
                 if name in ("And", "Or", "Not"):
-                    self._look(value)
+                    self._collect_constants(value)
                 elif name == "Condition" and isinstance(value, str):
                     self.constants += _literals(value)
                 elif name not in ("Next", "Comment", "Variable") and isinstance(value, str | int | float):
                     self.constants.append(value)
 
 
-def _called(state: Mapping[str, Any]) -> str:
+def _called_name(state: Mapping[str, Any]) -> str:
     resource = read_resource(state["Resource"])
     if isinstance(resource, str):
         return str(state["Resource"]).rpartition(":::")[2]
@@ -168,7 +170,7 @@ _PATH = re.compile(r"(?:(?<!\$)\$|\$states\.(?:input|result))\.(?:Payload\.)?([A
 _LITERAL = re.compile(r"\"([^\"\\]*)\"|'([^'\\]*)'|(?<![\w.$])(-?\d+(?:\.\d+)?)")
 
 
-def _paths(value: Any) -> Iterator[tuple[str, ...]]:
+def _paths_read(value: Any) -> Iterator[tuple[str, ...]]:
     """Yield the members that paths, intrinsic functions and JSONata expressions read of their input."""
     if isinstance(value, str):
         if value.startswith(("$", "States.", "{%")):
@@ -176,10 +178,10 @@ def _paths(value: Any) -> Iterator[tuple[str, ...]]:
     elif isinstance(value, dict):
         for name, member in value.items():
             if name not in ("ResultPath", "Branches", "ItemProcessor", "Iterator"):
-                yield from _paths(member)
+                yield from _paths_read(member)
     elif isinstance(value, list):
         for member in value:
-            yield from _paths(member)
+            yield from _paths_read(member)
 
 
 def _literals(expression: str) -> Iterator[Any]:
@@ -188,24 +190,24 @@ def _literals(expression: str) -> Iterator[Any]:
         yield json.loads(match[3]) if match[3] else match[1] or match[2] or ""
 
 
-def _values(seen: _Seen) -> "SearchStrategy[Any]":
+def _json_strategy(vocabulary: _Vocabulary) -> "SearchStrategy[Any]":
     """JSON, as a rule an object that has some of the members that the machine reads, with the constants it knows."""
     from hypothesis import strategies as st
 
     plain = st.none() | st.booleans() | st.integers(-3, 200) | st.text(max_size=4)
-    if seen.constants:
-        plain = st.sampled_from(sorted(seen.constants, key=json.dumps)) | plain
+    if vocabulary.constants:
+        plain = st.sampled_from(sorted(vocabulary.constants, key=json.dumps)) | plain
     anything = st.recursive(
         plain, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner)
     )
-    paths = sorted(seen.paths)
+    paths = sorted(vocabulary.paths)
     if not paths:
         return anything
     chosen = st.lists(st.tuples(st.sampled_from(paths), plain | anything), max_size=len(paths) + 2)
-    return chosen.map(_object) | anything
+    return chosen.map(_nest_members) | anything
 
 
-def _object(members: list[tuple[tuple[str, ...], Any]]) -> Any:
+def _nest_members(members: list[tuple[tuple[str, ...], Any]]) -> Any:
     result: dict[str, Any] = {}
     for path, value in members:
         at = result
@@ -217,13 +219,17 @@ def _object(members: list[tuple[tuple[str, ...], Any]]) -> Any:
     return result
 
 
-def _behaviours(seen: _Seen, answers: "SearchStrategy[Any]", name: str) -> "SearchStrategy[Behaviour]":
+def _behaviour_strategy(
+    vocabulary: _Vocabulary, answers: "SearchStrategy[Any]", name: str
+) -> "SearchStrategy[Behaviour]":
     from hypothesis import strategies as st
 
     delays = st.sampled_from([0, 0, 1, 1_000, 60_000, LONGEST_DELAY_MS])
     always = set(SERVICE_ERRORS if ":" in name else ALWAYS)
     # Errors that its callers distinguish lead to other states, so they are as likely as all other errors together.
-    errors = st.sampled_from(sorted(seen.errors_of[name] | always)) | st.sampled_from(sorted(seen.errors | always))
+    errors = st.sampled_from(sorted(vocabulary.errors_of[name] | always)) | st.sampled_from(
+        sorted(vocabulary.errors | always)
+    )
     return st.one_of(
         st.builds(Behaviour, answer=answers, delay_ms=delays),
         st.builds(Behaviour, error=errors, cause=st.none() | st.text(max_size=5), delay_ms=delays),

@@ -70,9 +70,9 @@ class Event(_Details):
 class History:
     """The events of an execution; `on_event` is called with each one right after it was added.
 
-    limit: the most events, None for any number. room: how many may still come before the one that ends the execution: 0
-    means full, a negative number that there is no limit. keep: whether `events` keeps them. before: how many events the
-    execution had before its redrive; `events` has none of these.
+    limit: the most events, None for any number. events_left: how many may still come before the one that ends the
+    execution; 0 means full, a negative number no limit. keep: whether `events` keeps them. events_before: how many
+    events the execution had before its redrive; `events` has none of these.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class History:
         *,
         limit: int | None = LIMIT,
         keep: bool = True,
-        before: int = 0,
+        events_before: int = 0,
     ) -> None:
         self.events: list[Event] = []
-        self.count = before
-        self.room = -1 if limit is None else max(0, limit - 1 - self.count)
+        self.count = events_before
+        self.events_left = -1 if limit is None else max(0, limit - 1 - self.count)
         self._now_ms = now_ms
         self._keep = keep
         self._on_event = on_event
@@ -105,11 +105,11 @@ class History:
         at_ms: when it happened, None for now.
         """
         self.count = event_id = self.count + 1
-        self.room -= 1
+        self.events_left -= 1
         at_ms = self._now_ms() if at_ms is None else at_ms
         event: Any = {"timestamp": at_ms, "type": kind, "id": event_id, "previousEventId": previous_id}
         if details is not None:
-            event[key or _key(kind)] = details
+            event[key or _details_key(kind)] = details
         if self._keep:
             self.events.append(event)
         if self._on_event is not None:
@@ -118,19 +118,19 @@ class History:
 
 
 @functools.cache
-def _key(kind: str) -> str:
+def _details_key(kind: str) -> str:
     return f"{kind[0].lower()}{kind[1:]}EventDetails"
 
 
-WHOLE = {"truncated": False}
+NOT_TRUNCATED = {"truncated": False}
 """The details that go with every text; nothing writes to them, so all events share them."""
 
-_DETAILS = {"input": "inputDetails", "output": "outputDetails"}
+_TRUNCATION_KEYS = {"input": "inputDetails", "output": "outputDetails"}
 
 
-def payload(name: str, text: str) -> dict[str, Any]:
+def payload_details(name: str, text: str) -> dict[str, Any]:
     """Return the two members that carry JSON text in an event's details."""
-    return {name: text, _DETAILS[name]: WHOLE}
+    return {name: text, _TRUNCATION_KEYS[name]: NOT_TRUNCATED}
 
 
 def details_of(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def details_of(event: Mapping[str, Any]) -> dict[str, Any]:
     return next((value for name, value in event.items() if name.endswith("EventDetails")), {})
 
 
-def fits(text: str) -> bool:
+def is_within_limit(text: str) -> bool:
     """Return whether JSON text is within the payload limit."""
     return len(text) * 4 <= PAYLOAD_LIMIT_BYTES or utf8_bytes(text) <= PAYLOAD_LIMIT_BYTES
 
@@ -148,7 +148,7 @@ def utf8_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def failure(error: str | None, cause: str | None) -> dict[str, str]:
+def failure_details(error: str | None, cause: str | None) -> dict[str, str]:
     """Return the details of a failure, without the members that are None."""
     details = {}
     if error is not None:

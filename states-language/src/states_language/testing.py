@@ -99,7 +99,7 @@ class MachineRun:
         """Raise AssertionError unless the run succeeded with this output; true is not 1."""
         __tracebackhide__ = True
         if self.status != "SUCCEEDED":
-            self._fail(f"expected the output {_short(output)}")
+            self._fail(f"expected the output {_shorten(output)}")
         if not same(self.output, output):
             self._fail(f"expected the output {compact(output)}\n           it gave {compact(self.output)}")
 
@@ -139,10 +139,10 @@ class MachineRun:
     def __str__(self) -> str:
         end = f"{self.status} after {self.elapsed_s:.3f} s"
         if self.status == "SUCCEEDED":
-            end += f" with {_short(self.output)}"
+            end += f" with {_shorten(self.output)}"
         elif self.error is not None:
             end += f" with {self.error}: {self.cause}"
-        lines = [_line(event, self.execution.started_ms) for event in self.history]
+        lines = [_event_line(event, self.execution.started_ms) for event in self.history]
         if len(lines) > MOST_LINES:
             lines = [f"... {len(lines) - MOST_LINES} events before", *lines[-MOST_LINES:]]
         return "\n".join([f"The execution {end}.", *lines])
@@ -162,28 +162,28 @@ class Answers(Functions):
 
     def has(self, call: TaskCall) -> bool:
         """Return whether there is an answer to the call."""
-        self.functions = {_bare(name): answer for name, answer in self._given.items()}
+        self.functions = {_function_key(name): answer for name, answer in self._given.items()}
         return named(call, self.functions) in self.functions
 
     async def perform(self, call: TaskCall) -> Any:
         """Return the answer; raises TaskFailure. A callable answers a Task that waits for a token, too."""
         self.calls.append(call)
-        answer = self._answered(call)
+        answer = self._answer_call(call)
         return await (answer if call.pending is None else completed(call, call.pending, answer))
 
-    async def _answered(self, call: TaskCall) -> Any:
+    async def _answer_call(self, call: TaskCall) -> Any:
         if not self.has(call):
             known = f"has {', '.join(map(repr, self.functions))}" if self.functions else "is empty"
-            raise self._mistake(
+            raise self._record_mistake(
                 f"'{call.state}' calls '{named(call, self.functions)}', which has no answer; functions {known}"
             )
         name = named(call, self.functions)
         try:
             return await self.answer(name, self.chosen(name), call)
         except LookupError as problem:
-            raise self._mistake(str(problem)) from None
+            raise self._record_mistake(str(problem)) from None
 
-    def _mistake(self, text: str) -> AssertionError:
+    def _record_mistake(self, text: str) -> AssertionError:
         self.mistakes.append(AssertionError(text))
         return self.mistakes[-1]
 
@@ -201,7 +201,7 @@ class Answers(Functions):
         return await super().invoke(name, watched, payload, call)
 
 
-def _bare(name: str) -> str:
+def _function_key(name: str) -> str:
     """Return the name under which calls are answered; an ARN may be a Task's Resource or a function's."""
     if ":function:" in name or name.startswith("${"):
         return function_name(name)
@@ -210,12 +210,12 @@ def _bare(name: str) -> str:
     return name.rpartition(":::")[2].split(".")[0] if name.startswith("arn:") else name
 
 
-def _line(event: Event, started_ms: int) -> str:
+def _event_line(event: Event, started_ms: int) -> str:
     """Return an event on one line: its time, its type, and the names in it."""
-    return f"{(event['timestamp'] - started_ms) / 1000:12.3f} s  {event['type']}{''.join(_parts(details_of(event)))}"
+    return f"{(event['timestamp'] - started_ms) / 1000:12.3f} s  {event['type']}{''.join(_excerpts(details_of(event)))}"
 
 
-def _parts(details: Mapping[str, Any]) -> Iterator[str]:
+def _excerpts(details: Mapping[str, Any]) -> Iterator[str]:
     if "name" in details:
         yield f" {details['name']}"
     if "error" in details or "cause" in details:
@@ -225,5 +225,5 @@ def _parts(details: Mapping[str, Any]) -> Iterator[str]:
             yield f" {cut(str(details[name]), _LONGEST)}"
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     return cut(compact(value), _LONGEST)

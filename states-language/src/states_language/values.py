@@ -113,7 +113,7 @@ def parse_json(text: str, *, members: Callable[[list[tuple[str, Any]]], Any] | N
 
 def parse_as_spelled(text: str, members: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """Return what `parse_json` returns, but leave halves of surrogate pairs as they are."""
-    return json.loads(text, object_pairs_hook=members, parse_constant=_no_number, parse_float=_finite)
+    return json.loads(text, object_pairs_hook=members, parse_constant=_refuse_number, parse_float=_parse_finite)
 
 
 class Duplicate(ValueError):
@@ -170,10 +170,10 @@ def joined(text: str) -> str:
 
 def units(text: str) -> str:
     """Return the text with each wide character as two surrogate halves, by which JavaScript searches and orders."""
-    return text if text.isascii() else _WIDE.sub(_halves, text)
+    return text if text.isascii() else _WIDE.sub(_surrogate_pair, text)
 
 
-def _halves(wide: re.Match[str]) -> str:
+def _surrogate_pair(wide: re.Match[str]) -> str:
     above = ord(wide[0]) - 0x10000
     return chr(0xD800 + (above >> 10)) + chr(0xDC00 + (above & 0x3FF))
 
@@ -189,13 +189,13 @@ def well_formed_value(value: Any) -> Any:
     return value
 
 
-def _no_number(word: str) -> Any:
+def _refuse_number(word: str) -> Any:
     raise ValueError(f"{word} is not a valid JSON number")
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     number = float(text)
-    return number if math.isfinite(number) else _no_number(text)
+    return number if math.isfinite(number) else _refuse_number(text)
 
 
 def parts(value: Any, known: dict[int, int]) -> int:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from states_language.definition.fields import DefinitionError, below
+from states_language.definition.fields import DefinitionError, child_pointer
 from states_language.failures import Fatal
 from states_language.history import PAYLOAD_LIMIT_BYTES, utf8_bytes
 from states_language.values import MISSING, compact
@@ -93,7 +93,7 @@ def check_names(assign: Any, pointer: str, *, template: bool) -> Iterator[tuple[
     if not isinstance(assign, dict):
         raise DefinitionError(pointer, "must be a JSON object whose keys are variables")
     for key in assign:
-        where = below(pointer, key)
+        where = child_pointer(pointer, key)
         name = key.removesuffix(".$") if template else key
         if len(name) > LONGEST_NAME:
             raise DefinitionError(where, f"a variable's name has at most {LONGEST_NAME} characters")

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
-_MANY = 1_000
+_FEWEST_TO_PRUNE = 1_000
 """Among more timers than these, the cancelled ones are dropped; again once there are twice as many as were left."""
 
 
@@ -69,7 +69,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.failures: list[BaseException] = []
         self._order = count()
         self._timers: list[tuple[int, int, _Timer]] = []
-        self._many = _MANY
+        self._prune_above = _FEWEST_TO_PRUNE
 
     def time(self) -> float:
         return self.elapsed_ms / 1000
@@ -103,11 +103,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         timer = _Timer(at_ms, callback, args, context)
         timers = self._timers
         heapq.heappush(timers, (at_ms, next(self._order), timer))
-        if len(timers) > self._many:
+        if len(timers) > self._prune_above:
             # Each ended execution leaves the timer of its deadline, which is a year away.
             timers[:] = [entry for entry in timers if not entry[2]._cancelled]
             heapq.heapify(timers)
-            self._many = max(_MANY, 2 * len(timers))
+            self._prune_above = max(_FEWEST_TO_PRUNE, 2 * len(timers))
         return timer
 
     def call_soon(  # type: ignore[override]

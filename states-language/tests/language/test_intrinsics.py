@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from states_language.clock import VirtualClock
-from states_language.context import Surroundings
+from states_language.context import ComposedEnvironment
 from states_language.failures import IntrinsicFailure
 from states_language.jsonpath.expressions import compile_expression, evaluate
 from states_language.jsonpath.grammar import PathSyntaxError
@@ -15,7 +15,7 @@ from states_language.values import same
 
 
 def value(text: str, data: Any = None) -> Any:
-    here = Surroundings(dict, {"known": [7]}.get, dict, VirtualClock(seed=5).random)
+    here = ComposedEnvironment(dict, {"known": [7]}.get, dict, VirtualClock(seed=5).random)
     return evaluate(compile_expression(text), data, here)
 
 

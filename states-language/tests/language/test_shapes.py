@@ -59,7 +59,7 @@ def judged(definition: Any) -> Machine | tuple[str, str]:
 
 def compiled(definition: Any) -> Machine | tuple[str, str]:
     """Return the same, with every state compiled at once."""
-    with patch("states_language.definition.load.ways", lambda *_: None):
+    with patch("states_language.definition.load.targets_if_sound", lambda *_: None):
         return judged(definition)
 
 
@@ -74,7 +74,7 @@ def test_the_second_state_of_a_shape_is_compiled_when_it_is_entered(state: dict[
     load(of(state))
     machine = load(of(state))
     assert "A" not in list(machine.line.states)
-    assert [target for target, _ in machine.line.states["A"].targets] == machine.line.states.ways["A"]
+    assert [target for target, _ in machine.line.states["A"].targets] == machine.line.states.target_names["A"]
 
 
 @pytest.mark.parametrize(("field", "value"), [(field, value) for field in WRONG for value in WRONG[field]], ids=str)
@@ -97,5 +97,5 @@ def test_a_state_that_is_compiled_later_compiles(definition: Any) -> None:
     if isinstance(loaded, tuple) or isinstance(whole, tuple):
         assert loaded == whole
         return
-    for name, names in loaded.line.states.ways.items():
+    for name, names in loaded.line.states.target_names.items():
         assert sorted(target for target, _ in loaded.line.states[name].targets) == sorted(names)

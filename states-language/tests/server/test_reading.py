@@ -83,7 +83,7 @@ def test_no_definition_is_read_on_the_event_loop(tmp_path: Path, monkeypatch: py
     here = []
 
     def look(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code is loading._line.__code__:
+        if event == "call" and frame.f_code is loading._load_line.__code__:
             here.append(frame.f_back)
 
     async def use(api: StepFunctions) -> None:
@@ -249,4 +249,4 @@ def test_no_cache_grows_for_ever() -> None:
         for cache in vars(importlib.import_module(found.name)).values():
             if hasattr(cache, "cache_info") and cache.cache_parameters()["maxsize"] is None:
                 unbounded.add(cache.__wrapped__.__name__)
-    assert unbounded == {"_functions", "_key", "_services", "Signature", "_unclocked", "model"}
+    assert unbounded == {"_functions", "_details_key", "_services", "Signature", "_unclocked", "model"}

@@ -2,7 +2,7 @@
 
     fields = Fields({"Seconds": 5, "Secnds": 6}, "/States/Pause")
     fields.integer("Seconds", 0)  # 5
-    fields.close("a Wait state")  # DefinitionError: /States/Pause/Secnds: is not a field of a Wait state
+    fields.refuse_unread("a Wait state")  # DefinitionError: /States/Pause/Secnds: is not a field of a Wait state
 
 Invariant: every error names the JSON pointer of the place and the rule that it breaks.
 """
@@ -27,7 +27,7 @@ class DefinitionError(ValueError):
         self.fields = sorted(fields)
 
 
-def below(pointer: str, *parts: str | int) -> str:
+def child_pointer(pointer: str, *parts: str | int) -> str:
     """Return the JSON pointer (RFC 6901) of a member of the value at a pointer; the whole document is "/"."""
     pointer = "" if pointer == "/" else pointer
     for part in parts:
@@ -43,11 +43,11 @@ CompileLine = Callable[[Any, str, str], Any]
 
 
 class Fields:
-    """The fields of one JSON object; reading a field allows it, and `close` refuses the others."""
+    """The fields of one JSON object; `refuse_unread` refuses a field that no call has read."""
 
-    __slots__ = ("known", "language", "line", "pointer", "value")
-    line: CompileLine
-    """Where these are the fields of a state: compiles a line of states within it."""
+    __slots__ = ("compile_line", "known", "language", "pointer", "value")
+    compile_line: CompileLine
+    """For the fields of a state: the function that compiles a line of states within it."""
 
     def __init__(self, value: Any, pointer: str) -> None:
         if not isinstance(value, dict):
@@ -58,23 +58,23 @@ class Fields:
         self.known: set[str] = set()
 
     @property
-    def queries(self) -> bool:
+    def is_jsonata(self) -> bool:
         """Return whether the query language here is JSONata."""
         return self.language == JSONATA
 
-    def inside(self, value: Any, pointer: str) -> "Fields":
+    def child_fields(self, value: Any, pointer: str) -> "Fields":
         """Return the fields of an object within this one, in the same query language."""
         inner = Fields(value, pointer)
         inner.language = self.language
         return inner
 
-    def at(self, name: str) -> str:
+    def pointer_of(self, name: str) -> str:
         """Return the JSON pointer of a field."""
-        return below(self.pointer, name)
+        return child_pointer(self.pointer, name)
 
-    def fail(self, name: str, rule: str) -> DefinitionError:
+    def error_for(self, name: str, rule: str) -> DefinitionError:
         """Return the error for a field that breaks a rule."""
-        return DefinitionError(self.at(name), rule)
+        return DefinitionError(self.pointer_of(name), rule)
 
     def __contains__(self, name: str) -> bool:
         return name in self.value
@@ -91,7 +91,7 @@ class Fields:
                 missing = [name for name in names if name not in self.value]
                 raise DefinitionError(self.pointer, f"these fields are required: {', '.join(missing)}")
 
-    def exclusive(self, *names: str) -> list[str]:
+    def at_most_one(self, *names: str) -> list[str]:
         """Return the one of the fields that is present, in a list; [] if none is. Raises DefinitionError for two."""
         present = [name for name in names if name in self.value]
         if len(present) > 1:
@@ -100,11 +100,11 @@ class Fields:
 
     def string(self, name: str) -> str | None:
         """Return a field's text; None if it is absent."""
-        return self._typed(name, str, "must be a string")
+        return self._read_typed(name, str, "must be a string")
 
     def boolean(self, name: str) -> bool | None:
         """Return a field's truth value; None if it is absent."""
-        return self._typed(name, bool, "must be true or false")
+        return self._read_typed(name, bool, "must be true or false")
 
     def integer(self, name: str, least: int, most: int = 99_999_999) -> int | None:
         """Return a field's whole number, least <= n <= most (99999999 is the language's own bound); None if absent."""
@@ -115,9 +115,9 @@ class Fields:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise self.fail(name, "must be a whole number")
+            raise self.error_for(name, "must be a whole number")
         if not least <= value <= most:
-            raise self.fail(name, f"must be between {least} and {most}")
+            raise self.error_for(name, f"must be between {least} and {most}")
         return value
 
     def number(self, name: str, least: float, most: float = sys.float_info.max) -> float | None:
@@ -127,35 +127,35 @@ class Fields:
             return None
         value = self.value[name]
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise self.fail(name, "must be a number")
+            raise self.error_for(name, "must be a number")
         if not value >= least:
-            raise self.fail(name, f"must be at least {least}")
+            raise self.error_for(name, f"must be at least {least}")
         if not value <= most:
-            raise self.fail(name, f"must be at most {most}")
+            raise self.error_for(name, f"must be at most {most}")
         return float(value)
 
     def array(self, name: str) -> list[Any]:
         """Return a field's list; empty if it is absent."""
-        return self._typed(name, list, "must be an array") or []
+        return self._read_typed(name, list, "must be an array") or []
 
     def object(self, name: str) -> dict[str, Any]:
         """Return a field's object; empty if it is absent."""
-        return self._typed(name, dict, "must be a JSON object") or {}
+        return self._read_typed(name, dict, "must be a JSON object") or {}
 
-    def _typed(self, name: str, kind: type[T], rule: str) -> T | None:
+    def _read_typed(self, name: str, kind: type[T], rule: str) -> T | None:
         self.known.add(name)
         value = self.value.get(name)
         if isinstance(value, kind) or (value is None and name not in self.value):
             return value
-        raise self.fail(name, rule)
+        raise self.error_for(name, rule)
 
-    def close(self, kind: str) -> None:
+    def refuse_unread(self, kind: str) -> None:
         """Raise DefinitionError for a field that no call has read; `kind` names the object in the error."""
         if not self.value.keys() <= self.known:
             name = next(name for name in self.value if name not in self.known)
-            raise DefinitionError(self.at(name), self._unknown(name, kind), self.known)
+            raise DefinitionError(self.pointer_of(name), self._unknown_rule(name, kind), self.known)
 
-    def _unknown(self, name: str, kind: str) -> str:
+    def _unknown_rule(self, name: str, kind: str) -> str:
         for language, names in FIELDS_OF.items():
             if name in names and language != self.language:
                 return f"is a field of {language}; the query language here is {self.language}"
@@ -179,14 +179,14 @@ FIELDS_OF = {
 """Fields that only one of the query languages has."""
 
 
-def query_language(fields: Fields, default: str) -> str:
+def read_query_language(fields: Fields, default: str) -> str:
     """Return the query language of a machine or state: its own QueryLanguage, or the default around it.
 
     A state may leave JSONPath for JSONata, but not JSONata for JSONPath (recorded): that raises DefinitionError.
     """
     name = fields.string("QueryLanguage")
     if name not in (None, JSONPATH, JSONATA):
-        raise fields.fail("QueryLanguage", f"must be {JSONPATH} or {JSONATA}")
+        raise fields.error_for("QueryLanguage", f"must be {JSONPATH} or {JSONATA}")
     if name == JSONPATH and default == JSONATA:
         raise DefinitionError(
             fields.pointer, "'QueryLanguage' can not be 'JSONPath' if set to 'JSONata' for whole state machine"

@@ -25,7 +25,7 @@ _EXAMPLES = {
     "Variable": "Variable: $.n",
     "FunctionName": "FunctionName: the function's name",
 }
-_INSTEAD = {
+_COUNTERPARTS = {
     **dict.fromkeys(("OutputPath", "ResultPath", "ResultSelector", "Result"), "Output"),
     **{f"{name}Path": name for name in ("Seconds", "Timestamp", "TimeoutSeconds", "HeartbeatSeconds")},
     **{f"{name}Path": name for name in ("Error", "Cause", "MaxConcurrency")},
@@ -38,7 +38,7 @@ _INSTEAD = {
     "Condition": "Variable",
 }
 """The field of the other query language that does what a field of one does."""
-_NO_WAY_ON = {
+_WITHOUT_NEXT = {
     "Succeed state": "Remove it: a Succeed state ends its line.",
     "Fail state": "Remove it: a Fail state ends the execution.",
     "Choice state": "Remove it: a Choice goes on by the Next of its rules, and by Default.",
@@ -87,15 +87,15 @@ def hint(definition: Mapping[str, Any], problem: DefinitionError) -> str:
     """Return one sentence of advice for a problem of the definition."""
     path, rule = keys(problem.pointer), problem.rule
     if match := re.search(r"there is no state '(.*)'", rule):
-        return _state(definition, path, match[1])
+        return _suggest_state(definition, path, match[1])
     if match := re.fullmatch(r"is a field of (\w+); the query language here is (\w+)", rule):
-        instead = _INSTEAD.get(str(path[-1]))
+        instead = _COUNTERPARTS.get(str(path[-1]))
         other = f" {instead} is what {match[2]} has for it." if instead else ""
         return f"Remove it, or say QueryLanguage: {match[1]}." + other
     if "is not a field of" in rule:
         name = str(path[-1])
         if name in ("Next", "End"):
-            return _NO_WAY_ON.get(rule.rpartition("a ")[2], "Remove it; another field names the next state.")
+            return _WITHOUT_NEXT.get(rule.rpartition("a ")[2], "Remove it; another field names the next state.")
         near = difflib.get_close_matches(name, problem.fields, 1)
         return f"Did you mean {near[0]}?" if near else "Remove it; write text for readers into Comment."
     if match := re.search(r"required: (\w+)|field '(\w+)' is required", rule):
@@ -107,7 +107,7 @@ def hint(definition: Mapping[str, Any], problem: DefinitionError) -> str:
     return next((advice for pattern, advice in _ADVICE if re.search(pattern, rule)), _FALLBACK)
 
 
-def _state(definition: Mapping[str, Any], path: tuple[str, ...], wanted: str) -> str:
+def _suggest_state(definition: Mapping[str, Any], path: tuple[str, ...], wanted: str) -> str:
     """Suggest a state of the same line, for no state leads out of its line."""
     states = value_at(definition, (*locate(path).line.path, "States"))
     names = [name for name in states if isinstance(name, str)] if isinstance(states, dict) else []

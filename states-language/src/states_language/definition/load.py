@@ -8,9 +8,16 @@ from collections.abc import Container
 from typing import Any
 
 from states_language.clock import few_collections
-from states_language.definition.fields import JSONPATH, CompileLine, DefinitionError, Fields, below, query_language
-from states_language.definition.shapes import learn, ways
-from states_language.definition.source import Source, as_json, read_definition
+from states_language.definition.fields import (
+    JSONPATH,
+    CompileLine,
+    DefinitionError,
+    Fields,
+    child_pointer,
+    read_query_language,
+)
+from states_language.definition.shapes import learn_shape, targets_if_sound
+from states_language.definition.source import Source, copy_as_json, read_definition
 from states_language.definition.substitutions import Substitutions
 from states_language.machine import Machine
 from states_language.scheduling.lanes import give_way
@@ -42,29 +49,29 @@ def load(
     DefinitionError, whose `pointer` names the place and whose `rule` says what is wrong there.
     """
     try:
-        definition = as_json(source) if deployed else read_definition(source, substitutions, machine)
+        definition = copy_as_json(source) if deployed else read_definition(source, substitutions, machine)
     except RecursionError:
         raise DefinitionError("/", _NESTED) from None
-    return load_deployed(definition) if deployed else _machine(definition)
+    return load_deployed(definition) if deployed else _load_machine(definition)
 
 
 def load_deployed(definition: dict[str, Any]) -> Machine:
     """As `load`, with a definition that was read from JSON and that nobody changes, so it needs no copy."""
-    loaded = _machine(definition)
-    _check_filled(loaded.line)
+    loaded = _load_machine(definition)
+    _check_placeholders(loaded.line)
     return loaded
 
 
 @few_collections()
-def _machine(definition: dict[str, Any]) -> Machine:
+def _load_machine(definition: dict[str, Any]) -> Machine:
     fields = Fields(definition, "/")
-    language = query_language(fields, JSONPATH)
+    language = read_query_language(fields, JSONPATH)
     fields.string("Comment")
     if fields.string("Version") not in (None, "1.0"):
-        raise fields.fail("Version", "must be 1.0")
+        raise fields.error_for("Version", "must be 1.0")
     timeout_s = fields.integer("TimeoutSeconds", 1)
     try:
-        line = _line(fields, "a state machine", language, ends=True)
+        line = _load_line(fields, "a state machine", language, ends=True)
         _check_names(line, {})
         _check_scopes(line, {})
     except RecursionError:
@@ -72,35 +79,35 @@ def _machine(definition: dict[str, Any]) -> Machine:
     return Machine(line, timeout_s, definition)
 
 
-def _line(fields: Fields, kind: str, language: str, *, ends: bool = False) -> Line:
+def _load_line(fields: Fields, kind: str, language: str, *, ends: bool = False) -> Line:
     """`language` is the machine's, for states within a Parallel or Map do not inherit the language of that state."""
 
-    def inner(value: Any, pointer: str, what: str) -> Line:
+    def load_inner(value: Any, pointer: str, what: str) -> Line:
         inner_fields = Fields(value, pointer)
         inner_fields.string("Comment")
         inner_fields.language = language
-        return _line(inner_fields, what, language)
+        return _load_line(inner_fields, what, language)
 
     fields.require("StartAt", "States")
     start_at = fields.string("StartAt") or ""
     values = fields.object("States")
-    fields.close(kind)
-    where = fields.at("States")
-    states = States(lambda name: _state(name, values[name], below(where, name), language, inner))
+    fields.refuse_unread(kind)
+    where = fields.pointer_of("States")
+    states = States(lambda name: _load_state(name, values[name], child_pointer(where, name), language, load_inner))
     for name, value in values.items():
         give_way()
-        names = ways(value, language) if 0 < len(name) <= LONGEST_NAME else None
+        names = targets_if_sound(value, language) if 0 < len(name) <= LONGEST_NAME else None
         if names is None:
             names = [target for target, _ in states[name].targets]
-            learn(value, language)
-        states.ways[name] = names
+            learn_shape(value, language)
+        states.target_names[name] = names
     if start_at not in values:
-        raise fields.fail("StartAt", f"there is no state '{start_at}'")
-    reached = _reached(states.ways, start_at)
+        raise fields.error_for("StartAt", f"there is no state '{start_at}'")
+    reached = _find_reachable(states.target_names, start_at)
     if reached != values.keys():
-        for name, names in states.ways.items():
+        for name, names in states.target_names.items():
             if not values.keys() >= {*names}:
-                raise _no_state(states[name], values)
+                raise _missing_target_error(states[name], values)
     # A line within a state may go round for ever, a machine may not (measured by others).
     if ends and not any(value.get("End") is True or value["Type"] in _LAST for value in reversed(values.values())):
         raise DefinitionError(
@@ -108,53 +115,53 @@ def _line(fields: Fields, kind: str, language: str, *, ends: bool = False) -> Li
         )
     for name in values if reached != values.keys() else ():
         if name not in reached:
-            raise DefinitionError(below(where, name), f"the state '{name}' is not reachable")
+            raise DefinitionError(child_pointer(where, name), f"the state '{name}' is not reachable")
     return Line(start_at, states, where)
 
 
-def _state(name: str, value: Any, pointer: str, language: str, inner: CompileLine) -> State:
+def _load_state(name: str, value: Any, pointer: str, language: str, inner: CompileLine) -> State:
     fields = Fields(value, pointer)
-    fields.line = inner
-    query_language(fields, language)
+    fields.compile_line = inner
+    read_query_language(fields, language)
     if not name or len(name) > LONGEST_NAME:
         raise DefinitionError(pointer, f"a state's name must have 1 to {LONGEST_NAME} characters")
     fields.require("Type")
     kind = fields.string("Type") or ""
     if kind not in TYPES:
-        raise fields.fail("Type", f"'{kind}' is not one of {', '.join(TYPES)}")
+        raise fields.error_for("Type", f"'{kind}' is not one of {', '.join(TYPES)}")
     return TYPES[kind](name, fields)
 
 
-def _no_state(state: State, there: Container[str]) -> DefinitionError:
+def _missing_target_error(state: State, there: Container[str]) -> DefinitionError:
     target, place = next((target, place) for target, place in state.targets if target not in there)
     return DefinitionError(f"{state.pointer}/{place}", f"there is no state '{target}'")
 
 
-def _reached(ways: dict[str, list[str]], start_at: str) -> set[str]:
+def _find_reachable(targets: dict[str, list[str]], start_at: str) -> set[str]:
     """Return the names of the states to which the first one leads, and those that no state has."""
     reached, open_names = {start_at}, [start_at]
     while open_names:
         give_way()
-        for target in ways.get(open_names.pop(), ()):
+        for target in targets.get(open_names.pop(), ()):
             if target not in reached:
                 reached.add(target)
                 open_names.append(target)
     return reached
 
 
-def _check_filled(line: Line) -> None:
+def _check_placeholders(line: Line) -> None:
     for state in line.states.values():
         if isinstance(state, Task) and state.resource.is_placeholder:
-            raise DefinitionError(below(state.pointer, "Resource"), unrecognized(state.resource.text))
+            raise DefinitionError(child_pointer(state.pointer, "Resource"), unrecognized(state.resource.text))
         for inner in (*state.inner, *state.apart):
-            _check_filled(inner)
+            _check_placeholders(inner)
 
 
 def _check_names(line: Line, known: dict[str, str]) -> None:
     """State names "MUST be unique within the scope of the whole state machine" (Amazon States Language)."""
-    names = line.states.ways
+    names = line.states.target_names
     if twice := next((name for name in names if name in known), None) if known else None:
-        places = [below(pointer, twice) for pointer in (line.pointer, known[twice])]
+        places = [child_pointer(pointer, twice) for pointer in (line.pointer, known[twice])]
         raise DefinitionError(places[0], f"the name of the state '{twice}' is used twice, see {places[1]}")
     known.update(dict.fromkeys(names, line.pointer))
     for state in line.nesting:

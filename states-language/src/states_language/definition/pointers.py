@@ -45,13 +45,13 @@ def locate(path: Sequence[Key]) -> Place:
     """Return the innermost object on a path."""
     kind, at = "line", 0
     for end in range(1, len(path) + 1):
-        inner = _kind(kind, path[at:end])
+        inner = _child_kind(kind, path[at:end])
         if inner:
             kind, at = inner, end
     return Place(kind, tuple(path[:at]), tuple(path[at:]))
 
 
-def _kind(kind: str, rest: Sequence[Key]) -> str | None:
+def _child_kind(kind: str, rest: Sequence[Key]) -> str | None:
     first = str(rest[0])
     if kind == "line":
         return "state" if first == "States" and len(rest) == 2 else None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from states_language.definition.fields import below
+from states_language.definition.fields import child_pointer
 from states_language.definition.load import load
 from states_language.definition.pointers import Key, lines_in, lines_of, ways
 from states_language.definition.source import Source, read_definition
@@ -48,13 +48,13 @@ def warnings(source: Source, *, substitutions: Substitutions | None = None, mach
     """
     definition = read_definition(source, substitutions, machine)
     try:
-        return list(_advice(definition))
+        return list(_find_advice(definition))
     except (AttributeError, KeyError, TypeError):
         load(definition)
         raise
 
 
-def _advice(definition: Definition) -> Iterator[Advice]:
+def _find_advice(definition: Definition) -> Iterator[Advice]:
     if not definition.get("Comment"):
         yield Advice("/", "comment", "the machine has no Comment", "Say in one sentence what it is for.")
     covered: set[tuple[Key, ...]] = set()
@@ -62,17 +62,17 @@ def _advice(definition: Definition) -> Iterator[Advice]:
         caught = any(path[: len(outer)] == outer for outer in covered)
         for name, state in line["States"].items():
             where = (*path, "States", name)
-            yield from _of_state(where, name, state, caught)
-            if _catches_all(state):
+            yield from _advise_state(where, name, state, caught)
+            if _has_catch_all(state):
                 covered.add(where)
-        yield from (_endless(path, loop) for loop in _loops(line))
+        yield from (_endless_loop_advice(path, loop) for loop in _find_unbounded_loops(line))
 
 
-def _of_state(path: tuple[Key, ...], name: str, state: Definition, caught: bool) -> Iterator[Advice]:
-    pointer = below("/", *path)
+def _advise_state(path: tuple[Key, ...], name: str, state: Definition, caught: bool) -> Iterator[Advice]:
+    pointer = child_pointer("/", *path)
     if not state.get("Comment"):
         yield Advice(pointer, "comment", f"'{name}' has no Comment", "Say why it is there, not what it does.")
-    if state["Type"] == "Task" and not caught and not _catches_all(state):
+    if state["Type"] == "Task" and not caught and not _has_catch_all(state):
         which = (
             " that no Catcher names"
             if state.get("Catch")
@@ -89,14 +89,14 @@ def _of_state(path: tuple[Key, ...], name: str, state: Definition, caught: bool)
     events, index = _events_of_retries(state)
     if events > MUCH:
         yield Advice(
-            below(pointer, "Retry", index),
+            child_pointer(pointer, "Retry", index),
             "history",
             f"the retries of '{name}' may add {events:,} history events, and an execution fails at {LIMIT:,}",
             "Lower MaxAttempts, or leave the state by a Catcher and come back after a Wait in a new execution.",
         )
 
 
-def _catches_all(state: Definition) -> bool:
+def _has_catch_all(state: Definition) -> bool:
     return any(ANY_ERROR in catcher.get("ErrorEquals", ()) for catcher in state.get("Catch", ()))
 
 
@@ -123,38 +123,38 @@ def _events_of_an_attempt(state: Definition) -> int:
 # ---- loops ----
 
 
-def _endless(path: tuple[Key, ...], loop: list[str]) -> Advice:
+def _endless_loop_advice(path: tuple[Key, ...], loop: list[str]) -> Advice:
     return Advice(
-        below("/", *path, "States", loop[0]),
+        child_pointer("/", *path, "States", loop[0]),
         "endless-loop",
         f"nothing bounds the loop {' → '.join([*loop, loop[0]])}",
         "Count the rounds in a Pass state, and leave the loop by a Choice that compares the count or a time.",
     )
 
 
-def _loops(line: Definition) -> Iterator[list[str]]:
+def _find_unbounded_loops(line: Definition) -> Iterator[list[str]]:
     """Yield one loop of each group of states that can go round for ever without a comparison of numbers or times."""
     states = line["States"]
     following: dict[str, list[str]] = {
-        name: [target for target, _ in ways(state) if target in states and not _bounds(states[target])]
+        name: [target for target, _ in ways(state) if target in states and not _can_end_loop(states[target])]
         for name, state in states.items()
-        if not _bounds(state)
+        if not _can_end_loop(state)
     }
     # Drop the states that lead to no loop, then those that no loop leads to; a search from every state is slow.
-    leading = _turned(_without_ends(following))
-    leading = _without_ends(leading)
+    leading = _reverse(_drop_dead_ends(following))
+    leading = _drop_dead_ends(leading)
     following = {name: [target for target in following[name] if target in leading] for name in following}
     seen: set[str] = set()
     for name in following:
-        if name in leading and name not in seen and name in (before := _reached(name, following)):
+        if name in leading and name not in seen and name in (before := _search_from(name, following)):
             loop = [name]
             while (previous := before[loop[-1]]) != name:
                 loop.append(previous)
             yield [name, *reversed(loop[1:])]
-            seen.update(before.keys() & _reached(name, leading).keys())
+            seen.update(before.keys() & _search_from(name, leading).keys())
 
 
-def _without_ends(following: Mapping[str, list[str]]) -> dict[str, list[str]]:
+def _drop_dead_ends(following: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """Return the states from which a way can go round for ever, each with its targets of the same kind."""
     sorter, ends = TopologicalSorter(following), set[str]()
     with contextlib.suppress(CycleError):
@@ -169,7 +169,7 @@ def _without_ends(following: Mapping[str, list[str]]) -> dict[str, list[str]]:
     }
 
 
-def _turned(following: Mapping[str, list[str]]) -> dict[str, list[str]]:
+def _reverse(following: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """Return for each state the states that lead to it."""
     leading: dict[str, list[str]] = {name: [] for name in following}
     for name, targets in following.items():
@@ -178,7 +178,7 @@ def _turned(following: Mapping[str, list[str]]) -> dict[str, list[str]]:
     return leading
 
 
-def _reached(start: str, following: Mapping[str, list[str]]) -> dict[str, str]:
+def _search_from(start: str, following: Mapping[str, list[str]]) -> dict[str, str]:
     """Return each state that `start` leads to (itself, if a loop does), with the one before it on a shortest way."""
     before: dict[str, str] = {}
     ahead = deque([start])
@@ -191,26 +191,26 @@ def _reached(start: str, following: Mapping[str, list[str]]) -> dict[str, str]:
     return before
 
 
-_ORDER = re.compile(r"^(Numeric|Timestamp)")
+_ORDER_OPERATOR = re.compile(r"^(Numeric|Timestamp)")
 _TEXT = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|~>|/\*.*?\*/", re.DOTALL)
 """Parts of a JSONata expression that only look like a comparison: texts, ~> and comments."""
-_COMPARED = re.compile(r"[<>]|!?=\s*-?\d|\d\s*!?=")
+_COMPARISON = re.compile(r"[<>]|!?=\s*-?\d|\d\s*!?=")
 
 
-def _bounds(state: Definition) -> bool:
+def _can_end_loop(state: Definition) -> bool:
     """Return whether a state can end a loop by a count or a time.
 
     A Choice that compares numbers or times can. So can a Task whose Arguments compare them and raise an error, for a
     Catcher then leaves the loop.
     """
     if state["Type"] == "Task":
-        return any(_raises(text) for text in _expressions(state.get("Arguments")))
-    return state["Type"] == "Choice" and any(_compares(rule) for rule in state.get("Choices", ()))
+        return any(_can_raise_error(text) for text in _expressions(state.get("Arguments")))
+    return state["Type"] == "Choice" and any(_has_comparison(rule) for rule in state.get("Choices", ()))
 
 
-def _raises(expression: str) -> bool:
+def _can_raise_error(expression: str) -> bool:
     outside_texts = _TEXT.sub(" ", expression)
-    return "$error(" in outside_texts and bool(_COMPARED.search(outside_texts))
+    return "$error(" in outside_texts and bool(_COMPARISON.search(outside_texts))
 
 
 def _expressions(value: Any) -> Iterator[str]:
@@ -221,8 +221,8 @@ def _expressions(value: Any) -> Iterator[str]:
         yield from _expressions(member)
 
 
-def _compares(rule: Definition) -> bool:
+def _has_comparison(rule: Definition) -> bool:
     if isinstance(rule.get("Condition"), str):
-        return bool(_COMPARED.search(_TEXT.sub(" ", rule["Condition"])))
+        return bool(_COMPARISON.search(_TEXT.sub(" ", rule["Condition"])))
     inner = [*rule.get("And", ()), *rule.get("Or", ()), *([rule["Not"]] if "Not" in rule else [])]
-    return any(map(_compares, inner)) or any(_ORDER.match(name) for name in rule)
+    return any(map(_has_comparison, inner)) or any(_ORDER_OPERATOR.match(name) for name in rule)

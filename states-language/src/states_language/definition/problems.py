@@ -14,7 +14,7 @@ from typing import Any
 from states_language.definition.fields import DefinitionError
 from states_language.definition.load import load
 from states_language.definition.pointers import Key, Place, keys, locate, value_at, ways
-from states_language.definition.source import Source, as_json, read_definition
+from states_language.definition.source import Source, copy_as_json, read_definition
 from states_language.definition.substitutions import Substitutions
 
 MOST = 200
@@ -42,9 +42,9 @@ _STAND_INS: dict[str, Any] = {
 _REQUIRED = re.compile(r"(one of )?these fields (?:is|are) required: (.+)")
 _ONE_ONLY = re.compile(r"only one of these fields may be present: (.+)")
 _NO_STATE = re.compile(r"there is no state '(.*)'")
-_TWIN = re.compile(r"is used twice, see (.+)", re.DOTALL)
+_NAME_TWICE = re.compile(r"is used twice, see (.+)", re.DOTALL)
 _NO_END = "no state ends the machine"
-_WAYS = frozenset({"Next", "End", "Default", "StartAt", "Choices", "Catch", "Type"})
+_TRANSITION_FIELDS = frozenset({"Next", "End", "Default", "StartAt", "Choices", "Catch", "Type"})
 
 
 def problems(
@@ -61,10 +61,10 @@ def problems(
     one.
     """
     try:
-        definition = as_json(source) if deployed else read_definition(source, substitutions, machine)
+        definition = copy_as_json(source) if deployed else read_definition(source, substitutions, machine)
     except DefinitionError as problem:
         return [problem]
-    repairs = _Repairs(_apart(definition))
+    repairs = _Repairs(_copy_unshared(definition))
     reported: list[DefinitionError] = []
     while len(reported) < max(1, min(most, MOST)):
         try:
@@ -79,11 +79,11 @@ def problems(
     return reported
 
 
-def _apart(value: Any) -> Any:
+def _copy_unshared(value: Any) -> Any:
     """Return a copy in which no two places share an object, as a YAML alias does."""
     if isinstance(value, Mapping):
-        return {key: _apart(member) for key, member in value.items()}
-    return [_apart(element) for element in value] if isinstance(value, list) else value
+        return {key: _copy_unshared(member) for key, member in value.items()}
+    return [_copy_unshared(element) for element in value] if isinstance(value, list) else value
 
 
 class _Repairs:
@@ -93,34 +93,34 @@ class _Repairs:
         self.copy = definition
         self._tries: Counter[tuple[Key, ...]] = Counter()
         self._reported: set[tuple[tuple[Key, ...], str]] = set()
-        self._ours: set[tuple[Key, ...]] = set()
-        self._gone: dict[tuple[Key, ...], set[Key]] = {}
-        self._ways_lost: set[tuple[Key, ...]] = set()
+        self._repaired: set[tuple[Key, ...]] = set()
+        self._removed: dict[tuple[Key, ...], set[Key]] = {}
+        self._lines_missing_targets: set[tuple[Key, ...]] = set()
         self._renamed: set[Key] = set()
 
     def is_new(self, problem: DefinitionError) -> bool:
         """Return whether the problem is the definition's own and not one that a repair made."""
         path = keys(problem.pointer)
-        if (path, problem.rule) in self._reported or self._follows(path, problem.rule):
+        if (path, problem.rule) in self._reported or self._is_consequence(path, problem.rule):
             return False
-        twin = _TWIN.search(problem.rule)
-        if self._renamed & set(path) or (twin and (keys(twin[1]) in self._ours or path in self._ours)):
+        twin = _NAME_TWICE.search(problem.rule)
+        if self._renamed & set(path) or (twin and (keys(twin[1]) in self._repaired or path in self._repaired)):
             return False
-        for ours in self._ours:
+        for ours in self._repaired:
             # A rule or a Catcher that was replaced still leads where it led before.
             if path[: len(ours)] == ours and not (path[len(ours) :] == ("Next",) and "no state" in problem.rule):
                 return False
         return True
 
-    def _follows(self, path: tuple[Key, ...], rule: str) -> bool:
+    def _is_consequence(self, path: tuple[Key, ...], rule: str) -> bool:
         """Return whether a problem exists only because a repair removed something."""
         if rule.startswith(_NO_END):
-            return () in self._ways_lost
+            return () in self._lines_missing_targets
         if "not reachable" in rule:
-            return locate(path).line.path in self._ways_lost
+            return locate(path).line.path in self._lines_missing_targets
         if match := _NO_STATE.search(rule):
-            return match[1] in self._gone.get((*locate(path).line.path, "States"), ())
-        gone = self._gone.get(path, set())
+            return match[1] in self._removed.get((*locate(path).line.path, "States"), ())
+        gone = self._removed.get(path, set())
         return bool(gone) and ("operator" in rule or bool(gone & set(re.findall(r"\w+", rule))))
 
     def repair(self, problem: DefinitionError) -> bool:
@@ -137,17 +137,17 @@ class _Repairs:
             self._rename(path)
             return True
         named = {str(place.rest[0])} if place.rest else set(re.findall(r"\w+", problem.rule))
-        if named & _WAYS and not self._follows(path, problem.rule):
-            self._ways_lost.add(place.line.path)
+        if named & _TRANSITION_FIELDS and not self._is_consequence(path, problem.rule):
+            self._lines_missing_targets.add(place.line.path)
         if tries == 0:
-            return self._field(place) if place.rest else self._object(place, problem.rule)
+            return self._repair_field(place) if place.rest else self._repair_object(place, problem.rule)
         for _ in range(tries - 1):
             if not place.path:
                 return False
             place = place.above()
         return self._replace(place)
 
-    def _field(self, place: Place) -> bool:
+    def _repair_field(self, place: Place) -> bool:
         """Repair one field of an object: give it a valid value, or remove it."""
         name, path = str(place.rest[-1]), (*place.path, *place.rest)
         owner = value_at(self.copy, path[:-1])
@@ -156,9 +156,9 @@ class _Repairs:
             if not isinstance(line.get("States"), dict) or not line["States"]:
                 return False
             target = owner.get(name)
-            if isinstance(target, str) and target not in self._gone.get((*place.line.path, "States"), ()):
+            if isinstance(target, str) and target not in self._removed.get((*place.line.path, "States"), ()):
                 line["States"][target] = {"Type": "Succeed"}
-                self._ours.add((*place.line.path, "States", target))
+                self._repaired.add((*place.line.path, "States", target))
             else:
                 owner[name] = next(iter(line["States"]))
         elif name in ("Parameters", "Arguments") and isinstance(owner, dict):
@@ -172,10 +172,10 @@ class _Repairs:
         else:
             self._remove(path)
             return True
-        self._ours.add(path)
+        self._repaired.add(path)
         return True
 
-    def _object(self, place: Place, rule: str) -> bool:
+    def _repair_object(self, place: Place, rule: str) -> bool:
         """Repair an object as a whole; the rule's text names the fields that are missing or superfluous."""
         owner = value_at(self.copy, place.path)
         if not isinstance(owner, dict):
@@ -183,7 +183,7 @@ class _Repairs:
         if match := _REQUIRED.fullmatch(rule):
             names = match[2].split(", ")
             for name in names[:1] if match[1] else names:
-                if name not in owner and not self._field(Place(place.kind, place.path, (name,))):
+                if name not in owner and not self._repair_field(Place(place.kind, place.path, (name,))):
                     return False
         elif match := _ONE_ONLY.fullmatch(rule):
             for name in match[1].split(", ")[1:]:
@@ -208,11 +208,11 @@ class _Repairs:
             "rule": {"Variable": "$", "IsPresent": True, **target},
             "retrier": {"ErrorEquals": [f"repaired {len(self._reported)}"]},
             "catcher": {"ErrorEquals": [f"repaired {len(self._reported)}"], **target},
-            "state": _leading(old),
+            "state": _stand_in_task(old),
         }
         owner, key = value_at(self.copy, place.path[:-1]), place.path[-1]
         owner[int(key) if isinstance(owner, list) else key] = copy.deepcopy(stand_ins[place.kind])
-        self._ours.add(place.path)
+        self._repaired.add(place.path)
         return True
 
     def _rename(self, path: tuple[Key, ...]) -> None:
@@ -231,13 +231,13 @@ class _Repairs:
         owner = value_at(self.copy, path[:-1])
         if isinstance(owner, dict):
             owner.pop(path[-1], None)
-            self._gone.setdefault(path[:-1], set()).add(path[-1])
+            self._removed.setdefault(path[:-1], set()).add(path[-1])
         elif isinstance(owner, list):
             owner[int(path[-1])] = {}
-            self._ours.add(path)
+            self._repaired.add(path)
 
 
-def _leading(state: Any) -> dict[str, Any]:
+def _stand_in_task(state: Any) -> dict[str, Any]:
     """Return a Task that leads wherever the state leads. The state's Next stays, so a wrong one is still found."""
     targets = {way: target for target, way in ways(state)}
     end = {"Next": targets.pop(("Next",))} if ("Next",) in targets else {"End": True}

@@ -1,10 +1,10 @@
 """Finds the states that are certainly sound, so they need not be compiled before an execution enters them.
 
 A state has the shape of another one with the same Type and the same fields. Rules of the shape (a field is missing,
-unknown, or excludes another) are checked when the first state of the shape is compiled. `ways` checks the values of the
-fields, each alone. Invariant: a state that is found sound compiles, and in few steps; any doubt means no. This repeats
-checks of the compilation for its speed: if every state is compiled at once, loading 430 KB takes two to three times as
-long (`python -m bench.interpreter`). test_shapes.py compares both.
+unknown, or excludes another) are checked when the first state of the shape is compiled. `targets_if_sound` checks the
+values of the fields, each alone. Invariant: a state that is found sound compiles, and in few steps; any doubt means no.
+This repeats checks of the compilation for its speed: if every state is compiled at once, loading 430 KB takes two to
+three times as long (`python -m bench.interpreter`). test_shapes.py compares both.
 """
 
 import re
@@ -32,7 +32,7 @@ _PATH = re.compile(r"\$(?:\.[A-Za-z_][A-Za-z0-9_]*|\[[0-9]{1,9}\])*").fullmatch
 """A Reference Path into the state's own data."""
 
 
-def _anything(_value: Any) -> bool:
+def _accept_any(_value: Any) -> bool:
     return True
 
 
@@ -104,11 +104,11 @@ def _is_number(value: Any) -> bool:
     return type(value) is int or type(value) is float
 
 
-def _within(least: int) -> Check:
+def _range_check(least: int) -> Check:
     return lambda value: type(value) is int and least <= value <= _LARGEST
 
 
-def _are(checks: dict[str, Check], *required: str) -> Check:
+def _array_check(checks: dict[str, Check], *required: str) -> Check:
     """Return the check of an array of objects that have these fields, the required ones among them."""
     needed = frozenset(required)
 
@@ -126,26 +126,28 @@ def _are(checks: dict[str, Check], *required: str) -> Check:
     return check
 
 
-def _are_rules(values: Any) -> bool:
-    return _HAVE_OPERANDS(values) and all(len(value.keys() & OPERATORS) == 1 for value in values)
+def _is_rules(values: Any) -> bool:
+    return _is_rules_with_operands(values) and all(len(value.keys() & OPERATORS) == 1 for value in values)
 
 
-def _are_errors(value: Any) -> bool:
+def _is_errors(value: Any) -> bool:
     if value == ["States.ALL"]:
         return True
     return type(value) is list and set(map(type, value)) == {str} and "States.ALL" not in value
 
 
-def _catchers(**checks: Check) -> Check:
+def _catchers_check(**checks: Check) -> Check:
     """Return the check of Catchers, of which only the last may name States.ALL."""
-    are = _are({"Comment": _is_text, "ErrorEquals": _are_errors, "Next": _is_text, **checks}, "ErrorEquals", "Next")
+    are = _array_check(
+        {"Comment": _is_text, "ErrorEquals": _is_errors, "Next": _is_text, **checks}, "ErrorEquals", "Next"
+    )
     return lambda values: (
         are(values) and (len(values) == 1 or all("States.ALL" not in each["ErrorEquals"] for each in values[:-1]))
     )
 
 
 _OPERANDS: dict[str, Check] = {"Numeric": _is_number, "String": _is_text, "Boolean": _is_truth, "Is": _is_truth}
-_HAVE_OPERANDS = _are(
+_is_rules_with_operands = _array_check(
     {
         "Comment": _is_text,
         "Next": _is_text,
@@ -159,46 +161,48 @@ _HAVE_OPERANDS = _are(
     },
     *("Next", "Variable"),
 )
-_ANY: dict[str, Check] = {
-    **dict.fromkeys(("Type", "Resource"), _anything),  # they are in the key
+_COMMON_CHECKS: dict[str, Check] = {
+    **dict.fromkeys(("Type", "Resource"), _accept_any),  # they are in the key
     **dict.fromkeys(("Comment", "Default", "Next"), _is_text),
     "End": lambda value: value is True,
-    "Seconds": _within(0),
-    "TimeoutSeconds": _within(1),
+    "Seconds": _range_check(0),
+    "TimeoutSeconds": _range_check(1),
     "Timestamp": is_rfc3339,
     "Retry": is_known,
 }
 _CHECKS: dict[str, dict[str, Check]] = {
     JSONPATH: {
-        **_ANY,
+        **_COMMON_CHECKS,
         **dict.fromkeys(("InputPath", "OutputPath", "ResultPath"), _is_path_or_null),
         **dict.fromkeys(("SecondsPath", "TimestampPath", "TimeoutSecondsPath"), _is_path),
         **dict.fromkeys(("ErrorPath", "CausePath"), _is_expression),
         **dict.fromkeys(("Error", "Cause"), _is_text),
         **dict.fromkeys(("Parameters", "ResultSelector"), _is_payload),
-        "Result": _anything,
-        "Choices": _are_rules,
-        "Catch": _catchers(ResultPath=_is_path_or_null),
+        "Result": _accept_any,
+        "Choices": _is_rules,
+        "Catch": _catchers_check(ResultPath=_is_path_or_null),
     },
     JSONATA: {
-        **_ANY,
+        **_COMMON_CHECKS,
         **dict.fromkeys(("Error", "Cause"), _is_string),
         **dict.fromkeys(("Arguments", "Output"), _is_template),
-        "Choices": _are({"Comment": _is_text, "Condition": _is_condition, "Next": _is_text}, "Condition", "Next"),
-        "Catch": _catchers(),
+        "Choices": _array_check(
+            {"Comment": _is_text, "Condition": _is_condition, "Next": _is_text}, "Condition", "Next"
+        ),
+        "Catch": _catchers_check(),
     },
 }
 """The fields of each query language whose values are judged by themselves. A state with any other is compiled."""
 
 
 _SHAPES: dict[tuple[Any, ...] | None, tuple[tuple[str, Check], ...]] = {}
-"""The fields of each shape that are checked, by what `_key` returns."""
+"""The fields of each shape that are checked, by what `_shape_key` returns."""
 
 
-def ways(state: Any, language: str) -> list[str] | None:
+def targets_if_sound(state: Any, language: str) -> list[str] | None:
     """Return the names of the states to which a sound state leads; None if only compiling it can show that."""
     try:
-        checks = _SHAPES.get(_key(state, language))
+        checks = _SHAPES.get(_shape_key(state, language))
     except (AttributeError, TypeError):  # no object, or an array in place of a text
         return None
     if checks is None:
@@ -214,17 +218,17 @@ def ways(state: Any, language: str) -> list[str] | None:
     return names
 
 
-def learn(state: dict[str, Any], language: str) -> None:
+def learn_shape(state: dict[str, Any], language: str) -> None:
     """Remember the shape of a state that was compiled, if its fields can be judged by themselves."""
-    key, checks = _key(state, language), _CHECKS[language]
+    key, checks = _shape_key(state, language), _CHECKS[language]
     if key is None or key in _SHAPES or not state.keys() <= checks.keys() or {"Next", "End"} <= state.keys():
         return
     if len(_SHAPES) >= _MOST_SHAPES:
         _SHAPES.clear()
-    _SHAPES[key] = tuple((field, check) for field in state if (check := checks[field]) is not _anything)
+    _SHAPES[key] = tuple((field, check) for field in state if (check := checks[field]) is not _accept_any)
 
 
-def _key(state: dict[str, Any], language: str) -> tuple[Any, ...] | None:
+def _shape_key(state: dict[str, Any], language: str) -> tuple[Any, ...] | None:
     """Return what decides a state's shape; None if it has a Resource that is no service, function or activity.
 
     The arguments of lambda:invoke belong to it, for FunctionName must be among them.

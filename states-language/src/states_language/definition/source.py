@@ -18,8 +18,8 @@ from typing import Any
 import yaml
 
 from states_language.definition.fields import DefinitionError
-from states_language.definition.substitutions import Substitutions, filled, templatefile, unfilled
-from states_language.definition.templates import Doubled, Template, is_template
+from states_language.definition.substitutions import Substitutions, check_templatefile, fill_in, names_left
+from states_language.definition.templates import ObjectWithDuplicate, Template, is_template
 from states_language.values import Duplicate, compact, once, parse_json, parts
 
 Source = Mapping[str, Any] | str | os.PathLike[str]
@@ -36,7 +36,7 @@ class _Loader(yaml.SafeLoader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.functions: list[str] = []
-        self.doubled: list[DefinitionError] = []
+        self.duplicate_problems: list[DefinitionError] = []
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         # YAML 1.2, section 7.1: an anchor may be defined again, and an alias means the last one before it.
@@ -46,18 +46,18 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def _int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+def _construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     return int(loader.construct_scalar(node))
 
 
-def _float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
+def _construct_float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
     number = float(loader.construct_scalar(node))
     if not math.isfinite(number):
         raise DefinitionError("/", f"line {node.start_mark.line + 1}: {node.value} is too large for a number")
     return number
 
 
-def _function(loader: "_Loader", name: str, node: yaml.Node) -> dict[str, Any]:
+def _construct_function(loader: "_Loader", name: str, node: yaml.Node) -> dict[str, Any]:
     """Return CloudFormation's long form of a function: {"Fn::GetAtt": ["Charge", "Arn"]} for !GetAtt Charge.Arn."""
     loader.functions.append(f"line {node.start_mark.line + 1}: !{name}")
     argument: Any = ""
@@ -69,7 +69,7 @@ def _function(loader: "_Loader", name: str, node: yaml.Node) -> dict[str, Any]:
     return {name if name in ("Ref", "Condition") else f"Fn::{name}": argument}
 
 
-def _object(loader: "_Loader", node: yaml.MappingNode) -> dict[str, Any]:
+def _construct_mapping(loader: "_Loader", node: yaml.MappingNode) -> dict[str, Any]:
     seen: set[str] = set()
     problem = None
     for written, _ in node.value:
@@ -82,8 +82,8 @@ def _object(loader: "_Loader", node: yaml.MappingNode) -> dict[str, Any]:
     made = {str(key): value for key, value in loader.construct_mapping(node, deep=True).items()}
     if problem is None:
         return made
-    loader.doubled.append(problem)
-    return Doubled(made, problem)
+    loader.duplicate_problems.append(problem)
+    return ObjectWithDuplicate(made, problem)
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -100,10 +100,10 @@ for _tag, _pattern, _first in (
     ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
 ):
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first))
-_Loader.add_constructor("tag:yaml.org,2002:int", _int)
-_Loader.add_constructor("tag:yaml.org,2002:float", _float)
-_Loader.add_constructor("tag:yaml.org,2002:map", _object)
-_Loader.add_multi_constructor("!", _function)
+_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+_Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
+_Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
+_Loader.add_multi_constructor("!", _construct_function)
 
 
 def read_definition(
@@ -118,19 +118,19 @@ def read_definition(
     text, name = source, "the text"
     try:
         if not isinstance(source, str | os.PathLike):
-            data = as_json(source)
+            data = copy_as_json(source)
             if substitutions is not None and not is_template(data):
-                data = _parsed(compact(data), "the definition", substitutions)
-            return _definition(data, "the definition", substitutions, machine)
+                data = _parse_filled(compact(data), "the definition", substitutions)
+            return _extract_definition(data, "the definition", substitutions, machine)
         if not (isinstance(source, str) and ("\n" in source or source.lstrip(" \t\r\ufeff").startswith("{"))):
             name = os.fspath(source)
-            text = _read(name)
-        return _definition(_parsed(str(text), name, substitutions), name, substitutions, machine)
+            text = _read_text(name)
+        return _extract_definition(_parse_filled(str(text), name, substitutions), name, substitutions, machine)
     except RecursionError:
         raise DefinitionError("/", "is nested too deeply") from None
 
 
-def as_json(source: Any) -> Definition:
+def copy_as_json(source: Any) -> Definition:
     """Return a copy of the data as JSON has it, so that a later change of the data does not change the machine."""
     if not isinstance(source, Mapping):
         raise DefinitionError("/", "must be a JSON object")
@@ -141,7 +141,7 @@ def as_json(source: Any) -> Definition:
     return copy
 
 
-def _read(name: str) -> str:
+def _read_text(name: str) -> str:
     try:
         content = Path(name).read_bytes()
     except OSError as problem:
@@ -157,20 +157,20 @@ def _read(name: str) -> str:
 def read_data(path: str | os.PathLike[str]) -> Any:
     """Return the data in a file, as `parse_data` does."""
     name = os.fspath(path)
-    return parse_data(_read(name), name)
+    return parse_data(_read_text(name), name)
 
 
-def _definition(data: Any, name: str, substitutions: Substitutions | None, machine: str | None) -> Definition:
+def _extract_definition(data: Any, name: str, substitutions: Substitutions | None, machine: str | None) -> Definition:
     """`name` begins the text of a DefinitionError; files that a template names lie beside it."""
     if is_template(data):
         template = Template(data, substitutions or {})
-        chosen = template.chosen(machine)
+        chosen = template.choose_machine(machine)
         values = {**template.substitutions(chosen), **(substitutions or {})}
 
         def parse(text: str, name: str) -> Any:
-            return _parsed(text, name, values, in_template=True)
+            return _parse_filled(text, name, values, in_template=True)
 
-        data = template.definition(chosen, lambda path: parse(_read(str(Path(name).parent / path)), path), parse)
+        data = template.definition(chosen, lambda path: parse(_read_text(str(Path(name).parent / path)), path), parse)
     elif machine is not None:
         raise DefinitionError("/", f"{name} is not a template, so machine={machine!r} must be left out")
     if not isinstance(data, dict):
@@ -178,10 +178,10 @@ def _definition(data: Any, name: str, substitutions: Substitutions | None, machi
     return data
 
 
-def _parsed(text: str, name: str, substitutions: Substitutions | None, *, in_template: bool = False) -> Any:
+def _parse_filled(text: str, name: str, substitutions: Substitutions | None, *, in_template: bool = False) -> Any:
     """Return the data in a text with its names filled in, or the template that it is."""
     if name.endswith(".tftpl"):
-        text, substitutions = templatefile(text, name), substitutions or {}
+        text, substitutions = check_templatefile(text, name), substitutions or {}
     is_json = text.lstrip("\ufeff \t\r\n").startswith("{")
     try:
         data = parse_data(text, name)
@@ -190,12 +190,12 @@ def _parsed(text: str, name: str, substitutions: Substitutions | None, *, in_tem
     except DefinitionError:
         if "${" not in text or (substitutions is None and not is_json):
             raise
-    text = filled(text, substitutions or {}, in_template=in_template)
+    text = fill_in(text, substitutions or {}, in_template=in_template)
     try:
         return parse_data(text, name)
     except DefinitionError as problem:
         rule = f"{problem.rule}, once its names are filled in"
-        for missing in unfilled(text)[:1] if is_json else ():
+        for missing in names_left(text)[:1] if is_json else ():
             rule = f"{name}: ${{{missing}}} needs a value: load(..., substitutions={{'{missing}': ...}})"
         raise DefinitionError("/", rule) from None
 
@@ -216,8 +216,8 @@ def parse_data(text: str, name: str = "the text") -> Any:
             loader = _Loader(text)
             value = loader.get_single_data()
             size = parts(value, {})
-            if loader.doubled and not is_template(value):
-                raise loader.doubled[0] from None
+            if loader.duplicate_problems and not is_template(value):
+                raise loader.duplicate_problems[0] from None
             if loader.functions and not is_template(value):
                 raise DefinitionError(
                     "/", f"{name}, {loader.functions[0]} is only for templates of SAM and CloudFormation"

@@ -1,6 +1,6 @@
 """Fills in the `${Name}` of a definition's text before it is read, as CloudFormation and Terraform do.
 
-    filled('{"Resource": "${Charge}", "Seconds": ${Pause}}', {"Pause": 5})  # {"Resource": "${Charge}", "Seconds": 5}
+    fill_in('{"Resource": "${Charge}", "Seconds": ${Pause}}', {"Pause": 5})  # {"Resource": "${Charge}", "Seconds": 5}
 
 So a number between quotation marks is a text, and a value with a quotation mark must be escaped as in JSON. A name
 without a value stays as it is written: a placeholder.
@@ -23,7 +23,7 @@ _STRING_OR_PLACEHOLDER = re.compile(r'"(?:[^"\\]|\\.)*"|' + PLACEHOLDER.pattern,
 _EXPRESSION = re.compile(r"(?<!\$)\$\{[^}\n]*\}?|(?<!%)%\{[^}\n]*\}?")
 """What Terraform evaluates in a template: an expression, or a directive."""
 
-PSEUDO = {
+PSEUDO_PARAMETERS = {
     "AWS::Partition": "aws",
     "AWS::Region": "us-east-1",
     "AWS::AccountId": "111111111111",
@@ -33,12 +33,12 @@ PSEUDO = {
 """The pseudo parameters of CloudFormation, which have a value in every template."""
 
 
-def as_text(value: Any) -> str:
+def to_text(value: Any) -> str:
     """Return a value as text: JSON, unless it is one."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def filled(text: str, substitutions: Substitutions, *, in_template: bool = False) -> str:
+def fill_in(text: str, substitutions: Substitutions, *, in_template: bool = False) -> str:
     """Return the text with its names filled in.
 
     in_template: CloudFormation fills in the names in a value, too, and $${Name} is not special for it.
@@ -47,22 +47,22 @@ def filled(text: str, substitutions: Substitutions, *, in_template: bool = False
     def value(found: re.Match[str]) -> str:
         if found[1] and not in_template:
             return found[0][1:]
-        given = substitutions.get(found[2], PSEUDO.get(found[2], found[0]))
-        written = json.dumps(given) if "jsonencode" in found[0] and found[2] in substitutions else as_text(given)
+        given = substitutions.get(found[2], PSEUDO_PARAMETERS.get(found[2], found[0]))
+        written = json.dumps(given) if "jsonencode" in found[0] and found[2] in substitutions else to_text(given)
         if in_template and found[2] in substitutions:
             others = {name: one for name, one in substitutions.items() if name != found[2]}
-            written = filled(written, others, in_template=True)
+            written = fill_in(written, others, in_template=True)
         return found[1] + written
 
     return PLACEHOLDER.sub(value, text)
 
 
-def unfilled(text: str) -> list[str]:
+def names_left(text: str) -> list[str]:
     """Return the names that are left outside of the strings of a text of JSON."""
     return [found[2] for found in _STRING_OR_PLACEHOLDER.finditer(text) if found[2]]
 
 
-def templatefile(text: str, name: str) -> str:
+def check_templatefile(text: str, name: str) -> str:
     """Return a template of Terraform with only names left to fill in; raises DefinitionError for anything else."""
     for found in _EXPRESSION.finditer(text):
         if not PLACEHOLDER.fullmatch(found[0]):

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from states_language.definition.fields import DefinitionError, below
-from states_language.definition.substitutions import PLACEHOLDER, as_text, filled
+from states_language.definition.fields import DefinitionError, child_pointer
+from states_language.definition.substitutions import PLACEHOLDER, fill_in, to_text
 from states_language.values import compact
 
 FUNCTIONS = ("AWS::Serverless::Function", "AWS::Lambda::Function")
@@ -24,7 +24,7 @@ NO_VALUE = "${AWS::NoValue}"
 """What removes a property."""
 
 
-class Doubled(dict[str, Any]):
+class ObjectWithDuplicate(dict[str, Any]):
     """An object in which a key appears twice; `problem` refuses it."""
 
     def __init__(self, members: dict[str, Any], problem: DefinitionError) -> None:
@@ -65,27 +65,29 @@ class Template:
         values = parameters.items() if isinstance(parameters, Mapping) else ()
         defaults = {name: one["Default"] for name, one in values if isinstance(one, Mapping) and "Default" in one}
         # "When you use the parameter elsewhere in your template, … the parameter value becomes a string" (its guide).
-        self._values = {name: as_text(value) for name, value in {**defaults, **given}.items()}
+        self._values = {name: to_text(value) for name, value in {**defaults, **given}.items()}
         self._conditions = conditions if isinstance(conditions, Mapping) else {}
-        self._deciding = set[str]()  # the conditions whose own are being decided
+        self._conditions_in_progress = set[str]()  # the conditions whose own are being decided
         self._machines = {
             name: one
             for name, one in (_resources(data) or {}).items()
-            if isinstance(one, Mapping) and one.get("Type") in TYPES and self._holds(one) is not False
+            if isinstance(one, Mapping) and one.get("Type") in TYPES and self._condition_value(one) is not False
         }
 
-    def created(self) -> list[str]:
+    def created_machines(self) -> list[str]:
         """Return the logical ids of the machines that a deployment creates; raises DefinitionError if it is unknown."""
         for one in self._machines.values():
-            if self._holds(one) is not True:
-                raise DefinitionError(below("/Conditions", str(one["Condition"])), "needs a value of each parameter")
+            if self._condition_value(one) is not True:
+                raise DefinitionError(
+                    child_pointer("/Conditions", str(one["Condition"])), "needs a value of each parameter"
+                )
         return list(self._machines)
 
-    def _holds(self, resource: Mapping[str, Any]) -> Any:
+    def _condition_value(self, resource: Mapping[str, Any]) -> Any:
         """Return whether the condition of a resource is true; a text for one that only a deployment knows."""
-        return "Condition" not in resource or self._resolved({"Condition": resource["Condition"]})
+        return "Condition" not in resource or self._resolve({"Condition": resource["Condition"]})
 
-    def chosen(self, name: str | None) -> str:
+    def choose_machine(self, name: str | None) -> str:
         """Return the machine's logical id: `name` may lack the hash that CDK adds; None means the template's only one.
 
         Raises DefinitionError.
@@ -99,7 +101,7 @@ class Template:
         there = "has several state machines" if name is None else f"has no state machine '{name}'"
         raise DefinitionError("/Resources", f"{there}: choose one of {found} by machine='...'")
 
-    def type(self, name: str) -> str:
+    def machine_type(self, name: str) -> str:
         """Return the type of a machine; raises DefinitionError if it is none, or only a deployment knows it."""
         properties = self._properties(name)
         field = "StateMachineType" if "StateMachineType" in properties else "Type"
@@ -133,62 +135,62 @@ class Template:
         raise DefinitionError(self._pointer(name), rule)
 
     def _properties(self, name: str) -> dict[str, Any]:
-        properties = self._resolved(self._machines[name].get("Properties"))
+        properties = self._resolve(self._machines[name].get("Properties"))
         if not isinstance(properties, dict):
             raise DefinitionError(self._pointer(name), "must be a JSON object")
         return properties
 
     @staticmethod
     def _pointer(name: str, *below_it: str) -> str:
-        return below("/Resources", name, "Properties", *below_it)
+        return child_pointer("/Resources", name, "Properties", *below_it)
 
-    def _decided(self, condition: str) -> Any:
-        if condition in self._deciding:
-            raise DefinitionError(below("/Conditions", condition), "must not refer to itself")
-        self._deciding.add(condition)
-        decided = self._resolved(self._conditions[condition])
-        self._deciding.remove(condition)
+    def _evaluate_condition(self, condition: str) -> Any:
+        if condition in self._conditions_in_progress:
+            raise DefinitionError(child_pointer("/Conditions", condition), "must not refer to itself")
+        self._conditions_in_progress.add(condition)
+        decided = self._resolve(self._conditions[condition])
+        self._conditions_in_progress.remove(condition)
         return decided
 
-    def _resolved(self, value: Any) -> Any:
+    def _resolve(self, value: Any) -> Any:
         """Return the value with each intrinsic function as its result or as a placeholder."""
-        if isinstance(value, Doubled):
+        if isinstance(value, ObjectWithDuplicate):
             raise value.problem
         if isinstance(value, Mapping):
             if len(value) == 1:
                 name, argument = next(iter(value.items()))
                 match name, argument:
                     case "Condition", str() if argument in self._conditions:
-                        return self._decided(argument)
+                        return self._evaluate_condition(argument)
                     case "Fn::If", [condition, yes, no] if isinstance(
-                        held := self._holds({"Condition": condition}), bool
+                        held := self._condition_value({"Condition": condition}), bool
                     ):
-                        return self._resolved(yes if held else no)
+                        return self._resolve(yes if held else no)
                 if name == "Ref" or name.startswith("Fn::"):
-                    result = _placeholder(name, self._resolved(argument))
+                    result = _apply_function(name, self._resolve(argument))
                     # Fn::Join fills in no name, and the ${Name} that Fn::Sub makes of ${!Name} is none.
                     if not isinstance(result, str) or name == "Fn::Join":
                         return result
-                    result = filled(result, self._values, in_template=True)
+                    result = fill_in(result, self._values, in_template=True)
                     return result.replace("${!", "${") if name == "Fn::Sub" else result
-            members = ((key, self._resolved(member)) for key, member in value.items())
+            members = ((key, self._resolve(member)) for key, member in value.items())
             return {key: member for key, member in members if member != NO_VALUE}
         if isinstance(value, list):
-            return [element for element in map(self._resolved, value) if element != NO_VALUE]
+            return [element for element in map(self._resolve, value) if element != NO_VALUE]
         return value
 
 
-def _placeholder(name: str, argument: Any) -> Any:
+def _apply_function(name: str, argument: Any) -> Any:
     """Return the result of an intrinsic function, with a placeholder for what only a deployment knows."""
     match name.removeprefix("Fn::"), argument:
         case "Sub", str():
             return argument
         case "Sub", [str(text), dict(values)]:
-            return filled(text, values, in_template=True)
+            return fill_in(text, values, in_template=True)
         case "Join", [str(between), list(texts)]:
             return between.join(map(str, texts))
         case "Equals", [one, other] if not any(PLACEHOLDER.search(str(each)) for each in argument):
-            return as_text(one) == as_text(other)
+            return to_text(one) == to_text(other)
         case "Not", [bool(held)]:
             return not held
         case "And" | "Or", [*found] if all(isinstance(each, bool) for each in found):

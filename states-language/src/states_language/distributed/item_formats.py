@@ -38,24 +38,26 @@ class Format:
     def __init__(self, config: Fields) -> None:
         self.kind = config.string("InputType")
         if self.kind is not None and self.kind not in INPUT_TYPES:
-            raise config.fail("InputType", f"must be one of {', '.join(INPUT_TYPES)}")
+            raise config.error_for("InputType", f"must be one of {', '.join(INPUT_TYPES)}")
         self._csv(config)
         self.pointer = config.string("ItemsPointer")
         if self.pointer is not None and (self.kind != "JSON" or not self.pointer.startswith("/")):
-            raise config.fail("ItemsPointer", "must be a JSON Pointer such as /data/items, where InputType is JSON")
+            raise config.error_for(
+                "ItemsPointer", "must be a JSON Pointer such as /data/items, where InputType is JSON"
+            )
 
     def _csv(self, config: Fields) -> None:
         self.header = config.string("CSVHeaderLocation")
         self.names = config.array("CSVHeaders")
         self.delimiter = DELIMITERS.get(config.string("CSVDelimiter") or "COMMA", "")
         if not self.delimiter:
-            raise config.fail("CSVDelimiter", f"must be one of {', '.join(DELIMITERS)}")
+            raise config.error_for("CSVDelimiter", f"must be one of {', '.join(DELIMITERS)}")
         if self.kind == "CSV" and self.header not in HEADERS:
-            raise config.fail("CSVHeaderLocation", f"must be one of {', '.join(HEADERS)}")
+            raise config.error_for("CSVHeaderLocation", f"must be one of {', '.join(HEADERS)}")
         if not all(isinstance(name, str) for name in self.names):
-            raise config.fail("CSVHeaders", "must be an array of strings")
+            raise config.error_for("CSVHeaders", "must be an array of strings")
         if self.header == "GIVEN" and not self.names:
-            raise DefinitionError(config.at("CSVHeaders"), "is required where CSVHeaderLocation is GIVEN")
+            raise DefinitionError(config.pointer_of("CSVHeaders"), "is required where CSVHeaderLocation is GIVEN")
 
     def check(self) -> None:
         """Raise StateError for column names that no row can have; AWS does so before it requests an object."""

@@ -29,36 +29,38 @@ class Reader:
     """The field of a Map state."""
 
     def __init__(self, state: Fields) -> None:
-        fields = state.inside(state.get("ItemReader"), state.at("ItemReader"))
+        fields = state.child_fields(state.get("ItemReader"), state.pointer_of("ItemReader"))
         fields.require("Resource")
         self.resource = fields.string("Resource")
         if self.resource not in (OBJECT, LIST):
-            raise fields.fail("Resource", f"must be {OBJECT} or {LIST}")
-        name = "Arguments" if fields.queries else "Parameters"
+            raise fields.error_for("Resource", f"must be {OBJECT} or {LIST}")
+        name = "Arguments" if fields.is_jsonata else "Parameters"
         self._filled = filled(fields, name, f"ItemReader/{name}")
-        config = fields.inside(fields.get("ReaderConfig", {}), fields.at("ReaderConfig"))
+        config = fields.child_fields(fields.get("ReaderConfig", {}), fields.pointer_of("ReaderConfig"))
         self._most = Amount(config, "MaxItems", 0, 2**53)
         self._format = Format(config)
         self._loads = (config.string("Transformation") or TRANSFORMATIONS[0]) != TRANSFORMATIONS[0]
         self._manifest = config.string("ManifestType")
         self._check(config)
-        config.close("ReaderConfig")
-        fields.close("ItemReader")
+        config.refuse_unread("ReaderConfig")
+        fields.refuse_unread("ItemReader")
 
     def _check(self, config: Fields) -> None:
         kind, lists = self._format.kind, self.resource == LIST
         if config.get("Transformation", "NONE") not in TRANSFORMATIONS or (self._loads and not lists):
-            raise config.fail("Transformation", f"must be one of {', '.join(TRANSFORMATIONS)}, and NONE for an object")
+            raise config.error_for(
+                "Transformation", f"must be one of {', '.join(TRANSFORMATIONS)}, and NONE for an object"
+            )
         if self._manifest is not None and (self._manifest not in MANIFESTS or lists):
-            raise config.fail("ManifestType", f"must be one of {', '.join(MANIFESTS)}, for an object")
+            raise config.error_for("ManifestType", f"must be one of {', '.join(MANIFESTS)}, for an object")
         if kind == "MANIFEST" and self._manifest is None:
             self._manifest = INVENTORY
         if kind == "MANIFEST" and self._manifest == ATHENA:
-            raise config.fail("ManifestType", "must be S3_INVENTORY where InputType is MANIFEST")
+            raise config.error_for("ManifestType", "must be S3_INVENTORY where InputType is MANIFEST")
         if kind == "MANIFEST" and lists:
-            raise config.fail("InputType", "must say what the objects hold; MANIFEST does not")
+            raise config.error_for("InputType", "must say what the objects hold; MANIFEST does not")
         if kind is None and (self._loads if lists else self._manifest != INVENTORY):
-            raise config.fail("InputType", f"must be one of {', '.join(item_formats.INPUT_TYPES)}")
+            raise config.error_for("InputType", f"must be one of {', '.join(item_formats.INPUT_TYPES)}")
 
     def most(self, raw: Any, narrowed: Any, branch: Branch) -> int | None:
         """Return MaxItems, None if it is absent; raises EvaluationError for anything but an integer."""
@@ -163,7 +165,7 @@ async def ask(branch: Branch, action: str, parameters: Any, error: str) -> Any:
         timeout_ms=None,
         reads=action != "putObject",
     )
-    answer = await branch.execution.ask(branch, call)
+    answer = await branch.execution.start_call(branch, call)
     if isinstance(answer, TaskFailure):
         raise StateError(error, answer.cause or answer.error)
     return answer.value if isinstance(answer, Whole) else answer
@@ -173,14 +175,14 @@ class Batcher:
     """The field of a Map state."""
 
     def __init__(self, state: Fields) -> None:
-        fields = state.inside(state.get("ItemBatcher"), state.at("ItemBatcher"))
+        fields = state.child_fields(state.get("ItemBatcher"), state.pointer_of("ItemBatcher"))
         self._most = Amount(fields, "MaxItemsPerBatch", 1)
         self._bytes = Amount(fields, "MaxInputBytesPerBatch", 1, PAYLOAD_LIMIT_BYTES)
         if not self._most.present and not self._bytes.present:
             raise DefinitionError(fields.pointer, "MaxItemsPerBatch or MaxInputBytesPerBatch is required")
         has_input = "BatchInput" in fields
         self._input = filled(fields, "BatchInput", "ItemBatcher/BatchInput") if has_input else None
-        fields.close("ItemBatcher")
+        fields.refuse_unread("ItemBatcher")
 
     def batches(self, items: list[Any], raw: Any, narrowed: Any, branch: Branch) -> list[tuple[Any, int]]:
         """Return each batch's input and its number of items; an item larger than a batch's bound is a batch alone."""

@@ -17,7 +17,7 @@ from states_language.distributed.distribution import Distribution
 from states_language.distributed.report import FormerExecution, MapRunReport
 from states_language.execution import Execution
 from states_language.failures import EvaluationError, StateError
-from states_language.history import failure
+from states_language.history import failure_details
 from states_language.place import MAP_RUN, Redriven, Within
 from states_language.scheduling.lanes import FEW, take_turn
 from states_language.states.iterations import Items, item_environment
@@ -122,13 +122,13 @@ class MapRun:
                 outputs = await self.distribution.writer.write(report, self.raw, self.narrowed, branch)
         except (StateError, EvaluationError) as problem:
             self._end("FAILED")
-            refusal = branch.refused(problem) if isinstance(problem, EvaluationError) else problem
+            refusal = branch.record_failure(problem) if isinstance(problem, EvaluationError) else problem
             if not isinstance(refusal, StateError):
                 branch.group = None
                 raise refusal from None
             if refusal.error in STARTED_ANEW:
                 branch.group = None
-            branch.add("MapRunFailed", failure(refusal.error, refusal.cause))
+            branch.add("MapRunFailed", failure_details(refusal.error, refusal.cause))
             return refusal
         branch.add("MapRunSucceeded")
         self._end("SUCCEEDED")
@@ -247,7 +247,7 @@ class MapRun:
             if isinstance(execution, FormerExecution):
                 execution.pending = False
 
-    def left(self) -> Within:
+    def resume_point(self) -> Within:
         """Abort the executions that still run, as the caller does next with the Map Run, and return where all stand.
 
         The list of the executions is complete once all of them have ended and `report.placed` is true.
@@ -273,13 +273,13 @@ class MapRun:
             if lanes is not None and not report.placed:
                 lanes.soon(self._place_executions)
                 return
-        self.branch.execution.complete()
+        self.branch.execution.complete_if_ended()
 
     # ---- abortion, as a child of the branch ----
 
     def abort_state(self, previous_id: int) -> None:
         """Add MapRunAborted."""
-        self.branch.aside("MapRunAborted", previous_id=previous_id)
+        self.branch.add_side_event("MapRunAborted", previous_id=previous_id)
 
     def kill(self) -> None:
         """Abort the executions that still run; in lanes they end a few at a time, for ten thousand take 0.1 s."""

@@ -26,19 +26,19 @@ class Writer:
     """The field of a Map state."""
 
     def __init__(self, state: Fields) -> None:
-        fields = state.inside(state.get("ResultWriter"), state.at("ResultWriter"))
-        name = "Arguments" if fields.queries else "Parameters"
+        fields = state.child_fields(state.get("ResultWriter"), state.pointer_of("ResultWriter"))
+        name = "Arguments" if fields.is_jsonata else "Parameters"
         self.stored = "Resource" in fields or name in fields
         if self.stored or "WriterConfig" not in fields:
             fields.require("Resource")
         if fields.string("Resource") != OBJECT and self.stored:
-            raise fields.fail("Resource", f"must be {OBJECT}")
+            raise fields.error_for("Resource", f"must be {OBJECT}")
         self._filled = filled(fields, name, f"ResultWriter/{name}")
-        config = fields.inside(fields.get("WriterConfig", {}), fields.at("WriterConfig"))
+        config = fields.child_fields(fields.get("WriterConfig", {}), fields.pointer_of("WriterConfig"))
         self.form = _one_of(config, "Transformation", TRANSFORMATIONS)
         self.lines = _one_of(config, "OutputType", OUTPUT_TYPES) == "JSONL"
-        config.close("WriterConfig")
-        fields.close("ResultWriter")
+        config.refuse_unread("WriterConfig")
+        fields.refuse_unread("ResultWriter")
 
     async def write(self, run: MapRunReport, raw: Any, narrowed: Any, branch: Branch) -> Any:
         """Return the manifest's place in S3, as AWS does, or the formatted outputs; raises StateError."""
@@ -79,7 +79,7 @@ class Writer:
 def _one_of(config: Fields, name: str, values: tuple[str, ...]) -> str:
     value = config.string(name) or values[0]
     if value not in values:
-        raise config.fail(name, f"must be one of {', '.join(values)}")
+        raise config.error_for(name, f"must be one of {', '.join(values)}")
     return value
 
 

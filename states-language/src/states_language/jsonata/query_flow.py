@@ -10,7 +10,7 @@ from typing import Any
 
 from states_language.branch import Branch
 from states_language.context import Environment
-from states_language.definition.fields import Fields, below
+from states_language.definition.fields import Fields, child_pointer
 from states_language.failures import Oversized
 from states_language.jsonata.evaluation import Data, Query, compile_query, compiles, is_query
 from states_language.jsonata.json_values import kind
@@ -79,7 +79,7 @@ class Template:
             # Most parts of a large template are numbers and texts, which need no function.
             if (nested := isinstance(part, _NESTED)) or is_query(part):
                 place = f"{location}/{key}" if is_object else f"{location}[{key}]"
-                where = below(pointer, key)
+                where = child_pointer(pointer, key)
                 if fill := self._filled(part, where, place) if nested else self._expression(part, where).value:
                     fills.append((key, fill, place))
         if not fills:
@@ -105,7 +105,7 @@ def template(fields: Fields, name: str, location: str | None = None) -> Template
     """Return a field's compiled template; None if it is absent. Raises DefinitionError for a bad expression."""
     if name not in fields.value:
         return None
-    return Template(fields.get(name), fields.at(name), location or name)
+    return Template(fields.get(name), fields.pointer_of(name), location or name)
 
 
 class Outcome:
@@ -116,7 +116,7 @@ class Outcome:
         self._assign = template(fields, "Assign", f"{place}Assign")
         self.assigns: list[tuple[str, str]] = []
         if self._assign is not None:
-            self.assigns = list(check_names(self._assign.value, fields.at("Assign"), template=False))
+            self.assigns = list(check_names(self._assign.value, fields.pointer_of("Assign"), template=False))
 
     def settle(self, otherwise: Any, states: States, branch: Branch) -> Any:
         """Stage Assign in the branch and return Output, or `otherwise` if there is none."""

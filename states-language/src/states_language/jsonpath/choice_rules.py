@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from states_language.context import Environment
-from states_language.definition.fields import DefinitionError, Fields, below
+from states_language.definition.fields import DefinitionError, Fields, child_pointer
 from states_language.failures import EvaluationError
 from states_language.jsonpath.dataflow import compiled
 from states_language.jsonpath.selection import Path
@@ -61,7 +61,7 @@ OPERATORS = frozenset([*_COMPARISONS, *(name + "Path" for name in _COMPARISONS),
 def compile_test(fields: Fields) -> Rule:
     """Return the condition in a rule's fields, without its Next; raises DefinitionError."""
     fields.string("Comment")
-    joined = fields.exclusive("And", "Or", "Not", "Variable")
+    joined = fields.at_most_one("And", "Or", "Not", "Variable")
     if not joined:
         raise DefinitionError(fields.pointer, "one of these fields is required: Variable, And, Or, Not")
     return _comparison(fields) if joined == ["Variable"] else _joined(fields, joined[0])
@@ -71,20 +71,20 @@ def _nested(value: Any, pointer: str) -> Rule:
     fields = Fields(value, pointer)
     for name in ("Next", "Assign"):
         if name in fields:
-            raise fields.fail(name, "stands in a top-level rule only")
+            raise fields.error_for(name, "stands in a top-level rule only")
     rule = compile_test(fields)
-    fields.close("a Choice Rule")
+    fields.refuse_unread("a Choice Rule")
     return rule
 
 
 def _joined(fields: Fields, name: str) -> Rule:
     if name == "Not":
-        inner = _nested(fields.get(name), fields.at(name))
+        inner = _nested(fields.get(name), fields.pointer_of(name))
         return lambda data, env: not inner(data, env)
     parts = fields.array(name)
     if not parts:
-        raise fields.fail(name, "must hold at least one rule")
-    rules = [_nested(part, below(fields.at(name), index)) for index, part in enumerate(parts)]
+        raise fields.error_for(name, "must hold at least one rule")
+    rules = [_nested(part, child_pointer(fields.pointer_of(name), index)) for index, part in enumerate(parts)]
     if name == "And":
         return lambda data, env: all(rule(data, env) for rule in rules)
     return lambda data, env: any(rule(data, env) for rule in rules)
@@ -112,7 +112,7 @@ def _comparison(fields: Fields) -> Rule:
     operand = fields.get(name)
     read, compare = _COMPARISONS[name]
     if read(operand) is None or (read is instant_ns and not is_rfc3339(operand)):
-        raise fields.fail(name, "has a value of the wrong type")
+        raise fields.error_for(name, "has a value of the wrong type")
     return lambda data, env: _holds(read, compare, _value(variable, data, env), operand)
 
 

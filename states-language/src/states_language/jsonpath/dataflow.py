@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from states_language.branch import Branch
 from states_language.context import Environment
-from states_language.definition.fields import DefinitionError, Fields, below
+from states_language.definition.fields import DefinitionError, Fields, child_pointer
 from states_language.failures import EvaluationError, Oversized
 from states_language.jsonpath.expressions import Expression, compile_expression, evaluate, sources
 from states_language.jsonpath.grammar import PathSyntaxError, compile_path
@@ -52,12 +52,12 @@ def _bounded(fill: Fill) -> Fill:
 def expression(text: Any, pointer: str, name: str) -> Expression:
     """Return the compiled path or intrinsic call of a field; raises DefinitionError naming the field."""
     if not isinstance(text, str):
-        raise DefinitionError(below(pointer, name), "must be a string with a JSONPath or an intrinsic function")
+        raise DefinitionError(child_pointer(pointer, name), "must be a string with a JSONPath or an intrinsic function")
     try:
         return compile_expression(text)
     except PathSyntaxError as problem:
         rule = f"'{text}' is not a valid JSONPath or intrinsic function: {problem}"
-        raise DefinitionError(below(pointer, name), rule) from None
+        raise DefinitionError(child_pointer(pointer, name), rule) from None
 
 
 def look_up(source: Expression, field: str, data: Any, env: Environment) -> Any:
@@ -81,7 +81,7 @@ def _compile(value: Any, pointer: str, read: list[int]) -> Fill | None:
         return _object(value, pointer, read)
     if isinstance(value, list):
         fills = [
-            _compile(element, below(pointer, index), read) if isinstance(element, _NESTED) else None
+            _compile(element, child_pointer(pointer, index), read) if isinstance(element, _NESTED) else None
             for index, element in enumerate(value)
         ]
         if not any(fills):
@@ -102,7 +102,7 @@ def _object(value: dict[str, Any], pointer: str, read: list[int]) -> Fill | None
             read.append(sources(source))
             fill = _member(key, source)
         elif isinstance(member, _NESTED):
-            fill = _compile(member, below(pointer, key), read)
+            fill = _compile(member, child_pointer(pointer, key), read)
         members.append((name, fill, member))
     if not any(fill for _, fill, _ in members):
         return None
@@ -156,13 +156,13 @@ def compiled(fields: Fields, name: str, *, reference: bool = False, absent: str 
     """Return the compiled path; raises DefinitionError if it is not valid, or no `reference` path if it must be one."""
     text = fields.get(name, absent)
     if not isinstance(text, str):
-        raise fields.fail(name, "must be a JSONPath")
+        raise fields.error_for(name, "must be a JSONPath")
     try:
         path = compile_path(text)
     except PathSyntaxError as problem:
-        raise fields.fail(name, f"'{text}' is not a valid JSONPath: {problem}") from None
+        raise fields.error_for(name, f"'{text}' is not a valid JSONPath: {problem}") from None
     if reference and not path.reference:
-        raise fields.fail(name, f"'{text}' is not a Reference Path: it must name a single node")
+        raise fields.error_for(name, f"'{text}' is not a Reference Path: it must name a single node")
     return path
 
 
@@ -171,7 +171,7 @@ def result_path(fields: Fields) -> Path | None:
     path = path_field(fields, "ResultPath", reference=True)
     if path is not None and not path.plain:
         where = "the Context Object" if path.context else "a variable; Assign does"
-        raise fields.fail("ResultPath", f"cannot write to {where}")
+        raise fields.error_for("ResultPath", f"cannot write to {where}")
     return path
 
 
@@ -182,7 +182,7 @@ class Assignment:
         self.names: list[tuple[str, str]] = []
         self._fill: Fill | None = None
         if "Assign" in fields:
-            value, where = fields.get("Assign"), fields.at("Assign")
+            value, where = fields.get("Assign"), fields.pointer_of("Assign")
             self.names = list(check_names(value, where, template=True))
             self._fill = compile_template(value, where)
 
@@ -212,9 +212,9 @@ class Dataflow:
         self._output = path_field(fields, "OutputPath")
         self._result = result_path(fields) if result else WHOLE
         if parameters and "Parameters" in fields:
-            self._parameters = compile_template(fields.get("Parameters"), fields.at("Parameters"))
+            self._parameters = compile_template(fields.get("Parameters"), fields.pointer_of("Parameters"))
         if selector and "ResultSelector" in fields:
-            self._selector = compile_template(fields.get("ResultSelector"), fields.at("ResultSelector"))
+            self._selector = compile_template(fields.get("ResultSelector"), fields.pointer_of("ResultSelector"))
         self._assign = assigned(fields)
         self.assigns = self._assign.names
 

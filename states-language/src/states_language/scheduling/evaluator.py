@@ -26,7 +26,7 @@ import sys
 from typing import Any
 
 from states_language.clock import RealClock
-from states_language.context import Surroundings
+from states_language.context import ComposedEnvironment
 from states_language.failures import EvaluationError, QueryFailure
 from states_language.jsonata.bounds import TOO_LARGE
 from states_language.jsonata.evaluation import Data, Query, compile_query
@@ -73,7 +73,7 @@ def _evaluated(job: Job) -> Job:
     try:
         variables = job["variables"]
         # $states has the Context Object if the expression reads it.
-        here = Surroundings(dict, lambda name: variables.get(name, MISSING), _functions, _CLOCK.random)
+        here = ComposedEnvironment(dict, lambda name: variables.get(name, MISSING), _functions, _CLOCK.random)
         return {"value": query.value(Data(job["states"], here), location)}
     except MemoryError:
         return {"failure": str(query.bounded(TOO_LARGE, location)), "location": location}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from states_language import DefinitionError, Machine, problems
-from states_language.definition.fields import below
+from states_language.definition.fields import child_pointer
 from states_language.definition.load import TYPES, load_deployed
 from states_language.definition.pointers import Found, keys, states_of, value_at
 from states_language.server.json_messages import message_and_place
@@ -125,7 +125,7 @@ def unknown_actions(states: Iterable[Found]) -> Iterator[DefinitionError]:
     for path, state in states:
         resource = read_resource(state["Resource"]) if state["Type"] == "Task" else ""
         if isinstance(resource, Resource) and resource.sdk and not is_action(resource.service, resource.action):
-            yield DefinitionError(below("/", *path, "Resource"), unrecognized(resource.text))
+            yield DefinitionError(child_pointer("/", *path, "Resource"), unrecognized(resource.text))
 
 
 def _without_end(definition: dict[str, Any], defects: list[DefinitionError]) -> list[dict[str, str]]:
@@ -194,7 +194,7 @@ def _express(states: Iterable[Found]) -> list[dict[str, str]]:
     """What an Express machine may not have: activities, and Tasks that wait for a token or a job (recorded)."""
     refused = []
     for path, state in states:
-        place = below("/", *path)
+        place = child_pointer("/", *path)
         mode = value_at(state, ("ItemProcessor", "ProcessorConfig", "Mode"))
         for pattern, what in _NOT_EXPRESS.items():
             if re.search(pattern, state.get("Resource", "")):

@@ -39,9 +39,9 @@ def machines_of(path: str | os.PathLike[str], substitutions: Mapping[str, Any]) 
         values |= {id_: arn if one.get("Type") in TYPES else name, f"{id_}.Arn": arn, f"{id_}.Name": name}
     values |= substitutions
     read, machines = Template(template, values), []
-    for id_ in read.created():
+    for id_ in read.created_machines():
         name, definition = _name(id_, resources[id_]), compact(read_definition(path, values, id_))
-        machines.append(Deployed(name, f"{PREFIX}:stateMachine:{name}", definition, read.type(id_)))
+        machines.append(Deployed(name, f"{PREFIX}:stateMachine:{name}", definition, read.machine_type(id_)))
     return machines
 
 

@@ -19,8 +19,8 @@ from states_language.values import shown
 
 def filled(fields: Fields, name: str, label: str) -> Callable[[Any, Any, Branch], Any]:
     """Return the function that fills a field's template from a state's input: raw (JSONata) or narrowed (JSONPath)."""
-    value, where = fields.get(name, {}), fields.at(name)
-    if fields.queries:
+    value, where = fields.get(name, {}), fields.pointer_of(name)
+    if fields.is_jsonata:
         query = Template(value, where, label)
         return lambda raw, _narrowed, branch: query.fill(states_of(raw), branch)
     fill = compile_template(value, where)
@@ -40,12 +40,12 @@ class Given:
 
     def __init__(self, fields: Fields, name: str, kind: str, fixed: Callable[[str], Any]) -> None:
         self.name, self._kind = name, kind
-        if fields.queries:
+        if fields.is_jsonata:
             if is_query(fields.value.get(name)):
-                self.query = Template(fields.get(name), fields.at(name), name)
+                self.query = Template(fields.get(name), fields.pointer_of(name), name)
                 return
         elif name + "Path" in fields.value:
-            fields.exclusive(name, name + "Path")
+            fields.at_most_one(name, name + "Path")
             self.name = name + "Path"
             self.path = compiled(fields, self.name, reference=True)
             return

@@ -59,13 +59,14 @@ class Flowing(State):
 class States(dict[str, State]):
     """The compiled states of a line by name. `compile` makes a missing one when it is first needed.
 
-    The states that the loader left out have the targets in `ways`. They assign no variables and have no inner lines.
+    The states that the loader left out have their targets in `target_names`. They assign no variables and have no inner
+    lines.
     """
 
     def __init__(self, compile: Callable[[str], State]) -> None:
         super().__init__()
         self._compile = compile
-        self.ways: dict[str, list[str]] = {}
+        self.target_names: dict[str, list[str]] = {}
 
     def __missing__(self, name: str) -> State:
         state = self[name] = self._compile(name)
@@ -102,7 +103,7 @@ class Retrying(Flowing):
 
     def compile_flow(self, fields: Fields) -> Flow:
         """Return the state's data flow."""
-        if fields.queries:
+        if fields.is_jsonata:
             return QueryFlow(fields, arguments=True, result=True)
         return Dataflow(fields, parameters=True, selector=True, result=True)
 
@@ -125,7 +126,7 @@ class Retrying(Flowing):
                 _bound(result)
                 return self.next, self.flow.finish(data, result, branch)
             except EvaluationError as problem:
-                refusal = branch.refused(problem)
+                refusal = branch.record_failure(problem)
                 if not isinstance(refusal, StateError):
                     raise refusal from None
                 failed = isinstance(problem, QueryFailure) and not done
@@ -152,7 +153,7 @@ class Retrying(Flowing):
         try:
             return catcher.next, catcher.settle(data, error.output(), branch)
         except QueryFailure as problem:
-            refusal = branch.refused(problem)
+            refusal = branch.record_failure(problem)
             self.failed(branch)
             raise refusal from None
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from states_language.branch import Branch, Child
 from states_language.clock import wake
-from states_language.context import Surroundings
-from states_language.definition.fields import Fields, below
+from states_language.context import ComposedEnvironment
+from states_language.definition.fields import Fields, child_pointer
 from states_language.failures import EvaluationError, Fatal, Halted, StateError
 from states_language.place import Parts, Place, Within
 from states_language.states.base import Line, Retrying
@@ -24,10 +24,12 @@ Items = list[Any] | dict[str, Any]
 """The elements of an array, or the members of an object."""
 
 
-def item_environment(branch: Branch, item: dict[str, Any]) -> Surroundings:
+def item_environment(branch: Branch, item: dict[str, Any]) -> ComposedEnvironment:
     """Return the environment of an ItemSelector: the Map state's, with the item as Map.Item."""
     context = branch.context
-    return Surroundings(lambda: {**context(), "Map": {"Item": item}}, branch.variable, branch.functions, branch.random)
+    return ComposedEnvironment(
+        lambda: {**context(), "Map": {"Item": item}}, branch.variable, branch.functions, branch.random
+    )
 
 
 class Grouping(Retrying):
@@ -45,7 +47,7 @@ class Grouping(Retrying):
             branch.children = []
         if isinstance(outcome, StateError):
             raise outcome
-        branch.aside(f"{self.type}StateSucceeded")
+        branch.add_side_event(f"{self.type}StateSucceeded")
         branch.group = None  # an execution that has just ended stands in the group still
         return outcome
 
@@ -62,13 +64,13 @@ class Lines:
         parent.last_id = self.parts.began_id
         self.failing = False
 
-    def left(self) -> Within:
+    def resume_point(self) -> Within:
         """Return where the lines stand."""
         return self.parts.left()
 
     def start(self, child: Branch, index: int, line: Line, data: Callable[[], Any], place: Place | None) -> None:
         """Run a line from its beginning, on this data, or from the place where it stood."""
-        child.work = child.execution.task(self._run(child, index, line, data, place))
+        child.work = child.execution.create_line_task(self._run(child, index, line, data, place))
 
     async def _run(self, child: Branch, index: int, line: Line, data: Callable[[], Any], place: Place | None) -> None:
         try:
@@ -88,7 +90,7 @@ class Lines:
 
     async def _refused(self, child: Branch, problem: EvaluationError) -> None:
         try:
-            refusal = self.parent.refused(problem)
+            refusal = self.parent.record_failure(problem)
         except Halted:
             return
         if isinstance(refusal, Fatal):
@@ -145,15 +147,18 @@ class Parallel(Grouping):
         fields.require("Branches")
         branches = fields.array("Branches")
         if not branches:
-            raise fields.fail("Branches", "must hold at least one branch")
-        where = fields.at("Branches")
-        self.inner = [fields.line(branch, below(where, index), "a branch") for index, branch in enumerate(branches)]
-        fields.close("a Parallel state")
+            raise fields.error_for("Branches", "must hold at least one branch")
+        where = fields.pointer_of("Branches")
+        self.inner = [
+            fields.compile_line(branch, child_pointer(where, index), "a branch")
+            for index, branch in enumerate(branches)
+        ]
+        fields.refuse_unread("a Parallel state")
 
     async def attempt(self, branch: Branch, data: Any) -> Any:
         """Run the branches and return the array of their outputs; raises the StateError of the first that fails."""
         effective = self.flow.effective(data, branch)
-        branch.text(effective)
+        branch.payload_text(effective)
         within = branch.take_within()
         if within is None:
             branch.add("ParallelStateStarted")
@@ -191,9 +196,9 @@ class Iterations(Lines):
         for begun in [self._begin(parent.last_id) for _ in range(first)]:
             self._start(*begun)
 
-    def left(self) -> Within:
+    def resume_point(self) -> Within:
         """Return where the iterations stand."""
-        return super().left() | {"items": self.items}
+        return super().resume_point() | {"items": self.items}
 
     def _begin(self, previous_id: int) -> tuple[Branch, int, Place | None]:
         index = self.waiting.popleft()
@@ -218,7 +223,7 @@ class Iterations(Lines):
         """Record the output of an iteration that has ended, and begin the next."""
         try:
             # The next iteration goes on from this one's last state, the Map state from this event (recorded).
-            ended_id = child.aside("MapIterationSucceeded", child.iteration)
+            ended_id = child.add_side_event("MapIterationSucceeded", child.iteration)
             child.scope.close()
             self.parent.children.remove(child)
             self.parts.end(index, output)
@@ -239,7 +244,7 @@ class Iterations(Lines):
         turn = self.loop.create_future()
         self.loop.call_soon(wake, turn)  # an outer Map may fail meanwhile, and cancel it
         await turn
-        child.aside("MapIterationFailed", child.iteration)
+        child.add_side_event("MapIterationFailed", child.iteration)
         for other in self.others(child):
             other.abort_state(child.last_id)
         child.iteration = None

@@ -42,7 +42,7 @@ class Map(Grouping):
 
     def __init__(self, name: str, fields: Fields) -> None:
         super().__init__(name, fields)
-        processors = fields.exclusive("ItemProcessor", "Iterator")
+        processors = fields.at_most_one("ItemProcessor", "Iterator")
         if not processors:
             fields.require("ItemProcessor")
         self.line = self._processor(fields, processors[0])
@@ -52,7 +52,7 @@ class Map(Grouping):
             self.inner = (self.line,)
             for other in ONLY_DISTRIBUTED:
                 if other in fields:
-                    raise fields.fail(other, "stands in a Map whose ProcessorConfig has Mode DISTRIBUTED")
+                    raise fields.error_for(other, "stands in a Map whose ProcessorConfig has Mode DISTRIBUTED")
         label = _label(fields)
         self._items(fields)
         self.select = _selector(fields)
@@ -67,39 +67,39 @@ class Map(Grouping):
             batcher=Batcher(fields) if "ItemBatcher" in fields else None,
             writer=Writer(fields) if "ResultWriter" in fields else None,
         )
-        fields.close("a Map state")
+        fields.refuse_unread("a Map state")
 
     def compile_flow(self, fields: Fields) -> Flow:
         """Return the flow; Parameters is the older name of ItemSelector."""
-        return QueryFlow(fields, result=True) if fields.queries else Dataflow(fields, selector=True, result=True)
+        return QueryFlow(fields, result=True) if fields.is_jsonata else Dataflow(fields, selector=True, result=True)
 
     def _processor(self, fields: Fields, name: str) -> Line:
-        where, value = fields.at(name), fields.get(name)
+        where, value = fields.pointer_of(name), fields.get(name)
         if not isinstance(value, dict):
             raise DefinitionError(where, "must be a JSON object")
         config = Fields(value.get("ProcessorConfig", {}), f"{where}/ProcessorConfig")
         mode = config.string("Mode") or INLINE
         if mode not in (INLINE, DISTRIBUTED):
-            raise config.fail("Mode", f"must be {INLINE} or {DISTRIBUTED}")
+            raise config.error_for("Mode", f"must be {INLINE} or {DISTRIBUTED}")
         self.distributed = mode == DISTRIBUTED
         kind = config.string("ExecutionType")
         self.express = kind == EXPRESS
         if self.distributed and kind not in EXECUTION_TYPES:
-            raise config.fail("ExecutionType", f"must be one of {', '.join(EXECUTION_TYPES)}")
-        config.close("ProcessorConfig")
+            raise config.error_for("ExecutionType", f"must be one of {', '.join(EXECUTION_TYPES)}")
+        config.refuse_unread("ProcessorConfig")
         inner = {key: part for key, part in value.items() if key != "ProcessorConfig"}
-        line: Line = fields.line(inner, where, "an item processor")
+        line: Line = fields.compile_line(inner, where, "an item processor")
         return line
 
     def _items(self, fields: Fields) -> None:
         self.items: Template | None = None
-        if fields.queries:
+        if fields.is_jsonata:
             if "Items" in fields:
                 items = fields.get("Items")
                 if not isinstance(items, (list, dict) if self.distributed else list) and not is_query(items):
                     what = "an array, an object" if self.distributed else "an array"
-                    raise fields.fail("Items", f"must be {what} or a JSONata expression")
-                self.items = Template(items, fields.at("Items"), "Items")
+                    raise fields.error_for("Items", f"must be {what} or a JSONata expression")
+                self.items = Template(items, fields.pointer_of("Items"), "Items")
         else:
             self.path = compiled(fields, "ItemsPath", absent="$")
 
@@ -146,7 +146,7 @@ Select = Callable[[Any, Any], Any]
 
 def _selector(fields: Fields) -> Callable[[Any, Any], Select]:
     """Return a function of a state's input; its result is the function that returns the input of an iteration."""
-    named = ["ItemSelector"] if fields.queries else fields.exclusive("ItemSelector", "Parameters")
+    named = ["ItemSelector"] if fields.is_jsonata else fields.at_most_one("ItemSelector", "Parameters")
     if not named or named[0] not in fields:
         return lambda _raw, _narrowed: lambda _branch, item: item
     fill = filled(fields, named[0], "ItemSelector")
@@ -158,7 +158,7 @@ def _label(fields: Fields) -> str | None:
     if label is None:
         return None
     if not 1 <= len(label) <= LONGEST_LABEL:
-        raise fields.fail("Label", f"has 1 to {LONGEST_LABEL} characters")
+        raise fields.error_for("Label", f"has 1 to {LONGEST_LABEL} characters")
     if match := _NO_LABEL.search(label):
-        raise fields.fail("Label", f"must not have the character {match.group()!r}")
+        raise fields.error_for("Label", f"must not have the character {match.group()!r}")
     return label

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from states_language.branch import Branch
-from states_language.definition.fields import DefinitionError, Fields, below
+from states_language.definition.fields import DefinitionError, Fields, child_pointer
 from states_language.failures import EvaluationError, StateError
 from states_language.jsonata.evaluation import is_query
 from states_language.jsonata.query_flow import Outcome, QueryFlow, Template, states_of
@@ -29,10 +29,10 @@ class Succeed(State):
 
     def __init__(self, name: str, fields: Fields) -> None:
         super().__init__(name, fields)
-        self.flow: Flow = QueryFlow(fields) if fields.queries else Dataflow(fields)
+        self.flow: Flow = QueryFlow(fields) if fields.is_jsonata else Dataflow(fields)
         if "Assign" in fields:  # "not available in Succeed and Fail" (Developer Guide, variables)
-            raise fields.fail("Assign", "is not a field of a Succeed state")
-        fields.close("a Succeed state")
+            raise fields.error_for("Assign", "is not a field of a Succeed state")
+        fields.refuse_unread("a Succeed state")
 
     async def run(self, branch: Branch, data: Any) -> Step:
         """Return no next state, and the output."""
@@ -47,11 +47,11 @@ class Pass(Flowing):
 
     def __init__(self, name: str, fields: Fields) -> None:
         super().__init__(name, fields)
-        self.flow: Flow = QueryFlow(fields) if fields.queries else Dataflow(fields, parameters=True, result=True)
+        self.flow: Flow = QueryFlow(fields) if fields.is_jsonata else Dataflow(fields, parameters=True, result=True)
         self.assigns = self.flow.assigns
-        self.fixed = "Result" in fields and not fields.queries
+        self.fixed = "Result" in fields and not fields.is_jsonata
         self.result = fields.get("Result") if self.fixed else None
-        fields.close("a Pass state")
+        fields.refuse_unread("a Pass state")
 
     async def run(self, branch: Branch, data: Any) -> Step:
         """Return Next and the output: Result or the effective input, placed by ResultPath."""
@@ -71,7 +71,7 @@ class Fail(State):
         super().__init__(name, fields)
         self.error = _part(fields, "Error")
         self.cause = _part(fields, "Cause")
-        fields.close("a Fail state")
+        fields.refuse_unread("a Fail state")
 
     async def run(self, branch: Branch, data: Any) -> Step:
         """Raise StateError with Error and Cause; None for an absent one."""
@@ -81,9 +81,13 @@ class Fail(State):
 
 
 def _part(fields: Fields, name: str) -> Part:
-    if fields.queries:
-        return Template(fields.get(name), fields.at(name), name) if is_query(fields.get(name)) else fields.string(name)
-    if fields.exclusive(name, name + "Path") == [name + "Path"]:
+    if fields.is_jsonata:
+        return (
+            Template(fields.get(name), fields.pointer_of(name), name)
+            if is_query(fields.get(name))
+            else fields.string(name)
+        )
+    if fields.at_most_one(name, name + "Path") == [name + "Path"]:
         return expression(fields.get(name + "Path"), fields.pointer, name + "Path")
     return fields.string(name)
 
@@ -113,21 +117,21 @@ class Wait(Flowing):
 
     def __init__(self, name: str, fields: Fields) -> None:
         super().__init__(name, fields)
-        self.flow: Flow = QueryFlow(fields) if fields.queries else Dataflow(fields)
+        self.flow: Flow = QueryFlow(fields) if fields.is_jsonata else Dataflow(fields)
         self.assigns = self.flow.assigns
-        forms = FORMS[:2] if fields.queries else FORMS
-        if not fields.exclusive(*forms):
+        forms = FORMS[:2] if fields.is_jsonata else FORMS
+        if not fields.at_most_one(*forms):
             raise DefinitionError(fields.pointer, f"one of these fields is required: {', '.join(forms)}")
 
         def fixed(name: str) -> str | None:
             text = fields.string(name)
             if not is_rfc3339(text):
-                raise fields.fail(name, "String does not match RFC3339 timestamp")
+                raise fields.error_for(name, "String does not match RFC3339 timestamp")
             return text
 
         self.seconds = Amount(fields, "Seconds", 0)
         self.timestamp = Given(fields, "Timestamp", "string", fixed)
-        fields.close("a Wait state")
+        fields.refuse_unread("a Wait state")
 
     async def run(self, branch: Branch, data: Any) -> Step:
         """Wait, then return Next and the output."""
@@ -177,21 +181,22 @@ class Choice(State):
 
     def __init__(self, name: str, fields: Fields) -> None:
         super().__init__(name, fields)
-        self.flow: Flow = QueryFlow(fields) if fields.queries else Dataflow(fields)
+        self.flow: Flow = QueryFlow(fields) if fields.is_jsonata else Dataflow(fields)
         fields.require("Choices")
         rules = fields.array("Choices")
         if not rules:
-            raise fields.fail("Choices", "must hold at least one rule")
-        where = fields.at("Choices")
+            raise fields.error_for("Choices", "must hold at least one rule")
+        where = fields.pointer_of("Choices")
         self.rules = [
-            _rule(fields.inside(rule, below(where, index)), index, self.flow) for index, rule in enumerate(rules)
+            _rule(fields.child_fields(rule, child_pointer(where, index)), index, self.flow)
+            for index, rule in enumerate(rules)
         ]
         self.assigns = [*self.flow.assigns, *(each for rule in self.rules for each in rule.assigns)]
         self.default = fields.string("Default")
         self.targets = [(rule.next, f"Choices/{index}/Next") for index, rule in enumerate(self.rules)]
         if self.default is not None:
             self.targets.append((self.default, "Default"))
-        fields.close("a Choice state")
+        fields.refuse_unread("a Choice state")
 
     async def run(self, branch: Branch, data: Any) -> Step:
         """Return the Next of the first rule that holds, or Default; raises EvaluationError if there is neither."""
@@ -210,7 +215,7 @@ class Choice(State):
 def _rule(fields: Fields, index: int, flow: Flow) -> Rule:
     fields.require("Next")
     target = fields.string("Next") or ""
-    if fields.queries or not isinstance(flow, Dataflow):
+    if fields.is_jsonata or not isinstance(flow, Dataflow):
         rule = _query_rule(fields, index, target)
     else:
         assignment = assigned(fields)
@@ -220,7 +225,7 @@ def _rule(fields: Fields, index: int, flow: Flow) -> Rule:
             return flow.output(narrowed, narrowed, branch)
 
         rule = Rule(compile_test(fields), target, settle, assignment.names)
-    fields.close("a Choice Rule")
+    fields.refuse_unread("a Choice Rule")
     return rule
 
 
@@ -229,8 +234,8 @@ def _query_rule(fields: Fields, index: int, target: str) -> Rule:
     fields.string("Comment")
     value = fields.get("Condition")
     if not isinstance(value, bool) and not is_query(value):
-        raise DefinitionError(fields.at("Condition"), "must be true, false or a JSONata expression")
-    condition = Template(value, fields.at("Condition"), f"Choices[{index}]/Condition")
+        raise DefinitionError(fields.pointer_of("Condition"), "must be true, false or a JSONata expression")
+    condition = Template(value, fields.pointer_of("Condition"), f"Choices[{index}]/Condition")
     outcome = Outcome(fields, f"Choices[{index}]/")
     return Rule(
         lambda raw, branch: condition.typed("boolean", states_of(raw), branch) is True,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from states_language.branch import Branch
-from states_language.definition.fields import DefinitionError, Fields, below
+from states_language.definition.fields import DefinitionError, Fields, child_pointer
 from states_language.failures import StateError
 from states_language.jsonata.query_flow import Outcome, states_of
 from states_language.jsonpath.dataflow import assigned, result_path
@@ -123,21 +123,23 @@ def compile_catch(fields: Fields) -> tuple[Catcher, ...]:
 
 def _elements(fields: Fields, name: str) -> list[tuple[Fields, bool]]:
     values = fields.array(name)
-    pointer = fields.at(name) if values else ""
-    return [(fields.inside(value, below(pointer, i)), i == len(values) - 1) for i, value in enumerate(values)]
+    pointer = fields.pointer_of(name) if values else ""
+    return [
+        (fields.child_fields(value, child_pointer(pointer, i)), i == len(values) - 1) for i, value in enumerate(values)
+    ]
 
 
 def _retrier(fields: Fields, last: bool) -> Retrier:
     errors = _errors(fields, last)
     jitter = fields.string("JitterStrategy")
     if jitter not in (None, "FULL", "NONE"):
-        raise fields.fail("JitterStrategy", "must be FULL or NONE")
+        raise fields.error_for("JitterStrategy", "must be FULL or NONE")
     interval_s = fields.integer("IntervalSeconds", 1)
     max_attempts = fields.integer("MaxAttempts", 0)
     backoff_rate = fields.number("BackoffRate", 1.0)
     max_delay_s = fields.integer("MaxDelaySeconds", 1, 31_622_400)
     fields.string("Comment")
-    fields.close("a Retrier")
+    fields.refuse_unread("a Retrier")
     # The language's specification gives these defaults.
     return Retrier(
         errors=errors,
@@ -152,10 +154,10 @@ def _retrier(fields: Fields, last: bool) -> Retrier:
 def _catcher(fields: Fields, last: bool, index: int) -> Catcher:
     fields.require("Next")
     errors = _errors(fields, last)
-    settle, assigns = _queried(fields, index) if fields.queries else _pathed(fields)
+    settle, assigns = _queried(fields, index) if fields.is_jsonata else _pathed(fields)
     catcher = Catcher(errors, fields.string("Next") or "", settle, assigns)
     fields.string("Comment")
-    fields.close("a Catcher")
+    fields.refuse_unread("a Catcher")
     return catcher
 
 
@@ -185,9 +187,9 @@ def _errors(fields: Fields, last: bool) -> tuple[str, ...]:
     fields.require("ErrorEquals")
     names = fields.array("ErrorEquals")
     if set(map(type, names)) != {str}:
-        raise fields.fail("ErrorEquals", "must hold at least one Error Name")
+        raise fields.error_for("ErrorEquals", "must hold at least one Error Name")
     if "States.ALL" in names and (len(names) > 1 or not last):
         raise DefinitionError(
-            fields.at("ErrorEquals"), "States.ALL stands alone, and in the last Retrier or Catcher only"
+            fields.pointer_of("ErrorEquals"), "States.ALL stands alone, and in the last Retrier or Catcher only"
         )
     return tuple(names)

@@ -13,7 +13,7 @@ from states_language.branch import Branch
 from states_language.clock import uuid4
 from states_language.definition.fields import Fields
 from states_language.failures import EvaluationError, Halted, HeartbeatMissed, StateError, TaskFailure
-from states_language.history import failure, fits, payload
+from states_language.history import failure_details, is_within_limit, payload_details
 from states_language.jsonata.evaluation import is_query
 from states_language.states.amounts import Amount, filled
 from states_language.states.base import Retrying
@@ -34,21 +34,21 @@ class Task(Retrying):
         fields.require("Resource")
         resource = read_resource(fields.string("Resource") or "")
         if isinstance(resource, str):
-            raise fields.fail("Resource", resource)
+            raise fields.error_for("Resource", resource)
         self.resource = resource
         if resource.invokes:
-            where = "Arguments" if fields.queries else "Parameters"
+            where = "Arguments" if fields.is_jsonata else "Parameters"
             parameters = fields.get(where)
             named = isinstance(parameters, dict) and {"FunctionName", "FunctionName.$"} & parameters.keys()
             if not named and not is_query(parameters):
-                raise fields.fail(where, "the field 'FunctionName' is required but was missing")
+                raise fields.error_for(where, "the field 'FunctionName' is required but was missing")
         self.timeout_s = Amount(fields, "TimeoutSeconds", 1)
         self.heartbeat_s = Amount(fields, "HeartbeatSeconds", 1)
         if (self.heartbeat_s.value or 0) >= (self.timeout_s.value or math.inf):
-            raise fields.fail("HeartbeatSeconds", "must be smaller than TimeoutSeconds")
+            raise fields.error_for("HeartbeatSeconds", "must be smaller than TimeoutSeconds")
         self.credentials = Credentials(fields) if "Credentials" in fields else None
         self.events = TaskEvents(resource)
-        fields.close("a Task state")
+        fields.refuse_unread("a Task state")
 
     async def attempt(self, branch: Branch, data: Any) -> Any:
         """Make one call and return its result; raises StateError if it fails or times out."""
@@ -78,19 +78,19 @@ class Task(Retrying):
         if self.resource.activity and pending is not None:
             call = self._call(branch, data, parameters, timeout_s, pending)
             return await self._by_worker(branch, call, pending, details)
-        self.events.scheduled(branch, branch.text(parameters), details)
+        self.events.scheduled(branch, branch.payload_text(parameters), details)
         self.events.started(branch)
         timers = TaskTimers(branch.clock, timeout_s, heartbeat_s)
         with _Failing(self.events, branch, timers):
             call = self._call(branch, data, parameters, timeout_s, pending)
             result, text = await self._answered(branch, call, timers)
-        self.events.add(branch, "Succeeded", payload("output", text))
+        self.events.add(branch, "Succeeded", payload_details("output", text))
         return result
 
     async def _by_worker(self, branch: Branch, call: TaskCall, pending: Pending, details: dict[str, Any]) -> Any:
         """Return the result of an activity, whose worker polls for the task and answers through its token."""
         try:
-            await TaskTimers(branch.clock, None, None).wait(branch.execution.ask(branch, call))
+            await TaskTimers(branch.clock, None, None).wait(branch.execution.start_call(branch, call))
         except TaskFailure as problem:
             # For an activity that does not exist nothing is scheduled, and no Catcher is asked (recorded).
             raise EvaluationError(problem.cause or "") from None
@@ -102,12 +102,12 @@ class Task(Retrying):
                 self.events.started(branch, worker)
             timers.heartbeat()
 
-        self.events.scheduled(branch, branch.text(call.parameters), details)
+        self.events.scheduled(branch, branch.payload_text(call.parameters), details)
         pending.on_heartbeat = timers.heartbeat
         pending.when_started(begun)
         with _Failing(self.events, branch, timers):
             result, text = self._fitting(self._in_time(branch, await timers.wait(pending.outcome)))
-        self.events.add(branch, "Succeeded", payload("output", text))
+        self.events.add(branch, "Succeeded", payload_details("output", text))
         return result
 
     async def _answered(self, branch: Branch, call: TaskCall, timers: TaskTimers) -> tuple[Any, str]:
@@ -121,15 +121,15 @@ class Task(Retrying):
             _, text = self._sized(self._in_time(branch, submitted), branch)
         except TaskFailure as problem:
             # "TaskSubmitFailed: … a task that failed to submit" (API reference, HistoryEvent); not recorded.
-            self.events.add(branch, "SubmitFailed", failure(problem.error, problem.cause))
+            self.events.add(branch, "SubmitFailed", failure_details(problem.error, problem.cause))
             raise problem.of_state() from None
-        self.events.add(branch, "Submitted", payload("output", text))
+        self.events.add(branch, "Submitted", payload_details("output", text))
         return self._fitting(self._in_time(branch, await timers.wait(pending.outcome)))
 
     async def _asked(self, branch: Branch, call: TaskCall, timers: TaskTimers) -> Any:
         """Return the answer; a call that no service takes fails with States.Runtime and without TaskFailed."""
         try:
-            return await timers.wait(branch.execution.ask(branch, call))
+            return await timers.wait(branch.execution.start_call(branch, call))
         except TaskFailure as problem:
             if problem.error == "States.Runtime" and call.function is None:
                 raise EvaluationError(problem.cause or "") from None
@@ -182,7 +182,7 @@ class Task(Retrying):
         names").
         """
         result, text = written(result.value if isinstance(result, Whole) else result)
-        if not fits(text):
+        if not is_within_limit(text):
             what = self.resource.text if self.resource.function else self.resource.type
             of_lambda = self.resource.invokes or self.resource.function is not None
             raise TaskFailure("States.DataLimitExceeded", too_large(what), terminal=not of_lambda)
@@ -203,7 +203,7 @@ class _Failing:
     def __exit__(self, _kind: object, problem: BaseException | None, _trace: object) -> None:
         try:
             if isinstance(problem, TaskFailure):
-                self._events.add(self._branch, "Failed", failure(problem.error, problem.cause))
+                self._events.add(self._branch, "Failed", failure_details(problem.error, problem.cause))
                 raise problem.of_state() from None
         finally:
             self._timers.cancel()
@@ -225,13 +225,13 @@ class Credentials:
 
     def __init__(self, fields: Fields) -> None:
         self._filled = filled(fields, "Credentials", "Credentials")
-        inner = fields.inside(fields.get("Credentials"), fields.at("Credentials"))
-        role = {"RoleArn"} if fields.queries else {"RoleArn", "RoleArn.$"}
+        inner = fields.child_fields(fields.get("Credentials"), fields.pointer_of("Credentials"))
+        role = {"RoleArn"} if fields.is_jsonata else {"RoleArn", "RoleArn.$"}
         if not any(name in inner for name in role):
-            raise fields.fail("Credentials", "The field 'RoleArn' is required but was missing")  # recorded
+            raise fields.error_for("Credentials", "The field 'RoleArn' is required but was missing")  # recorded
         for name in role:
             inner.string(name)
-        inner.close("Credentials")
+        inner.refuse_unread("Credentials")
 
     def details(self, raw: Any, narrowed: Any, branch: Branch) -> dict[str, Any]:
         """Return the role as a detail of TaskScheduled; {} if there is none."""
@@ -261,7 +261,7 @@ class TaskEvents:
         if self._named:
             self.add(branch, "Scheduled", {"region": branch.execution.identity.region, "parameters": text, **more})
         else:
-            self.add(branch, "Scheduled", {"resource": self._resource.text, **payload("input", text), **more})
+            self.add(branch, "Scheduled", {"resource": self._resource.text, **payload_details("input", text), **more})
 
     def started(self, branch: Branch, worker: str | None = None) -> None:
         """Add the event that the work started; an activity starts when a worker takes it."""

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from states_language.definition.substitutions import PLACEHOLDER, filled
+from states_language.definition.substitutions import PLACEHOLDER, fill_in
 from states_language.failures import TaskFailure
 from states_language.values import compact, parse_json
 
@@ -69,7 +69,7 @@ class Resource:
 @functools.lru_cache(maxsize=1024)
 def read_resource(text: str) -> Resource | str:
     """Return the resource, or the rule that the text breaks."""
-    text = filled(text, {})
+    text = fill_in(text, {})
     named = PLACEHOLDER.search(text) is not None
     if match := _FUNCTION.fullmatch(text):
         return Resource(text, "lambda", "invoke", False, match.group(1), is_placeholder=named)
